@@ -210,6 +210,8 @@ perf() {
   case_of "perf, pinned heap, mapped" $pinned $cuda $each put-bw get-bw -b 8 -e 1M -i 200 --hosts 1
   case_of "perf, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2 --rails 2
   case_of "perf, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2
+  case_of "transposes and halos, device heap, mapped" $mapped $cuda transpose halo --hosts 1
+  case_of "transposes and halos, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda transpose halo -i 50 -w 5 --hosts 2 --rails 2
 }
 
 # Puts over four rails by one, two and four proxy threads: rates of 8 B by 8,192 threads, bandwidth of 1 MiB by blocks.

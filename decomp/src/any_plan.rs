@@ -105,6 +105,17 @@ impl<'rt> AnyPlan<'rt> {
         }
     }
 
+    /// Whether no round has failed so far. The host has told of each.
+    ///
+    /// # Errors
+    /// Those of [`GpuPlan::check`].
+    pub fn check(&self) -> Result<()> {
+        match self {
+            AnyPlan::Host(_) => Ok(()),
+            AnyPlan::Gpu(plan) => plan.check(),
+        }
+    }
+
     /// Gives the plan up. Collective over the team.
     ///
     /// # Errors

@@ -330,6 +330,8 @@ fn wrong_arguments_are_answered_with_right_ones() {
         (&["put-lat", "-n", "1"], &["-n 1", "2 PEs"]),
         (&["put-lat", "--device", "gpu"], &["gpu", "host", "cpu", "cuda"]),
         (&["put-lat", "--device", "cuda"], &["cuda", "host or cpu"]),
+        (&["halo", "--device", "cuda"], &["cuda", "no CUDA driver"]),
+        (&["transpose", "--device", "cpu"], &["--device cpu has no transpose", "use host"]),
         (&["put-bw", "--busy-target"], &["--busy-target", "get-lat", "amo-lat", "put-bw"]),
         (&["put-bw", "--idle-target"], &["--idle-target", "get-lat", "amo-lat", "put-bw"]),
         (&["get-lat", "--idle-target", "--busy-target"], &["--idle-target", "--busy-target"]),

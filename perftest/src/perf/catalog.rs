@@ -1,5 +1,7 @@
 //! The tests that there are.
 
+use super::Device;
+
 /// What carries the data of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
@@ -163,10 +165,15 @@ impl Test {
         self.layer == Layer::Runtime && matches!(self.work, Work::Put | Work::Get | Work::FetchAdd)
     }
 
-    /// What the CPU device has operations for.
+    /// Whether it can be started by that.
     #[must_use]
-    pub fn can_run_on_device(&self) -> bool {
-        self.layer == Layer::Runtime && self.in_all()
+    pub fn runs_on(&self, device: Device) -> bool {
+        match (device, self.work) {
+            (Device::Host, _) => true,
+            // They are the CPU device's in any case.
+            (Device::Cpu, Work::Collective(_)) | (Device::Cuda, Work::Pencils(_)) => true,
+            _ => self.layer == Layer::Runtime && self.in_all(),
+        }
     }
 }
 
@@ -249,5 +256,15 @@ mod tests {
             assert_eq!(test.is_latency(), test.unit == "us");
         }
         assert!(find("all").is_none());
+    }
+
+    #[test]
+    fn devices_have_their_tests() {
+        let on = |device| TESTS.iter().filter(|test| test.runs_on(device)).map(|test| test.name).collect::<Vec<_>>();
+        let (cpu, cuda) = (on(Device::Cpu), on(Device::Cuda));
+        assert_eq!(on(Device::Host).len(), TESTS.len());
+        assert!(cpu.contains(&"all-reduce") && !cpu.contains(&"transpose") && cpu.contains(&"put-lat"));
+        assert!(cuda.contains(&"halo") && cuda.contains(&"transpose") && cuda.contains(&"put-lat"));
+        assert!(!cuda.iter().any(|name| name.starts_with("raw-") || name.starts_with("ep-")));
     }
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail_kernels::cuda::compile::Nvrtc;
-use symrail_kernels::cuda::{DeviceBuffer, Gpu, Kernel, Module, Program, Shape, Stream};
+use symrail_kernels::cuda::{DeviceBuffer, Kernel, Module, Program, Shape, Stream};
 
 use super::backend::{Backend, Batch, area};
 use super::catalog::Work;
@@ -27,8 +26,7 @@ const TIME_LIMIT: u32 = 4;
 /// A PE's GPU, and the area of its host thread.
 pub struct Cuda<'h, 'r> {
     host: &'h mut Host<'r>,
-    device: GpuDevice<'r>,
-    gpu: Arc<Gpu>,
+    device: &'h GpuDevice<'r>,
     stream: Stream,
     module: Arc<Module>,
     out: DeviceBuffer,
@@ -48,42 +46,28 @@ impl From<symrail_kernels::cuda::CudaError> for Error {
 }
 
 impl<'h, 'r> Cuda<'h, 'r> {
-    /// Opens this PE's GPU and compiles the kernels. Collective.
-    pub fn new(runtime: &'r Runtime, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
-        let gpu = runtime.own_gpu()?;
-        let device = runtime.gpu_device(&gpu)?;
+    /// Compiles the kernels. Collective.
+    pub fn new(device: &'h GpuDevice<'r>, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
+        let gpu = device.gpu();
         let (major, minor) = gpu.compute_capability();
         let compiled = Nvrtc::find()?.compile(&Program::PERF, &format!("sm_{major}{minor}"))?;
-        let module = Module::load(&gpu, &compiled)?;
+        let module = Module::load(gpu, &compiled)?;
         device.attach(&module)?;
-        let stream = Stream::new(&gpu)?;
-        let out = gpu.alloc(64)?;
-        let time_limit = Duration::from_secs(runtime.settings().timeout_s) * TIME_LIMIT;
-        Ok(Cuda { host, device, gpu, stream, module, out, time_limit })
-    }
-
-    /// What it is, for who reads the figures.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let kind = self.device.runtime().settings().heap_kind;
-        format!("cuda ({}, {} heap)", self.gpu.name(), format!("{kind:?}").to_lowercase())
-    }
-
-    /// Whether kernels reach `pe`'s area by themselves.
-    #[must_use]
-    pub fn is_mapped(&self, pe: u32) -> bool {
-        self.device.is_mapped(pe)
-    }
-
-    /// Lets go of the GPU. Collective.
-    pub fn close(self) -> Result<()> {
-        drop((self.module, self.out, self.stream));
-        Ok(self.device.close()?)
+        let (stream, out) = (Stream::new(gpu)?, gpu.alloc(64)?);
+        let time_limit = Duration::from_secs(device.runtime().settings().timeout_s) * TIME_LIMIT;
+        Ok(Cuda { host, device, stream, module, out, time_limit })
     }
 
     fn kernel(&self, name: &str) -> Result<Kernel> {
         Ok(self.module.kernel(name)?)
     }
+}
+
+/// What a device is, for who reads the figures.
+#[must_use]
+pub fn describe(device: &GpuDevice<'_>) -> String {
+    let kind = device.runtime().settings().heap_kind;
+    format!("cuda ({}, {} heap)", device.gpu().name(), format!("{kind:?}").to_lowercase())
 }
 
 /// The kernel of a kind of work, its grid, and how many operations a call has.

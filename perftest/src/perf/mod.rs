@@ -199,9 +199,7 @@ impl Args {
                     test.name
                 ));
             }
-            // They are the CPU device's in any case.
-            let cpu = self.device == Device::Cpu && matches!(test.work, catalog::Work::Collective(_));
-            if self.device != Device::Host && !test.can_run_on_device() && !cpu && !self.wants_all() {
+            if !test.runs_on(self.device) && !self.wants_all() {
                 return refuse(format!("--device {} has no {}; use host", self.device, test.name));
             }
             if self.n != 2 && test.needs_two() && !self.wants_all() {

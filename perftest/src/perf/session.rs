@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail::bootstrap::{self, Bootstrap};
+use symrail::gpu::GpuDevice;
 use symrail::{Runtime, Settings};
+use symrail_decomp::cuda::GpuKernels;
+use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_transport::env::HeapKind;
 
 use super::backend::{Backend, area};
 use super::catalog::{Collective, Exchange, Layer, Phase, Test, Work};
-use super::cuda::Cuda;
+use super::cuda::{self, Cuda};
 use super::device;
 use super::error::{Error, Result};
 use super::host::Host;
@@ -166,7 +169,7 @@ impl Session<'_> {
                     match test.work {
                         Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions)?,
                         Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions)?,
-                        Work::Pencils(what) => self.pencils(&mut host, (test, what), runtime, &conditions)?,
+                        Work::Pencils(what) => self.pencils(&mut host, (test, what), runtime, None, &conditions)?,
                         _ => self.sizes(&mut host, test, &conditions)?,
                     }
                 }
@@ -176,14 +179,42 @@ impl Session<'_> {
                 _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions)),
             })?,
             Device::Cuda => {
-                let mut cuda = Cuda::new(runtime, &mut host)?;
-                let path = if cuda.is_mapped(runtime.n_pes() - 1) { "mapped" } else { "wire" }.into();
-                let conditions = Conditions { path, device: cuda.describe(), ..conditions };
-                tests.into_iter().try_for_each(|test| self.sizes(&mut cuda, test, &conditions))?;
-                cuda.close()?;
+                let gpu = runtime.own_gpu()?;
+                let device = runtime.gpu_device(&gpu)?;
+                self.on_gpu(&device, &mut host, tests, conditions)?;
+                device.close()?;
             }
         }
         host.free()
+    }
+
+    /// The tests that a GPU's kernels carry out. Collective.
+    fn on_gpu<'r>(
+        &mut self,
+        device: &GpuDevice<'r>,
+        host: &mut Host<'r>,
+        tests: Vec<&'static Test>,
+        conditions: Conditions,
+    ) -> Result<()> {
+        let runtime = device.runtime();
+        let path = if device.is_mapped(runtime.n_pes() - 1) { "mapped" } else { "wire" }.into();
+        let conditions = Conditions { path, device: cuda::describe(device), ..conditions };
+        let exchange = |test: &'static Test| match test.work {
+            Work::Pencils(what) => Some((test, what)),
+            _ => None,
+        };
+        let (pencils, calls): (Vec<_>, Vec<_>) = tests.into_iter().partition(|&test| exchange(test).is_some());
+        if !calls.is_empty() {
+            let mut cuda = Cuda::new(device, host)?;
+            calls.into_iter().try_for_each(|test| self.sizes(&mut cuda, test, &conditions))?;
+        }
+        if !pencils.is_empty() {
+            let kernels = GpuKernels::new(device, &Nvrtc::find()?)?;
+            for test in pencils.into_iter().filter_map(exchange) {
+                self.pencils(host, test, runtime, Some(&kernels), &conditions)?;
+            }
+        }
+        Ok(())
     }
 
     fn conditions_of(&self, runtime: &Runtime) -> Conditions {
@@ -231,10 +262,11 @@ impl Session<'_> {
         host: &mut Host<'_>,
         (test, what): (&'static Test, Exchange),
         runtime: &Runtime,
+        kernels: Option<&GpuKernels<'_>>,
         conditions: &Conditions,
     ) -> Result<()> {
         self.each(host, test, conditions, |bench, size| {
-            let (figures, cube) = bench.pencils(runtime, what, size)?;
+            let (figures, cube) = bench.pencils(runtime, kernels, what, size)?;
             Ok((figures, figures.map(|figures| cube.over(figures.p50))))
         })
     }

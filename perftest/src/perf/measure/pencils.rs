@@ -1,10 +1,14 @@
 //! Arrays in pencils: a cube of complex doubles, spread over all PEs.
 //!
 //! A round is the four transposes that an FFT and its inverse need, or an update of a halo of one element along X, Y
-//! and Z.
+//! and Z. On a GPU a round is posted on a stream, and the PE waits for that before the next one.
+
+use std::time::Duration;
 
 use symrail::{Runtime, SymSlice, TeamHeap};
-use symrail_decomp::{Axis, Decomposition, Form, Grid, Halo, Mode, Pencil, Transpose};
+use symrail_decomp::cuda::{GpuKernels, GpuMemory};
+use symrail_decomp::{AnyPlan, Axis, Decomposition, Form, Grid, Halo, Mode, Pencil, Transpose};
+use symrail_kernels::cuda::Stream;
 
 use super::Bench;
 use crate::perf::backend::Backend;
@@ -35,8 +39,15 @@ impl Cube {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size: bytes of the whole array. The figures are PE 0's. Collective.
-    pub fn pencils(&mut self, rt: &Runtime, what: Exchange, size: usize) -> Result<(Option<Figures>, Cube)> {
+    /// Measures one size: bytes of the whole array. A GPU copies if there are kernels. The figures are PE 0's.
+    /// Collective.
+    pub fn pencils(
+        &mut self,
+        rt: &Runtime,
+        kernels: Option<&GpuKernels<'_>>,
+        what: Exchange,
+        size: usize,
+    ) -> Result<(Option<Figures>, Cube)> {
         let edge = heap::edge(size);
         let grid = Grid::new([edge; 3], heap::processes(rt.n_pes()));
         let form = Form { halo: if what == Exchange::Halo { [1; 3] } else { [0; 3] }, padding: [0; 3] };
@@ -51,7 +62,8 @@ impl<C: Backend> Bench<'_, C> {
         };
         let (mut plans, elements) = match what {
             Exchange::Transpose => {
-                let plans = Transpose::ALL.map(|axes| array.transpose(&Transpose::new(axes, ELEMENT)));
+                let plans =
+                    Transpose::ALL.map(|axes| AnyPlan::transpose(&array, kernels, &Transpose::new(axes, ELEMENT)));
                 (
                     plans.into_iter().collect::<Result<Vec<_>, _>>()?,
                     [(&x, &y), (&y, &z), (&z, &y), (&y, &x)].iter().map(|(from, to)| outside(from, to)).sum::<usize>(),
@@ -65,20 +77,34 @@ impl<C: Backend> Bench<'_, C> {
                     let is_split = grid.processes[split] > 1;
                     if is_split { 2 * shape.iter().product::<usize>() / shape[split + 1] } else { 0 }
                 });
-                let plans = [0, 1, 2].map(|dim| array.halo(&update(dim)));
+                let plans = [0, 1, 2].map(|dim| AnyPlan::halo(&array, kernels, &update(dim)));
                 (plans.into_iter().collect::<Result<Vec<_>, _>>()?, faces.iter().sum())
             }
         };
-        let needed = plans.iter().map(symrail_decomp::Plan::workspace_bytes).max().unwrap_or(0);
+        let needed = plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0);
         let mut work = array.workspace(array.largest(needed)?)?;
+        let buffers = arrays.each_ref().map(|array| {
+            let at = array.as_ptr();
+            let at = kernels.map_or(at.expose_provenance() as u64, |kernels| kernels.device().address(at.cast()));
+            GpuMemory { at, bytes: words * size_of::<u64>() }
+        });
+        let stream = kernels.map(|kernels| Stream::new(kernels.device().gpu())).transpose()?;
+        let handle = stream.as_ref().map_or(0, |stream| stream.raw().expose_provenance());
+        // The kernels' own waits end before this.
+        let patience = Duration::from_secs(2 * rt.settings().timeout_s);
         let mut round = || -> Result<()> {
             for (step, plan) in plans.iter_mut().enumerate() {
-                match what {
-                    Exchange::Transpose => plan.run(&*arrays[step % 2], &*arrays[1 - step % 2], &mut work)?,
-                    Exchange::Halo => plan.run_in_place(&*arrays[0], &mut work)?,
-                }
+                let used = match what {
+                    Exchange::Transpose => [buffers[step % 2], buffers[1 - step % 2]],
+                    Exchange::Halo => [buffers[0]; 2],
+                };
+                // SAFETY: both are of these arrays, which nobody else uses before the round is over.
+                unsafe { plan.run(used, &mut work, handle) }?;
             }
-            Ok(())
+            if let Some(stream) = &stream {
+                stream.wait(patience)?;
+            }
+            Ok(plans.iter().try_for_each(AnyPlan::check)?)
         };
         number(&arrays[0], &x, edge)?;
         round()?;
@@ -89,7 +115,8 @@ impl<C: Backend> Bench<'_, C> {
         }
         let (samples, warmup) = self.timed_together(size, |_| round())?;
         self.numbered(&arrays[0], (&x, edge), size)?;
-        drop((plans, work, array));
+        plans.into_iter().try_for_each(|plan| plan.give_up(&array))?;
+        drop((work, array));
         team_heap.free()?;
         arrays.into_iter().try_for_each(SymSlice::free)?;
         let cube = Cube { edge, processes: grid.processes, sent: elements * ELEMENT };
