@@ -233,7 +233,6 @@ fn teams(rt: &Runtime) -> Result<()> {
         world.types()?;
     }
     world.all.free().unwrap();
-    drop((world.source, world.dest));
     team.destroy()?;
     rt.barrier_all()?;
     heap.free()
