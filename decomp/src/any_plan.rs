@@ -1,5 +1,6 @@
 //! Plans for whoever learns at run time where arrays are: the C and Python interfaces, and measuring.
 
+use crate::blocks::Blocks;
 use crate::buffer::Buffer;
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
 use crate::decomposition::Decomposition;
@@ -48,31 +49,29 @@ impl<'rt> AnyPlan<'rt> {
         })
     }
 
+    fn blocks(&self) -> &Blocks {
+        match self {
+            AnyPlan::Host(plan) => &plan.blocks,
+            AnyPlan::Gpu(plan) => &plan.blocks,
+        }
+    }
+
     /// Bytes of workspace that this PE needs.
     #[must_use]
     pub fn workspace_bytes(&self) -> usize {
-        match self {
-            AnyPlan::Host(plan) => plan.workspace_bytes(),
-            AnyPlan::Gpu(plan) => plan.workspace_bytes(),
-        }
+        self.blocks().workspace_bytes
     }
 
     /// Bytes of the input.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
-        match self {
-            AnyPlan::Host(plan) => plan.input_bytes(),
-            AnyPlan::Gpu(plan) => plan.input_bytes(),
-        }
+        self.blocks().input_bytes()
     }
 
     /// Bytes of the output.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        match self {
-            AnyPlan::Host(plan) => plan.output_bytes(),
-            AnyPlan::Gpu(plan) => plan.output_bytes(),
-        }
+        self.blocks().output_bytes()
     }
 
     /// Runs a round; on a GPU it is only posted, on the stream with this handle of the driver's, and what was wrong

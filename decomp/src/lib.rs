@@ -36,7 +36,7 @@
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |
-//! | [`mod@tune`] | choosing a process grid and a mode by measuring |
+//! | [`mod@tune`], `measure` | choosing a process grid and a mode by measuring; the time of one |
 //! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
 
 pub mod all_to_all;
@@ -52,6 +52,7 @@ mod flight;
 mod flow;
 pub mod grid;
 pub mod halo;
+mod measure;
 pub mod pencil;
 pub mod plan;
 mod small;

@@ -1,25 +1,21 @@
 //! Choosing a process grid and a mode by measuring.
 //!
-//! Every candidate runs the four transposes, or the updates of a halo, on arrays of its own. The time of a candidate is
-//! that of the slowest PE, which all PEs know, so that all choose the same.
+//! All PEs know the time of every candidate, so that all choose the same.
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use symrail::kernels::cuda::{DeviceBuffer, Stream};
 use symrail::{Team, TeamHeap};
 
-use crate::any_plan::AnyPlan;
-use crate::cuda::{GpuKernels, GpuMemory};
+use crate::cuda::GpuKernels;
 use crate::decomposition::Decomposition;
 use crate::error::{Error, Result};
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
+use crate::measure::measure;
 use crate::pencil::Form;
 use crate::plan::Mode;
-use crate::transpose::Transpose;
 
 /// What a round does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,7 +36,7 @@ pub enum Round {
 
 impl Round {
     /// The halos' updates; none for transposes.
-    fn updates(self, tuning: &Tuning, mode: Mode) -> Vec<Halo> {
+    pub(crate) fn updates(self, tuning: &Tuning, mode: Mode) -> Vec<Halo> {
         let Round::Halos { axis, form, periodic } = self else { return Vec::new() };
         let Tuning { element, fields, .. } = *tuning;
         let update = |dim| Halo { axis, dim, periodic: periodic[dim], form, element, fields, mode };
@@ -242,93 +238,4 @@ pub fn tune_on<'rt>(
     let best = measured.min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
     let best = best.ok_or_else(|| Error::Grid { reason: "all candidates were given up: skip less".into() })?;
     Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
-}
-
-/// Arrays for measuring, of so many bytes each.
-enum Arrays {
-    Host([Vec<u64>; 2]),
-    Gpu([DeviceBuffer; 2], Stream),
-}
-
-impl Arrays {
-    fn new(kernels: Option<&GpuKernels<'_>>, bytes: usize) -> Result<Arrays> {
-        let Some(kernels) = kernels else { return Ok(Arrays::Host([0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]))) };
-        let gpu = kernels.device().gpu();
-        let buffers = [gpu.alloc(bytes.max(1))?, gpu.alloc(bytes.max(1))?];
-        Ok(Arrays::Gpu(buffers, Stream::new(gpu)?))
-    }
-
-    fn addresses(&mut self) -> [u64; 2] {
-        match self {
-            Arrays::Host(arrays) => arrays.each_mut().map(|array| array.as_mut_ptr().expose_provenance() as u64),
-            Arrays::Gpu(buffers, _) => buffers.each_ref().map(|buffer| buffer.at().get()),
-        }
-    }
-
-    fn stream(&self) -> usize {
-        match self {
-            Arrays::Host(_) => 0,
-            Arrays::Gpu(_, stream) => stream.raw().expose_provenance(),
-        }
-    }
-
-    /// Waits for what was posted.
-    fn wait(&self, limit: Duration) -> Result<()> {
-        match self {
-            Arrays::Host(_) => Ok(()),
-            Arrays::Gpu(_, stream) => Ok(stream.wait(limit)?),
-        }
-    }
-}
-
-/// Seconds of a round on the slowest PE, and whether it was given up.
-fn measure<'rt>(
-    array: &Decomposition<'rt>,
-    kernels: Option<&'rt GpuKernels<'rt>>,
-    mode: Mode,
-    tuning: &Tuning,
-    best: f64,
-) -> Result<(f64, bool)> {
-    let Tuning { element, fields, .. } = *tuning;
-    let transpose =
-        |&axes| AnyPlan::transpose(array, kernels, &Transpose { mode, fields, ..Transpose::new(axes, element) });
-    let updates = tuning.round.updates(tuning, mode);
-    let in_place = !updates.is_empty();
-    let plans: Result<Vec<_>> = match &updates[..] {
-        [] => Transpose::ALL.iter().map(transpose).collect(),
-        updates => updates.iter().map(|halo| AnyPlan::halo(array, kernels, halo)).collect(),
-    };
-    let mut plans = plans?;
-    let mut work = array.workspace(plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0))?;
-    let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
-    let mut arrays = Arrays::new(kernels, bytes)?;
-    let (mut buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
-    let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
-    let mut time = |rounds: u32| -> Result<f64> {
-        array.team().sync()?;
-        let start = Instant::now();
-        for _ in 0..rounds {
-            for plan in &mut plans {
-                let used = if in_place { [buffers[0]; 2] } else { buffers };
-                // SAFETY: the arrays are large enough, and stay until the rounds are over.
-                unsafe { plan.run(used, &mut work, stream) }?;
-                if !in_place {
-                    buffers.swap(0, 1);
-                }
-            }
-        }
-        arrays.wait(limit)?;
-        let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));
-        Ok(array.largest(nanoseconds as usize)? as f64 / 1e9)
-    };
-    let first = time(1)?;
-    let skipped = tuning.skip * first > best;
-    let mut seconds = first;
-    if !skipped {
-        time(tuning.warmup)?;
-        seconds = time(tuning.rounds.max(1))?;
-    }
-    plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
-    array.give_back(work)?;
-    Ok((seconds, skipped))
 }

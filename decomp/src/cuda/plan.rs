@@ -34,7 +34,7 @@ pub struct GpuMemory {
 /// several plans may be under way on several streams, each with its own workspace.
 pub struct GpuPlan<'d> {
     kernels: &'d GpuKernels<'d>,
-    blocks: Blocks,
+    pub(crate) blocks: Blocks,
     pub(crate) words: Block,
     /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
     own: DeviceBuffer,
