@@ -69,8 +69,8 @@ pub enum Error {
         /// How long.
         seconds: u64,
     },
-    /// Another PE has given up a round on its GPU; what this PE has got of it is not to be believed.
-    #[error("PE {pe}: {product}: PE {by} has given up, and its error says for whom it waited; make another plan")]
+    /// Another PE has given up a round; what this PE has got of it is not to be believed.
+    #[error("PE {pe}: {product}: PE {by} has given up{}; make another plan (in Python: another Group)", because(.lost))]
     GivenUp {
         /// This PE.
         pe: Pe,
@@ -78,9 +78,13 @@ pub enum Error {
         product: &'static str,
         /// Who has.
         by: Pe,
+        /// The PE that it has lost, if that was why.
+        lost: Option<Pe>,
     },
     /// A plan of which nobody knows what has been sent, since a round has failed in its midst.
-    #[error("PE {pe}: this plan of {product} cannot be used any more, since a round has failed; make another one")]
+    #[error(
+        "PE {pe}: this plan of {product} cannot be used any more, since a round has failed; make another one (in Python: another Group)"
+    )]
     Broken {
         /// This PE.
         pe: Pe,
@@ -95,7 +99,24 @@ impl From<CudaError> for Error {
     }
 }
 
+/// Why a PE has given up.
+fn because(lost: &Option<Pe>) -> String {
+    lost.map_or_else(|| ", and its error says why".into(), |lost| format!(", since it has lost PE {lost}"))
+}
+
 impl Error {
+    /// The word by which a PE tells others that it has given up for this error: not 0.
+    pub(crate) fn alarm(&self, pe: Pe) -> u64 {
+        let lost = if let Error::Runtime(error) = self { error.peer() } else { None };
+        (u64::from(pe) + 1) | lost.map_or(0, |lost| (u64::from(lost) + 1) << 32)
+    }
+
+    /// What such a word says, if it was told.
+    pub(crate) fn told(pe: Pe, product: Product, alarm: u64) -> Result<()> {
+        let [by, lost] = [alarm as u32, (alarm >> 32) as u32].map(|one_more| one_more.checked_sub(1));
+        by.map_or(Ok(()), |by| Err(Error::GivenUp { pe, product: product.name(), by, lost }))
+    }
+
     /// An error unless an array has as many elements as wanted.
     pub(crate) fn unless_long(pe: Pe, product: Product, what: &'static str, given: usize, wanted: usize) -> Result<()> {
         let product = product.name();

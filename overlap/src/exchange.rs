@@ -2,6 +2,8 @@
 //!
 //! A word holds the number of the last round in which it was told. Numbers only grow, so that nothing is ever cleared,
 //! and a word of an earlier round is never taken for one of this.
+//!
+//! One word more is the alarm: who gives up in a round tells all others, so that nobody waits for it.
 
 use symrail::team::heap::{Block, aligned};
 use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
@@ -36,8 +38,8 @@ pub(crate) struct Exchange<'rt> {
     group: Group,
     product: Product,
     block: Block,
-    /// Bytes of the words.
-    words: usize,
+    /// The word behind the plan's own.
+    alarm: Word,
     round: u64,
     /// A round has begun and not ended.
     broken: bool,
@@ -56,13 +58,12 @@ impl<'rt> Exchange<'rt> {
         compare(heap, team, product, (shards, width, schedule), &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
-        let words = bytes_of_words(words);
-        Ok(Exchange { heap, group: team.group(), product, block, words, round: 0, broken: false, observer: None })
+        Ok(Exchange { heap, group: team.group(), product, block, alarm: words, round: 0, broken: false, observer: None })
     }
 
     /// Bytes of a team's heap that so many words and numbers take.
     pub fn bytes(words: usize, numbers: usize) -> usize {
-        aligned(bytes_of_words(words).saturating_add(numbers.saturating_mul(size_of::<f32>())))
+        aligned(bytes_of_words(words.saturating_add(1)).saturating_add(numbers.saturating_mul(size_of::<f32>())))
     }
 
     pub fn free(self, team: &Team<'rt>) -> Result<()> {
@@ -93,6 +94,7 @@ impl<'rt> Exchange<'rt> {
             return Err(Error::Broken { pe: self.runtime().my_pe(), product: self.product.name() });
         }
         self.broken = true;
+        self.listen()?;
         self.round += 1;
         Ok(())
     }
@@ -102,6 +104,28 @@ impl<'rt> Exchange<'rt> {
         self.quiet()?;
         self.broken = false;
         Ok(())
+    }
+
+    /// Whether nobody has given up.
+    fn listen(&self) -> Result<()> {
+        // SAFETY: a word of this plan, aligned.
+        let alarm = unsafe { self.runtime().peek(self.word(self.alarm).cast_const()) }?;
+        Error::told(self.runtime().my_pe(), self.product, alarm)
+    }
+
+    /// Tells all others that this rank gives up, unless one of them has told it.
+    pub fn give_up(&mut self, error: &Error) {
+        if matches!(error, Error::GivenUp { .. }) {
+            return;
+        }
+        let (me, word) = (self.me(), self.word(self.alarm));
+        let alarm = error.alarm(self.runtime().my_pe());
+        for to in (0..self.group.size() as usize).filter(|&rank| rank != me) {
+            let signal = (word, alarm, SignalOp::Set);
+            // Who cannot be told is gone, and `error` is what the caller wants to know.
+            // SAFETY: no bytes are put; the word is this plan's.
+            let _ = unsafe { self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, signal, self.pe(to)) };
+        }
     }
 
     /// Says what is done next.
@@ -128,13 +152,16 @@ impl<'rt> Exchange<'rt> {
         Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.number_of(round))
     }
 
-    /// Waits until a rank has told a word in a round.
+    /// Waits until a rank has told a word in a round, or somebody has given up.
     pub fn wait(&mut self, from: usize, word: Word, round: Round) -> Result<()> {
         self.step(&Step::Wait { from });
-        let number = self.number_of(round);
-        // SAFETY: a word of this plan, aligned.
-        unsafe { self.runtime().wait_in(self.product.name(), self.word(word).cast_const(), Cmp::Ge, number) }?;
-        Ok(())
+        let told = (self.word(word).cast_const(), Cmp::Ge, self.number_of(round));
+        let alarm = (self.word(self.alarm).cast_const(), Cmp::Ne, 0);
+        // SAFETY: words of this plan, aligned.
+        match unsafe { self.runtime().wait_in_any(self.product.name(), &[told, alarm]) }? {
+            0 => Ok(()),
+            _ => self.listen(),
+        }
     }
 
     fn number_of(&self, round: Round) -> u64 {
@@ -169,7 +196,7 @@ impl<'rt> Exchange<'rt> {
 
     /// Where this rank keeps its numbers, from one of them on. Others write there when a plan has let them.
     pub fn number(&self, at: usize) -> *mut f32 {
-        self.block.base.wrapping_add(self.words).cast::<f32>().wrapping_add(at)
+        self.block.base.wrapping_add(bytes_of_words(self.alarm + 1)).cast::<f32>().wrapping_add(at)
     }
 
     /// Keeps numbers.

@@ -31,6 +31,15 @@ pub(crate) fn carry_out(
     mut local: impl FnMut(&mut Exchange<'_>, &Action),
 ) -> Result<()> {
     exchange.begin()?;
+    steps(exchange, program, &mut local).and_then(|()| exchange.end()).inspect_err(|error| exchange.give_up(error))
+}
+
+/// Does all steps.
+fn steps(
+    exchange: &mut Exchange<'_>,
+    program: &Program,
+    local: &mut impl FnMut(&mut Exchange<'_>, &Action),
+) -> Result<()> {
     let lanes = (0..program.lanes).map(|lane| (program.of_lane(lane).collect(), 0)).collect();
     let mut course = Course { program, states: vec![State::Open; program.entries.len()], lanes };
     // Those before the first step that is left have ended.
@@ -40,10 +49,10 @@ pub(crate) fn carry_out(
             first += 1;
         }
         if first == program.entries.len() {
-            return exchange.end();
+            return Ok(());
         }
-        while course.go_on(exchange, 1..program.lanes, &mut local)? {}
-        let multiplied = course.go_on(exchange, PRODUCTS..PRODUCTS + 1, &mut local)?;
+        while course.go_on(exchange, 1..program.lanes, local)? {}
+        let multiplied = course.go_on(exchange, PRODUCTS..PRODUCTS + 1, local)?;
         if !multiplied && course.states[first] != State::Done {
             course.wait(exchange, first)?;
         }

@@ -11,7 +11,7 @@ use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
-use crate::errors::{Kind, failed, raise};
+use crate::errors::{Kind, failed, raise, raise_of};
 use crate::held::{self, HeldTeam};
 use crate::runtime::Runtime;
 use crate::team::Team;
@@ -119,6 +119,8 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
+        Error::GivenUp { lost: Some(lost), .. } => raise_of(Kind::PeerLost, &text, lost),
+        Error::GivenUp { by, .. } => raise_of(Kind::State, &text, by),
         Error::Broken { .. } => raise(Kind::State, &text),
         _ => raise(Kind::Argument, &text),
     }

@@ -181,13 +181,15 @@ impl Error {
         matches!(self, Error::Heap(symrail_heap::HeapError::Exhausted { .. }))
     }
 
-    /// Whether a peer, or the way to it, has failed.
-    pub(crate) fn is_of_a_peer(&self) -> bool {
+    /// The peer that has failed, or the way to it, if that is what went wrong.
+    #[must_use]
+    pub fn peer(&self) -> Option<Pe> {
         use symrail_transport::Error as E;
-        matches!(
-            self,
-            Error::PeerLost { .. } | Error::Transport(E::Operation { .. } | E::Timeout { .. } | E::Gone { .. })
-        )
+        match self {
+            Error::PeerLost { pe, .. }
+            | Error::Transport(E::Operation { pe, .. } | E::Timeout { pe, .. } | E::Gone { pe, .. }) => Some(*pe),
+            _ => None,
+        }
     }
 }
 

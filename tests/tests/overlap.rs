@@ -41,6 +41,12 @@ fn what_one_rank_does_otherwise_is_an_error_by_name_on_all() {
 }
 
 #[test]
+fn who_gives_up_in_a_round_tells_those_who_wait_in_it_and_those_who_come_later() {
+    check(MAPPED, 3, 1, &["give_up"]);
+    check(ROUND_ROBIN, 3, 3, &["give_up"]);
+}
+
+#[test]
 fn a_rank_that_is_killed_in_a_product_is_named_by_the_others() {
     for (path, what) in [(MAPPED, "pull"), (ONE_RAIL, "ring"), (MAPPED, "scatter"), (ROUND_ROBIN, "everywhere")] {
         let mut command = Command::new(built("pe_overlap_lost"));

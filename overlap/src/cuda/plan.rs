@@ -453,10 +453,7 @@ impl<'d> GpuPlan<'d> {
         let mut gone = [0; 8];
         // SAFETY: a word of this plan.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
-        if let Some(by) = u64::from_ne_bytes(gone).checked_sub(1) {
-            self.broken = true;
-            return Err(Error::GivenUp { pe, product, by: by as u32 });
-        }
+        Error::told(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
 }

@@ -85,7 +85,7 @@ impl Team<'_> {
             let (since, time_limit) = (clock::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
             let more_fails = || {
                 let of_counted = self.ops().counted_have_left().is_err();
-                of_counted | (error.is_of_a_peer() && self.ops().quiet().is_err())
+                of_counted | (error.peer().is_some() && self.ops().quiet().is_err())
             };
             while more_fails() && clock::since(since) < time_limit {}
         }

@@ -78,6 +78,23 @@ impl Runtime {
         })
     }
 
+    /// As [`Runtime::wait_in`] for any of these words: which one compares as asked, the first if several do.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`], for each word.
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn wait_in_any<T: WaitWord>(&self, what: &'static str, words: &[(*const T, Cmp, T)]) -> Result<usize> {
+        let ops = self.operations();
+        ops.wait_for(what, self.anybody(), || {
+            words.iter().position(|&(word, cmp, value)| {
+                // SAFETY: the caller's promise.
+                unsafe { ops.test_once(word) }.is_some_and(|now| cmp.holds(now, value))
+            })
+        })
+    }
+
     /// Whether the word compares so now. Makes progress if not.
     ///
     /// # Safety

@@ -1,10 +1,10 @@
 //! Products of tensor-parallel layers, bit by bit beside their unfused form. Arguments: `equal` (random shapes, with
-//! delays before steps if the third one is above 0), `order`, or `refuse`; how many cases; the most microseconds of a
+//! delays before steps if the third one is above 0), `order`, `refuse` or `give_up`; how many cases; the most microseconds of a
 //! delay; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
             "equal" => (0..cases).try_for_each(|case| equal(rt, &heap, &world, seed * 1000 + case, delay)),
             "order" => order(rt, &heap, &world),
             "refuse" => refuse(rt, &heap, &world),
+            "give_up" => give_up(rt, &heap, &world),
             _ => panic!("{what}"),
         };
         done.unwrap_or_else(|error| panic!("PE {}: {error}", rt.my_pe()));
@@ -309,4 +310,48 @@ fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> 
     plan.run(&own, &weight, &mut output)?;
     assert_eq!(output, [4.0; 20]);
     plan.free(team)
+}
+
+/// PE 0 is interrupted in a round in which it waits for PE 2, which has not begun. PE 1, which waits in that round or has
+/// ended it, and PE 2, which begins later, are told.
+fn give_up<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
+    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+    rt.set_interrupt(|| (!INTERRUPTED.load(Ordering::Relaxed)).then_some(Duration::from_millis(1)));
+    let may_begin = rt.alloc_slice::<u64>(1)?;
+    // PE 1 has no rows: a reduction lets it go on to the next round.
+    let (shards, direct) = (Shards::new(&[4, 0, 4]), Schedule::Direct { rows: 2 });
+    let (values, rows) = ([1.0; 16], [1.0; 32]);
+    let weight = Weight::new(&values, Layout::ByInputs, 4, 4);
+    let mine = shards.of(rt.my_pe() as usize).len() * 4;
+    let mut times = 0;
+    let mut lose = |run: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+        times += 1;
+        if rt.my_pe() == 2 {
+            may_begin.wait_until(0, Cmp::Ge, times)?;
+        }
+        INTERRUPTED.store(rt.my_pe() == 0, Ordering::Relaxed);
+        let error = (0..3).find_map(|_| run().err());
+        INTERRUPTED.store(false, Ordering::Relaxed);
+        match (rt.my_pe(), error) {
+            (0, Some(Error::Runtime(symrail::Error::Interrupted { .. }))) => {
+                may_begin.put_signal(0, &[], (&may_begin, 0), 1, SignalOp::Add, 2)?;
+            }
+            (1 | 2, Some(Error::GivenUp { by: 0, lost: None, .. })) => {}
+            (_, error) => panic!("time {times}: {error:?}"),
+        }
+        assert!(matches!(run(), Err(Error::Broken { .. })), "time {times}");
+        Ok(())
+    };
+    for schedule in [direct, Schedule::Ring { rows: 2 }] {
+        let (mut plan, mut output) = (AllGatherMatmul::new(heap, team, &shards, 4, schedule)?, [0.0; 32]);
+        lose(&mut || plan.run(&rows[..mine], &weight, &mut output))?;
+        plan.free(team)?;
+    }
+    for (reduced, count) in [(Reduced::ToShards, mine), (Reduced::Everywhere, 32)] {
+        let mut plan = MatmulReduce::new(heap, team, &shards, 4, direct, reduced)?;
+        let mut output = vec![0.0; count];
+        lose(&mut || plan.run(&rows, &weight, &mut output))?;
+        plan.free(team)?;
+    }
+    Ok(may_begin.free()?)
 }
