@@ -58,7 +58,16 @@ impl<'rt> Exchange<'rt> {
         compare(heap, team, product, (shards, width, schedule), &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
-        Ok(Exchange { heap, group: team.group(), product, block, alarm: words, round: 0, broken: false, observer: None })
+        Ok(Exchange {
+            heap,
+            group: team.group(),
+            product,
+            block,
+            alarm: words,
+            round: 0,
+            broken: false,
+            observer: None,
+        })
     }
 
     /// Bytes of a team's heap that so many words and numbers take.

@@ -254,6 +254,29 @@ fn transposes_and_halos_of_cubes_are_measured() {
 
 #[test]
 #[serial]
+fn products_of_spread_layers_are_measured_with_what_they_hide() {
+    let tests = ["ag-gemm", "gemm-rs", "gemm-ar"];
+    let tiny = ["-b", "100K", "-e", "100K", "-i", "2", "-w", "1"];
+    for more in [&["-n", "3"][..], &["--rails", "2"]] {
+        if more[0] == "--rails" && !wire() {
+            return;
+        }
+        let json = Scratch::new("products.json");
+        let output = perf(&[&tests[..], &tiny, more, &["--json", json.0.to_str().unwrap()]].concat(), &[]);
+        let text = printed(&output);
+        assert!(output.status.success(), "{text}");
+        let found: Vec<Value> = serde_json::from_str(&json.text()).unwrap();
+        assert_eq!(names(&found), tests);
+        assert!(found.iter().all(|record| record["unit"] == "GFLOP/s" && record["p50"].as_f64().unwrap() > 0.0));
+        let hidden = text.lines().filter(|line| line.starts_with("# 50 rows") && line.contains("overlap efficiency "));
+        assert_eq!(hidden.count(), tests.len(), "{text}");
+    }
+    let refused = perf(&["gemm-rs", "--device", "cpu"], &[]);
+    assert!(printed(&refused).contains("--device cpu has no gemm-rs"), "{}", printed(&refused));
+}
+
+#[test]
+#[serial]
 fn collectives_of_devices_are_measured() {
     let tests = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce"];
     let tiny = ["-b", "1", "-e", "40", "-i", "2", "-w", "1"];

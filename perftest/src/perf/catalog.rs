@@ -54,6 +54,8 @@ pub enum Work {
     Collective(Collective),
     /// An exchange of an array in pencils.
     Pencils(Exchange),
+    /// A product of a layer that is spread over all PEs.
+    Product(Product),
     /// Joining the job.
     Init,
     /// Resident memory besides the heap, once all PEs have talked to all.
@@ -107,6 +109,17 @@ pub enum Exchange {
     Halo,
 }
 
+/// A product of a layer that is spread over all PEs, whose rows move meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// Of all PEs' rows.
+    AllGather,
+    /// Summed over all PEs, each of which gets its rows.
+    ReduceScatter,
+    /// Summed over all PEs, for all of them.
+    AllReduce,
+}
+
 /// Which sizes a test has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
@@ -118,6 +131,8 @@ pub enum Sizes {
     Token,
     /// Cubes of 32, 64 and 128 elements along an edge, or those of `-b` and `-e`.
     Cube,
+    /// Rows of 256 KiB, 1 MiB and 4 MiB, or those of `-b` and `-e`.
+    Rows,
     /// None.
     None,
 }
@@ -138,7 +153,8 @@ impl Test {
     /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
     #[must_use]
     pub fn in_all(&self) -> bool {
-        self.is_repeated() && !matches!(self.work, Work::Experts(_) | Work::Collective(_) | Work::Pencils(_))
+        let alone = matches!(self.work, Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_));
+        self.is_repeated() && !alone
     }
 
     /// Whether it is done many times.
@@ -238,6 +254,9 @@ pub static TESTS: &[Test] = &[
     test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),
     test!("transpose", Runtime, Work::Pencils(Exchange::Transpose), Cube, "us", "transposes X to Y, Y to Z and back of an array of so many bytes, in pencils"),
     test!("halo", Runtime, Work::Pencils(Exchange::Halo), Cube, "us", "updates of a halo of one element along X, Y and Z, of an array of so many bytes in pencils"),
+    test!("ag-gemm", Runtime, Work::Product(Product::AllGather), Rows, "GFLOP/s", "all-gather of rows of 512 f32, so many bytes in all, and their product with each PE's 512 x 512, overlapped"),
+    test!("gemm-rs", Runtime, Work::Product(Product::ReduceScatter), Rows, "GFLOP/s", "product of rows with each PE's 512 x 512 and reduce-scatter of so many bytes of f32, overlapped"),
+    test!("gemm-ar", Runtime, Work::Product(Product::AllReduce), Rows, "GFLOP/s", "product of rows with each PE's 512 x 512 and all-reduce of so many bytes of f32, overlapped"),
     test!("init-time", Runtime, Work::Init, None, "ms", "joining the job, of the slowest PE"),
     test!("memory", Runtime, Work::Memory, None, "MiB", "resident memory besides heaps, of the largest PE"),
     test!("idle-cpu", Runtime, Work::Idle, None, "%", "processor time of a PE that sleeps 5 s, of the busiest PE"),

@@ -105,7 +105,8 @@ fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
         | Work::Idle
         | Work::Experts(_)
         | Work::Collective(_)
-        | Work::Pencils(_) => ("barrier", Shape { blocks: 1, threads: 32 }, 1),
+        | Work::Pencils(_)
+        | Work::Product(_) => ("barrier", Shape { blocks: 1, threads: 32 }, 1),
     }
 }
 

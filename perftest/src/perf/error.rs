@@ -18,6 +18,9 @@ pub enum Error {
     /// A transpose or a halo failed.
     #[error(transparent)]
     Pencils(#[from] symrail_decomp::Error),
+    /// A product of a layer failed.
+    #[error(transparent)]
+    Product(#[from] symrail_overlap::Error),
     /// The transport failed outside of a runtime.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),

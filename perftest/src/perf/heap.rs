@@ -3,8 +3,9 @@
 use symrail_decomp::Grid;
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
+use symrail_overlap::{AllGatherMatmul, MatmulReduce, Reduced, Schedule, Shards};
 
-use super::catalog::Phase;
+use super::catalog::{Phase, Product};
 
 /// Experts of a token.
 pub const K: usize = 8;
@@ -74,4 +75,27 @@ pub fn of_pencils(size: usize, n_pes: u32) -> usize {
 /// Bytes of each PE's heap that a test takes: input, output and the plans' memory.
 pub fn of_collective(size: usize, n_pes: u32) -> usize {
     size.saturating_mul(8).saturating_add((n_pes as usize + 4) << 19)
+}
+
+/// Numbers of a row that is multiplied, and of its product.
+pub const WIDTH: usize = 512;
+
+/// Rows of so many bytes, spread over ranks, and how they are multiplied.
+pub fn rows(size: usize, ranks: usize) -> (Shards, Schedule) {
+    let shards = Shards::split((size / (WIDTH * size_of::<f32>())).max(1), ranks);
+    let schedule = Schedule::choose(&shards, WIDTH, WIDTH);
+    (shards, schedule)
+}
+
+/// Bytes of each PE's heap that a product takes: the plan of all PEs, and that of a PE alone.
+pub fn of_product(what: Product, size: usize, n_pes: u32) -> usize {
+    let of = |ranks: usize| {
+        let (shards, schedule) = rows(size, ranks);
+        match what {
+            Product::AllGather => AllGatherMatmul::bytes(&shards, WIDTH, schedule),
+            Product::ReduceScatter => MatmulReduce::bytes(&shards, WIDTH, schedule, Reduced::ToShards),
+            Product::AllReduce => MatmulReduce::bytes(&shards, WIDTH, schedule, Reduced::Everywhere),
+        }
+    };
+    of(n_pes as usize).saturating_add(of(1))
 }

@@ -32,6 +32,8 @@ const WORD: usize = 8;
 const TOKEN: usize = 14336;
 /// Elements along the edges of cubes.
 const CUBES: [usize; 3] = [32, 64, 128];
+/// Bytes of rows.
+const ROWS: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
 
 /// An option that not every test has a use for.
 struct Usage {
@@ -47,7 +49,7 @@ const USAGES: [Usage; 5] = [
         option: "-b and -e are",
         given: |plan| plan.min.is_some() || plan.max.is_some(),
         used: |plan, test| match test.sizes {
-            Sizes::Range | Sizes::Token | Sizes::Cube => true,
+            Sizes::Range | Sizes::Token | Sizes::Cube | Sizes::Rows => true,
             Sizes::Word => (plan.range().0..=plan.range().1).contains(&WORD),
             Sizes::None => false,
         },
@@ -188,6 +190,7 @@ impl Plan {
             Sizes::Word => vec![WORD],
             Sizes::None => vec![0],
             Sizes::Token if self.min.is_none() && self.max.is_none() => vec![TOKEN],
+            Sizes::Rows if self.min.is_none() && self.max.is_none() => ROWS.to_vec(),
             Sizes::Cube if self.min.is_none() && self.max.is_none() => CUBES.map(heap::of_cube).to_vec(),
             Sizes::Cube => {
                 let (min, max) = self.range();
@@ -198,7 +201,7 @@ impl Plan {
                 }
                 sizes
             }
-            Sizes::Range | Sizes::Token => {
+            Sizes::Range | Sizes::Token | Sizes::Rows => {
                 let (min, max) = self.range();
                 let powers = (0..usize::BITS - 1).map(|bit| 1 << bit).filter(|size| *size > min && *size < max);
                 let mut sizes: Vec<usize> = std::iter::once(min).chain(powers).chain([max]).collect();
@@ -235,6 +238,7 @@ impl Plan {
             Work::Experts(phase) => self.sizes(test).into_iter().map(|size| heap::of_experts(phase, size, n_pes)).max(),
             Work::Collective(_) => self.sizes(test).into_iter().map(|size| heap::of_collective(size, n_pes)).max(),
             Work::Pencils(_) => self.sizes(test).into_iter().map(|size| heap::of_pencils(size, n_pes)).max(),
+            Work::Product(what) => self.sizes(test).into_iter().map(|size| heap::of_product(what, size, n_pes)).max(),
             _ => None,
         };
         let largest = tests.iter().filter_map(own).max().unwrap_or(0);
@@ -275,7 +279,7 @@ impl Spread {
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,
-            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) => 0,
+            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_) => 0,
             _ => 1,
         };
         let span = slots.saturating_mul(stride);

@@ -12,7 +12,7 @@ use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_transport::env::HeapKind;
 
 use super::backend::{Backend, area};
-use super::catalog::{Collective, Exchange, Layer, Phase, Test, Work};
+use super::catalog::{Collective, Exchange, Layer, Phase, Product, Test, Work};
 use super::cuda::{self, Cuda};
 use super::device;
 use super::error::{Error, Result};
@@ -170,6 +170,7 @@ impl Session<'_> {
                         Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions)?,
                         Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions)?,
                         Work::Pencils(what) => self.pencils(&mut host, (test, what), runtime, None, &conditions)?,
+                        Work::Product(what) => self.product(&mut host, (test, what), runtime, &conditions)?,
                         _ => self.sizes(&mut host, test, &conditions)?,
                     }
                 }
@@ -268,6 +269,20 @@ impl Session<'_> {
         self.each(host, test, conditions, |bench, size| {
             let (figures, cube) = bench.pencils(runtime, kernels, what, size)?;
             Ok((figures, figures.map(|figures| cube.over(figures.p50))))
+        })
+    }
+
+    /// All sizes of a product of a layer. Collective.
+    fn product(
+        &mut self,
+        host: &mut Host<'_>,
+        (test, what): (&'static Test, Product),
+        runtime: &Runtime,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        self.each(host, test, conditions, |bench, size| {
+            let (figures, parts) = bench.product(runtime, what, size)?;
+            Ok((figures, figures.map(|_| parts.to_string())))
         })
     }
 

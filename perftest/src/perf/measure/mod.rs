@@ -9,6 +9,7 @@
 //! | `collectives` | collectives of devices |
 //! | `experts` | expert-parallel dispatch and combine |
 //! | `pencils` | transposes and halos of arrays in pencils |
+//! | `products` | products of layers that are spread over PEs, and how much of their moves they hide |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
@@ -23,6 +24,7 @@ mod launched;
 mod one_sided;
 pub mod pencils;
 mod ping_pong;
+pub mod products;
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +84,7 @@ impl<'a, C: Backend> Bench<'a, C> {
                 self.one_sided(spread)?
             }
             Work::Init | Work::Memory | Work::Idle => self.one_sided(spread)?,
-            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) => self.one_sided(spread)?,
+            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_) => self.one_sided(spread)?,
         };
         // Nobody goes on, and nothing is reported, before all have found their data right.
         self.backend.barrier()?;
