@@ -86,6 +86,7 @@ mod _symrail {
         module.add_class::<crate::decomp::Pencils>()?;
         module.add_class::<crate::collectives::Collectives>()?;
         module.add_class::<crate::overlap::Products>()?;
+        module.add_function(wrap_pyfunction!(crate::overlap::overlap_compare, module)?)?;
         job::watch_exit()
     }
 

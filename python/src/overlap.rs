@@ -13,6 +13,7 @@ use symrail_overlap::{Error, Layout, Reduced, Weight};
 
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::held::{self, HeldTeam};
+use crate::interrupt::waiting;
 use crate::runtime::Runtime;
 use crate::team::Team;
 
@@ -112,6 +113,16 @@ impl Products {
         });
         result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))?.map_err(raised)
     }
+}
+
+/// Refuses a plan on GPUs of which PEs pass different ones: which product, rows, numbers of a row, and the number of their
+/// type. Collective over the team.
+#[pyfunction]
+pub fn overlap_compare(py: Python<'_>, team: &Team, plan: (u64, u64, u64, u64)) -> PyResult<()> {
+    let team = team.held()?;
+    let (product, rows, width, dtype) = plan;
+    let parameters = [("the product", product), ("rows", rows), ("numbers of a row", width), ("the dtype", dtype)];
+    waiting(py, None, || team.compare("symrail.overlap.cuda", &parameters))
 }
 
 /// The exception for an error.

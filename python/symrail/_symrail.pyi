@@ -252,6 +252,7 @@ class Runtime:
 _Bytes = tuple[NDArray[Any], int]
 _EpCome = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], list[int]]
 
+def overlap_compare(team: Team, plan: tuple[int, int, int, int]) -> None: ...
 def ep_layout(
     indices: NDArray[Any], k: int, experts: int, ranks: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...

@@ -1,4 +1,4 @@
-"""symrail.overlap: products against NumPy, layers against one process."""
+"""symrail.overlap: products against NumPy, layers against one process, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def test_layers_train(pes: int, options: tuple[str, ...]) -> None:
     (ended,) = finish([start([*command, str(PROGRAMS / "overlap_torch.py")])])
     assert ended.returncode == 0, ended
     assert ended.stdout.count("trains as one process does") == pes, ended
+
+
+def test_what_plans_on_gpus_refuse() -> None:
+    command = [launcher(), "run", "-n", "3", "--", python_with_torch(), str(PROGRAMS / "overlap_refused.py")]
+    (ended,) = finish([start(command)])
+    assert ended.returncode == 0, ended
+    assert ended.stdout.count("was told") == 3, ended
 
 
 def test_example(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ import torch
 
 import symrail
 
-from ..errors import UnsupportedError
+from .. import _symrail
+from .._host_arrays import dtype_name, is_tensor
+from ..errors import ArgumentError, UnsupportedError
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""The types of numbers."""
 
 LEAST_BYTES = 4 << 20
 """A piece has at least so many bytes, unless a shard has fewer: below, a copy and a product of its own cost more."""
@@ -24,9 +29,14 @@ MOST_PIECES = 4
 class _Plan:
     """Rows of all PEs, in shares as `torch.tensor_split` cuts; and the stream on which they move."""
 
-    def __init__(self, rows: int, width: int, dtype: Any, pieces: int | None) -> None:
+    def __init__(self, product: int, rows: int, width: int, dtype: Any, pieces: int | None) -> None:
         self._team = symrail.team_world()
         self.rank, self.ranks = symrail.my_pe(), symrail.n_pes()
+        # A type that is none of these is the same to all, and refused by who has passed it.
+        number = DTYPES.index(dtype) if dtype in DTYPES else len(DTYPES)
+        _symrail.overlap_compare(self._team, (product, rows, width, number))
+        if dtype not in DTYPES:
+            raise UnsupportedError(f"a product of {dtype}; wanted is {_any_of(DTYPES)}")
         self._check_heap()
         self.rows, self.width, self.dtype = rows, width, dtype
         each, more = divmod(rows, self.ranks)
@@ -69,6 +79,25 @@ class _Plan:
         return [(self.rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
 
+def _any_of(dtypes: Any) -> str:
+    return " or ".join(str(dtype).rpartition(".")[2] for dtype in dtypes)
+
+
+def _check(array: Any, role: str, dtype: Any, shape: tuple[int | None, ...]) -> None:
+    """Refuses what is no tensor in a GPU's memory of this type and shape (None: any length): copies and products would
+    convert, repeat or cut it in silence."""
+    if not is_tensor(array):
+        raise ArgumentError(f"{role} is a {type(array).__name__}, not a tensor of torch")
+    if array.dtype != dtype:
+        raise ArgumentError(f"{role} is of {dtype_name(array)}; the plan is of {_any_of((dtype,))}")
+    found = tuple(array.shape)
+    if len(found) != len(shape) or any(wanted not in (None, length) for wanted, length in zip(shape, found)):
+        wanted = " x ".join("any" if length is None else str(length) for length in shape)
+        raise ArgumentError(f"{role} has the shape {found}; wanted is {wanted}")
+    if array.device.type != "cuda":
+        raise UnsupportedError(f"{role} is on {array.device}; it has to be in a GPU's memory: {role}.cuda()")
+
+
 def _multiply(rows: Any, weight: Any, bias: Any, out: Any) -> None:
     if bias is None:
         torch.mm(rows, weight.t(), out=out)
@@ -82,13 +111,18 @@ class AllGatherMatmul(_Plan):
     With `pieces` shares are cut into so many; 0 gets all rows first and multiplies once."""
 
     def __init__(self, rows: int, inputs: int, dtype: Any, *, pieces: int | None = None) -> None:
-        super().__init__(rows, inputs, dtype, pieces)
+        super().__init__(0, rows, inputs, dtype, pieces)
         self._unfused = pieces == 0
         self.gathered: Any = self._array(rows)
         """All rows, behind the round in the order of the stream, until the next one."""
 
     def run(self, own: Any, weight: Any, bias: Any = None) -> Any:
-        """`own` has this PE's rows. Returns all rows of this PE's outputs."""
+        """`own` has this PE's rows. Returns all rows of this PE's outputs. Arguments of another dtype or shape are
+        refused, before anything is sent."""
+        _check(own, "own", self.dtype, (self.own.stop - self.own.start, self.width))
+        _check(weight, "weight", self.dtype, (None, self.width))
+        if bias is not None:
+            _check(bias, "bias", self.dtype, (weight.shape[0],))
         stream, rows = torch.cuda.current_stream(), self.gathered
         rows[self.own].copy_(own)
         # The rows of all PEs are there.
@@ -121,14 +155,19 @@ class MatmulReduceScatter(_Plan):
     With `pieces` shares are cut into so many; 0 multiplies once and moves then."""
 
     def __init__(self, rows: int, outputs: int, dtype: Any, *, pieces: int | None = None) -> None:
-        super().__init__(rows, outputs, dtype, pieces)
+        super().__init__(1, rows, outputs, dtype, pieces)
         self._unfused = pieces == 0
         self._products = self._array(rows)
         self._arrived = self._array((self.ranks - 1) * self.largest)
 
     def run(self, rows: Any, weight: Any, bias: Any = None) -> Any:
         """`rows` are all rows, of this PE's inputs. Returns this PE's rows of the sum, with its bias. Sums are formed
-        in the order in which pieces come, which is the same each time."""
+        in the order in which pieces come, which is the same each time. Arguments are checked as those of
+        `AllGatherMatmul.run`."""
+        _check(rows, "rows", self.dtype, (self.rows, None))
+        _check(weight, "weight", self.dtype, (self.width, rows.shape[1]))
+        if bias is not None:
+            _check(bias, "bias", self.dtype, (self.width,))
         stream, products = torch.cuda.current_stream(), self._products
         # All PEs have added what arrived in the round before.
         self._team.sync(stream=stream)

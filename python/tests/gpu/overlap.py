@@ -10,7 +10,7 @@ import torch
 
 import symrail
 import symrail.overlap.cuda as overlap
-from symrail.errors import UnsupportedError
+from symrail.errors import ArgumentError, UnsupportedError
 
 REPLAYS = int(os.environ.get("REPLAYS", "200"))
 LIMITS = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -68,8 +68,28 @@ def guarded(what: str, work) -> None:
         print(f"well: {what}", flush=True)
 
 
+def wrong_arguments(case: Case) -> None:
+    """Refused before anything is sent: the next round goes on."""
+    own, weight = case.x[case.own], case.weights[0]
+    for call in (
+        lambda: case.gather.run(own.double(), weight),
+        lambda: case.gather.run(torch.cat((own, own[:1], own[:1])), weight),
+        lambda: case.gather.run(own, weight[:, 1:]),
+        lambda: case.gather.run(own, weight, case.bias[1:]),
+        lambda: case.reduce.run(case.x[1:], weight),
+        lambda: case.reduce.run(case.x, weight.double()),
+    ):
+        try:
+            call()
+        except ArgumentError:
+            continue
+        raise AssertionError("an argument was taken that the plan is not for")
+
+
 def eager(shape, dtype, pieces) -> None:
     case = Case(shape, dtype, pieces, 1)
+    if case.own.stop > case.own.start:
+        wrong_arguments(case)
     for round in range(5):
         case.renew()
         case.check(case.run(), f"round {round}")
