@@ -157,7 +157,7 @@ impl Client {
     fn take_news(&mut self, step: Step, (kind, payload): Frame) -> Result<Option<Frame>> {
         match kind {
             Kind::LostPes => {
-                self.lost_pes.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_lost_pe))
+                self.lost_pes.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_lost_pe));
             }
             Kind::Fault => return Err(self.take_fault(step, &payload)),
             _ => return Ok(Some((kind, payload))),
