@@ -396,7 +396,7 @@ fn pes_in_different_modes_are_refused_with_both_names() {
         let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).limit(60);
         let outcome = job.env_of(0, BY_NIC.0, first).env_of(1, BY_NIC.0, second).run();
         assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
-        let words = "SYMRAIL_IB_MODE differs: PE 0 has write-with-imm, PE 1 has rdma-atomics";
+        let words = "SYMRAIL_IB_MODE differs: PE 1 has rdma-atomics, PE 0 has write-with-imm";
         assert!(outcome.err.contains(words), "{outcome:#?}");
     }
 }
