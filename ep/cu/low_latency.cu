@@ -2,26 +2,30 @@
 //
 // A dispatch has a part of tokens for each rank and each block that sends there: a count and then rows, written into
 // the peer's memory where that is mapped, else into this PE's and put from there by one request. A word for each part
-// is set to the number of the round. A combine has a row and a word for each slot of each token that comes from a mapped
-// rank. From others (far ones) rows come as they went, by rank and part, so that those of a part are one request; their
-// numbers go along with the tokens. Rounds alternate between two sets of all, and nothing is cleared: every rank sends
-// all parts of each round, after it has ended the one before, and so nobody writes to what another one still reads.
+// is set to the number of the round. By a combine rows come back as they went, by rank and part, and their numbers go
+// along with the tokens. From a mapped rank each row has a word; from others (far ones) the rows of a part are one request.
+// Rounds alternate between two sets of all, and nothing is cleared: every rank sends all parts of each round, after it
+// has ended the one before, and so nobody writes to what another one still reads.
+//
+// All that a rank writes to another one has a place of its own there. So what a masked rank writes that runs again after
+// a while harms nobody: it is not looked at. That rank learns who has left it behind, and masks those itself.
 #include "rows.cuh"
 
 struct parameters {
     symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Rows that come back in a round, at most.
-    symrail_u64 back_rows;
-    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of slots, and then
-    // of far ranks' parts), and rows that go back to far ranks.
-    symrail_u64 in, out, words, back, back_words, back_out;
-    // This PE's own: the number of rounds that are over; which ranks are masked, which were late, and which are far; for
-    // each slot the number of its row from a far rank; for each received row of a far rank its number there, and its part
-    // in the upper half; how many rows of each part of each far rank are ready to go back.
-    symrail_u64 rounds, masks, late, far, back_numbers, numbers, ready;
+    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of rows, and then
+    // of far ranks' parts), and rows that go back to far ranks; for each rank the round in which it left this one behind.
+    symrail_u64 in, out, words, back, back_words, back_out, left;
+    // This PE's own: the number of rounds that are over; which ranks are masked, in which round each was late since
+    // that was asked last, and which are far; for each slot the number of its row; for each received row its number there, and its part
+    // in the upper half; how many rows of each part of each far rank are ready to go back; which ranks are lost.
+    symrail_u64 rounds, masks, late, far, back_numbers, numbers, ready, lost;
     // Ranks that are late are masked.
     symrail_u64 mask_late;
 };
+
+// Of a rank: it was late once, it has been told so, it has left this one behind. Each is the end for both.
+enum { WAS_LATE = 1, IS_TOLD, HAS_LEFT };
 
 #define FP8_LARGEST 448.0f
 #define FP8_GROUP 128
@@ -36,15 +40,19 @@ static __device__ symrail_u64 part_bytes(const parameters& p) { return 16 + part
 static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     return (rank * 2 + round % 2) * p.parts + part;
 }
-// Rows that come back: one for each slot, and behind them those of far ranks.
-static __device__ symrail_u64 back_at(const parameters& p, symrail_u64 round, symrail_u64 number) {
-    return p.back + (round % 2 * p.back_rows + number) * 2 * p.hidden;
+// Rows that come back from a rank, at most.
+static __device__ symrail_u64 back_rows(const parameters& p) { return p.most * (p.k < p.share ? p.k : p.share); }
+static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
+    return (round % 2 * p.ranks + rank) * back_rows(p) + number;
 }
-static __device__ symrail_u64* slot_word(const parameters& p, symrail_u64 round, symrail_u64 slot) {
-    return (symrail_u64*)p.back_words + round % 2 * p.most * p.k + slot;
+static __device__ symrail_u64 back_at(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
+    return p.back + back_number(p, round, rank, number) * 2 * p.hidden;
+}
+static __device__ symrail_u64* row_word(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
+    return (symrail_u64*)p.back_words + back_number(p, round, rank, number);
 }
 static __device__ symrail_u64* part_word(const parameters& p, symrail_u64 rank, symrail_u64 part) {
-    return (symrail_u64*)p.back_words + 2 * p.most * p.k + rank * p.parts + part;
+    return (symrail_u64*)p.back_words + 2 * p.ranks * back_rows(p) + rank * p.parts + part;
 }
 static __device__ bool is_far(const parameters& p, symrail_u64 rank) { return ((const symrail_u32*)p.far)[rank] != 0; }
 // A token that names an expert twice has one row, of the first slot.
@@ -56,10 +64,22 @@ static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail
 static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
     return ((const volatile symrail_u32*)p.masks)[rank] != 0;
 }
-// Waits for a word that a rank sets. If it does not in time, the rank is late.
+// Whether a word has come to the round's number, or another thread has waited for that rank for the whole time, which is
+// looked at now and then.
+struct set_or_late {
+    symrail_u64 round;
+    const volatile symrail_u32* late;
+    mutable symrail_u32 polls;
+    __device__ bool operator()(symrail_u64 now) const {
+        return now >= round || ((++polls & 15u) == 0 && *late == (symrail_u32)round);
+    }
+};
+// Waits for a word that a rank sets. If it does not in time, or was late in this round before, the rank is late.
 static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u64 round, symrail_u64 rank) {
-    if (symrail_signal_wait_until(word, SYMRAIL_CMP_GE, round) >= round) return true;
-    ((volatile symrail_u32*)p.late)[rank] = 1;
+    set_or_late holds = {round, (const volatile symrail_u32*)p.late + rank, 0};
+    if (symrail_wait_for(word, holds) >= round) return true;
+    ((volatile symrail_u32*)p.late)[rank] = (symrail_u32)round;
+    ((volatile symrail_u32*)p.lost)[rank] = WAS_LATE;
     if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
     return false;
 }
@@ -113,21 +133,24 @@ static __device__ void copy_block(char* to, const char* from, symrail_u64 bytes)
         *(uint4*)(to + at) = *(const uint4*)(from + at);
 }
 
-// How many rows come back from far ranks before those of a part's tokens: by rank, and then by part. By the block.
-static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 tokens,
-                                          symrail_u64 each, symrail_u64 rank, symrail_u64 part) {
+// How many rows come back from a rank before those of a part's tokens. By the block.
+static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 first, symrail_u64 rank) {
     __shared__ symrail_u32 sum;
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
     symrail_u32 own = 0;
-    for (symrail_u64 slot = threadIdx.x; slot < tokens * p.k; slot += blockDim.x) {
-        symrail_u64 owner = topk[slot] < 0 ? p.ranks : topk[slot] / p.share;
-        bool before = owner < rank || (owner == rank && slot / p.k / each < part);
-        if (before && is_far(p, owner) && is_first(topk, slot, p.k)) own++;
-    }
+    for (symrail_u64 slot = threadIdx.x; slot < first * p.k; slot += blockDim.x)
+        if (topk[slot] >= 0 && topk[slot] / p.share == rank && is_first(topk, slot, p.k)) own++;
     if (own != 0) atomicAdd(&sum, own);
     __syncthreads();
     return sum;
+}
+// Tells a rank that was late, and is masked for that, that this one goes on without it. Once.
+static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symrail_u64 round) {
+    symrail_u32* lost = (symrail_u32*)p.lost + rank;
+    if (*lost != WAS_LATE) return;
+    *lost = IS_TOLD;
+    symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
 // Blocks: `parts` for each rank. `topk` are 64-bit indices, -1 for none.
@@ -135,15 +158,17 @@ extern "C" __global__ void __launch_bounds__(512)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
     const parameters p = *given;
     symrail_u64 rank = blockIdx.x / p.parts, part = blockIdx.x % p.parts, round = round_of(p);
-    if (is_masked(p, rank)) return;
+    if (is_masked(p, rank)) {
+        if (part == 0 && threadIdx.x == 0) leave_behind(p, rank, round);
+        return;
+    }
     char* there = (char*)p.in + part_number(p, p.me, round, part) * part_bytes(p);
     symrail_u64* word = (symrail_u64*)p.words + part_number(p, p.me, round, part);
     char* mapped = (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
     symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each;
     symrail_u64 end = first + each < tokens ? first + each : tokens, count = 0;
-    bool far = is_far(p, rank);
-    symrail_u32 start = far ? p.most * p.k + rows_before(p, topk, tokens, each, rank, part) : 0, number = start;
+    symrail_u32 start = rows_before(p, topk, first < tokens ? first : tokens, rank), number = start;
     for (symrail_u64 token = first; token < end; token++) {
         int local = -1;
         if (threadIdx.x < p.k) {
@@ -152,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(512)
         }
         if (!__syncthreads_or(local >= 0)) continue;
         symrail_u32 of_row = number;
-        if (far && threadIdx.x < 32) {
+        if (threadIdx.x < 32) {
             symrail_u64 slot = token * p.k + threadIdx.x;
             symrail_u32 rows = __ballot_sync(~0u, local >= 0 && is_first(topk, slot, p.k));
             if (local >= 0)
@@ -170,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(512)
         }
         count++;
     }
-    // How many rows there are, which number the first one that comes back has, and how many those are.
+    // How many rows there are; which number the first one that comes back has, and how many those are.
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
     deliver(there, to, 16 + count * row_bytes(p), word, round, rank, mapped != nullptr);
 }
@@ -212,15 +237,13 @@ extern "C" __global__ void __launch_bounds__(512)
             if (slot < p.k) {
                 sources[found + before] = rank << 32 | ((symrail_u64)slots[p.k] * p.k + slot);
                 places[found + before] = at;
-                if (is_far(p, rank)) {
-                    symrail_u64 number = (symrail_u32)slots[p.k + 1];
-                    for (symrail_u64 i = 0; i < slot; i++) {
-                        symrail_u64 same = 0;
-                        while (slots[same] != slots[i]) same++;
-                        if (slots[i] >= 0 && same == i) number++;
-                    }
-                    ((symrail_u64*)p.numbers)[expert * room + found + before] = part << 32 | number;
+                symrail_u64 number = (symrail_u32)slots[p.k + 1];
+                for (symrail_u64 i = 0; i < slot; i++) {
+                    symrail_u64 same = 0;
+                    while (slots[same] != slots[i]) same++;
+                    if (slots[i] >= 0 && same == i) number++;
                 }
+                ((symrail_u64*)p.numbers)[expert * room + found + before] = part << 32 | number;
             }
             found += all;
         }
@@ -239,19 +262,16 @@ extern "C" __global__ void __launch_bounds__(512)
 static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number_and_part,
                                 const char* row) {
     symrail_u64 number = (symrail_u32)number_and_part, part = number_and_part >> 32, bytes = 2 * p.hidden;
-    symrail_u64 at = part_number(p, rank, round, part), each_rank = p.most * (p.k < p.share ? p.k : p.share);
-    const char* in = (const char*)p.in;
-    symrail_u64 of_part = ((const symrail_u64*)(in + at * part_bytes(p)))[1];
-    symrail_u64 of_rank = ((const symrail_u64*)(in + part_number(p, rank, round, 0) * part_bytes(p)))[1];
+    symrail_u64 of_part = ((const symrail_u64*)(p.in + part_number(p, rank, round, part) * part_bytes(p)))[1];
     symrail_u32 first = (symrail_u32)of_part, rows = of_part >> 32;
-    char* out = (char*)p.back_out + (rank * each_rank - (symrail_u32)of_rank) * bytes;
+    char* out = (char*)p.back_out + rank * back_rows(p) * bytes;
     copy_block(out + number * bytes, row, bytes);
     symrail_fence_sys();
     __syncthreads();
     symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
     if (!__syncthreads_or(threadIdx.x == 0 && atomicAdd(ready, 1u) + 1 == rows)) return;
     symrail_fence_sys();
-    symrailx_putmem_signal_nbi_block((char*)back_at(p, round, first), out + first * bytes, rows * bytes,
+    symrailx_putmem_signal_nbi_block((char*)back_at(p, round, p.me, first), out + first * bytes, rows * bytes,
                                      part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
@@ -262,13 +282,14 @@ extern "C" __global__ void __launch_bounds__(512)
     const parameters p = *given;
     symrail_u64 round = round_of(p), expert = blockIdx.x / blocks, room = p.ranks * p.most, bytes = 2 * p.hidden;
     for (symrail_u64 i = blockIdx.x % blocks; i < (symrail_u64)counts[expert]; i += blocks) {
-        symrail_u64 at = expert * room + i, source = sources[at], rank = source >> 32, slot = (symrail_u32)source;
+        symrail_u64 at = expert * room + i, rank = sources[at] >> 32, number = ((const symrail_u64*)p.numbers)[at];
         if (is_masked(p, rank)) continue;
         if (is_far(p, rank)) {
-            send_far(p, round, rank, ((const symrail_u64*)p.numbers)[at], rows + at * bytes);
+            send_far(p, round, rank, number, rows + at * bytes);
         } else {
-            symrailx_putmem_signal_nbi_block((char*)back_at(p, round, slot), rows + at * bytes, bytes,
-                                             slot_word(p, round, slot), round, SYMRAIL_SIGNAL_SET, (int)rank);
+            number = (symrail_u32)number;
+            symrailx_putmem_signal_nbi_block((char*)back_at(p, round, p.me, number), rows + at * bytes, bytes,
+                                             row_word(p, round, p.me, number), round, SYMRAIL_SIGNAL_SET, (int)rank);
         }
     }
 }
@@ -287,10 +308,9 @@ extern "C" __global__ void __launch_bounds__(512)
         while (topk[slot] != expert) slot++;
         symrail_u64 rank = expert < 0 ? p.ranks : expert / p.share;
         if (rank < p.ranks && !is_masked(p, rank)) {
-            bool far = is_far(p, rank);
-            symrail_u64* word = far ? part_word(p, rank, token / each) : slot_word(p, round, slot);
-            symrail_u64 number = far ? ((const symrail_u32*)p.back_numbers)[slot] : slot;
-            if (has_set(p, word, round, rank)) rows[threadIdx.x] = back_at(p, round, number);
+            symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot];
+            symrail_u64* word = is_far(p, rank) ? part_word(p, rank, token / each) : row_word(p, round, rank, number);
+            if (has_set(p, word, round, rank)) rows[threadIdx.x] = back_at(p, round, rank, number);
         }
         factors[threadIdx.x] = weights[at];
     }
@@ -312,8 +332,17 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
-// One thread: what this PE has put by requests is delivered, so that its memory may be written again.
+// One thread: what this PE has put by requests is delivered, so that its memory may be written again. Who has left this
+// PE behind sends nothing any more: it is masked, and told of as late.
 extern "C" __global__ void ep_end_round(const parameters* given) {
+    const parameters p = *given;
     symrail_quiet();
-    (*(symrail_u64*)given->rounds)++;
+    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
+        symrail_u32* lost = (symrail_u32*)p.lost + rank;
+        if (*lost == HAS_LEFT || symrail_ld_acquire((symrail_u64*)p.left + rank) == 0) continue;
+        *lost = HAS_LEFT;
+        ((symrail_u32*)p.masks)[rank] = 1;
+        symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.left);
+    }
+    (*(symrail_u64*)p.rounds)++;
 }

@@ -90,6 +90,14 @@ pub enum Error {
         /// For how long.
         seconds: f64,
     },
+    /// Ranks that have masked this one, because it had not come to a call in time.
+    #[error("rank {me} came too late: rank {} went on without it; it can take part again in a new job", list(ranks))]
+    Left {
+        /// This rank.
+        me: Pe,
+        /// Those who go on without it.
+        ranks: Vec<Pe>,
+    },
     /// A wait that was ended by what [`Runtime::set_interrupt`](symrail::Runtime::set_interrupt) was given.
     #[error("{what}: the wait for rank {} was ended", list(ranks))]
     Interrupted {

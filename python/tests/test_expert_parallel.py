@@ -91,3 +91,17 @@ def test_tensors_of_a_gpu_are_refused_by_name():
     assert is_on_gpu(tensor()) and not is_on_gpu(np.zeros(3))
     with pytest.raises(UnsupportedError, match="heap"):
         gpu_of(SimpleNamespace(device=None))
+
+
+def test_an_event_raises_what_went_wrong_before_it() -> None:
+    from symrail.ep import EventOverlap
+    from symrail.ep._events import EventHandle
+    from symrail.errors import TimeoutError as Late
+
+    def check() -> None:
+        raise Late("rank 1 is late")
+
+    EventOverlap().synchronize()
+    EventOverlap(EventHandle()).synchronize()
+    with pytest.raises(Late):
+        EventOverlap(EventHandle(check)).synchronize()

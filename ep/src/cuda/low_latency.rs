@@ -22,6 +22,10 @@ const PARTS: usize = 16;
 const BLOCKS_OF_EXPERT: u64 = 4;
 /// Rounds that use memory of their own in turns.
 const SETS: usize = 2;
+/// Which parts of the symmetric memory are words, which are cleared before the first round.
+const WORDS: [usize; 3] = [2, 4, 6];
+/// As in the kernels: a rank that goes on without this one.
+const HAS_LEFT: u32 = 3;
 /// Rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
 const ELEMENTS: usize = 16;
 
@@ -62,12 +66,13 @@ pub struct DeviceLowLatency<'d> {
     block: *mut u8,
     parameters: DeviceBuffer,
     _rounds: DeviceBuffer,
-    /// For each rank whether it is masked, and whether it was late, 32 bits each.
+    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost, 32 bits each.
     masks: DeviceBuffer,
     late: DeviceBuffer,
+    lost: DeviceBuffer,
     /// Where rows are found by the kernel that takes them.
     places: DeviceBuffer,
-    _of_far: [DeviceBuffer; 4],
+    _of_rows: [DeviceBuffer; 4],
     parts: u64,
     kernels: [Kernel; 5],
 }
@@ -117,11 +122,14 @@ impl<'d> DeviceLowLatency<'d> {
         let parts = PARTS.min(shape.most_tokens);
         let part = 16 + shape.most_tokens.div_ceil(parts) * shape.row();
         let (all_parts, slots) = (ranks * SETS * parts, shape.most_tokens * shape.k);
-        let of_far = if all_mapped { 0 } else { ranks * shape.most_tokens * shape.k.min(share) };
-        let (back_rows, back_words) = (if all_mapped { slots } else { 2 * slots }, SETS * slots + ranks * parts);
-        let row = 2 * shape.hidden;
+        // Rows that come back have places of their own for each rank.
+        let back = ranks * shape.most_tokens * shape.k.min(share);
+        let (row, back_words) = (2 * shape.hidden, SETS * back + ranks * parts);
+        let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
+        let (all_bytes, words) = (all_parts * part, [all_parts, back_words, ranks].map(|words| 8 * words));
+        let [words, back_words, left] = words;
         let sizes =
-            [all_parts * part, all_parts * part, SETS * back_rows * row, 8 * all_parts, 8 * back_words, of_far * row];
+            [all_bytes, for_proxy(all_bytes), words, SETS * back * row, back_words, for_proxy(back * row), left];
         let sizes = sizes.map(|bytes| bytes.next_multiple_of(128));
         let block = runtime.align(128, sizes.iter().sum())?;
         let mut next = device.address(block);
@@ -130,26 +138,28 @@ impl<'d> DeviceLowLatency<'d> {
             next += bytes as u64;
             start
         });
-        let [into, out, back, words, back_words_at, back_out] = starts;
-        // SAFETY: the block that was just allocated.
-        unsafe { gpu.fill(DevicePtr::new(words), 0, sizes[3] + sizes[4]) }.map_err(failed)?;
-        let (_rounds, masks, late) = (zeroed(gpu, 8)?, zeroed(gpu, 4 * ranks)?, zeroed(gpu, 4 * ranks)?);
+        for part in WORDS {
+            // SAFETY: parts of the block that was just allocated.
+            unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, sizes[part]) }.map_err(failed)?;
+        }
+        let (_rounds, masks) = (zeroed(gpu, 8)?, zeroed(gpu, 4 * ranks)?);
+        let (late, lost) = (zeroed(gpu, 4 * ranks)?, zeroed(gpu, 4 * ranks)?);
         let places = zeroed(gpu, 8 * share * ranks * shape.most_tokens)?;
-        let of_far = [
+        let of_rows = [
             zeroed(gpu, 4 * ranks)?,
             zeroed(gpu, 4 * slots)?,
             zeroed(gpu, places.bytes())?,
             zeroed(gpu, 4 * ranks * parts)?,
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
-        of_far[0].write(0, &flags).map_err(failed)?;
+        of_rows[0].write(0, &flags).map_err(failed)?;
         let numbers = [ranks, runtime.my_pe() as usize, share, shape.k, shape.most_tokens, shape.hidden];
         let numbers = numbers.map(|number| number as u64);
-        let of_memory =
-            [shape.fp8.into(), parts as u64, back_rows as u64, into, out, words, back, back_words_at, back_out];
-        let own =
-            [&_rounds, &masks, &late, &of_far[0], &of_far[1], &of_far[2], &of_far[3]].map(|buffer| buffer.at().get());
-        let parameters = with_words(gpu, &[&numbers[..], &of_memory[..], &own[..], &[0]].concat())?;
+        let [far, back_numbers, row_numbers, ready] = &of_rows;
+        let own = [&_rounds, &masks, &late, far, back_numbers, row_numbers, ready, &lost];
+        let own = own.map(|buffer| buffer.at().get());
+        let of_shape = [shape.fp8.into(), parts as u64];
+        let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
         let kernel = |name: &str| module.kernel(name).map_err(failed);
         let kernels = [
@@ -159,7 +169,7 @@ impl<'d> DeviceLowLatency<'d> {
             kernel("ep_receive_combine")?,
             kernel("ep_end_round")?,
         ];
-        let (parts, _of_far) = (parts as u64, of_far);
+        let (parts, _of_rows) = (parts as u64, of_rows);
         // Nobody may be written to before all have cleared their words.
         runtime.barrier_all()?;
         Ok(DeviceLowLatency {
@@ -171,8 +181,9 @@ impl<'d> DeviceLowLatency<'d> {
             _rounds,
             masks,
             late,
+            lost,
             places,
-            _of_far,
+            _of_rows,
             parts,
             kernels,
         })
@@ -281,10 +292,15 @@ impl<'d> DeviceLowLatency<'d> {
     /// Leaves a rank out of what is launched from now on, or takes part with it again.
     ///
     /// # Errors
-    /// A rank that is not there; what the driver says.
+    /// A rank that is not there; [`Error::Order`] for taking part again with one that was late; what the driver says.
     pub fn mask(&self, rank: Pe, mask: bool) -> Result<()> {
-        if rank >= self.runtime().n_pes() {
-            return Err(Error::argument("rank to mask", rank, format!("0 to {}", self.runtime().n_pes() - 1)));
+        let ranks = self.runtime().n_pes();
+        if rank >= ranks {
+            return Err(Error::argument("rank to mask", rank, format!("0 to {}", ranks - 1)));
+        }
+        if !mask && numbers(&self.masks, ranks)?[rank as usize] != 0 && numbers(&self.lost, ranks)?[rank as usize] != 0
+        {
+            return Err(Error::Order { what: "a rank that did not come in time comes back in a new job only" });
         }
         self.masks.write(4 * rank as usize, &u32::from(mask).to_ne_bytes()).map_err(failed)
     }
@@ -303,26 +319,31 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// What the driver says.
     pub fn masked(&self) -> Result<Vec<bool>> {
-        Ok(flags(&self.masks, self.runtime().n_pes() as usize)?.collect())
+        Ok(numbers(&self.masks, self.runtime().n_pes())?.iter().map(|&mask| mask != 0).collect())
     }
 
     /// What went wrong since the last check, when the GPU is idle. Ranks that were late and have been masked for that are
     /// no error.
     ///
     /// # Errors
-    /// [`Error::Late`]; what the device's state says.
+    /// [`Error::Late`]; [`Error::Left`] where others go on without this rank; what the device's state says.
     pub fn check(&self) -> Result<()> {
         let state = self.device.state().check();
         let Err(error) = state else { return Ok(()) };
         let ranks = self.runtime().n_pes();
-        let late: Vec<Pe> =
-            (0..).zip(flags(&self.late, ranks as usize)?).filter(|(_, late)| *late).map(|(rank, _)| rank).collect();
+        let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
+            Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
+        };
+        let (late, left) = (those(&self.late, &|round| round != 0)?, those(&self.lost, &|lost| lost == HAS_LEFT)?);
         self.late.fill(0).map_err(failed)?;
+        let (me, seconds) = (self.runtime().my_pe(), self.runtime().settings().timeout_s as f64);
+        if !left.is_empty() {
+            return Err(Error::Left { me, ranks: left });
+        }
         if late.is_empty() {
             return Err(failed(error));
         }
         let masked = self.masked()?;
-        let (me, seconds) = (self.runtime().my_pe(), self.runtime().settings().timeout_s as f64);
         match late.iter().all(|&rank| masked[rank as usize]) {
             true => Ok(()),
             false => Err(Error::Late { what: "low latency on GPUs", me, ranks: late, seconds }),
@@ -330,9 +351,9 @@ impl<'d> DeviceLowLatency<'d> {
     }
 }
 
-/// Numbers of 32 bits, as whether they are not 0.
-fn flags(buffer: &DeviceBuffer, count: usize) -> Result<impl Iterator<Item = bool>> {
-    let mut bytes = vec![0; 4 * count];
+/// Numbers of 32 bits, one for each rank.
+fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
+    let mut bytes = vec![0; 4 * ranks as usize];
     buffer.read(0, &mut bytes).map_err(failed)?;
-    Ok((0..count).map(move |at| bytes[4 * at..4 * at + 4] != [0; 4]))
+    Ok(bytes.as_chunks::<4>().0.iter().map(|number| u32::from_ne_bytes(*number)).collect())
 }

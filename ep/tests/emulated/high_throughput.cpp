@@ -296,6 +296,8 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     b.heard().wrong = NOTHING;
     b.begin(false, 2, 64, 0, 0);
     expect(b.now.state == NOT_MADE && b.heard().wrong == LATE && job.time_outs == waits, "a call after a late rank");
+    launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.header_words + who, ~0ull, who, who); });
+    expect(job.time_outs == waits, "an alarm ends waits that have begun");
 }
 // A rank that does not come.
 static void late(const shape& s, char* heap) {

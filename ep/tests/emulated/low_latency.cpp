@@ -21,48 +21,81 @@ static void expect(bool well, const char* what) {
     if (!well) fail(what);
 }
 
-static void rounds(const shape& s, char* heap) {
-    const unsigned THREADS = 64;
-    symrail_u64 me = job.me, room = s.ranks * s.most, slots = s.most * s.k, bytes = 2 * s.hidden;
+static const unsigned THREADS = 64;
+
+// Memory of a rank, and the kernels of a round.
+struct buffers {
+    const shape& s;
     parameters p = {};
-    p.ranks = s.ranks, p.me = me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden;
-    p.parts = std::min<symrail_u64>(4, s.most), p.back_rows = 2 * slots;
-    char* next = heap;
-    auto take = [&](symrail_u64 size) {
-        char* at = next;
-        next += (size + 127) / 128 * 128;
-        expect(next <= heap + job.heap_bytes, "the test's heap is too small");
-        return (symrail_u64)at;
-    };
-    symrail_u64 parts = 2 * s.ranks * p.parts;
-    p.in = take(parts * part_bytes(p)), p.out = take(parts * part_bytes(p)), p.words = take(8 * parts);
-    p.back = take(2 * p.back_rows * bytes), p.back_words = take(8 * (2 * slots + s.ranks * p.parts));
-    p.back_out = take(s.ranks * s.most * std::min(s.k, s.share) * bytes);
-    symrail_u64 over = 0;
-    std::vector<symrail_u32> masks(s.ranks), late(s.ranks), far(s.ranks), back_numbers(slots), ready(s.ranks * p.parts);
-    std::vector<symrail_u64> numbers(s.share * room), places(s.share * room), sources(s.share * room);
-    symrail_u64 n_far = 0;
-    for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] = symrail_ptr(heap, rank) == nullptr;
-    p.rounds = (symrail_u64)&over, p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
-    p.late = (symrail_u64)late.data();
-    p.back_numbers = (symrail_u64)back_numbers.data(), p.numbers = (symrail_u64)numbers.data(), p.ready = (symrail_u64)ready.data();
-    std::vector<uint4> rows(s.share * room * bytes / 16), made(rows.size());
-    std::vector<int> counts(s.share);
+    symrail_u64 over = 0, n_far = 0;
+    std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
+    std::vector<symrail_u64> numbers, places, sources;
+    std::vector<uint4> rows, made, out;
+    std::vector<int> counts;
+
+    buffers(const shape& s, char* heap) : s(s), masks(s.ranks), late(s.ranks), far(s.ranks), lost(s.ranks), counts(s.share) {
+        symrail_u64 room = s.ranks * s.most, slots = s.most * s.k, bytes = 2 * s.hidden;
+        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden;
+        p.parts = std::min<symrail_u64>(4, s.most);
+        char* next = heap;
+        auto take = [&](symrail_u64 size) {
+            char* at = next;
+            next += (size + 127) / 128 * 128;
+            expect(next <= heap + job.heap_bytes, "the test's heap is too small");
+            return (symrail_u64)at;
+        };
+        symrail_u64 parts = 2 * s.ranks * p.parts, back = s.ranks * back_rows(p);
+        p.in = take(parts * part_bytes(p)), p.out = take(parts * part_bytes(p)), p.words = take(8 * parts);
+        p.back = take(2 * back * bytes), p.back_words = take(8 * (2 * back + s.ranks * p.parts));
+        p.back_out = take(back * bytes), p.left = take(8 * s.ranks);
+        back_numbers.resize(slots), ready.resize(s.ranks * p.parts);
+        numbers.resize(s.share * room), places.resize(s.share * room), sources.resize(s.share * room);
+        rows.resize(s.share * room * bytes / 16), made.resize(rows.size()), out.resize(s.most * bytes / 16);
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] = symrail_ptr(heap, rank) == nullptr;
+        p.rounds = (symrail_u64)&over, p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
+        p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
+        p.back_numbers = (symrail_u64)back_numbers.data(), p.numbers = (symrail_u64)numbers.data();
+    }
+    void send_dispatch(const void* x, const long long* topk, symrail_u64 tokens) {
+        launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens); });
+    }
+    void receive_dispatch() {
+        launch(s.share, THREADS, [&] {
+            ep_receive_dispatch(&p, (char*)rows.data(), nullptr, counts.data(), sources.data(), places.data());
+        });
+    }
+    void send_combine(const std::vector<uint4>& made) {
+        launch(s.share * 2, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
+    }
+    void receive_combine(const long long* topk, const float* weights, symrail_u64 tokens) {
+        if (tokens > 0) launch(tokens, THREADS, [&] { ep_receive_combine(&p, topk, weights, (char*)out.data()); });
+    }
+    void end() {
+        launch(1, 1, [&] { ep_end_round(&p); });
+    }
+};
+
+static void rounds(const shape& s, char* heap) {
+    buffers b(s, heap);
+    parameters& p = b.p;
+    symrail_u64 me = job.me, room = s.ranks * s.most, n_far = b.n_far;
+    auto &far = b.far;
+    auto &counts = b.counts;
+    auto &sources = b.sources;
+    auto &rows = b.rows, &made = b.made, &out = b.out;
     for (symrail_u64 round = 0; round < 4; round++) {
         symrail_u64 tokens;
         std::vector<long long> topk = slots_of(s, me, round, tokens);
         std::vector<unsigned short> x(s.most * s.hidden + 8);
-        std::vector<uint4> aligned(x.size() / 8 + 1), out(s.most * bytes / 16);
+        std::vector<uint4> aligned(x.size() / 8 + 1);
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) x[i] = to_bf16(number_of(me, round, i / s.hidden, i % s.hidden));
         memcpy(aligned.data(), x.data(), x.size() * 2);
         std::vector<float> weights(tokens * s.k);
         for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = number_of(me, round, i, 4000);
         symrail_u64 puts = job.puts;
-        launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (unsigned short*)aligned.data(), topk.data(), tokens); });
+        b.send_dispatch(aligned.data(), topk.data(), tokens);
         expect(job.puts - puts == n_far * p.parts, "a dispatch has one request for each part");
-        launch(s.share, THREADS, [&] {
-            ep_receive_dispatch(&p, (char*)rows.data(), nullptr, counts.data(), sources.data(), places.data());
-        });
+        b.receive_dispatch();
         symrail_u64 far_rows = 0;
         for (symrail_u64 local = 0; local < s.share; local++) {
             symrail_u64 row = local * room;
@@ -86,10 +119,10 @@ static void rounds(const shape& s, char* heap) {
             expect(counts[local] == (int)(row - local * room), "a count");
         }
         puts = job.puts;
-        launch(s.share * 2, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
+        b.send_combine(made);
         expect(job.puts - puts <= std::min(n_far * p.parts, far_rows), "a combine has one request for each part at most");
-        if (tokens > 0) launch(tokens, THREADS, [&] { ep_receive_combine(&p, topk.data(), weights.data(), (char*)out.data()); });
-        launch(1, 1, [&] { ep_end_round(&p); });
+        b.receive_combine(topk.data(), weights.data(), tokens);
+        b.end();
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) {
             float sum = 0;
             for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
@@ -103,6 +136,73 @@ static void rounds(const shape& s, char* heap) {
     }
 }
 
+// Where ranks meet, besides what the kernels do.
+static std::atomic<int>* met;
+static void meet(int many) {
+    for (int now = (*met += 1); *met < (now + many - 1) / many * many;) sched_yield();
+}
+
+// A rank stops in the midst of a round, is masked by the others, and runs again while they wait for rows of a later round
+// in the same memory.
+static void resumed(const shape& s, char* heap) {
+    buffers b(s, heap);
+    std::vector<uint4> x(s.most * s.hidden / 8), made = b.made;
+    std::vector<float> weights(s.most * s.k, 1.0f);
+    symrail_u64 lost = 2;
+    bool is_lost = (symrail_u64)job.me == lost;
+    // In the first round all tokens go to the rank that gets lost, and to another one; later to the others twice.
+    auto slots = [&](symrail_u64 round) {
+        std::vector<long long> found(s.most * s.k);
+        for (symrail_u64 i = 0; i < found.size(); i++) found[i] = round == 0 ? (i % 2 ? 0 : lost) : (i + round) % 2;
+        return found;
+    };
+    // An expert gives rows of its number back.
+    auto fill = [&](symrail_u64 value) {
+        for (symrail_u64 i = 0; i < made.size() * 8; i++) ((unsigned short*)made.data())[i] = to_bf16((float)value);
+    };
+    auto expect_sums = [&](float wanted, const char* what) {
+        for (symrail_u64 i = 0; i < s.most * s.hidden; i++) expect(low(((unsigned short*)b.out.data())[i]) == wanted, what);
+    };
+    job.timeout_ns = 3000000000;
+    std::vector<long long> first = slots(0);
+    b.send_dispatch(x.data(), first.data(), s.most);
+    b.receive_dispatch();
+    fill(is_lost ? 64 : job.me + 1);
+    job.timeout_ns = 200000000;
+    if (!is_lost) {
+        b.send_combine(made);
+        b.receive_combine(first.data(), weights.data(), s.most);
+        symrail_u64 waits = job.time_outs;
+        expect(waits > 0 && waits <= s.k && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
+        b.p.mask_late = 1, b.late[lost] = 0, waits *= 2;
+        b.receive_combine(first.data(), weights.data(), s.most);
+        expect(job.time_outs <= waits && b.masks[lost] == 1, "a rank that stops is masked");
+        waits = job.time_outs;
+        expect_sums(1, "sums without it");
+        b.end();
+        job.timeout_ns = 20000000000;
+        for (symrail_u64 round = 1; round < 4; round++) {
+            std::vector<long long> next = slots(round);
+            b.send_dispatch(x.data(), next.data(), s.most);
+            b.receive_dispatch();
+            fill(job.me + 1);
+            b.send_combine(made);
+            if (round == 2) meet(3), meet(3);
+            b.receive_combine(next.data(), weights.data(), s.most);
+            expect_sums(3, "sums while it runs again");
+            b.end();
+        }
+        expect(job.time_outs == waits && b.lost[lost] == IS_TOLD, "a masked rank is told, and not waited for");
+        return;
+    }
+    meet(3);
+    b.send_combine(made);
+    b.end();
+    expect(b.masks[0] == 1 && b.masks[1] == 1 && b.lost[0] == HAS_LEFT && job.failures == 1 + 1, "who was left behind learns by whom");
+    b.send_dispatch(x.data(), first.data(), s.most);
+    meet(3);
+}
+
 int main() {
     int failures = 0;
     for (int mapped : {0, 1, 2})
@@ -112,6 +212,13 @@ int main() {
             printf("%llu ranks, %llu tokens, mapped %d\n", s.ranks, s.most, mapped);
             failures++;
         }
+    // Mapped, and through the proxy.
+    for (bool mapped : {true, false}) {
+        met = (std::atomic<int>*)shared_memory(64);
+        if (on_all(3, 4 << 20, [=](int, int) { return mapped; }, [&](char* heap) { resumed({3, 4, 1, 2, 16}, heap); })) continue;
+        printf("a rank that runs again, mapped %d\n", mapped);
+        failures++;
+    }
     printf(failures == 0 ? "well\n" : "%d failures\n", failures);
     return failures != 0;
 }

@@ -86,6 +86,11 @@ impl EpDeviceHighThroughput {
         })
     }
 
+    /// Raises what went wrong in calls that are over.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.call(py, 0, |buffers, _| buffers.check())
+    }
+
     /// Waits until the dispatch was sent: tokens from each rank, slots of each expert, and for each rank its tokens for
     /// each rank.
     fn counts(

@@ -104,7 +104,7 @@ fn raised(error: Error) -> PyErr {
     match error {
         Error::Runtime(error) => failed(error),
         Error::Differ { other, .. } => raise_of(Kind::Differ, &text, other),
-        Error::Late { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
+        Error::Late { ranks, .. } | Error::Left { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
         Error::Interrupted { ranks, .. } => {
             interrupt::take().unwrap_or_else(|| raise_of_all(Kind::Timeout, &text, ranks))
         }

@@ -12,10 +12,11 @@ from ..errors import ArgumentError, StateError, UnsupportedError
 from . import _high
 from .._host_arrays import as_array, numbers
 from ._config import Config
-from ._device import DeviceLowLatency, is_on_gpu
+from ._device import DeviceLowLatency
 from ._device_high import DeviceHighThroughput, layout
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
+from ._on_gpu import is_on_gpu
 
 # What the job needs of the heap besides these buffers, where a Buffer joins the job itself.
 _HEAP_BESIDES = 64 << 20
@@ -231,7 +232,8 @@ class Buffer:
         `num_worst_tokens` there are so many rows, of which those behind the last have indices of -1.
 
         Raises ArgumentError before anything is sent; DifferError, on all ranks, where dtypes, shapes or calls differ,
-        before tokens are sent; TimeoutError, whose `pes` did not come.
+        before tokens are sent; TimeoutError, whose `pes` did not come. On a GPU what goes wrong later is raised by the
+        event's `synchronize`, or by the next call, which is not made then.
         """
         if is_on_gpu(x[0] if isinstance(x, tuple) else x):
             _wait_for(previous_event)
@@ -245,7 +247,7 @@ class Buffer:
                 expert_alignment,
                 num_worst_tokens,
             )
-            return *of_gpu, EventOverlap(EventHandle())
+            return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
         result = _high.dispatch(
             self._of_high(),
             self.group_size,
@@ -281,7 +283,7 @@ class Buffer:
         if is_on_gpu(x):
             _wait_for(previous_event)
             of_gpu = self._of_high_on_gpu().combine(x, handle, topk_weights, bias)
-            return *of_gpu, EventOverlap(EventHandle())
+            return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
         sums, weights = _high.combine(self._of_high(), x, handle, topk_weights, bias)
         return sums, weights, EventOverlap(EventHandle())
 

@@ -7,53 +7,21 @@ from typing import Any
 
 from .. import _symrail
 from ..errors import ArgumentError, UnsupportedError
+from ._low import rows_to_combine
+from ._on_gpu import ROW_ALIGN, Held, address
 
 Hook = Callable[[], None]
 _GROUP = 128
 """Elements that share a scale of FP8."""
-ROW_ALIGN = 16
-"""Kernels copy rows in pieces of so many bytes."""
 
 
-def is_on_gpu(array: Any) -> bool:
-    """Whether an array is a tensor in a GPU's memory."""
-    return getattr(getattr(array, "device", None), "type", None) == "cuda"
-
-
-def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
-    """The address of a tensor that is as kernels need it."""
-    if not is_on_gpu(tensor) or tensor.device.index != gpu:
-        where = getattr(tensor, "device", type(tensor).__name__)
-        raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")
-    found, name = tuple(tensor.shape), str(tensor.dtype).rpartition(".")[2]
-    if found != shape or name != dtype:
-        raise ArgumentError(f"{role} is {found} of {name}; wanted is {shape} of {dtype}")
-    if not tensor.is_contiguous():
-        raise ArgumentError(f"{role} is not contiguous: {role}.contiguous()")
-    at = int(tensor.data_ptr())
-    if at % align:
-        raise ArgumentError(f"{role} is at {at:#x}; wanted is a multiple of {align}: {role}.clone()")
-    return at
-
-
-def gpu_of(runtime: _symrail.Runtime) -> int:
-    """The GPU that reaches the job's heap."""
-    gpu = runtime.device
-    if gpu is None:
-        raise UnsupportedError(
-            'tensors of a GPU need a heap that it reaches: symrail.init(heap="device") before, or SYMRAIL_HEAP_KIND'
-        )
-    return gpu
-
-
-class DeviceLowLatency:
+class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     """Buffers of one shape, which is that of the last dispatch."""
 
     def __init__(self, runtime: _symrail.Runtime, mask_late: bool) -> None:
-        self.runtime, self.ranks, self.mask_late = runtime, runtime.n_pes(), mask_late
-        self.gpu = gpu_of(runtime)
+        super().__init__(runtime)
+        self.mask_late = mask_late
         self.shape: tuple[int, int, int, int, bool] | None = None
-        self.held: _symrail.EpDeviceLowLatency | None = None
         self.next_combine: Any = None
 
     def prepare(self, most_tokens: int, hidden: int, experts: int, k: int, fp8: bool) -> _symrail.EpDeviceLowLatency:
@@ -64,21 +32,6 @@ class DeviceLowLatency:
             self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late)
             self.shape = shape
         return self.held
-
-    def buffers(self) -> _symrail.EpDeviceLowLatency:
-        """The present ones."""
-        if self.held is None:
-            raise ArgumentError("there was no low_latency_dispatch")
-        return self.held
-
-    def free(self) -> None:
-        """Gives the memory back. Collective."""
-        if self.held is not None:
-            import torch
-
-            torch.cuda.synchronize(self.gpu)
-            self.held.free()
-            self.held = None
 
     def dispatch(
         self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
@@ -127,10 +80,7 @@ class DeviceLowLatency:
         import torch
 
         sources, counts, most_tokens, hidden, experts = handle
-        if zero_copy:
-            x = self.next_combine
-            if x is None:
-                raise ArgumentError("zero_copy=True goes with get_next_low_latency_combine_buffer")
+        x = rows_to_combine(x, zero_copy, self.next_combine)
         if len(topk_idx.shape) != 2:
             raise ArgumentError(f"topk_idx has the shape {tuple(topk_idx.shape)}; wanted are two dimensions")
         tokens, k = (int(length) for length in topk_idx.shape)

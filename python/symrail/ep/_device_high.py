@@ -6,8 +6,8 @@ from typing import Any
 
 from .. import _symrail
 from ..errors import ArgumentError, UnsupportedError
-from ._device import ROW_ALIGN, address, gpu_of
 from ._high import Handle
+from ._on_gpu import ROW_ALIGN, Held, address
 
 
 def layout(topk_idx: Any, experts: int, ranks: int) -> tuple[Any, Any, Any]:
@@ -31,14 +31,13 @@ def _name(array: Any) -> str:
     return str(array.dtype).rpartition(".")[2]
 
 
-class DeviceHighThroughput:
+class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
     """Buffers for so many tokens of each rank, and rows like those of the first dispatch."""
 
     def __init__(self, runtime: _symrail.Runtime, most_tokens: int, blocks: int, timeout: float | None) -> None:
-        self.runtime, self.ranks, self.most_tokens, self.timeout = runtime, runtime.n_pes(), most_tokens, timeout
-        self.gpu, self.blocks = gpu_of(runtime), blocks
+        super().__init__(runtime)
+        self.most_tokens, self.blocks, self.timeout = most_tokens, blocks, timeout
         self.shape: tuple[int, int, int, int] | None = None
-        self.held: _symrail.EpDeviceHighThroughput | None = None
 
     def _prepare(self, row: int, scales: int, experts: int, k: int) -> _symrail.EpDeviceHighThroughput:
         """Buffers that have room for such rows. Makes new ones if the present ones have not, which is collective."""
@@ -50,21 +49,6 @@ class DeviceHighThroughput:
         self.shape, room = (row, scales, experts, k), self.ranks * self.most_tokens
         self.held = _symrail.EpDeviceHighThroughput(self.runtime, self.most_tokens, room, *self.shape, self.blocks)
         return self.held
-
-    def buffers(self) -> _symrail.EpDeviceHighThroughput:
-        """The present ones."""
-        if self.held is None:
-            raise ArgumentError("there was no dispatch")
-        return self.held
-
-    def free(self) -> None:
-        """Gives the memory back. Collective."""
-        if self.held is not None:
-            import torch
-
-            torch.cuda.synchronize(self.gpu)
-            self.held.free()
-            self.held = None
 
     def dispatch(
         self,

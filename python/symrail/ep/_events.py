@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 
 class EventHandle:
-    """A point in the order of calls: on a GPU that of torch's current stream."""
+    """A point in the order of calls: on a GPU that of torch's current stream. `check` raises what went wrong before."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] | None = None) -> None:
+        self._check = check
         torch = sys.modules.get("torch")
         self._event: Any = None
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -24,6 +26,13 @@ class EventHandle:
 
             torch.cuda.current_stream().wait_event(self._event)
 
+    def synchronize(self) -> None:
+        """Waits on the host until what was called before is complete, and raises what went wrong in it."""
+        if self._event is not None:
+            self._event.synchronize()
+        if self._check is not None:
+            self._check()
+
 
 class EventOverlap:
     """What a call returns for work that is to begin when it is complete."""
@@ -36,6 +45,11 @@ class EventOverlap:
         """Lets torch's current stream wait until the call is complete. On the host it is."""
         if self.event is not None:
             self.event.current_stream_wait()
+
+    def synchronize(self) -> None:
+        """Waits on the host until the call is complete, and raises what went wrong in it."""
+        if self.event is not None:
+            self.event.synchronize()
 
     def __enter__(self) -> EventOverlap:
         return self

@@ -16,6 +16,15 @@ _GROUP = 128
 """Elements that share a scale of FP8."""
 
 
+def rows_to_combine(x: Any, zero_copy: bool, next_combine: Any) -> Any:
+    """The rows of a combine: with `zero_copy` those of the array that was handed out for it."""
+    if not zero_copy:
+        return x
+    if next_combine is None:
+        raise ArgumentError("zero_copy=True goes with get_next_low_latency_combine_buffer")
+    return next_combine
+
+
 class LowLatency:
     """Buffers of one shape, which is that of the first dispatch, or of `prepare`."""
 
@@ -106,10 +115,7 @@ class LowLatency:
     ) -> tuple[Any, Hook]:
         """Sends. Returns what the hook, which receives, fills."""
         _, ranges, most_tokens, hidden, experts = handle
-        if zero_copy:
-            x = self.next_combine
-            if x is None:
-                raise ArgumentError("zero_copy=True goes with get_next_low_latency_combine_buffer")
+        x = rows_to_combine(x, zero_copy, self.next_combine)
         shape = (experts // self.ranks, self.ranks * most_tokens, hidden)
         if tuple(x.shape) != shape:
             raise ArgumentError(f"x has the shape {tuple(x.shape)}; wanted is {shape}")
