@@ -65,7 +65,7 @@ def test_sizes_are_printed() -> None:
 
 
 def test_tensors_of_a_gpu_are_refused_by_name():
-    from symrail.ep._device import address, gpu_of, is_on_gpu
+    from symrail.ep._on_gpu import address, gpu_of, is_on_gpu
 
     def tensor(**changes):
         given = dict(
