@@ -140,10 +140,10 @@ collectives() {
 # Transposes and halos, every byte; times.
 pencils() {
   local what test="$bin/pe_gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
-  for what in small large graph two misuse late bench; do
+  for what in small large graph two all misuse late bench; do
     case_of "pencils, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
   done
-  for what in small graph two misuse late; do
+  for what in small graph two all misuse late; do
     case_of "pencils, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
     case_of "pencils, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
   done

@@ -1,15 +1,18 @@
 //! All-to-all plans: each PE of a team has a block for each, of any size.
 
-use symrail::Team;
+use symrail::{Pe, Team, TeamHeap};
 
 use crate::blocks::Blocks;
+use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::plan::{Mode, Plan};
 use crate::small;
+use crate::staging::Path;
 use crate::view::View;
 use crate::workspace::{Workspace, new_owner};
-use symrail::TeamHeap;
+
+const CALL: &str = "all-to-all";
 
 /// Elements of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,88 +23,36 @@ pub struct Span {
     pub count: usize,
 }
 
-/// An all-to-all of a team, to be run as often as wanted.
-pub struct AllToAll<'rt> {
+/// An all-to-all of a team, to be run as often as wanted; several may be there at once.
+pub struct AllToAll<'rt, P = Plan<'rt>> {
     heap: &'rt TeamHeap<'rt>,
-    /// The plan, and its workspace.
-    pub plan: Plan<'rt>,
+    /// The plan: [`Plan::run`] and [`Plan::start`], or [`GpuPlan::post`] and [`GpuPlan::check`].
+    pub plan: P,
     /// Its workspace.
     pub work: Workspace,
 }
+
+/// One of arrays in a GPU's memory, in the order of a stream.
+pub type GpuAllToAll<'rt> = AllToAll<'rt, GpuPlan<'rt>>;
 
 impl<'rt> AllToAll<'rt> {
     /// Makes a plan: element spans of the input for each PE of the team, in its order, and of the output for what comes
     /// from each. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`] for a number of spans that is not the team's; [`symrail::Error::ParametersDiffer`] for spans of two PEs that do not
-    /// match; [`symrail::Error::TeamHeapFull`].
+    /// [`Error::Plan`] for a number of spans that is not the team's, or elements without bytes;
+    /// [`symrail::Error::ParametersDiffer`] for spans of two PEs that do not match; [`symrail::Error::TeamHeapFull`].
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
         team: &Team<'rt>,
-        (element, mode): (usize, Mode),
+        sizes: (usize, Mode),
         sends: &[Span],
         receives: &[Span],
     ) -> Result<AllToAll<'rt>> {
-        const CALL: &str = "all-to-all";
         heap.must_be_the_hosts()?;
-        let (size, me) = (team.group().size() as usize, team.group().me() as usize);
-        let right = sends.len() == size && receives.len() == size && element > 0;
-        // Whoever is wrong is found by all.
-        let parameters = [
-            ("bytes of an element", element as u64),
-            ("direct", mode.direct.into()),
-            ("a number of spans", right.into()),
-        ];
-        team.compare(CALL, &parameters)?;
-        if !right {
-            let reason =
-                format!("{} and {} spans of elements of {element} bytes, for {size} PEs", sends.len(), receives.len());
-            return Err(Error::Plan { what: CALL, reason });
-        }
-        let counts: Vec<u64> = sends.iter().chain(receives).map(|span| span.count as u64).collect();
-        let all = team.gather(&counts)?;
-        let sent = |from: usize, to: usize| all[from * 2 * size + to];
-        let received = |at: usize, from: usize| all[at * 2 * size + size + from];
-        for from in 0..size {
-            if let Some(to) = (0..size).find(|&to| sent(from, to) != received(to, from)) {
-                let (pe, other) = (team.group().pe(from as u32), team.group().pe(to as u32));
-                let what = "elements that one sends and the other receives";
-                return Err(Error::Runtime(symrail::Error::ParametersDiffer {
-                    call: CALL,
-                    what,
-                    pe,
-                    mine: sent(from, to),
-                    other,
-                    theirs: received(to, from),
-                }));
-            }
-        }
-        let line = |span: &Span| View::line(span.offset, span.count);
-        let flow = |distance: usize| {
-            let rank = (me + distance) % size;
-            let from = line(&sends[rank]);
-            Flow {
-                rank,
-                here: rank,
-                there: me,
-                from,
-                into: line(&Span { offset: 0, ..sends[rank] }),
-                at: line(&receives[rank]),
-            }
-        };
-        let end = |spans: &[Span]| spans.iter().map(|span| span.offset + span.count).max().unwrap_or(0);
-        let flows = Flows {
-            others: (1..size).map(flow).collect(),
-            own: vec![(line(&sends[me]), line(&receives[me]))],
-            slots: size,
-            elements: (end(sends), end(receives)),
-            disjoint: false,
-        };
-        let (owner, runtime) = (new_owner(), heap.runtime());
-        let (pe, path) = (|rank: usize| team.group().pe(rank as u32), |pe| Plan::path(runtime, pe));
-        let blocks = Blocks::new((CALL, element, mode), flows, pe, path, (owner, small::MOST));
-        let plan = Plan::new(heap, team, blocks)?;
+        let path = |pe| Plan::path(heap.runtime(), pe);
+        let blocks = blocks(team, sizes, (sends, receives), (path, small::MOST))?;
+        let (owner, plan) = (blocks.owner, Plan::new(heap, team, blocks)?);
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
         Ok(AllToAll { heap, plan, work })
     }
@@ -111,7 +62,103 @@ impl<'rt> AllToAll<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn give_up(self, team: &Team<'rt>) -> Result<()> {
+        self.plan.give_up(self.heap, team)?;
+        Ok(self.heap.give_back(team, self.work.block)?)
+    }
+}
+
+impl<'rt> GpuAllToAll<'rt> {
+    /// As [`AllToAll::new`], for arrays in a GPU's memory: rounds are posted on streams, and can be captured in graphs.
+    ///
+    /// # Errors
+    /// As there; what the driver says.
+    pub fn on_gpu(
+        kernels: &'rt GpuKernels<'rt>,
+        heap: &'rt TeamHeap<'rt>,
+        team: &Team<'rt>,
+        sizes: (usize, Mode),
+        sends: &[Span],
+        receives: &[Span],
+    ) -> Result<GpuAllToAll<'rt>> {
+        let blocks = blocks(team, sizes, (sends, receives), (|pe| GpuPlan::path(kernels, pe), 0))?;
+        let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
+        let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
+        Ok(AllToAll { heap, plan, work })
+    }
+
+    /// Gives it up, when the GPU has done all that it was given. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer, and what the driver says; what of [`GpuPlan::check`] nobody was told.
+    pub fn give_up_gpu(self, team: &Team<'rt>) -> Result<()> {
+        let rounds = self.plan.give_up(self.heap, team);
         self.heap.give_back(team, self.work.block)?;
-        Ok(self.heap.give_back(team, self.plan.words)?)
+        rounds
+    }
+}
+
+/// The blocks of this PE, once all have found that theirs match.
+fn blocks(
+    team: &Team<'_>,
+    (element, mode): (usize, Mode),
+    (sends, receives): (&[Span], &[Span]),
+    (path, small): (impl Fn(Pe) -> Path, usize),
+) -> Result<Blocks> {
+    let (size, me) = (team.group().size() as usize, team.group().me() as usize);
+    // No sum of sizes overflows.
+    let most = isize::MAX as usize / (4 * size * element.max(1));
+    let fits = |span: &Span| span.offset <= most && span.count <= most;
+    let right = [sends, receives].iter().all(|spans| spans.len() == size && spans.iter().all(fits)) && element > 0;
+    // Whoever is wrong is found by all.
+    let parameters =
+        [("bytes of an element", element as u64), ("direct", mode.direct.into()), ("a number of spans", right.into())];
+    team.compare(CALL, &parameters)?;
+    if !right {
+        let reason = format!(
+            "{} and {} spans of elements of {element} bytes, for {size} PEs: use one for each, of elements that memory \
+             has room for",
+            sends.len(),
+            receives.len()
+        );
+        return Err(Error::Plan { what: CALL, reason });
+    }
+    let counts: Vec<u64> = sends.iter().chain(receives).map(|span| span.count as u64).collect();
+    let all = team.gather(&counts)?;
+    let sent = |from: usize, to: usize| all[from * 2 * size + to];
+    let received = |at: usize, from: usize| all[at * 2 * size + size + from];
+    for from in 0..size {
+        if let Some(to) = (0..size).find(|&to| sent(from, to) != received(to, from)) {
+            let (pe, other) = (team.group().pe(from as u32), team.group().pe(to as u32));
+            let what = "elements that one sends and the other receives";
+            return Err(Error::Runtime(symrail::Error::ParametersDiffer {
+                call: CALL,
+                what,
+                pe,
+                mine: sent(from, to),
+                other,
+                theirs: received(to, from),
+            }));
+        }
+    }
+    let pe = |rank: usize| team.group().pe(rank as u32);
+    Ok(Blocks::new((CALL, element, mode), flows(me, sends, receives), pe, path, (new_owner(), small)))
+}
+
+/// What the PE of a rank exchanges with others.
+pub(crate) fn flows(me: usize, sends: &[Span], receives: &[Span]) -> Flows {
+    let size = sends.len();
+    let line = |span: &Span| View::line(span.offset, span.count);
+    let flow = |distance: usize| {
+        let rank = (me + distance) % size;
+        let into = line(&Span { offset: 0, ..sends[rank] });
+        Flow { rank, here: rank, there: me, from: line(&sends[rank]), into, at: line(&receives[rank]) }
+    };
+    let end = |spans: &[Span]| spans.iter().map(|span| span.offset + span.count).max().unwrap_or(0);
+    Flows {
+        others: (1..size).map(flow).collect(),
+        own: vec![(line(&sends[me]), line(&receives[me]))],
+        slots: size,
+        elements: (end(sends), end(receives)),
+        disjoint: false,
     }
 }

@@ -128,8 +128,7 @@ impl<'rt> Decomposition<'rt> {
         flows: impl FnOnce() -> Result<Flows>,
     ) -> Result<GpuPlan<'d>> {
         let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
-        let words = self.heap.take_words(&self.team, GpuPlan::words_bytes(&blocks))?;
-        GpuPlan::new(kernels, blocks, words)
+        GpuPlan::new(kernels, self.heap, &self.team, blocks)
     }
 
     /// Gives a plan up, when the GPU has done all that it was given. Collective over the team.
@@ -137,9 +136,7 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// A peer that does not answer, and what the driver says; what of [`GpuPlan::check`] nobody was told.
     pub fn give_up_gpu(&self, plan: GpuPlan<'_>) -> Result<()> {
-        let rounds = plan.wait_for_gpu().and_then(|()| plan.check());
-        self.heap.give_back(&self.team, plan.words)?;
-        rounds
+        plan.give_up(self.heap, &self.team)
     }
 
     fn plan(
@@ -177,7 +174,7 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn give_up(&self, plan: Plan<'rt>) -> Result<()> {
-        Ok(self.heap.give_back(&self.team, plan.words)?)
+        plan.give_up(self.heap, &self.team)
     }
 
     /// Bytes of workspace with which this PE runs each of the four transposes, with halos and padding or not.

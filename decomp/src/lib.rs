@@ -65,7 +65,7 @@ pub mod workspace;
 #[cfg(test)]
 mod geometry_tests;
 
-pub use all_to_all::{AllToAll, Span};
+pub use all_to_all::{AllToAll, GpuAllToAll, Span};
 pub use any_plan::AnyPlan;
 pub use buffer::{Buffer, Element};
 pub use decomposition::Decomposition;

@@ -60,7 +60,7 @@ pub struct Plan<'rt> {
     pub(crate) small: Small<'rt>,
     /// What has become of this round, by leg.
     pub(crate) states: Vec<LegState>,
-    pub(crate) words: Block,
+    words: Block,
     /// Words of slots that are not waited for any more.
     pub(crate) done: Vec<i32>,
     /// A round has begun and has not ended.
@@ -101,6 +101,11 @@ impl<'rt> Plan<'rt> {
         exchange.agree(&mut links.collect::<Vec<_>>())?;
         let states = vec![LegState::default(); blocks.legs.len()];
         Ok(Plan { runtime, blocks, exchange, small, states, words, done: vec![1; 2 * slots], under_way: false })
+    }
+
+    /// Gives the plan up. Collective over the team.
+    pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+        Ok(heap.give_back(team, self.words)?)
     }
 
     /// How the host reaches a PE.

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::binding::{Buffers, Round};
+use crate::all_to_all::{Span, flows};
 use crate::blocks::{Blocks, Extent};
 use crate::error::Refusal;
 use crate::flow::Flows;
@@ -195,7 +196,10 @@ fn check(library: &Library, flows: &[Flows], how: How) {
         };
         for (me, own) in flows.iter().enumerate() {
             own.own.iter().for_each(|(from, to)| bring(me, me, (from, to)));
-            own.others.iter().for_each(|flow| bring(flow.rank, me, (&flow.from, &flow.into)));
+            for flow in &own.others {
+                let other = flows[flow.rank].others.iter().find(|other| other.rank == me && other.here == flow.there);
+                bring(flow.rank, me, (&flow.from, &other.unwrap().at));
+            }
         }
         round(library, &mut pes, flows, how, &[]);
         for (me, pe) in pes.iter_mut().enumerate() {
@@ -249,6 +253,32 @@ fn every_byte_comes_to_its_place() {
                 let how = How { element: 8, direct: true, in_place: true, symmetric: true, rails: i % 3, blind: None };
                 check(library, &flows, how);
             }
+        }
+    }
+}
+
+/// All-to-alls: blocks of any size, none among them, with gaps between them.
+#[test]
+fn blocks_of_any_size_and_none() {
+    let Some(library) = library() else { return };
+    for (i, ranks) in [1, 2, 3, 5].into_iter().enumerate() {
+        let count = |from: usize, to: usize| if (from + to).is_multiple_of(3) { 0 } else { from * 4 + to * 300 + 1 };
+        let spans = |counts: &mut dyn Iterator<Item = usize>| -> Vec<Span> {
+            let place = |end: &mut usize, count| {
+                let span = Span { offset: *end, count };
+                *end += count + 2;
+                Some(span)
+            };
+            counts.scan(0, place).collect()
+        };
+        let of = |me: usize| {
+            let sends = spans(&mut (0..ranks).map(|to| count(me, to)));
+            flows(me, &sends, &spans(&mut (0..ranks).map(|from| count(from, me))))
+        };
+        let flows: Vec<_> = (0..ranks).map(of).collect();
+        for (rails, symmetric) in [(0, true), (1, false), (2, true)] {
+            let (element, direct) = ([8, 3, 16, 4][(i + rails) % 4], rails != 1);
+            check(library, &flows, How { element, direct, in_place: false, symmetric, rails, blind: None });
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::staging::{Memory, Path};
 use crate::workspace::Workspace;
 use symrail::team::heap::Block;
+use symrail::{Team, TeamHeap};
 
 /// Bytes of the plan's own words in the GPU's memory, before those of landings; the round and the stop word among them.
 const OWN: usize = 64;
@@ -35,7 +36,7 @@ pub struct GpuMemory {
 pub struct GpuPlan<'d> {
     kernels: &'d GpuKernels<'d>,
     pub(crate) blocks: Blocks,
-    pub(crate) words: Block,
+    words: Block,
     /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
     own: DeviceBuffer,
     report: PinnedBuffer,
@@ -43,9 +44,18 @@ pub struct GpuPlan<'d> {
 }
 
 impl<'d> GpuPlan<'d> {
-    /// `words` are zero on all PEs of the team.
-    pub(crate) fn new(kernels: &'d GpuKernels<'d>, blocks: Blocks, words: Block) -> Result<GpuPlan<'d>> {
+    /// Makes a plan of the blocks. Collective over the team.
+    ///
+    /// # Errors
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); what the driver says.
+    pub(crate) fn new(
+        kernels: &'d GpuKernels<'d>,
+        heap: &TeamHeap<'_>,
+        team: &Team<'_>,
+        blocks: Blocks,
+    ) -> Result<GpuPlan<'d>> {
         let (device, gpu) = (kernels.device, kernels.device.gpu());
+        let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
         let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
         own.fill(0)?;
         let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
@@ -66,11 +76,6 @@ impl<'d> GpuPlan<'d> {
     /// How the GPU reaches a PE.
     pub(crate) fn path(kernels: &GpuKernels<'_>, pe: symrail::Pe) -> Path {
         if kernels.device.is_mapped(pe) { Path::Mapped } else { Path::Rails }
-    }
-
-    /// Bytes of the words that a plan with these blocks needs.
-    pub(crate) fn words_bytes(blocks: &Blocks) -> usize {
-        3 * size_of::<u64>() * blocks.slots()
     }
 
     /// Bytes of workspace that this PE needs.
@@ -172,9 +177,13 @@ impl<'d> GpuPlan<'d> {
         copy(unpack)
     }
 
-    /// Waits for all that the GPU was given: kernels of this plan use words that are given back, here and at peers.
-    pub(crate) fn wait_for_gpu(&self) -> Result<()> {
-        Ok(self.kernels.device.gpu().synchronize()?)
+    /// Waits for all that the GPU was given, since kernels of this plan use words that are given back, here and at
+    /// peers; and gives the plan up. Collective over the team.
+    pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+        let waited = self.kernels.device.gpu().synchronize().map_err(Error::from);
+        let rounds = waited.and_then(|()| self.check());
+        heap.give_back(team, self.words)?;
+        rounds
     }
 
     /// Whether no round has failed so far. It does not wait for any.

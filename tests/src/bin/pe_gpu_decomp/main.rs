@@ -1,18 +1,21 @@
-//! Transposes and halos on GPUs, every byte checked: all process grids, element sizes, orders, halos, padding, in and out
+//! Transposes, halos and all-to-alls on GPUs, every byte checked: all process grids, element sizes, orders, halos, padding, in and out
 //! of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does not come; and how
 //! long they take.
 //!
-//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|misuse|late|bench
+//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|all|misuse|late|bench
 //!
 //! Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod all_to_all;
+mod bench;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Copies, DeviceBuffer, DevicePtr, Gpu, OnStream, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
 use symrail::{Group, Result, Runtime, TeamHeap};
 use symrail_decomp::cuda::{GpuKernels, GpuMemory, GpuPlan};
 use symrail_decomp::{Axis, Decomposition, Error, Form, Grid, Halo, Mode, RankOrder, Refusal, Transpose, Workspace};
@@ -49,6 +52,7 @@ fn main() -> std::process::ExitCode {
             "large" => world.large(),
             "graph" => world.graph(),
             "two" => world.two(),
+            "all" => world.all_to_alls()?,
             "misuse" => world.misuse(),
             "late" => world.late(),
             "bench" => world.bench(),
@@ -380,74 +384,5 @@ impl<'d> World<'d> {
         assert!(matches!(found, Error::Late { late, .. } if late == n - 1), "{found}");
         told.atomic_fetch_add(0, 1, n - 1).unwrap();
         found.to_string()
-    }
-
-    /// Microseconds of rounds, and bytes moved a second beside a copy of as many within the GPU.
-    fn bench(&self) -> String {
-        let n = self.rt.n_pes() as usize;
-        for edge in [32, 64, 128, 160] {
-            let contiguous = Grid::new([edge, edge, edge], [1, n]).axis_contiguous();
-            for (name, grid) in [("same order", Grid::new([edge, edge, edge], [1, n])), ("axis first", contiguous)] {
-                let array = self.world(grid);
-                for element in [4, 8, 16] {
-                    if edge * edge * edge * element / n > ARRAY {
-                        continue;
-                    }
-                    let mut line = format!("{edge}^3, {element} B, {name}:");
-                    for axes in [(Axis::X, Axis::Y), (Axis::Y, Axis::Z)] {
-                        let mut plan = good(array.gpu_transpose(self.kernels, &Transpose::new(axes, element)));
-                        let mut work = good(array.workspace(plan.workspace_bytes()));
-                        let x = self.memory(0, true, plan.input_bytes());
-                        let y = self.memory(1, true, plan.output_bytes());
-                        // SAFETY: the buffers stay.
-                        let mut post = || good(unsafe { plan.post(&self.stream, x, y, &mut work) });
-                        post();
-                        let graph = good(self.stream.capture::<Error>(|| {
-                            (0..10).try_for_each(|_| {
-                                post();
-                                Ok(())
-                            })
-                        }));
-                        // SAFETY: as above.
-                        let replay = || good(unsafe { self.stream.replay(&graph) });
-                        replay();
-                        good(self.stream.wait(TIME_LIMIT));
-                        good(self.rt.barrier_all());
-                        good(self.stream.mark(0));
-                        (0..5).for_each(|_| replay());
-                        good(self.stream.mark(1));
-                        good(self.stream.wait(TIME_LIMIT));
-                        let us = good(self.stream.between()) / 50e3;
-                        good(plan.check());
-                        let copied = self.copy_time(y, x);
-                        line += &format!(
-                            " {axes:?} {us:.1} us ({:.0} GB/s; a copy {copied:.1} us, {:.0} %)",
-                            x.bytes as f64 / us / 1e3,
-                            copied / us * 100.0
-                        );
-                        good(array.give_up_gpu(plan));
-                        good(array.give_back(work));
-                    }
-                    if self.rt.my_pe() == 0 {
-                        println!("{line}");
-                    }
-                }
-            }
-        }
-        "times".into()
-    }
-
-    /// Microseconds of a copy of the driver's.
-    fn copy_time(&self, to: GpuMemory, from: GpuMemory) -> f64 {
-        let ops = good(OnStream::new(self.gpu, &good(Nvrtc::find()), self.device.state())).with_copies(Copies::Engine);
-        good(self.rt.barrier_all());
-        good(self.stream.mark(0));
-        for _ in 0..20 {
-            // SAFETY: symmetric memory that stays.
-            good(unsafe { ops.put(&self.stream, to.at, from.at, from.bytes as u64, self.rt.my_pe()) });
-        }
-        good(self.stream.mark(1));
-        good(self.stream.wait(TIME_LIMIT));
-        good(self.stream.between()) / 20e3
     }
 }
