@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The PE has been given up.
     #[error("{operation} to PE {pe} cannot be done: {why}")]
-    Gone {
+    PeerLost {
         /// The operation that failed.
         operation: Operation,
         /// The PE that has been given up.

@@ -318,9 +318,9 @@ impl Drop for CublasLt {
 impl Functions {
     fn load(folders: &[PathBuf]) -> Result<Functions> {
         let versions = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"];
-        let near = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
+        let in_folders = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
         let mut tried = String::new();
-        for path in near.chain(versions.iter().map(PathBuf::from)) {
+        for path in in_folders.chain(versions.iter().map(PathBuf::from)) {
             // SAFETY: cuBLASLt's initialisers have no preconditions.
             match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 // SAFETY: the library is cuBLASLt by its name.

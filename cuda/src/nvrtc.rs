@@ -69,8 +69,8 @@ impl Nvrtc {
     pub fn load(folders: &[PathBuf]) -> Result<Self> {
         let mut tried = String::new();
         let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-        let near = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
-        for path in near.chain(versions.iter().map(PathBuf::from)) {
+        let in_folders = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
+        for path in in_folders.chain(versions.iter().map(PathBuf::from)) {
             let builtins = path.parent().filter(|p| !p.as_os_str().is_empty()).and_then(open_builtins);
             // SAFETY: NVRTC's initialisers have no preconditions.
             match unsafe { Library::open(Some(&path), RTLD_NOW) } {

@@ -58,10 +58,10 @@ impl Site {
         let local_pe = local.clone().filter(|&pe| pe < me).count();
         let (cpus, gpus) = local.map(|pe| (all[pe].cpus.clone(), all[pe].gpu)).unzip();
         let shares = |pe: usize| all[pe].host.same_machine(&mine.host) && !all[pe].cpus.is_disjoint(&mine.cpus);
-        let rivals = (0..all.len()).filter(|&pe| pe == me || shares(pe));
-        let seat = (rivals.clone().filter(|&pe| pe < me).count(), rivals.count());
+        let sharers = (0..all.len()).filter(|&pe| pe == me || shares(pe));
+        let (sharing_index, sharing_pes) = (sharers.clone().filter(|&pe| pe < me).count(), sharers.count());
         let all_here = all.iter().all(|site| site.shares_network(mine));
-        HostPes { cpus, local_pe, seat, gpus, all_here }
+        HostPes { cpus, local_pe, sharing_index, sharing_pes, gpus, all_here }
     }
 }
 
@@ -86,7 +86,8 @@ mod tests {
             site("a", 7, 4..8, 5),
         ];
         let of = |me| Site::pes_of_host(&all, me);
-        assert_eq!((0..5).map(|me| of(me).seat).collect::<Vec<_>>(), [(0, 3), (1, 3), (0, 1), (0, 1), (2, 3)]);
+        let sharing = |me| (of(me).sharing_index, of(me).sharing_pes);
+        assert_eq!([0, 1, 2, 3, 4].map(sharing), [(0, 3), (1, 3), (0, 1), (0, 1), (2, 3)]);
         assert_eq!((0..5).map(|me| of(me).local_pe).collect::<Vec<_>>(), [0, 0, 1, 0, 2]);
         assert_eq!((0..5).map(|me| of(me).cpus.len()).collect::<Vec<_>>(), [3, 1, 3, 1, 3]);
         let buses = |me| of(me).gpus.iter().flatten().map(|gpu| gpu.bus).collect::<Vec<_>>();
@@ -108,7 +109,7 @@ mod tests {
     fn a_host_that_is_not_known_is_its_pes_own() {
         let all = [site("a", 0, 0..2, 1), site("a", 0, 0..2, 2)];
         let of = |me| Site::pes_of_host(&all, me);
-        assert_eq!((of(1).local_pe, of(1).cpus.len(), of(1).seat), (0, 1, (0, 1)));
+        assert_eq!((of(1).local_pe, of(1).cpus.len(), of(1).sharing_index, of(1).sharing_pes), (0, 1, 0, 1));
     }
 
     #[test]

@@ -188,7 +188,7 @@ fn of_transport(error: &Transport) -> (Kind, Details) {
         Transport::Timeout { operation: what, pe, .. } => {
             (Kind::Timeout, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
         }
-        Transport::Gone { operation: what, pe, .. } => {
+        Transport::PeerLost { operation: what, pe, .. } => {
             (Kind::PeerLost, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
         }
         Transport::Full { operation: what, pe } => {

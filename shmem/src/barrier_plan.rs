@@ -132,7 +132,7 @@ mod tests {
         let mut knows: BTreeMap<Pe, BTreeSet<Pe>> = pes.iter().map(|&pe| (pe, BTreeSet::from([pe]))).collect();
         let mut flags: BTreeMap<(Pe, u32), BTreeSet<Pe>> = BTreeMap::new();
         let mut at: BTreeMap<Pe, usize> = BTreeMap::new();
-        let mut afar = 0;
+        let mut between_hosts = 0;
         loop {
             let mut moved = false;
             for &pe in pes {
@@ -143,7 +143,7 @@ mod tests {
                         let before = flags.insert((to, flag), knows[&pe].clone());
                         assert!(before.is_none(), "flag {flag} of PE {to} is set twice");
                         assert!(u64::from(flag) < SET);
-                        afar += usize::from(hosts[to as usize] != hosts[pe as usize]);
+                        between_hosts += usize::from(hosts[to as usize] != hosts[pe as usize]);
                     }
                     Some(&Step::WaitFlag(flag)) => {
                         let Some(known) = flags.get(&(pe, flag)) else { continue };
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(at[&pe], plans[&pe].0.len(), "PE {pe} waits for ever");
             assert_eq!(knows[&pe].len(), pes.len(), "PE {pe} has not heard from all");
         }
-        afar
+        between_hosts
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Error {
         use symrail_transport::Error as E;
         match self {
             Error::PeerLost { pe, .. }
-            | Error::Transport(E::Operation { pe, .. } | E::Timeout { pe, .. } | E::Gone { pe, .. }) => Some(*pe),
+            | Error::Transport(E::Operation { pe, .. } | E::Timeout { pe, .. } | E::PeerLost { pe, .. }) => Some(*pe),
             _ => None,
         }
     }

@@ -8,8 +8,7 @@ use crate::error::{Error, Result};
 use crate::rail::Rail;
 use crate::share::{Share, Threads};
 use crate::topology::{
-    CpuSet, Machine, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Place, ProxyCore, detect, proxy_cores,
-    rails_of,
+    CpuSet, Machine, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Place, ProxyPe, detect, proxy_cores, rails_of,
 };
 use crate::{ofi, verbs};
 
@@ -28,9 +27,11 @@ pub struct HostPes {
     pub cpus: Vec<CpuSet>,
     /// The one that asks.
     pub local_pe: usize,
-    /// Among the PEs of this *machine* that may run on some of the asker's cores: its index, and how many they are.
-    /// PEs that only play to be on different hosts have one machine.
-    pub seat: (usize, usize),
+    /// Its index among the PEs of this *machine* that may run on some of its cores. PEs that only play to be on
+    /// different hosts have one machine.
+    pub sharing_index: usize,
+    /// How many those are, with itself.
+    pub sharing_pes: usize,
     /// Of every PE of the host, in the same order: where its heap is, if on a GPU.
     pub gpus: Vec<Option<PciAddress>>,
     /// All PEs of the job are known to be where one loopback interface reaches them.
@@ -47,8 +48,14 @@ impl HostPes {
     /// One of `local_pes` PEs of a host that may all use `cpus`: what is assumed where others' cores are not known.
     #[must_use]
     pub fn alike(cpus: CpuSet, local_pe: usize, local_pes: usize) -> HostPes {
-        let (seat, gpus) = ((local_pe, local_pes), vec![None; local_pes]);
-        HostPes { cpus: vec![cpus; local_pes], local_pe, seat, gpus, all_here: false }
+        HostPes {
+            cpus: vec![cpus; local_pes],
+            local_pe,
+            sharing_index: local_pe,
+            sharing_pes: local_pes,
+            gpus: vec![None; local_pes],
+            all_here: false,
+        }
     }
 }
 
@@ -76,7 +83,7 @@ pub struct Choice {
 /// that names what does not exist.
 pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let mut reasons = Vec::new();
-    let cores_each = host.cpus.get(host.local_pe).map_or(0, |cpus| cpus.len() / host.seat.1.max(1));
+    let cores_each = host.cpus.get(host.local_pe).map_or(0, |cpus| cpus.len() / host.sharing_pes.max(1));
     let verbs = match settings.transport {
         TransportKind::Ibverbs => {
             let nics = verbs::discover(settings)?;
@@ -151,18 +158,18 @@ impl Places {
     fn proxy_cores(&self, host: &HostPes, threads: usize) -> Vec<Option<usize>> {
         let Some(machine) = &self.machine else { return vec![None; threads] };
         let nic = |thread: usize| self.nics.get(*self.order.get(thread)?)?.as_ref();
-        let near = |thread| match threads {
+        let talks_to = |thread| match threads {
             1 => self.gpu.as_ref().or(nic(thread)),
             _ => nic(thread).or(self.gpu.as_ref()),
         };
-        let seat = ProxyCore {
+        let pe = ProxyPe {
             allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
             own: None,
-            near: (0..threads).map(near).collect(),
-            rival: host.seat.0,
-            rivals: host.seat.1,
+            talks_to: (0..threads).map(talks_to).collect(),
+            sharing_index: host.sharing_index,
+            sharing_pes: host.sharing_pes,
         };
-        proxy_cores(machine, &seat)
+        proxy_cores(machine, &pe)
     }
 }
 
@@ -184,7 +191,7 @@ fn place(
     let machine = detect::machine(settings.sysfs.as_deref());
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
     let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
-    let pes = nears(&machine, host);
+    let pes = affinities(&machine, host);
     let order = if listed {
         reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
         as_given
@@ -193,13 +200,13 @@ fn place(
         reasons.extend(ranked.iter().map(|r| format!("rail {}: {r}", nics[r.nic].0)));
         ranked.into_iter().map(|r| r.nic).collect()
     };
-    let gpu = pes.get(host.local_pe).and_then(|near| near.gpu.clone());
+    let gpu = pes.get(host.local_pe).and_then(|affinity| affinity.gpu.clone());
     let nics = places.into_iter().map(|nic| nic.place).collect();
     Ok(Places { order, machine: Some(machine), nics, gpu })
 }
 
 /// What the NICs of each PE of the host should be near to.
-fn nears(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
+fn affinities(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
     let place = |gpu: &Option<PciAddress>| Some(machine.at((*gpu)?)?.place.clone());
     let gpus = host.gpus.iter().map(place).chain(std::iter::repeat(None));
     host.cpus.iter().zip(gpus).map(|(cpus, gpu)| NumaAffinity { gpu, cpus: cpus.clone() }).collect()
@@ -314,7 +321,7 @@ mod tests {
         let machine = Machine { devices: devices.clone(), ..Machine::default() };
         let first = |local_pe, gpus: Vec<_>| {
             let host = HostPes { gpus, ..HostPes::alike([0, 1].into(), local_pe, 2) };
-            rails_of(&machine, &nics, &nears(&machine, &host), local_pe, None).unwrap()[0].nic
+            rails_of(&machine, &nics, &affinities(&machine, &host), local_pe, None).unwrap()[0].nic
         };
         let gpus = || vec![Some(devices[3].pci), Some(devices[4].pci)];
         assert_eq!((first(0, gpus()), first(1, gpus())), (1, 2));
@@ -324,8 +331,9 @@ mod tests {
 
     #[test]
     fn pes_of_a_host_have_seats_of_their_own() {
-        let seats: Vec<_> = (0..3).map(|pe| HostPes::alike([0, 1].into(), pe, 3).seat).collect();
-        assert_eq!(seats, [(0, 3), (1, 3), (2, 3)]);
-        assert_eq!(HostPes::alone([0].into()).seat, (0, 1));
+        let sharing = |host: HostPes| (host.sharing_index, host.sharing_pes);
+        let all = [0, 1, 2].map(|pe| sharing(HostPes::alike([0, 1].into(), pe, 3)));
+        assert_eq!(all, [(0, 3), (1, 3), (2, 3)]);
+        assert_eq!(sharing(HostPes::alone([0].into())), (0, 1));
     }
 }

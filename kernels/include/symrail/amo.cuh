@@ -85,8 +85,8 @@ static __device__ __noinline__ symrail_u64 symrail_amo_proxied(symrail_u64 op, s
 
 template <symrail_u64 OP, class T>
 SYMRAIL_DEVICE T symrail_amo(T* dest, T value, T compare, int pe, bool fetch) {
-    T* near;
-    if (symrail_reach_value(dest, pe, near) && symrail_first_heap_has_atomics()) return symrail_atom<T, OP>(near, value, compare);
+    T* mapped;
+    if (symrail_reach_value(dest, pe, mapped) && symrail_first_heap_has_atomics()) return symrail_atom<T, OP>(mapped, value, compare);
     symrail_place place = symrail_find(dest, sizeof(T), pe, SYMRAIL_WHAT_AMO);
     if (!place.ok) return T();
     /* Reading and storing a word are atomic with everything, over PCIe too. */

@@ -225,9 +225,9 @@ template <class S>
 SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, size_t bytes, symrail_u64* signal,
                                              symrail_u64 value, int op, int pe, bool wait) {
     symrail_u64 to, *there;
-    bool near = symrail_reach(dest, bytes, pe, to) & symrail_reach_value(signal, pe, there);
+    bool mapped = symrail_reach(dest, bytes, pe, to) & symrail_reach_value(signal, pe, there);
     symrail_place word = {true, symrail_first_heap_has_atomics(), (symrail_u64)there, 0};
-    if (S::one && near && word.atomics && bytes == 8 && op == SYMRAIL_SIGNAL_SET && (to ^ word.mapped) == 8) {
+    if (S::one && mapped && word.atomics && bytes == 8 && op == SYMRAIL_SIGNAL_SET && (to ^ word.mapped) == 8) {
         /* Data and signal lie in one aligned piece of device memory: one store of 16 bytes carries both, so that
          * nothing has to wait between them. */
         symrail_u64 data = *(const symrail_u64*)source;
@@ -235,7 +235,7 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
     }
     bool by_engine = false;
     S::sync();
-    if (!near || !word.atomics) {
+    if (!mapped || !word.atomics) {
         symrail_place data = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
         word = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
         if (data.mapped == 0 || !word.ok) {
@@ -259,9 +259,9 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
 
 SYMRAIL_DEVICE void symrail_signal(symrail_u64* signal, symrail_u64 value, int op, int pe) {
     symrail_u64* word;
-    bool near = symrail_reach_value(signal, pe, word);
-    symrail_place place = {near, symrail_first_heap_has_atomics(), (symrail_u64)word, 0};
-    if (near && symrail_signal_directly(place, value, op, false)) return;
+    bool mapped = symrail_reach_value(signal, pe, word);
+    symrail_place place = {mapped, symrail_first_heap_has_atomics(), (symrail_u64)word, 0};
+    if (mapped && symrail_signal_directly(place, value, op, false)) return;
     place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
     if (place.ok && !symrail_signal_directly(place, value, op, false)) symrail_signal_proxied(place, value, op, pe);
 }

@@ -19,9 +19,9 @@ SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)ptr - heap.base;
     /* Unused entries are 0. */
-    symrail_u64 base = heap.near_peers[(symrail_u32)pe % SYMRAIL_NEAR_PES];
+    symrail_u64 base = heap.first_peers[(symrail_u32)pe % SYMRAIL_FIRST_PES];
     to = base + at;
-    bool ok = (symrail_u32)pe < SYMRAIL_NEAR_PES && base != 0 && at < heap.bytes && bytes <= heap.bytes - at;
+    bool ok = (symrail_u32)pe < SYMRAIL_FIRST_PES && base != 0 && at < heap.bytes && bytes <= heap.bytes - at;
     return __builtin_expect(ok && bytes < symrail_state.engine_from, 1);
 }
 /* The same for a single value: heaps are not smaller than that. */
@@ -29,9 +29,9 @@ template <class T>
 SYMRAIL_DEVICE bool symrail_reach_value(const T* ptr, int pe, T*& to) {
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)ptr - heap.base;
-    symrail_u64 base = heap.near_peers[(symrail_u32)pe % SYMRAIL_NEAR_PES];
+    symrail_u64 base = heap.first_peers[(symrail_u32)pe % SYMRAIL_FIRST_PES];
     to = (T*)(base + at);
-    bool ok = (symrail_u32)pe < SYMRAIL_NEAR_PES && base != 0 && at <= heap.bytes - sizeof(T);
+    bool ok = (symrail_u32)pe < SYMRAIL_FIRST_PES && base != 0 && at <= heap.bytes - sizeof(T);
     return __builtin_expect(ok, 1);
 }
 SYMRAIL_DEVICE bool symrail_first_heap_has_atomics() {
@@ -46,7 +46,7 @@ static __device__ __noinline__ symrail_place symrail_find(const void* ptr, size_
         symrail_u64 at = (symrail_u64)ptr - heap.base;
         if (at < heap.bytes && bytes <= heap.bytes - at) {
             if ((symrail_u32)pe >= (symrail_u32)symrail_state.n_pes) break;
-            symrail_u64 base = pe < SYMRAIL_NEAR_PES ? heap.near_peers[pe] : ((const symrail_u64*)heap.peers)[pe];
+            symrail_u64 base = pe < SYMRAIL_FIRST_PES ? heap.first_peers[pe] : ((const symrail_u64*)heap.peers)[pe];
             place.ok = true;
             place.atomics = (heap.flags & SYMRAIL_HEAP_ATOMICS) != 0;
             place.mapped = base == 0 ? 0 : base + at;

@@ -14,7 +14,7 @@ typedef unsigned int symrail_u32;
 #define SYMRAIL_MAX_HEAPS 2
 #define SYMRAIL_MAX_CHANNELS 16
 /* PEs whose addresses are in constant memory; those of others are in a table in device memory. */
-#define SYMRAIL_NEAR_PES 32
+#define SYMRAIL_FIRST_PES 32
 
 /* Heap flag: this device's atomics on the heap are atomic with everybody else's. Not so for host memory over PCIe. */
 #define SYMRAIL_HEAP_ATOMICS 1u
@@ -27,7 +27,7 @@ struct symrail_heap_view {
     symrail_u64 flags;
     /* Where each PE's copy is in this device's address space; 0 where it is reached through a channel. */
     symrail_u64 peers;
-    symrail_u64 near_peers[SYMRAIL_NEAR_PES];
+    symrail_u64 first_peers[SYMRAIL_FIRST_PES];
 };
 
 /* One channel: the ring in pinned memory, and the producers' words in device memory. */

@@ -19,7 +19,7 @@ const STATE_SYMBOL: &str = "symrail_state";
 const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
-const NEAR_PES: usize = 32;
+const FIRST_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
 /// No copy is so large.
 const NEVER: u64 = u64::MAX;
@@ -61,7 +61,7 @@ struct RawHeap {
     offset: u64,
     flags: u64,
     peers: u64,
-    near_peers: [u64; NEAR_PES],
+    first_peers: [u64; FIRST_PES],
 }
 
 #[repr(C)]
@@ -137,7 +137,7 @@ impl DeviceState {
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
         let mail_word = gpu.alloc(8)?;
         mail_word.write(0, &position.to_le_bytes())?;
-        let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
+        let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, first_peers: [0; FIRST_PES] };
         let mut raw = RawState {
             version: VERSION,
             me: parts.me as i32,
@@ -161,8 +161,8 @@ impl DeviceState {
             let peers = gpu.alloc(table.len())?;
             peers.write(0, &table)?;
             let flags = if view.atomics { HEAP_ATOMICS } else { 0 };
-            let RawHeap { near_peers, .. } = heap;
-            near_peers.iter_mut().zip(&view.peers).for_each(|(near, base)| *near = base.get());
+            let RawHeap { first_peers, .. } = heap;
+            first_peers.iter_mut().zip(&view.peers).for_each(|(first, base)| *first = base.get());
             (heap.base, heap.bytes, heap.offset) = (view.base.get(), view.bytes, view.offset);
             (heap.flags, heap.peers) = (flags, peers.at().get());
             own.push(peers);

@@ -12,7 +12,7 @@ use super::report::{Chosen, Cuda, Rail};
 pub struct Place {
     /// The GPU of its heap, if any.
     gpu: Option<PciAddress>,
-    near: NumaAffinity,
+    affinity: NumaAffinity,
     mapping: Option<NicPeMapping>,
 }
 
@@ -23,8 +23,8 @@ impl Place {
         let first = cuda.devices.first().filter(|_| settings.heap_kind == HeapKind::Device);
         let gpu: Option<PciAddress> = first.and_then(|gpu| gpu.pci.as_ref()?.parse().ok());
         let device = gpu.and_then(|pci| here.machine.at(pci));
-        let near = NumaAffinity { gpu: device.map(|device| device.place.clone()), cpus: here.allowed.clone() };
-        Place { gpu, near, mapping: settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok()) }
+        let affinity = NumaAffinity { gpu: device.map(|device| device.place.clone()), cpus: here.allowed.clone() };
+        Place { gpu, affinity, mapping: settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok()) }
     }
 
     /// The rails of a PE that is alone on this host, in the order in which it uses them, with their distances.
@@ -33,7 +33,7 @@ impl Place {
     /// The mapping names a NIC that does not exist.
     pub fn in_order(&self, here: &Here, found: Vec<(NicLocation, Rail)>) -> Result<Vec<Rail>> {
         let (nics, rails): (Vec<NicLocation>, Vec<Rail>) = found.into_iter().unzip();
-        let pes = std::slice::from_ref(&self.near);
+        let pes = std::slice::from_ref(&self.affinity);
         let order = rails_of(&here.machine, &nics, pes, 0, self.mapping.as_ref())?;
         Ok(order.into_iter().map(|nic| Rail { distance: nic.to_string(), ..rails[nic.nic].clone() }).collect())
     }

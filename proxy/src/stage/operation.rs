@@ -17,9 +17,9 @@ pub(super) struct Staged {
     /// A copy of the source, if the caller may reuse it at once.
     pub kept: Option<[u8; 16]>,
     /// The local buffer is memory that the CPU cannot touch.
-    pub near: bool,
-    /// The target's memory is such, too.
-    pub far: bool,
+    pub local_is_device: bool,
+    /// The target's memory is such memory.
+    pub remote_is_device: bool,
     pub route: Route,
     /// Bytes split so far, and whether those are all.
     pub split: u64,
@@ -112,7 +112,7 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
                 (None, None) => Payload::Stable(s.command.local(), fragment.len),
             };
             let ask = match chunk {
-                _ if !s.far => {
+                _ if !s.remote_is_device => {
                     let source = chunk.map_or(std::ptr::null(), |(ptr, _)| ptr.cast_const());
                     return Command::Put { dest, source: From::Stable(source), len: fragment.len as u64 };
                 }
@@ -132,13 +132,13 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
         (Command::Get { source, .. }, Part::Data) => {
             let (ptr, place) = chunk.unwrap_or((std::ptr::null_mut(), Place { offset: 0, len: 0 }));
             let source = source + fragment.at;
-            if s.far {
+            if s.remote_is_device {
                 Command::AgentRequest(plain(RequestKind::Push, source, Payload::Inline(place.encode(), 16)))
             } else {
                 Command::Get { source, dest: ptr, len: fragment.len as u64 }
             }
         }
-        (Command::Amo { offset, ty, op, operand, compare, fetch }, _) if s.far => {
+        (Command::Amo { offset, ty, op, operand, compare, fetch }, _) if s.remote_is_device => {
             let unseen = fetch == Fetch::No && matches!(op, AmoOp::Set | AmoOp::Add);
             if unseen && matches!(ty, AmoType::I64 | AmoType::U64) {
                 let signal = Signal { offset, value: operand, op };
@@ -152,7 +152,7 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
                 ..plain(RequestKind::Amo, offset, none)
             })
         }
-        (Command::Amo { offset, ty, op, operand, compare, .. }, _) if s.near => {
+        (Command::Amo { offset, ty, op, operand, compare, .. }, _) if s.local_is_device => {
             Command::Amo { offset, ty, op, operand, compare, fetch: Fetch::Returned }
         }
         (mut command, _) => {
@@ -170,10 +170,10 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
 pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<()> {
     let operation = command.operation();
     let offset = command.highest_offset();
-    let near = command.local().addr();
+    let local = command.local().addr();
     let staging_buffer = ctx.copies.staging_buffer();
     if offset < STAGING_BUFFER_OFFSET
-        && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&near)
+        && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&local)
     {
         return Ok(());
     }
@@ -181,7 +181,7 @@ pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, command: &C
 }
 
 /// Whether the local buffer is memory that the CPU cannot touch.
-pub(super) fn near(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
+pub(super) fn local_is_device(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
     let (ptr, bytes) = (command.local(), command.bytes());
     if ptr.is_null() || bytes == 0 || !ctx.memory.owns(ptr, 1) {
         return Ok(false);
@@ -193,7 +193,7 @@ pub(super) fn near(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<
 }
 
 /// Whether the CPU cannot touch the target's memory. If so, checks what the endpoint would check.
-pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
+pub(super) fn remote_is_device(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
     let operation = command.operation();
     let inside = |offset: u64| ctx.memory.check(operation, pe, offset, 1).is_ok();
     let range = |offset: u64, len: u64| ctx.memory.check(operation, pe, offset, len);
@@ -229,7 +229,12 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<b
 }
 
 /// Chooses how an operation's bytes move.
-pub(super) fn route(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> Route {
+pub(super) fn route(
+    ctx: &StageContext<'_>,
+    pe: Pe,
+    command: &Command,
+    (local_is_device, remote_is_device): (bool, bool),
+) -> Route {
     let (Command::Put { dest: offset, len, .. }
     | Command::PutSignal { dest: offset, len, .. }
     | Command::Get { source: offset, len, .. }) = *command
@@ -237,14 +242,19 @@ pub(super) fn route(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, fa
         return Route::Staged;
     };
     match ctx.peers.find(pe, offset, len) {
-        Some(there) if near => Route::Device(there),
-        _ if by_rails(ctx, pe, command, (near, far)) => Route::Rails,
+        Some(there) if local_is_device => Route::Device(there),
+        _ if by_rails(ctx, pe, command, (local_is_device, remote_is_device)) => Route::Rails,
         _ => Route::Staged,
     }
 }
 
 /// Whether rails move the data directly. A PE's operations on itself are staged: the endpoint would use the CPU.
-fn by_rails(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> bool {
+fn by_rails(
+    ctx: &StageContext<'_>,
+    pe: Pe,
+    command: &Command,
+    (local_is_device, remote_is_device): (bool, bool),
+) -> bool {
     let regions = ctx.endpoint.regions();
     let (Command::Put { dest: offset, len, .. }
     | Command::PutSignal { dest: offset, len, .. }
@@ -252,10 +262,10 @@ fn by_rails(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (boo
     else {
         return false;
     };
-    let here = !near || regions.owns(command.local(), len);
+    let here = !local_is_device || regions.owns(command.local(), len);
     let there = || {
         let known = regions.remote(pe, 0, offset).is_some();
-        !far || (known && regions.check(command.operation(), pe, offset, len).is_ok())
+        !remote_is_device || (known && regions.check(command.operation(), pe, offset, len).is_ok())
     };
     pe != ctx.endpoint.me() && len > EAGER as u64 && here && there()
 }
@@ -264,14 +274,14 @@ fn by_rails(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (boo
 ///
 /// # Safety
 /// Such a source is valid.
-pub(super) unsafe fn keep(command: &Command, near: bool) -> Result<Option<[u8; 16]>> {
+pub(super) unsafe fn keep(command: &Command, local_is_device: bool) -> Result<Option<[u8; 16]>> {
     let (Command::Put { source: From::Copied(from), len, .. }
     | Command::PutSignal { source: From::Copied(from), len, .. }) = *command
     else {
         return Ok(None);
     };
     let mut kept = [0; 16];
-    if near || len as usize > kept.len() {
+    if local_is_device || len as usize > kept.len() {
         return Err(Error::Unsupported {
             what: format!("{} of a copied source of {len} bytes", command.operation()),
             by: "staging".into(),

@@ -9,7 +9,9 @@ use symrail_transport::{Error, Pe, Result};
 
 use super::account::Accounts;
 use super::context::StageContext;
-use super::operation::{Fragment, Part, Route, Staged, far, keep, near, outside_staging_buffer, route};
+use super::operation::{
+    Fragment, Part, Route, Staged, keep, local_is_device, outside_staging_buffer, remote_is_device, route,
+};
 use super::order::Orders;
 use super::staging_buffer::Pool;
 
@@ -87,24 +89,25 @@ impl Source {
             self.accounts.end(owner, Ok(0));
             return Ok(());
         }
-        let (near, far) = (near(&ctx, pe, &command)?, far(&ctx, pe, &command)?);
-        if !near && !far && !hold {
+        let local_is_device = local_is_device(&ctx, pe, &command)?;
+        let remote_is_device = remote_is_device(&ctx, pe, &command)?;
+        if !local_is_device && !remote_is_device && !hold {
             // SAFETY: the caller's promise.
             return unsafe { ctx.endpoint.submit(pe, command, owner) }.map(drop);
         }
         if !self.ready() {
             return Err(Error::Full { operation: command.operation(), pe });
         }
-        let route = route(&ctx, pe, &command, (near, far));
+        let route = route(&ctx, pe, &command, (local_is_device, remote_is_device));
         // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
-        let kept = unsafe { keep(&command, near) }?;
+        let kept = unsafe { keep(&command, local_is_device) }?;
         let staged = Staged {
             pe,
             command,
             owner,
             kept,
-            near,
-            far,
+            local_is_device,
+            remote_is_device,
             route,
             split: 0,
             all_split: false,
@@ -163,8 +166,12 @@ impl Source {
         s.value = value;
         let (len, to) = match s.command {
             Command::Get { .. } if s.route == Route::Rails => return self.end(key, Ok(())),
-            Command::Get { dest, .. } if s.near || s.far => (fragment.len, dest.wrapping_add(fragment.at as usize)),
-            Command::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
+            Command::Get { dest, .. } if s.local_is_device || s.remote_is_device => {
+                (fragment.len, dest.wrapping_add(fragment.at as usize))
+            }
+            Command::Amo { fetch: Fetch::Stored(to), ty, .. } if s.local_is_device || s.remote_is_device => {
+                (ty.size(), to)
+            }
             _ => return self.end(key, Ok(())),
         };
         let bytes = value.to_ne_bytes();
@@ -173,14 +180,14 @@ impl Source {
             None => bytes.as_ptr().cast_mut(),
         };
         // The outcome carries values of up to 8 bytes.
-        if fragment.chunk.is_some() && (matches!(s.command, Command::Amo { .. }) || (s.far && len <= 8)) {
+        if fragment.chunk.is_some() && (matches!(s.command, Command::Amo { .. }) || (s.remote_is_device && len <= 8)) {
             // SAFETY: every chunk has room for 8 bytes, and this one is the fragment's own.
             unsafe { copy(from, bytes.as_ptr(), len) };
         }
         if s.reported {
             return self.end(key, Ok(())); // its owner does not wait for the bytes any more
         }
-        if s.near {
+        if s.local_is_device {
             fragment.last = true;
             let copy = Copy { memory: to.addr(), host: from, len, to_memory: true };
             return self.start_copy(&mut ctx, key, copy);

@@ -38,17 +38,19 @@ impl Source {
         let Some(s) = self.staged.get_mut(key) else { return Some(0) };
         let len = match s.command {
             _ if s.all_split => return Some(0),
-            Command::Put { len, .. } | Command::Get { len, .. } | Command::PutSignal { len, .. } if s.near || s.far => {
+            Command::Put { len, .. } | Command::Get { len, .. } | Command::PutSignal { len, .. }
+                if s.local_is_device || s.remote_is_device =>
+            {
                 len
             }
             _ => 0,
         };
         if len == 0 {
             // An AMO, a signal, or an operation that a fence had held back.
-            let stored_near = s.near && matches!(s.command, Command::Amo { .. });
-            let chunk = if stored_near { Some(self.pool.take(8)?) } else { None };
+            let local_device = s.local_is_device && matches!(s.command, Command::Amo { .. });
+            let chunk = if local_device { Some(self.pool.take(8)?) } else { None };
             let part = match s.command {
-                Command::PutSignal { .. } if s.far => Part::Signal,
+                Command::PutSignal { .. } if s.remote_is_device => Part::Signal,
                 _ => Part::Whole,
             };
             s.all_split = true;
@@ -79,20 +81,20 @@ impl Source {
             }
             return Some(0);
         }
-        let eager = s.far && !is_get && len <= (EAGER.min(ctx.endpoint.copy_limit())) as u64;
+        let eager = s.remote_is_device && !is_get && len <= (EAGER.min(ctx.endpoint.copy_limit())) as u64;
         let bytes = if eager { len } else { fragment_bytes(len).min(len - at) } as usize;
-        let needed = is_get || s.near || !eager;
+        let needed = is_get || s.local_is_device || !eager;
         let chunk = if needed { Some(self.pool.take(bytes)?) } else { None };
         s.split += bytes as u64;
         s.all_split = s.split == len;
         s.fragments += 1;
         if let Command::PutSignal { signal, .. } = s.command
             && s.all_split
-            && !(s.far && bytes as u64 == len)
+            && !(s.remote_is_device && bytes as u64 == len)
         {
             s.signal = Some(signal);
         }
-        let (near, local) = (s.near, s.command.local().wrapping_add(at as usize));
+        let (local_is_device, local) = (s.local_is_device, s.command.local().wrapping_add(at as usize));
         let fragment = self.fragments.insert(Fragment {
             staged: key,
             part: Part::Data,
@@ -107,7 +109,7 @@ impl Source {
             return Some(0);
         };
         let host = self.pool.ptr(chunk);
-        if near {
+        if local_is_device {
             self.start_copy(ctx, fragment, Copy { memory: local.addr(), host, len: bytes, to_memory: false });
             return Some(0);
         }

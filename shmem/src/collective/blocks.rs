@@ -31,11 +31,11 @@ pub(super) unsafe fn to_all(
     // SAFETY: the caller's promise.
     let (source, kept) = unsafe { keep(team, source, bytes, most, most) };
     let ticket = ticket(team, true)?;
-    let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let (remote, here) = (team.area.count(ticket), team.area.host_count(ticket));
     let (to, from) = (relay::takers(hosts), relay::givers(hosts));
     for &index in &to {
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
-        unsafe { send_counted(team, own, source, bytes, afar, group.pe(index)) }?;
+        unsafe { send_counted(team, own, source, bytes, remote, group.pe(index)) }?;
     }
     let pass_on = |index: u32, from: *const u8| {
         let (start, bytes) = block(index);
@@ -44,7 +44,7 @@ pub(super) unsafe fn to_all(
         hosts.other_mates().try_for_each(|mate| unsafe { send_counted(team, at, from, bytes, here, group.pe(mate)) })
     };
     pass_on(group.me(), source)?;
-    await_count(team, afar, from.len() as u64)?;
+    await_count(team, remote, from.len() as u64)?;
     for &index in &from {
         pass_on(index, dest.wrapping_add(block(index).0))?;
     }
@@ -103,7 +103,7 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     let (hosts, group, packet) = (&team.hosts, team.group, packet(team, bytes));
     let scratch = team.area.scratch(team.next_turn());
     let ticket = ticket(team, true)?;
-    let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let (remote, here) = (team.area.count(ticket), team.area.host_count(ticket));
     let block = |index: u32| index as usize * bytes;
     let place = |index: u32| scratch.wrapping_add(index as usize * packet);
     for index in relay::takers(hosts) {
@@ -116,7 +116,7 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
                 copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
             }
             let len = hosts.on(host).len() * bytes;
-            send_counted(team, place(group.me()), packed, len, afar, group.pe(index))?;
+            send_counted(team, place(group.me()), packed, len, remote, group.pe(index))?;
         }
     }
     // From `giver` to one on this host.
@@ -127,7 +127,7 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     };
     hosts.other_mates().try_for_each(|mate| hand(group.me(), mate, source.wrapping_add(block(mate))))?;
     let givers = relay::givers(hosts);
-    await_count(team, afar, givers.len() as u64)?;
+    await_count(team, remote, givers.len() as u64)?;
     for &giver in &givers {
         for (i, &mate) in hosts.mates().iter().enumerate() {
             let from = place(giver).wrapping_add(i * bytes);

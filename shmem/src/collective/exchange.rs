@@ -323,10 +323,14 @@ mod tests {
         plans
     }
 
-    fn messages_afar(plans: &[Plan], members: &[u32], hosts: &[u32]) -> usize {
-        let afar =
+    fn messages_between_hosts(plans: &[Plan], members: &[u32], hosts: &[u32]) -> usize {
+        let between_hosts =
             |pe: u32, step: &Step| matches!(*step, Step::Send { to, .. } if hosts[to as usize] != hosts[pe as usize]);
-        members.iter().zip(plans).map(|(&pe, plan)| plan.steps.iter().filter(|step| afar(pe, step)).count()).sum()
+        members
+            .iter()
+            .zip(plans)
+            .map(|(&pe, plan)| plan.steps.iter().filter(|step| between_hosts(pe, step)).count())
+            .sum()
     }
 
     #[test]
@@ -362,18 +366,18 @@ mod tests {
 
     #[test]
     fn only_one_pe_of_a_host_talks_over_the_wire() {
-        let afar = |n: u32, of_a_host: u32| {
+        let between_hosts = |n: u32, of_a_host: u32| {
             let all: Vec<u32> = (0..n).collect();
             let homes: Vec<u32> = all.iter().map(|pe| pe / of_a_host * of_a_host).collect();
             let hosts = |pe: u32| Hosts::new(Group::world(pe, n), &homes);
             let plans = exchange(&all, 1, doubling_slots(&hosts(0)), 1, |pe| Plan::doubling(&hosts(pe), 1));
-            messages_afar(&plans, &all, &homes)
+            messages_between_hosts(&plans, &all, &homes)
         };
-        assert_eq!(afar(8, 4), 2);
-        assert_eq!(afar(12, 3), 4 * 2);
-        assert_eq!(afar(12, 4), 2 + 2, "the third host hands in what it has, and gets the result");
-        assert_eq!(afar(8, 1), 8 * 3, "each on its own");
-        assert_eq!(afar(8, 8), 0);
+        assert_eq!(between_hosts(8, 4), 2);
+        assert_eq!(between_hosts(12, 3), 4 * 2);
+        assert_eq!(between_hosts(12, 4), 2 + 2, "the third host hands in what it has, and gets the result");
+        assert_eq!(between_hosts(8, 1), 8 * 3, "each on its own");
+        assert_eq!(between_hosts(8, 8), 0);
     }
 
     #[test]

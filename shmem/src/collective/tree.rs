@@ -73,7 +73,7 @@ mod tests {
     /// Sends from `root` to all. Returns how many messages leave a host, and how many follow one another.
     fn broadcast(hosts: &[u32], root: u32) -> (usize, usize) {
         let n = hosts.len() as u32;
-        let (mut got, mut next, mut afar) = (vec![None; hosts.len()], vec![root], 0);
+        let (mut got, mut next, mut between_hosts) = (vec![None; hosts.len()], vec![root], 0);
         got[root as usize] = Some(0);
         while let Some(pe) = next.pop() {
             let children = children(&Hosts::new(Group::world(pe, n), hosts), root);
@@ -82,13 +82,13 @@ mod tests {
                 depth += 1;
                 assert_eq!(got[child as usize].replace(depth), None, "PE {child} gets it twice");
                 assert_eq!(parent(&Hosts::new(Group::world(child, n), hosts), root), Some(pe), "of PE {child}");
-                afar += usize::from(hosts[child as usize] != hosts[pe as usize]);
+                between_hosts += usize::from(hosts[child as usize] != hosts[pe as usize]);
                 next.push(child);
             }
         }
         assert!(got.iter().all(Option::is_some), "{got:?}");
         assert_eq!(parent(&Hosts::new(Group::world(root, n), hosts), root), None);
-        (afar, got.into_iter().flatten().max().unwrap())
+        (between_hosts, got.into_iter().flatten().max().unwrap())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use symrail_core::clock;
 use symrail_transport::Pe;
 
-use super::circle::{post_of, search};
+use super::cycle::{post_of, search};
 use super::post::{Post, in_words};
 use crate::error::{Error, Result};
 use crate::observe::console::heard;
@@ -50,7 +50,7 @@ pub(crate) struct Long<'rt> {
     warned: bool,
     post: Option<Post>,
     /// Those who wait for one another for ever, as they were last seen.
-    circle: Vec<(Pe, u64)>,
+    cycle: Vec<(Pe, u64)>,
     verdict: Option<(Instant, Error)>,
 }
 
@@ -61,9 +61,9 @@ impl<'rt> Long<'rt> {
     }
 
     pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
-        let (checked, warned, circle, verdict) = (begun, false, Vec::new(), None);
+        let (checked, warned, cycle, verdict) = (begun, false, Vec::new(), None);
         let post = ops.comm.board.post(what);
-        Long { ops, what, among, begun, checked, asked: begun, warned, post, circle, verdict }
+        Long { ops, what, among, begun, checked, asked: begun, warned, post, cycle, verdict }
     }
 
     /// Checks on others, if it is time to.
@@ -77,7 +77,7 @@ impl<'rt> Long<'rt> {
         self.checked = clock::now();
         if self.verdict.is_some() {
             // Those who have found the same may leave meanwhile.
-            return self.look_for_circle();
+            return self.look_for_cycle();
         }
         let (waited, time_limit) =
             (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
@@ -93,7 +93,7 @@ impl<'rt> Long<'rt> {
             }
         }
         if self.ops.comm.job.settings.check_collectives && waited > time_limit / 2 {
-            self.look_for_circle()?;
+            self.look_for_cycle()?;
         }
         Ok(())
     }
@@ -179,18 +179,18 @@ impl<'rt> Long<'rt> {
     ///
     /// Posts change while they are read, so the same ones have to be seen twice; and who has found it first stays for a
     /// while.
-    fn look_for_circle(&mut self) -> Result<()> {
+    fn look_for_cycle(&mut self) -> Result<()> {
         if let Some((at, error)) = &self.verdict {
             return if clock::since(*at) > SEEN_BY_ALL { Err(error.clone()) } else { Ok(()) };
         }
         let Some(mine) = self.post.clone().filter(|post| post.call.is_some()) else { return Ok(()) };
         let Some((path, found)) = search(self.ops, mine.clone()) else {
-            self.circle.clear();
+            self.cycle.clear();
             return Ok(());
         };
         let known = path.iter().map(|(pe, post)| (*pe, post.number)).collect();
-        if self.circle != known && !path.iter().any(|(_, post)| post.given_up) {
-            self.circle = known;
+        if self.cycle != known && !path.iter().any(|(_, post)| post.given_up) {
+            self.cycle = known;
             return Ok(());
         }
         let (other, post) = found;

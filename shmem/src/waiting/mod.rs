@@ -13,9 +13,9 @@
 //! | here | waiting for something to become so |
 //! | `long` | a wait that has become long |
 //! | `post` | what a PE waits in, as the others read it |
-//! | `circle` | PEs that wait for one another for ever |
+//! | `cycle` | PEs that wait for one another for ever |
 
-mod circle;
+mod cycle;
 mod long;
 pub(crate) mod post;
 

@@ -32,7 +32,7 @@ impl From<Error> for Failure {
         let code = match &error {
             Error::Library { .. } | Error::NoRail { .. } | Error::Fabric { .. } | Error::System { .. } => FABRIC,
             Error::Mismatch { .. } | Error::Malformed { .. } => PEER,
-            Error::Operation { .. } | Error::Gone { .. } => FAILED,
+            Error::Operation { .. } | Error::PeerLost { .. } => FAILED,
             Error::Timeout { .. } | Error::Full { .. } => TIMED_OUT,
             _ => ARGUMENT,
         };

@@ -166,7 +166,7 @@ mod tests {
     fn what_failed_before_is_no_error_of_what_comes_later() {
         let mut endpoint = endpoint(Role::Host, 1, false, Mischief::default());
         let fail = |endpoint: &mut Endpoint| {
-            let error = Error::Gone { operation: Operation::PutSignal, pe: 1, why: String::new() };
+            let error = Error::PeerLost { operation: Operation::PutSignal, pe: 1, why: String::new() };
             endpoint.core.issuers.keep_error(COUNTED, error);
         };
         let start = |endpoint: &mut Endpoint| {

@@ -266,7 +266,7 @@ impl Endpoint {
     /// Asks a peer's target agent for a keepalive.
     ///
     /// # Errors
-    /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
+    /// [`Error::NoSuchPe`], [`Error::PeerLost`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, owner: Owner) -> Result<(), Error> {
         self.core.lanes.accept(Operation::Quiet, pe)?;
         self.need(pe)?;

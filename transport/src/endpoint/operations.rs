@@ -268,7 +268,7 @@ impl Operations {
     /// The PE of an operation has been given up.
     pub fn fail_unreachable(&mut self, id: OpHandle, why: &str) {
         let Some(op) = self.table.get_mut(key(id)) else { return };
-        let error = Error::Gone { operation: op.operation, pe: op.pe, why: why.to_owned() };
+        let error = Error::PeerLost { operation: op.operation, pe: op.pe, why: why.to_owned() };
         op.fault.get_or_insert(Box::new(error));
     }
 

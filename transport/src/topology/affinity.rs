@@ -34,13 +34,13 @@ impl std::fmt::Display for Ranked {
     }
 }
 
-fn rank(machine: &Machine, nics: &[NicLocation], near: &NumaAffinity) -> Vec<Ranked> {
-    let cores = Place::cores(near.cpus.clone());
+fn rank(machine: &Machine, nics: &[NicLocation], affinity: &NumaAffinity) -> Vec<Ranked> {
+    let cores = Place::cores(affinity.cpus.clone());
     let rank = |(nic, location): (usize, &NicLocation)| {
         let place = location.place.as_ref();
         Ranked {
             nic,
-            from_gpu: near.gpu.as_ref().map(|gpu| machine.distance(Some(gpu), place)),
+            from_gpu: affinity.gpu.as_ref().map(|gpu| machine.distance(Some(gpu), place)),
             from_cores: machine.distance(Some(&cores), place),
         }
     };
@@ -49,8 +49,8 @@ fn rank(machine: &Machine, nics: &[NicLocation], near: &NumaAffinity) -> Vec<Ran
 
 /// All NICs, the nearest first; equally near ones stay in the order in which they were given.
 #[must_use]
-pub fn order(machine: &Machine, nics: &[NicLocation], near: &NumaAffinity) -> Vec<Ranked> {
-    let mut ranked = rank(machine, nics, near);
+pub fn order(machine: &Machine, nics: &[NicLocation], affinity: &NumaAffinity) -> Vec<Ranked> {
+    let mut ranked = rank(machine, nics, affinity);
     ranked.sort_by_key(|nic| (nic.from_gpu, nic.from_cores));
     ranked
 }
@@ -68,8 +68,8 @@ pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[NumaAffinity]) -> 
     }
     let nearest: Vec<Vec<usize>> = pes
         .iter()
-        .map(|near| {
-            let ranked = order(machine, nics, near);
+        .map(|affinity| {
+            let ranked = order(machine, nics, affinity);
             let key = |nic: &Ranked| (nic.from_gpu, nic.from_cores);
             ranked.iter().take_while(|nic| key(nic) == key(&ranked[0])).map(|nic| nic.nic).collect()
         })
@@ -101,8 +101,8 @@ pub fn rails_of(
     local_pe: usize,
     mapping: Option<&NicPeMapping>,
 ) -> Result<Vec<Ranked>> {
-    let Some(near) = pes.get(local_pe) else { return Ok(Vec::new()) };
-    let mut ranked = order(machine, nics, near);
+    let Some(affinity) = pes.get(local_pe) else { return Ok(Vec::new()) };
+    let mut ranked = order(machine, nics, affinity);
     let chosen = if let Some(mapping) = mapping {
         let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
         let mapped = mapping.assign(pes.len(), &names)?[local_pe];

@@ -25,7 +25,7 @@ fn names(order: &[Ranked]) -> Vec<&str> {
 #[test]
 fn rails_are_ordered_by_the_pes_cores() {
     let (machine, nics) = two_sockets();
-    let first = |near| names(&order(&machine, &nics, &near))[..3].join(" ");
+    let first = |affinity| names(&order(&machine, &nics, &affinity))[..3].join(" ");
     assert_eq!(first(on(12..16)), "mlx5_0:1 mlx5_1:1 mlx5_2:1");
     assert_eq!(first(on(4..6)), "mlx5_2:1 mlx5_3:1 eno1");
     // Not bound: all are equally far, and stay as they were.
@@ -129,8 +129,8 @@ proptest! {
         prop_assert_eq!(chosen.len(), pes.len());
         let mut choices = Vec::new();
         let mut load = vec![0; located.len()];
-        for (near, nic) in pes.iter().zip(&chosen) {
-            let ranked = order(&machine, &located, near);
+        for (affinity, nic) in pes.iter().zip(&chosen) {
+            let ranked = order(&machine, &located, affinity);
             let nearest = ranked[0].from_cores;
             let own = ranked.iter().find(|ranked| ranked.nic == *nic).unwrap();
             prop_assert_eq!(own.from_cores, nearest);

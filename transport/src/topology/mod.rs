@@ -23,5 +23,5 @@ pub use affinity::{NumaAffinity, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
 pub use place::{CpuSet, Distance, Machine, Place, allowed_cpus};
-pub use proxy_core::{ProxyCore, proxy_cores};
+pub use proxy_core::{ProxyPe, proxy_cores};
 pub use symrail_core::PciAddress;

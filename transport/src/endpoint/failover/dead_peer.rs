@@ -25,7 +25,7 @@ impl Endpoint {
     /// A PE takes part in nothing more, for this reason: operations to it fail within seconds, and not only after
     /// `TIMEOUT_S`. Nothing happens if that is known.
     pub fn has_left(&mut self, pe: Pe, why: &str) {
-        if pe != self.me() && pe < self.n_pes() && !self.core.lanes.is_gone(pe) {
+        if pe != self.me() && pe < self.n_pes() && !self.core.lanes.is_lost(pe) {
             let now = self.core.clock.now();
             self.core.recovery.left.entry(pe).or_insert_with(|| (now, why.to_owned()));
         }
@@ -82,7 +82,7 @@ impl Core {
     }
 
     fn give_up_unreached(&mut self, pe: Pe) {
-        if self.lanes.is_gone(pe) {
+        if self.lanes.is_lost(pe) {
             return;
         }
         let seconds = self.profile.timeout_s();

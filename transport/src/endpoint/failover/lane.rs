@@ -106,7 +106,7 @@ impl Core {
     }
 
     fn may_try(&self, pe: Pe) -> bool {
-        !self.lanes.is_gone(pe) || self.clock.now().is_multiple_of(RARELY)
+        !self.lanes.is_lost(pe) || self.clock.now().is_multiple_of(RARELY)
     }
 }
 

@@ -16,7 +16,7 @@ impl Core {
     /// was posted behind.
     pub(in crate::endpoint) fn mark_lost(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, .. }) = self.queue.get(id) else { return };
-        if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_gone(dest) {
+        if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_lost(dest) {
             // Requests are kept; an answer will be asked for again.
             return self.abandon(id);
         }

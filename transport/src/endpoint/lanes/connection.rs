@@ -130,7 +130,7 @@ pub(in crate::endpoint) struct Peer {
     pub(super) down: u8,
     pub unreached_since: Option<u32>,
     /// It has been given up.
-    pub(super) gone: Option<Box<Gone>>,
+    pub(super) lost: Option<Box<Lost>>,
     /// Everything goes over this lane until it is idle, because a fence ordered it so.
     pub pinned: Option<u8>,
     /// The fence that its last operation came after.
@@ -142,7 +142,7 @@ pub(in crate::endpoint) struct Peer {
 }
 
 /// A peer that has been given up.
-pub(super) struct Gone {
+pub(super) struct Lost {
     /// What became of it.
     pub why: String,
 }

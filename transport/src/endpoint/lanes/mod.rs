@@ -14,7 +14,7 @@ use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
 use crate::sparse::Slots;
-use connection::Gone;
+use connection::Lost;
 pub(super) use connection::{Connection, Peer};
 
 /// Polls between two checks of rails that are spare: where peers only answer, and where they may begin to use one.
@@ -206,7 +206,7 @@ impl Lanes {
     pub fn comes_up(&mut self, pe: Pe) {
         self.down -= 1;
         let peer = self.peer_mut(pe);
-        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, None);
+        (peer.down, peer.unreached_since, peer.lost) = (peer.down - 1, None, None);
     }
 
     /// Whether new operations may use a lane.
@@ -280,27 +280,27 @@ impl Lanes {
     /// Whether an operation may be started to a PE.
     ///
     /// # Errors
-    /// [`Error::NoSuchPe`], [`Error::Gone`].
+    /// [`Error::NoSuchPe`], [`Error::PeerLost`].
     #[inline]
     pub fn accept(&self, operation: Operation, pe: Pe) -> Result<()> {
         if pe >= self.n_pes {
             return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
         }
-        match &self.peer(pe).gone {
-            Some(gone) => Err(Error::Gone { operation, pe, why: gone.why.clone() }),
+        match &self.peer(pe).lost {
+            Some(lost) => Err(Error::PeerLost { operation, pe, why: lost.why.clone() }),
             None => Ok(()),
         }
     }
 
     /// Whether a PE has been given up.
-    pub fn is_gone(&self, pe: Pe) -> bool {
-        self.peer(pe).gone.is_some()
+    pub fn is_lost(&self, pe: Pe) -> bool {
+        self.peer(pe).lost.is_some()
     }
 
     /// Gives a PE up, and what was deferred for it.
     pub fn give_up(&mut self, pe: Pe, why: String) {
         let peer = self.peer_mut(pe);
-        peer.gone = Some(Box::new(Gone { why }));
+        peer.lost = Some(Box::new(Lost { why }));
         peer.deferred.clear();
     }
 }

@@ -7,17 +7,17 @@ use symrail_transport::Pe;
 use super::post::{CallId, POST, Post};
 use crate::operations::Operations;
 
-/// The PEs of a circle with what they have posted, and the first of those on the way there.
-pub(super) type Circle = (Vec<(Pe, Post)>, (Pe, Post));
+/// The PEs of a cycle with what they have posted, and the first of those on the way there.
+pub(super) type Cycle = (Vec<(Pe, Post)>, (Pe, Post));
 
-/// A circle that is reached from this PE's own post.
-pub(super) fn search(ops: Operations<'_>, mine: Post) -> Option<Circle> {
+/// A cycle that is reached from this PE's own post.
+pub(super) fn search(ops: Operations<'_>, mine: Post) -> Option<Cycle> {
     let me = ops.comm.job.me;
     let way = vec![(me, mine.clone())];
     let seen = [(me, Some(mine))].into();
     let mut search = Search { ops, way, seen, done: BTreeSet::new() };
     let start = search.go_on()?;
-    // A circle behind this PE begins with the first step; one that this PE is in begins with itself.
+    // A cycle behind this PE begins with the first step; one that this PE is in begins with itself.
     let first = search.way.get(1)?.clone();
     Some((search.way.split_off(start), first))
 }
@@ -28,12 +28,12 @@ struct Search<'rt> {
     /// The PEs from which it has gone on, with their posts, up to where it is.
     way: Vec<(Pe, Post)>,
     seen: BTreeMap<Pe, Option<Post>>,
-    /// PEs from which no circle is reached.
+    /// PEs from which no cycle is reached.
     done: BTreeSet<Pe>,
 }
 
 impl Search<'_> {
-    /// Goes on from the last one on the way. Returns where on the way the circle begins.
+    /// Goes on from the last one on the way. Returns where on the way the cycle begins.
     fn go_on(&mut self) -> Option<usize> {
         while let Some((pe, post)) = self.way.last().cloned() {
             let next = post.call.and_then(|call| call.group.others().find_map(|(_, pe)| self.step(&call, pe)));
