@@ -58,7 +58,8 @@ impl fmt::Display for Fault {
 }
 
 /// An error of the transport. Every variant names what is needed to act on it.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, strum::EnumDiscriminants)]
+#[strum_discriminants(name(ErrorKind), doc = "Which [`Error`] it is: for interfaces that have a code for each.")]
 #[non_exhaustive]
 pub enum Error {
     /// An environment variable holds something else than it accepts.

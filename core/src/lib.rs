@@ -40,7 +40,7 @@ pub mod wait;
 
 pub use amo::{AmoOp, AmoType};
 pub use compare::Cmp;
-pub use error::{Error, Fault, Operation, Result};
+pub use error::{Error, ErrorKind, Fault, Operation, Result};
 pub use escaped::Escaped;
 pub use pci::PciAddress;
 pub use pe::Pe;

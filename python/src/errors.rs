@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyType};
 use symrail::bootstrap::Error as Bootstrap;
 use symrail::kernels::cuda::{CudaError, Error as OfKernels};
 use symrail::{Error, Pe};
-use symrail_core::Error as Transport;
+use symrail_core::{Error as Transport, ErrorKind};
 use symrail_heap::HeapError;
 
 use crate::interrupt;
@@ -168,43 +168,42 @@ fn sort(error: &Error) -> (Kind, Details) {
 }
 
 fn of_transport(error: &Transport) -> (Kind, Details) {
-    let plain = Details::default;
-    let operation = |operation: &symrail_core::Operation| Some(operation.to_string());
+    let kind = match ErrorKind::from(error) {
+        ErrorKind::Setting => Kind::Setting,
+        ErrorKind::Library => Kind::Library,
+        ErrorKind::NoRail | ErrorKind::Fabric => Kind::Fabric,
+        ErrorKind::Operation | ErrorKind::Full => Kind::Operation,
+        ErrorKind::Timeout => Kind::Timeout,
+        ErrorKind::PeerLost => Kind::PeerLost,
+        ErrorKind::NoSuchPe => Kind::NoSuchPe,
+        ErrorKind::OutOfSegment | ErrorKind::LocalBuffer | ErrorKind::Misaligned => Kind::Argument,
+        ErrorKind::Mismatch => Kind::Differ,
+        ErrorKind::Unsupported => Kind::Unsupported,
+        ErrorKind::Malformed | ErrorKind::System => Kind::Other,
+    };
+    (kind, details_of_transport(error))
+}
+
+fn details_of_transport(error: &Transport) -> Details {
+    let of = |operation: &symrail_core::Operation, pe: &Pe| Details {
+        pe: Some(*pe),
+        operation: Some(operation.to_string()),
+        ..Details::default()
+    };
     match error {
-        Transport::Setting { .. } => (Kind::Setting, plain()),
-        Transport::Library { .. } => (Kind::Library, plain()),
-        Transport::NoRail { .. } => (Kind::Fabric, plain()),
-        Transport::Fabric { rail, .. } => (Kind::Fabric, Details { rail: Some(rail.clone()), ..plain() }),
-        Transport::Operation { operation: what, pe, rail, bytes, .. } => (
-            Kind::Operation,
-            Details {
-                pe: Some(*pe),
-                rail: Some(rail.clone()),
-                operation: operation(what),
-                bytes: Some(*bytes),
-                ..plain()
-            },
-        ),
-        Transport::Timeout { operation: what, pe, .. } => {
-            (Kind::Timeout, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+        Transport::Fabric { rail, .. } => Details { rail: Some(rail.clone()), ..Details::default() },
+        Transport::Operation { operation, pe, rail, bytes, .. } => {
+            Details { rail: Some(rail.clone()), bytes: Some(*bytes), ..of(operation, pe) }
         }
-        Transport::PeerLost { operation: what, pe, .. } => {
-            (Kind::PeerLost, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+        Transport::Timeout { operation, pe, .. } | Transport::PeerLost { operation, pe, .. } => {
+            Details { pes: vec![*pe], ..of(operation, pe) }
         }
-        Transport::Full { operation: what, pe } => {
-            (Kind::Operation, Details { pe: Some(*pe), operation: operation(what), ..plain() })
+        Transport::OutOfSegment { operation, pe, bytes, .. } | Transport::LocalBuffer { operation, pe, bytes, .. } => {
+            Details { bytes: Some(*bytes), ..of(operation, pe) }
         }
-        Transport::NoSuchPe { .. } => (Kind::NoSuchPe, plain()),
-        Transport::OutOfSegment { operation: what, pe, bytes, .. }
-        | Transport::LocalBuffer { operation: what, pe, bytes, .. } => {
-            (Kind::Argument, Details { pe: Some(*pe), operation: operation(what), bytes: Some(*bytes), ..plain() })
-        }
-        Transport::Misaligned { operation: what, pe, .. } => {
-            (Kind::Argument, Details { pe: Some(*pe), operation: operation(what), ..plain() })
-        }
-        Transport::Mismatch { other_pe, .. } => (Kind::Differ, Details { pe: Some(*other_pe), ..plain() }),
-        Transport::Unsupported { .. } => (Kind::Unsupported, plain()),
-        _ => (Kind::Other, plain()),
+        Transport::Full { operation, pe } | Transport::Misaligned { operation, pe, .. } => of(operation, pe),
+        Transport::Mismatch { other_pe, .. } => Details { pe: Some(*other_pe), ..Details::default() },
+        _ => Details::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use symrail_core::ErrorKind;
 use symrail_transport::Error;
 
 const ARGUMENT: c_int = -1;
@@ -29,12 +30,14 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let code = match &error {
-            Error::Library { .. } | Error::NoRail { .. } | Error::Fabric { .. } | Error::System { .. } => FABRIC,
-            Error::Mismatch { .. } | Error::Malformed { .. } => PEER,
-            Error::Operation { .. } | Error::PeerLost { .. } => FAILED,
-            Error::Timeout { .. } | Error::Full { .. } => TIMED_OUT,
-            _ => ARGUMENT,
+        use ErrorKind as Kind;
+        let code = match Kind::from(&error) {
+            Kind::Library | Kind::NoRail | Kind::Fabric | Kind::System => FABRIC,
+            Kind::Mismatch | Kind::Malformed => PEER,
+            Kind::Operation | Kind::PeerLost => FAILED,
+            Kind::Timeout | Kind::Full => TIMED_OUT,
+            Kind::Setting | Kind::NoSuchPe | Kind::OutOfSegment => ARGUMENT,
+            Kind::LocalBuffer | Kind::Misaligned | Kind::Unsupported => ARGUMENT,
         };
         Failure { code, why: error.to_string() }
     }
