@@ -3,7 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
 use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime, SignalOp};
+use symrail_core::VariantArray;
 use symrail_transport::env::HeapKind;
+use symrail_transport::env::choices::Choice;
 
 use crate::dtype::Type;
 use crate::errors::{Kind, failed, raise};
@@ -34,27 +36,50 @@ pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResu
 
 /// The update of a signal word that a user asks for.
 pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
-    let op = chosen(op, &["set", "add"], "signal_op")?;
-    Ok(if op == 0 { SignalOp::Set } else { SignalOp::Add })
+    let name = |op| match op {
+        SignalOp::Set => "set",
+        SignalOp::Add => "add",
+    };
+    one_of(op, SignalOp::VARIANTS, name, "signal_op")
 }
 
 /// The kind of heap that a user asks for.
 pub fn heap_kind(kind: &Bound<'_, PyAny>) -> PyResult<HeapKind> {
-    const ALL: [HeapKind; 4] = [HeapKind::Host, HeapKind::Pinned, HeapKind::Device, HeapKind::Guarded];
-    Ok(ALL[chosen(kind, &["host", "pinned", "device", "guarded"], "heap")?])
+    let all: Vec<HeapKind> = HeapKind::WORDS.iter().map(|(_, kind)| *kind).collect();
+    one_of(kind, &all, HeapKind::word, "heap")
 }
 
 /// An atomic operation by its name.
 pub fn amo_op(name: &Bound<'_, PyAny>) -> PyResult<AmoOp> {
-    const ALL: [AmoOp; 7] =
-        [AmoOp::Fetch, AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap];
-    Ok(ALL[chosen(name, &["fetch", "set", "add", "and", "or", "xor", "compare_swap"], "op")?])
+    let word = |op| match op {
+        AmoOp::Fetch => "fetch",
+        AmoOp::Set => "set",
+        AmoOp::Add => "add",
+        AmoOp::And => "and",
+        AmoOp::Or => "or",
+        AmoOp::Xor => "xor",
+        AmoOp::CompareSwap => "compare_swap",
+    };
+    one_of(name, AmoOp::VARIANTS, word, "op")
 }
 
 /// The comparison that a user asks for.
 pub fn comparison(cmp: &Bound<'_, PyAny>) -> PyResult<Cmp> {
-    const ALL: [Cmp; 6] = [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le];
-    Ok(ALL[chosen(cmp, &["==", "!=", ">", ">=", "<", "<="], "comparison")?])
+    let name = |cmp| match cmp {
+        Cmp::Eq => "==",
+        Cmp::Ne => "!=",
+        Cmp::Gt => ">",
+        Cmp::Ge => ">=",
+        Cmp::Lt => "<",
+        Cmp::Le => "<=",
+    };
+    one_of(cmp, Cmp::VARIANTS, name, "comparison")
+}
+
+/// The one of `all` whose name a user has written, as [`chosen`].
+fn one_of<T: Copy>(given: &Bound<'_, PyAny>, all: &[T], name: impl Fn(T) -> &'static str, role: &str) -> PyResult<T> {
+    let names: Vec<_> = all.iter().map(|&one| name(one)).collect();
+    Ok(all[chosen(given, &names, role)?])
 }
 
 /// Which of some names a user has written; or the name of an enumeration's member that stands for it.
