@@ -150,21 +150,35 @@ fn change(before: &LaneCounters, now: &LaneCounters) -> LaneCounters {
 
 /// The cells of what happened in some seconds.
 fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
+    // All by name, so that the compiler asks whether a new one has a column. The last two have none.
+    let LaneCounters {
+        writes,
+        reads,
+        messages,
+        requests,
+        acknowledgements,
+        bytes,
+        delayed,
+        failed,
+        latency,
+        given_up: _,
+        unauthenticated: _,
+    } = *change;
     let rate = |n: u64| amount(n as f64 / seconds);
-    let megabytes = format!("{:.1}", change.bytes as f64 / seconds / 1e6);
-    let together = match change.acknowledgements {
+    let megabytes = format!("{:.1}", bytes as f64 / seconds / 1e6);
+    let together = match acknowledgements {
         0 => "-".into(),
-        answers => format!("{:.1}", change.requests as f64 / answers as f64),
+        answers => format!("{:.1}", requests as f64 / answers as f64),
     };
-    let latency = |part| change.latency.bound_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
+    let latency = |part| latency.bound_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
     [
-        rate(change.writes),
-        rate(change.reads),
-        rate(change.messages),
+        rate(writes),
+        rate(reads),
+        rate(messages),
         together,
         megabytes,
-        rate(change.delayed),
-        change.failed.to_string(),
+        rate(delayed),
+        failed.to_string(),
         latency(0.5),
         latency(0.99),
     ]
