@@ -279,8 +279,11 @@ impl Spread {
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,
+            Work::Put | Work::Get | Work::PutPingPong | Work::PutSignalPingPong => 1,
+            Work::FetchAdd | Work::FetchAdds(_) | Work::AddWindows(_) => 1,
+            Work::SignalWindows(_) | Work::SignalPingPong => 1,
+            Work::Barrier | Work::Init | Work::Memory | Work::Idle => 1,
             Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_) => 0,
-            _ => 1,
         };
         let span = slots.saturating_mul(stride);
         Spread { slots, stride, size, dests: area::SOURCE.saturating_add(span.div_ceil(PAGE).saturating_mul(PAGE)) }

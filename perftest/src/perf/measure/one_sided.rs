@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Bench;
 use crate::perf::backend::{Backend, area};
 use crate::perf::catalog::Work;
-use crate::perf::error::Result;
+use crate::perf::error::{Error, Result};
 use crate::perf::plan::{STREAM, Spread, Target};
 use crate::perf::sample::{Figures, Samples};
 
@@ -90,7 +90,7 @@ impl<C: Backend> Bench<'_, C> {
             Work::SignalWindows(window) => {
                 self.windows(spread, window, |bench, _| bench.backend.start_signal(peer, area::COUNTER, 1))
             }
-            _ => {
+            Work::PutStream => {
                 let (samples, warmup) = self.timed(size, |bench| {
                     for i in 0..STREAM {
                         bench.backend.start_put(peer, spread.dest(i), spread.source(i), size)?;
@@ -99,6 +99,7 @@ impl<C: Backend> Bench<'_, C> {
                 })?;
                 Ok(self.rate(&samples, size, STREAM, warmup))
             }
+            other => Err(Error::Arguments(format!("{}: {other:?} is not what PE 0 does alone", self.test.name))),
         }
     }
 
