@@ -49,7 +49,6 @@
 #define SYMRAIL_OP_AMO 7ull
 #define SYMRAIL_OP_FETCH_AMO 8ull
 #define SYMRAIL_OP_FENCE 9ull
-#define SYMRAIL_OP_BARRIER 10ull
 
 /* types of atomics */
 #define SYMRAIL_TYPE_I32 0ull

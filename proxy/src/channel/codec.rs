@@ -151,7 +151,6 @@ pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
         Opcode::Amo => (MASK_HEAD | MASK_VALUE, 0),
         Opcode::FetchAmo if op == AmoOp::Fetch as u8 => (MASK_HEAD | MASK_REPLY, 0),
         Opcode::FetchAmo => (MASK_HEAD | MASK_VALUE | MASK_REPLY, 0),
-        Opcode::Barrier => return Err(Malformed::Opcode(opcode)),
     };
     if given & !optional == needed { Ok(given) } else { Err(Malformed::Chunks { given, needed }) }
 }
@@ -204,7 +203,6 @@ fn decode(chunks: &[[u64; 2]; CHUNKS], mask: u8) -> Result<Request, Malformed> {
             let operand = if op == AmoOp::Fetch { 0 } else { value };
             Request::FetchAmo { pe, offset, ty, op, operand, compare, reply: to }
         }
-        Opcode::Barrier => return Err(Malformed::Opcode(opcode)),
     })
 }
 

@@ -97,8 +97,6 @@ pub enum Opcode {
     FetchAmo = 8,
     /// Orders what came before in this channel before what follows, per destination.
     Fence = 9,
-    /// Reserved; invalid today.
-    Barrier = 10,
 }
 
 /// The parity bit, in place, of every `w0` that belongs to `position` in a ring of `slots` (a power of two).

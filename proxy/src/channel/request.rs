@@ -147,7 +147,8 @@ impl Request {
         match *self {
             Request::Put { reply, .. } | Request::Get { reply, .. } | Request::PutSignal { reply, .. } => reply,
             Request::G { reply, .. } | Request::FetchAmo { reply, .. } => Some(reply),
-            _ => None,
+            Request::P { .. } | Request::Amo { .. } => None,
+            Request::Nop | Request::Fence | Request::Invalid { .. } => None,
         }
     }
 }
