@@ -22,3 +22,38 @@ fn the_headers_have_the_numbers_of_the_codes() {
         has(format!("SYMRAIL_SIGNAL_{}", format!("{op:?}").to_uppercase()), op.device());
     }
 }
+
+/// What only kernels have: in Rust bytes are elements of `u8`, and words are waited for one by one.
+const OF_KERNELS: [&str; 8] = [
+    "putmem",
+    "putmem_nbi",
+    "getmem",
+    "getmem_nbi",
+    "putmem_signal",
+    "putmem_signal_nbi",
+    "wait_until_all",
+    "wait_until_any",
+];
+
+/// `docs/gpu.md` promises the operations under the same names.
+#[test]
+fn cpu_threads_have_the_functions_of_kernels() {
+    let sources =
+        [include_str!("../src/cpu/rma.rs"), include_str!("../src/cpu/atomics.rs"), include_str!("../src/cpu/wait.rs")]
+            .concat()
+            + include_str!("../src/cpu/thread.rs")
+            + include_str!("../src/cpu/team.rs");
+    let words: Vec<&str> = sources.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let functions: Vec<&str> = include_str!("../include/symrail/api.cuh")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("SYMRAIL_DEVICE ")?.split_once('(')?.0.rsplit([' ', '*']).next())
+        // Of `P##_##N##_put_nbi##AFTER`; names that are put together are those of AMOs.
+        .filter_map(|name| name.split("##").find(|part| !matches!(*part, "BEFORE" | "P" | "_" | "x_" | "N")))
+        .map(|name| name.trim_start_matches("x_").trim_start_matches('_'))
+        .filter(|name| !name.ends_with('_'))
+        .collect();
+    assert!(functions.len() > 25, "{functions:?}");
+    for name in functions {
+        assert!(words.contains(&name) != OF_KERNELS.contains(&name), "{name}: one of CPU threads, or only of kernels");
+    }
+}
