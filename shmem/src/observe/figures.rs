@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn another_form_of_figures_has_another_version() {
         let figures = Figures { lanes: vec![Lane::default()], ..Figures::default() };
-        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (5, 0));
+        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (5, 52));
     }
 
     #[test]
