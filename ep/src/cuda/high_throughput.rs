@@ -19,7 +19,7 @@ use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
 
 use super::hosts::DeviceHosts;
 use super::record::{Meaning, Record};
-use super::routes::{Counts, DeviceRoutes, Pool, Room};
+use super::routes::{Counts, DeviceRoutes, Room, Routes};
 use super::shape::{HighThroughputShape, ROWS, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
@@ -85,7 +85,7 @@ pub struct DeviceHighThroughput<'d> {
     hosts: usize,
     /// Whether other hosts' tokens come through this rank.
     hands_on: bool,
-    pool: Pool,
+    routes: Routes,
     parameters: DeviceBuffer,
     record: Record,
     /// What the parameters point to: progress, homes and terms.
@@ -199,7 +199,7 @@ impl<'d> DeviceHighThroughput<'d> {
             rows: starts[ROWS],
             hosts: hosts.count(),
             hands_on: hosts.passed(me) > 0,
-            pool: Pool::new(of_routes),
+            routes: Routes::new(of_routes),
             parameters,
             record,
             _tables: tables,
@@ -238,20 +238,20 @@ impl<'d> DeviceHighThroughput<'d> {
     }
 
     /// Memory for routes of a dispatch that is launched on a stream: that of earlier ones which were dropped, behind what
-    /// has used them, where there is some. Local.
+    /// has used them, where there is some. The stream may capture. Local.
     ///
     /// # Errors
     /// What the driver says.
     pub fn routes(&self, stream: &Stream) -> Result<DeviceRoutes> {
-        self.pool.routes(self.device.gpu(), stream)
+        self.routes.lend(self.device.gpu(), stream)
     }
 
     /// Kernels go through routes as far as this object's shape says.
     fn must_have_room(&self, routes: &DeviceRoutes) -> Result<()> {
-        if routes.room == self.pool.room {
+        if routes.room == self.routes.room {
             return Ok(());
         }
-        Err(Error::argument("routes", format!("{:?}", routes.room), format!("{:?}", self.pool.room)))
+        Err(Error::argument("routes", format!("{:?}", routes.room), format!("{:?}", self.routes.room)))
     }
 
     /// # Safety
@@ -271,8 +271,8 @@ impl<'d> DeviceHighThroughput<'d> {
     /// Computes the routes of tokens from their experts (`topk`: 64-bit indices, -1 for none). Local.
     ///
     /// # Safety
-    /// An address for the GPU, valid until the stream has come so far, and of so many tokens. The routes and this object
-    /// stay until then, too.
+    /// An address for the GPU, valid until the stream has come so far, and of so many tokens. This object stays until then,
+    /// too; routes may be dropped before. What was captured has come so far when its last replay has.
     ///
     /// # Errors
     /// [`Error::TooManyTokens`]; routes of an object with another shape; what the driver says.
@@ -286,8 +286,7 @@ impl<'d> DeviceHighThroughput<'d> {
         routes.tokens = tokens;
         let (arguments, blocks) = ([routes.at(), topk, tokens as u64, self.shape.k as u64], self.ranks() + self.hosts);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::Layout, (blocks as u32, 1024), &arguments) }?;
-        routes.used_by(stream)
+        routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 1024), &arguments) })
     }
 
     /// Ends a call that was begun, if there is one, in the order of the stream.
@@ -337,16 +336,16 @@ impl<'d> DeviceHighThroughput<'d> {
         let (at, sizes) = (routes.at(), [tokens.bytes as u64, of_scales as u64, k]);
         let call = if again { Call::Again } else { Call::Dispatch };
         let arguments = [at, 0, tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
+        let first = u64::from(call == Call::Dispatch);
         // SAFETY: the caller's promise.
-        unsafe {
+        routes.while_used(stream, || unsafe {
             self.begin(stream, at, call, sizes)?;
             self.launch(stream, Step::Send, (self.blocks, 512), &arguments)?;
             if self.hands_on {
-                let first = u64::from(call == Call::Dispatch);
                 self.launch(stream, Step::Spread, (self.blocks, 512), &[at, first, sizes[0], sizes[1], k])?;
             }
-        }
-        routes.used_by(stream)
+            Ok(())
+        })
     }
 
     /// Waits on the host until the dispatch that was made last was sent, and says what it brings. With an error that
@@ -386,12 +385,11 @@ impl<'d> DeviceHighThroughput<'d> {
         let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
         let sizes = [routes.at(), tokens.bytes as u64, tokens.scales.1 as u64, k];
         let arguments = [&sizes[..], &[to.rows, to.scales, to.topk.0, to.topk.1, to.sources]].concat();
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.launch(stream, Step::Receive, (self.blocks, 512), &arguments)?;
-        }
-        self.close(stream)?;
-        routes.used_by(stream)
+        routes.while_used(stream, || {
+            // SAFETY: the caller's promise.
+            unsafe { self.launch(stream, Step::Receive, (self.blocks, 512), &arguments) }?;
+            self.close(stream)
+        })
     }
 
     /// Sends a row for each token that has come back to where it came from, and forms the sums of this rank's own
@@ -414,16 +412,15 @@ impl<'d> DeviceHighThroughput<'d> {
         let [bias, second] = parts.biases;
         let reduce = [at, routes.tokens as u64, bytes, k, f32, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
-        unsafe {
+        routes.while_used(stream, || unsafe {
             self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
             self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
             if self.hands_on {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }
             self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;
-        }
-        self.close(stream)?;
-        routes.used_by(stream)
+            self.close(stream)
+        })
     }
 
     /// What went wrong first since the last check, when the GPU is idle. Calls that were refused have sent nothing, and

@@ -8,11 +8,13 @@
 //! | [`high_throughput`] | dispatch and combine of many tokens (`cu/high_throughput.cu`) |
 //! | [`shape`], `hosts` | what memory that takes; which ranks hand tokens on |
 //! | [`routes`] | where the tokens of a dispatch go |
+//! | `lent` | their memory, from one dispatch to the next |
 //! | `record` | what those kernels tell the host |
 //! | [`low_latency`] | those of few tokens (`cu/low_latency.cu`) |
 
 pub mod high_throughput;
 mod hosts;
+mod lent;
 pub mod low_latency;
 mod record;
 pub mod routes;

@@ -1,11 +1,11 @@
 //! Where the tokens of a dispatch go: what a combine goes back on, and other tokens may follow.
 
-use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
 
-use super::{failed, zeroed};
+use super::failed;
+use super::lent::{Lent, Memory, Pool};
 use crate::error::Result;
 
 /// What routes are made for, which is the same for all of an object.
@@ -55,69 +55,61 @@ impl Room {
     }
 }
 
-/// Memory of routes that are not in use any more, and events behind what has used it.
-type Spare = Arc<Mutex<Vec<(DeviceBuffer, Event)>>>;
+/// Memory of routes, and an event behind what was launched with it.
+struct OfRoutes {
+    buffer: DeviceBuffer,
+    event: Event,
+}
+
+impl Memory for OfRoutes {
+    type Stream = Stream;
+
+    fn is_captured(stream: &Stream) -> Result<bool> {
+        stream.is_capturing().map_err(failed)
+    }
+
+    fn follow(&self, stream: &Stream) -> Result<()> {
+        stream.wait_for(&self.event).map_err(failed)
+    }
+
+    fn mark(&self, stream: &Stream) -> Result<()> {
+        self.event.record(stream).map_err(failed)
+    }
+}
 
 /// Makes routes, from the memory of earlier ones where there is some.
-pub(super) struct Pool {
+pub(super) struct Routes {
     pub room: Room,
-    spare: Spare,
+    pool: Pool<OfRoutes>,
 }
 
-/// What stream has used routes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Used {
-    ByNone,
-    By(usize),
-    /// By several, or by a graph, which may use them again at any time: their memory is not taken for others.
-    BySeveral,
-}
-
-/// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout). Their memory is taken for later
-/// ones when they are dropped.
+/// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout).
+///
+/// When they are dropped, their memory is taken for later ones, behind what was launched with it; that of routes with which
+/// something was captured is kept until the buffers are dropped that have made them. What is captured does not wait for what
+/// was launched with the same routes before, which is for the caller to order.
 pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,
     starts: [usize; TABLES + 1],
-    /// None while it is dropped.
-    memory: Option<(DeviceBuffer, Event)>,
-    used: Cell<Used>,
-    spare: Spare,
+    memory: Lent<OfRoutes>,
 }
 
-impl Pool {
-    pub fn new(room: Room) -> Pool {
-        Pool { room, spare: Spare::default() }
+impl Routes {
+    pub fn new(room: Room) -> Routes {
+        Routes { room, pool: Pool::new() }
     }
 
     /// Routes for what is launched on a stream from now on.
-    pub fn routes(&self, gpu: &Arc<Gpu>, stream: &Stream) -> Result<DeviceRoutes> {
+    pub fn lend(&self, gpu: &Arc<Gpu>, stream: &Stream) -> Result<DeviceRoutes> {
         let starts = self.room.starts();
-        let captures = stream.is_capturing().map_err(failed)?;
-        let found = if captures { None } else { self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() };
-        let memory = match found {
-            Some((buffer, event)) => {
-                stream.wait_for(&event).map_err(failed)?;
-                (buffer, event)
-            }
-            None => {
-                let buffer = zeroed(gpu, starts[TABLES])?;
-                let addresses = starts[..TABLES].iter().map(|&start| buffer.at().get() + start as u64);
-                let bytes: Vec<u8> = addresses.flat_map(u64::to_ne_bytes).collect();
-                buffer.write(0, &bytes).map_err(failed)?;
-                (buffer, Event::new(gpu).map_err(failed)?)
-            }
+        let make = || {
+            let buffer = gpu.alloc_with(starts[TABLES], |at| {
+                starts[..TABLES].iter().flat_map(|&start| (at.get() + start as u64).to_ne_bytes()).collect()
+            });
+            Ok(OfRoutes { buffer: buffer.map_err(failed)?, event: Event::new(gpu).map_err(failed)? })
         };
-        let (room, spare, used) = (self.room, Arc::clone(&self.spare), Cell::new(Used::ByNone));
-        Ok(DeviceRoutes { room, tokens: 0, starts, memory: Some(memory), used, spare })
-    }
-}
-
-impl Drop for DeviceRoutes {
-    fn drop(&mut self) {
-        if let (Some(memory), true) = (self.memory.take(), self.used.get() != Used::BySeveral) {
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
-        }
+        Ok(DeviceRoutes { room: self.room, tokens: 0, starts, memory: self.pool.lend(stream, make)? })
     }
 }
 
@@ -133,24 +125,12 @@ pub struct Counts {
 impl DeviceRoutes {
     /// Their address for kernels: that of the tables' addresses.
     pub(super) fn at(&self) -> u64 {
-        self.memory.as_ref().map_or(0, |(buffer, _)| buffer.at().get())
+        self.memory.memory().map_or(0, |memory| memory.buffer.at().get())
     }
 
-    /// Remembers that what was launched on a stream uses them.
-    pub(super) fn used_by(&self, stream: &Stream) -> Result<()> {
-        let by = Used::By(stream.raw() as usize);
-        let others = !matches!(self.used.get(), Used::ByNone) && self.used.get() != by;
-        if others || stream.is_capturing().map_err(failed)? {
-            self.used.set(Used::BySeveral);
-            return Ok(());
-        }
-        // Before the event is: if that fails, nobody else gets this memory.
-        self.used.set(Used::BySeveral);
-        if let Some((_, event)) = &self.memory {
-            event.record(stream).map_err(failed)?;
-        }
-        self.used.set(by);
-        Ok(())
+    /// Launches something that uses them.
+    pub(super) fn while_used(&self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.memory.while_used(stream, launch)
     }
 
     /// How many tokens this rank has.
@@ -198,8 +178,8 @@ impl DeviceRoutes {
 
     fn read(&self, table: usize, count: usize) -> Result<Vec<u32>> {
         let mut bytes = vec![0; 4 * count];
-        if let Some((buffer, _)) = &self.memory {
-            buffer.read(self.starts[table], &mut bytes).map_err(failed)?;
+        if let Some(memory) = self.memory.memory() {
+            memory.buffer.read(self.starts[table], &mut bytes).map_err(failed)?;
         }
         Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect())
     }

@@ -1,0 +1,206 @@
+//! Memory for what is launched on streams, which is lent again when it is given back.
+//!
+//! An event is behind all that was launched with it, and each use waits for the one before, on whatever streams. Streams
+//! are not compared: the driver gives the handle of one that was destroyed to another one, and those of the default streams
+//! mean another one in each thread. A graph may use what was captured at any time, and so that memory is kept as long as
+//! the pool or anything that was lent is there.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Result;
+
+/// Memory of a GPU, and an event behind what uses it.
+pub(super) trait Memory {
+    type Stream;
+
+    /// Whether a stream captures.
+    fn is_captured(stream: &Self::Stream) -> Result<bool>;
+    /// Lets what is launched from now on wait for the event.
+    fn follow(&self, stream: &Self::Stream) -> Result<()>;
+    /// Puts the event behind what was launched.
+    fn mark(&self, stream: &Self::Stream) -> Result<()>;
+}
+
+/// Memory that is not lent: that which may be, and that which a graph may use.
+struct Shelves<M> {
+    spare: Vec<M>,
+    kept: Vec<M>,
+}
+
+/// Lends memory.
+pub(super) struct Pool<M>(Arc<Mutex<Shelves<M>>>);
+
+/// Memory that goes back to its pool when this is dropped.
+pub(super) struct Lent<M> {
+    /// None while it is dropped.
+    memory: Option<M>,
+    /// A graph may use it, or what was launched with it has no event behind it.
+    is_kept: Cell<bool>,
+    shelves: Arc<Mutex<Shelves<M>>>,
+}
+
+impl<M: Memory> Pool<M> {
+    pub fn new() -> Pool<M> {
+        Pool(Arc::new(Mutex::new(Shelves { spare: Vec::new(), kept: Vec::new() })))
+    }
+
+    /// Memory for what is launched on a stream: some that was given back, or what `make` makes. A stream that captures
+    /// cannot wait for what was launched before, and gets memory that nobody has used.
+    pub fn lend(&self, stream: &M::Stream, make: impl FnOnce() -> Result<M>) -> Result<Lent<M>> {
+        let captured = M::is_captured(stream)?;
+        let spare = if captured { None } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).spare.pop() };
+        let memory = match spare {
+            Some(memory) => {
+                memory.follow(stream)?;
+                memory
+            }
+            None => make()?,
+        };
+        Ok(Lent { memory: Some(memory), is_kept: Cell::new(false), shelves: Arc::clone(&self.0) })
+    }
+}
+
+impl<M: Memory> Lent<M> {
+    /// The memory.
+    pub fn memory(&self) -> Option<&M> {
+        self.memory.as_ref()
+    }
+
+    /// Launches something that uses it.
+    pub fn while_used(&self, stream: &M::Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        if M::is_captured(stream)? {
+            self.is_kept.set(true);
+            return launch();
+        }
+        memory.follow(stream)?;
+        let was_kept = self.is_kept.replace(true);
+        let launched = launch();
+        // Also when a launch has failed: those before it run.
+        let marked = memory.mark(stream);
+        if marked.is_ok() {
+            self.is_kept.set(was_kept);
+        }
+        launched.and(marked)
+    }
+}
+
+impl<M> Drop for Lent<M> {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_kept.get() { shelves.kept.push(memory) } else { shelves.spare.push(memory) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::error::Error;
+
+    /// What happens, in its order.
+    type Log = Rc<RefCell<Vec<String>>>;
+
+    struct Piece(u32, Log);
+
+    struct Queue {
+        name: &'static str,
+        captures: bool,
+        marks: bool,
+    }
+
+    const A: Queue = Queue { name: "a", captures: false, marks: true };
+    const B: Queue = Queue { name: "b", captures: false, marks: true };
+
+    impl Piece {
+        fn note(&self, what: &str, on: &Queue) {
+            self.1.borrow_mut().push(format!("{what} {} on {}", self.0, on.name));
+        }
+    }
+
+    impl Memory for Piece {
+        type Stream = Queue;
+
+        fn is_captured(on: &Queue) -> Result<bool> {
+            Ok(on.captures)
+        }
+
+        fn follow(&self, on: &Queue) -> Result<()> {
+            self.note("follow", on);
+            Ok(())
+        }
+
+        fn mark(&self, on: &Queue) -> Result<()> {
+            self.note("mark", on);
+            if on.marks { Ok(()) } else { Err(Error::Order { what: "no mark" }) }
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.1.borrow_mut().push(format!("free {}", self.0));
+        }
+    }
+
+    fn lend(pool: &Pool<Piece>, log: &Log, number: u32, on: &Queue) -> Lent<Piece> {
+        pool.lend(on, || Ok(Piece(number, Rc::clone(log)))).unwrap()
+    }
+
+    fn launch(log: &Log) -> Result<()> {
+        log.borrow_mut().push("launch".into());
+        Ok(())
+    }
+
+    #[test]
+    fn each_use_is_behind_the_one_before_on_whatever_stream() {
+        let (pool, log) = (Pool::new(), Log::default());
+        let first = lend(&pool, &log, 1, &A);
+        first.while_used(&A, || launch(&log)).unwrap();
+        first.while_used(&B, || launch(&log)).unwrap();
+        drop(first);
+        // The next user's launches are behind both.
+        let second = lend(&pool, &log, 2, &A);
+        second.while_used(&A, || launch(&log)).unwrap();
+        let wanted = "follow 1 on a, launch, mark 1 on a, follow 1 on b, launch, mark 1 on b, follow 1 on a, \
+                      follow 1 on a, launch, mark 1 on a";
+        assert_eq!(log.borrow().join(", "), wanted);
+    }
+
+    #[test]
+    fn what_a_graph_may_use_is_lent_to_nobody_and_not_given_back_before_the_pool() {
+        let (pool, log) = (Pool::new(), Log::default());
+        let captures = Queue { captures: true, ..A };
+        drop(lend(&pool, &log, 1, &A));
+        // A stream that captures gets memory of its own, and waits for nothing.
+        let captured = lend(&pool, &log, 2, &captures);
+        captured.while_used(&captures, || launch(&log)).unwrap();
+        captured.while_used(&A, || launch(&log)).unwrap();
+        drop(captured);
+        drop([lend(&pool, &log, 3, &A), lend(&pool, &log, 4, &A)]);
+        let wanted = "launch, follow 2 on a, launch, mark 2 on a, follow 1 on a";
+        assert_eq!(log.borrow().join(", "), wanted);
+        drop(pool);
+        assert!(log.borrow().contains(&"free 2".into()));
+    }
+
+    #[test]
+    fn what_was_launched_before_a_launch_that_failed_is_waited_for() {
+        let (pool, log) = (Pool::new(), Log::default());
+        let lent = lend(&pool, &log, 1, &A);
+        let fails = || launch(&log).and(Err(Error::Order { what: "no launch" }));
+        assert!(matches!(lent.while_used(&A, fails), Err(Error::Order { what: "no launch" })));
+        assert_eq!(log.borrow().join(", "), "follow 1 on a, launch, mark 1 on a");
+        drop(lent);
+        assert_eq!(lend(&pool, &log, 2, &A).memory().unwrap().0, 1);
+        // What has no event behind it is lent to nobody.
+        let lent = lend(&pool, &log, 3, &A);
+        assert!(lent.while_used(&Queue { marks: false, ..A }, || launch(&log)).is_err());
+        drop(lent);
+        assert_eq!(lend(&pool, &log, 4, &A).memory().unwrap().0, 4);
+    }
+}
