@@ -72,13 +72,25 @@ struct come_or_over {
     symrail_u64 call;
     const volatile symrail_u64* alarm;
     mutable symrail_u32 polls;
-    __device__ bool operator()(symrail_u64 now) const { return now >= call || ((++polls & 15u) == 0 && *alarm != 0); }
+    // For who waits: when that began, about, and whether the alarm has ended it.
+    symrail_u64& since;
+    bool& over;
+    __device__ bool operator()(symrail_u64 now) const {
+        if (now >= call) return true;
+        if ((++polls & 15u) != 0) return false;
+        if (since == 0) since = symrail_now();
+        return over = *alarm != 0;
+    }
 };
 // Waits for a word that a rank sets in this call, maybe by way of another one. If it is not set in time, both are late.
+// An alarm ends waits for others, too: of those only ranks for which about the whole time was waited are late.
 static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u64 call, symrail_u64 rank,
                                symrail_u64 by_way_of) {
-    come_or_over holds = {call, &progress_of(p).alarm, 0};
+    symrail_u64 since = 0;
+    bool over = false;
+    come_or_over holds = {call, &progress_of(p).alarm, 0, since, over};
     if (symrail_wait_for(word, holds) >= call) return true;
+    if (over && symrail_now() - since < symrail_state.timeout_ns / 8 * 7) return false;
     volatile symrail_u64* late = ((const record*)p.record)->announced() + p.ranks;
     late[rank] = 1;
     late[by_way_of] = 1;

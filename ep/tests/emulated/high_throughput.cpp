@@ -296,8 +296,10 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     b.heard().wrong = NOTHING;
     b.begin(false, 2, 64, 0, 0);
     expect(b.now.state == NOT_MADE && b.heard().wrong == LATE && job.time_outs == waits, "a call after a late rank");
-    launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.header_words + who, ~0ull, who, who); });
+    symrail_u64 other = job.me;
+    launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.header_words + other, ~0ull, other, other); });
     expect(job.time_outs == waits, "an alarm ends waits that have begun");
+    expect(late[other] == 0, "a rank for which a wait has just begun is not late");
 }
 // A rank that does not come.
 static void late(const shape& s, char* heap) {

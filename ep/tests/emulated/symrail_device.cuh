@@ -153,16 +153,17 @@ static void symrailx_putmem_signal_nbi_block(void* dest, const void* source, siz
     }
     __syncthreads();
 }
-static symrail_u64 now_ns() {
+static struct { const symrail_u64& timeout_ns; } symrail_state = {job.timeout_ns};
+static symrail_u64 symrail_now() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 template <class F>
 static symrail_u64 symrail_wait_for(symrail_u64* word, F holds) {
-    symrail_u64 end = now_ns() + job.timeout_ns, now;
+    symrail_u64 end = symrail_now() + job.timeout_ns, now;
     while (!holds(now = symrail_ld_acquire(word))) {
-        if (now_ns() >= end) {
+        if (symrail_now() >= end) {
             job.time_outs++;
             break;
         }
