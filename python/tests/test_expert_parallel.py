@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +106,46 @@ def test_an_event_raises_what_went_wrong_before_it() -> None:
     EventOverlap(EventHandle()).synchronize()
     with pytest.raises(Late):
         EventOverlap(EventHandle(check)).synchronize()
+
+
+def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
+    from symrail.ep import Buffer
+    from symrail.ep._device import DeviceLowLatency
+    from symrail.errors import TimeoutError as Late
+
+    class Launched(DeviceLowLatency):
+        """Calls that are under way on a GPU, in which a rank will be late."""
+
+        def __init__(self) -> None:
+            pass
+
+        def dispatch(self, *_: Any) -> Any:
+            return None, None, (), lambda: None
+
+        def combine(self, *_: Any) -> Any:
+            return None, lambda: None
+
+        def check(self) -> None:
+            raise Late("rank 1 is late")
+
+    buffer, low = Buffer.__new__(Buffer), Launched()
+    buffer._low_for = lambda x: low  # type: ignore[method-assign]
+    for hook in (False, True):
+        *_, dispatched, _ = buffer.low_latency_dispatch(None, None, 1, 1, return_recv_hook=hook)
+        _, combined, _ = buffer.low_latency_combine(None, None, None, (), return_recv_hook=hook)
+        for event in (dispatched, combined):
+            event.current_stream_wait()
+            with pytest.raises(Late):
+                event.synchronize()
+
+
+def test_what_a_graph_cannot_hold_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep._device import DeviceLowLatency
+    from symrail.errors import StateError
+
+    captures = SimpleNamespace(cuda=SimpleNamespace(is_current_stream_capturing=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch", captures)
+    low = DeviceLowLatency.__new__(DeviceLowLatency)
+    low.held, low.shape = None, None
+    with pytest.raises(StateError, match="before"):
+        low.prepare(1, 16, 1, 1, False)

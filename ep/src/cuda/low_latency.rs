@@ -22,10 +22,12 @@ const PARTS: usize = 16;
 const BLOCKS_OF_EXPERT: u64 = 4;
 /// Rounds that use memory of their own in turns.
 const SETS: usize = 2;
-/// Which parts of the symmetric memory are words, which are cleared before the first round.
+/// Which of the [parts](DeviceShape::parts_of_heap) are words, which are cleared before the first round.
 const WORDS: [usize; 3] = [2, 4, 6];
 /// As in the kernels: a rank that goes on without this one.
 const HAS_LEFT: u32 = 3;
+/// Where parts of the symmetric memory begin.
+const ALIGNMENT: usize = 128;
 /// Rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
 const ELEMENTS: usize = 16;
 
@@ -85,6 +87,33 @@ impl DeviceShape {
         (slots + 4 * (self.k + 2)).next_multiple_of(16)
     }
 
+    /// Blocks that send to each rank.
+    fn parts(&self) -> usize {
+        PARTS.min(self.most_tokens)
+    }
+
+    /// Bytes of the symmetric memory, part by part, in the order of `parameters` in the kernels.
+    fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 7] {
+        let parts = self.parts();
+        let part = 16 + self.most_tokens.div_ceil(parts.max(1)) * self.row();
+        let all_parts = ranks * SETS * parts;
+        // Rows that come back have places of their own for each rank.
+        let back = ranks * self.most_tokens * self.k.min(self.experts / ranks);
+        let (row, back_words) = (2 * self.hidden, SETS * back + ranks * parts);
+        let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
+        let (all_bytes, words) = (all_parts * part, [all_parts, back_words, ranks].map(|words| 8 * words));
+        let [words, back_words, left] = words;
+        let sizes =
+            [all_bytes, for_proxy(all_bytes), words, SETS * back * row, back_words, for_proxy(back * row), left];
+        sizes.map(|bytes| bytes.next_multiple_of(ALIGNMENT))
+    }
+
+    /// Bytes of each rank's heap that buffers take, of so many ranks whose memory GPUs do not all reach.
+    #[must_use]
+    pub fn bytes(&self, ranks: usize) -> usize {
+        self.parts_of_heap(ranks, false).iter().sum()
+    }
+
     fn check(&self, ranks: usize) -> Result<usize> {
         if self.hidden == 0 || !self.hidden.is_multiple_of(ELEMENTS) {
             return Err(Error::argument("elements of a token", self.hidden, format!("a multiple of {ELEMENTS}")));
@@ -119,19 +148,9 @@ impl<'d> DeviceLowLatency<'d> {
         )?;
         let far = far_ranks(device)?;
         let all_mapped = hold_for_all(runtime, !far.contains(&true))?;
-        let parts = PARTS.min(shape.most_tokens);
-        let part = 16 + shape.most_tokens.div_ceil(parts) * shape.row();
-        let (all_parts, slots) = (ranks * SETS * parts, shape.most_tokens * shape.k);
-        // Rows that come back have places of their own for each rank.
-        let back = ranks * shape.most_tokens * shape.k.min(share);
-        let (row, back_words) = (2 * shape.hidden, SETS * back + ranks * parts);
-        let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
-        let (all_bytes, words) = (all_parts * part, [all_parts, back_words, ranks].map(|words| 8 * words));
-        let [words, back_words, left] = words;
-        let sizes =
-            [all_bytes, for_proxy(all_bytes), words, SETS * back * row, back_words, for_proxy(back * row), left];
-        let sizes = sizes.map(|bytes| bytes.next_multiple_of(128));
-        let block = runtime.align(128, sizes.iter().sum())?;
+        let (parts, sizes) = (shape.parts(), shape.parts_of_heap(ranks, all_mapped));
+        let slots = shape.most_tokens * shape.k;
+        let block = runtime.align(ALIGNMENT, sizes.iter().sum())?;
         let mut next = device.address(block);
         let starts = sizes.map(|bytes| {
             let start = next;
@@ -356,4 +375,24 @@ fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
     let mut bytes = vec![0; 4 * ranks as usize];
     buffer.read(0, &mut bytes).map_err(failed)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|number| u32::from_ne_bytes(*number)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_room_for_all_that_comes_and_goes() {
+        // Of 24 tokens each of 16 blocks has two. A row: elements, and then 2 + 2 numbers; 2 rows come back for each token.
+        let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
+        let part = 16 + 2 * (128 + 16);
+        let all_parts = 2 * 4 * 16 * part;
+        let (words, back) = (8 * 2 * 4 * 16, 4 * 24 * 2);
+        let back_words = 8 * (2 * back + 4 * 16);
+        let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, 128];
+        assert_eq!(shape.parts_of_heap(4, false), wanted);
+        assert_eq!(shape.bytes(4), wanted.iter().sum::<usize>());
+        // Nothing goes through the proxy where all is mapped.
+        assert_eq!(shape.parts_of_heap(4, true), [all_parts, 0, words, 2 * back * 128, back_words, 0, 128]);
+    }
 }

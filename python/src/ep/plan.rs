@@ -2,7 +2,8 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail_ep::low_latency::Shape;
+use symrail_ep::cuda::DeviceShape;
+use symrail_ep::low_latency::shape::{Shape, USUAL_TOP_K};
 use symrail_ep::plan::sizes;
 use symrail_ep::{Layout, TopK, fp8};
 
@@ -39,11 +40,12 @@ pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize)
     sizes::high_throughput(ranks, tokens, sizes::largest_row(token_bytes))
 }
 
-/// Bytes of each rank's heap for low latency.
+/// Bytes of each rank's heap for low latency, of the host's form or of a GPU's, whichever takes more.
 #[pyfunction]
 pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
     symrail_ep::plan::layout::share(experts, ranks).map_err(raised)?;
-    Ok(Shape::of_bf16(most_tokens, hidden, experts).bytes(ranks))
+    let of_gpu = DeviceShape { most_tokens, hidden, experts, k: USUAL_TOP_K, fp8: false };
+    Ok(Shape::of_bf16(most_tokens, hidden, experts).bytes(ranks).max(of_gpu.bytes(ranks)))
 }
 
 /// Casts rows to FP8: the bytes, and the factors.

@@ -27,6 +27,11 @@ def _wait_for(event: EventOverlap | None) -> None:
         event.current_stream_wait()
 
 
+def _event_of(low: LowLatency | DeviceLowLatency) -> EventOverlap:
+    """An event behind a low-latency call. On a GPU its `synchronize` raises what went wrong before."""
+    return EventOverlap(EventHandle(low.check if isinstance(low, DeviceLowLatency) else None))
+
+
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
@@ -177,7 +182,9 @@ class Buffer:
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Bytes of each rank's heap for low latency, with tokens of bfloat16 (or FP8 with scales) and top-k up to 16."""
+        """Bytes of each rank's heap for low latency, with tokens of bfloat16 (or FP8 with scales) and top-k up to 16, on
+        the host or on GPUs, whichever takes more. Where all PEs map each other's memory about half of it is taken.
+        """
         return _symrail.ep_low_latency_bytes(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
     def get_dispatch_layout(
@@ -326,7 +333,8 @@ class Buffer:
             raise UnsupportedError("use_ue8m0=True: scales are float32; round_scale=True makes them powers of two")
         if dispatch_wait_recv_cost_stats is not None:
             raise UnsupportedError("dispatch_wait_recv_cost_stats: times of ranks are not kept")
-        received, counts, handle, receive = self._low_for(x).dispatch(
+        low = self._low_for(x)
+        received, counts, handle, receive = low.dispatch(
             x,
             topk_idx,
             num_max_dispatch_tokens_per_rank,
@@ -337,7 +345,7 @@ class Buffer:
         )
         if not return_recv_hook:
             receive()
-        return received, counts, handle, EventOverlap(EventHandle()), receive if return_recv_hook else None
+        return received, counts, handle, _event_of(low), receive if return_recv_hook else None
 
     def low_latency_combine(
         self,
@@ -363,10 +371,11 @@ class Buffer:
             raise UnsupportedError("use_logfmt=True: rows come back as they are")
         if combine_wait_recv_cost_stats is not None:
             raise UnsupportedError("combine_wait_recv_cost_stats: times of ranks are not kept")
-        combined, receive = self._low_for(topk_idx).combine(x, topk_idx, topk_weights, handle, zero_copy, out)
+        low = self._low_for(topk_idx)
+        combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out)
         if not return_recv_hook:
             receive()
-        return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
+        return combined, _event_of(low), receive if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """An array to be filled for the next `low_latency_combine` with `zero_copy=True`."""

@@ -8,7 +8,7 @@ from typing import Any
 from .. import _symrail
 from ..errors import ArgumentError, UnsupportedError
 from ._low import rows_to_combine
-from ._on_gpu import ROW_ALIGN, Held, address
+from ._on_gpu import ROW_ALIGN, Held, address, must_not_capture
 
 Hook = Callable[[], None]
 _GROUP = 128
@@ -28,6 +28,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """Buffers of this shape. Makes new ones if the present ones have another one, which is collective."""
         shape = (most_tokens, hidden, experts, k, fp8)
         if self.held is None or self.shape != shape:
+            must_not_capture("no buffers can be made: call it once with the same shapes before")
             self.free()
             self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late)
             self.shape = shape

@@ -7,7 +7,7 @@ from typing import Any
 from .. import _symrail
 from ..errors import ArgumentError, UnsupportedError
 from ._high import Handle
-from ._on_gpu import ROW_ALIGN, Held, address
+from ._on_gpu import ROW_ALIGN, Held, address, must_not_capture
 
 
 def layout(topk_idx: Any, experts: int, ranks: int) -> tuple[Any, Any, Any]:
@@ -45,6 +45,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             bytes_each, of_scales, *numbers = self.shape
             if row <= bytes_each and scales <= of_scales and numbers == [experts, k]:
                 return self.held
+        must_not_capture("no buffers can be made: call it once with the same shapes before")
         self.free()
         self.shape, room = (row, scales, experts, k), self.ranks * self.most_tokens
         self.held = _symrail.EpDeviceHighThroughput(self.runtime, self.most_tokens, room, *self.shape, self.blocks)
@@ -105,6 +106,8 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         most = self.ranks * self.most_tokens
         if 0 < num_worst_tokens < most:
             raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")
+        if handle is None and num_worst_tokens <= 0:
+            must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={most}")
         buffers.dispatch(stream, routes, given, handle is not None)
         matrix: Any = None
         if handle is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import _symrail
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, StateError, UnsupportedError
 
 ROW_ALIGN = 16
 """Kernels copy rows in pieces of so many bytes."""
@@ -30,6 +30,14 @@ def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...]
     if at % align:
         raise ArgumentError(f"{role} is at {at:#x}; wanted is a multiple of {align}: {role}.clone()")
     return at
+
+
+def must_not_capture(why: str) -> None:
+    """Raises where torch's current stream captures a graph, before anything is sent that the graph cannot hold."""
+    import torch
+
+    if torch.cuda.is_current_stream_capturing():
+        raise StateError(f"while a graph is captured {why}")
 
 
 def gpu_of(runtime: _symrail.Runtime) -> int:
