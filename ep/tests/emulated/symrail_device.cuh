@@ -153,7 +153,7 @@ static void symrailx_putmem_signal_nbi_block(void* dest, const void* source, siz
     }
     __syncthreads();
 }
-static struct { const symrail_u64& timeout_ns; } symrail_state = {job.timeout_ns};
+[[maybe_unused]] static struct { const symrail_u64& timeout_ns; } symrail_state = {job.timeout_ns};
 static symrail_u64 symrail_now() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
