@@ -79,7 +79,9 @@ impl Communicator {
         let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
         // SAFETY: it stays until `owned` goes, after everything that borrows it.
         let stays: &'static Runtime = unsafe { &*owned.runtime };
-        parts.put(Self::parts(stays, &gpu, nvrtc, owned)?);
+        let made = Self::parts(stays, &gpu, nvrtc, owned)?;
+        let waits = made.collectives.abort_handle();
+        parts.put(made, move || waits.abort());
         Ok(Communicator {
             rank,
             size,
@@ -127,7 +129,10 @@ impl Communicator {
     /// Waits until everything that was launched has ended, and leaves. Where proxies carry data it is collective:
     /// nobody leaves whom another one's proxy still writes to. After a failure nobody is waited for.
     pub fn finalize(&self) -> Result<(), Failure> {
-        let Some(parts) = self.parts.take() else { return Ok(()) };
+        self.parts.finish(|parts| self.leave(&parts)).unwrap_or(Ok(()))
+    }
+
+    fn leave(&self, parts: &Parts) -> Result<(), Failure> {
         let all = &parts.collectives;
         let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
         if so_far.is_err() {
@@ -143,12 +148,11 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends all waits of this rank, those of a call that is under way in another thread, too, and leaves without the
-    /// others.
+    /// Ends all waits of this rank, those of a call or of `finalize` that is under way in another thread, too, and
+    /// leaves without the others.
     pub fn abort(&self) -> Result<(), Failure> {
-        let Some(parts) = self.parts.end() else { return Ok(()) };
-        parts.collectives.abort();
-        Ok(parts.collectives.wait()?)
+        self.parts.let_waits_end();
+        self.parts.finish(|parts| Ok(parts.collectives.wait()?)).unwrap_or(Ok(()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What calls have in turn, until it is taken away.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use symrail_core::lock;
@@ -13,17 +13,20 @@ pub const POLL: Duration = Duration::from_millis(20);
 pub struct Held<T> {
     inside: Mutex<Option<T>>,
     ended: Arc<AtomicBool>,
+    /// Ends waits that do not ask: those of kernels.
+    at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl<T> Default for Held<T> {
     fn default() -> Held<T> {
-        Held { inside: Mutex::new(None), ended: Arc::default() }
+        Held { inside: Mutex::new(None), ended: Arc::default(), at_end: OnceLock::new() }
     }
 }
 
 impl<T> Held<T> {
-    /// Puts in what is held.
-    pub fn put(&self, what: T) {
+    /// Puts in what is held, and what [`Held::let_waits_end`] does to it while somebody works with it. Once.
+    pub fn put(&self, what: T, at_end: impl Fn() + Send + Sync + 'static) {
+        let _ = self.at_end.set(Box::new(at_end));
         *lock(&self.inside) = Some(what);
     }
 
@@ -48,15 +51,18 @@ impl<T> Held<T> {
         inside.as_ref().map(body)
     }
 
-    /// Takes it, after all who work with it.
-    pub fn take(&self) -> Option<T> {
-        lock(&self.inside).take()
+    /// Takes it for the last work with it, after all who work with it. Whoever else takes it waits until that is done.
+    pub fn finish<R>(&self, body: impl FnOnce(T) -> R) -> Option<R> {
+        let mut inside = lock(&self.inside);
+        inside.take().map(body)
     }
 
-    /// Lets whoever works with it end his waits, and takes it.
-    pub fn end(&self) -> Option<T> {
+    /// Lets whoever works with it end his waits. It waits for nobody.
+    pub fn let_waits_end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.take()
+        if let Some(at_end) = self.at_end.get() {
+            at_end();
+        }
     }
 }
 
@@ -64,28 +70,51 @@ impl<T> Held<T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_end_does_not_wait_for_a_call_that_waits() {
-        let held = Held::default();
-        held.put(5);
-        let ended = held.ended();
+    /// A work that lasts until waits are to end, while another thread ends it.
+    fn ends(work: impl FnOnce(&Held<u32>, &dyn Fn()) -> Option<u32> + Send) -> Held<u32> {
+        let (held, by_kernel) = (Held::default(), Arc::new(AtomicBool::new(false)));
+        let set = Arc::clone(&by_kernel);
+        held.put(5, move || set.store(true, Ordering::Release));
         let (begun, has_begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| {
-                held.with(|_| {
+            let held = &held;
+            let call = scope.spawn(move || {
+                work(held, &|| {
                     let _ = begun.send(());
-                    // A wait for a peer that does not come.
-                    while !ended.load(Ordering::Acquire) {
+                    // A wait for a peer that does not come, and a driver's call that a kernel blocks.
+                    while !(held.ended().load(Ordering::Acquire) && by_kernel.load(Ordering::Acquire)) {
                         std::thread::yield_now();
                     }
-                    "ended"
                 })
             });
             let _ = has_begun.recv();
             assert_eq!(held.look(|five| *five), None, "somebody works with it");
-            assert_eq!(held.end(), Some(5));
-            assert!(matches!(call.join(), Ok(Some("ended"))));
+            held.let_waits_end();
+            assert!(matches!(call.join(), Ok(Some(5))));
         });
-        assert_eq!((held.end(), held.with(|five| *five)), (None, None));
+        held
+    }
+
+    #[test]
+    fn an_end_does_not_wait_for_a_call_that_waits() {
+        let held = ends(|held, wait| {
+            held.with(|five| {
+                wait();
+                *five
+            })
+        });
+        assert_eq!(held.finish(|five| five), Some(5));
+        assert_eq!((held.finish(|five| five), held.with(|five| *five)), (None, None));
+    }
+
+    #[test]
+    fn an_end_does_not_wait_for_the_last_work() {
+        let held = ends(|held, wait| {
+            held.finish(|five| {
+                wait();
+                five
+            })
+        });
+        assert_eq!(held.finish(|five| five), None);
     }
 }

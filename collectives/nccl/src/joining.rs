@@ -107,7 +107,14 @@ nccl! {
 
 nccl! {
     fn ncclCommDestroy(comm: Handle) of comm {
-        if comm.is_null() { Ok(()) } else { registry::take(comm)?.finalize() }
+        if comm.is_null() {
+            return Ok(());
+        }
+        // Until it has ended an abort finds it.
+        let ended = registry::find(comm)?.finalize();
+        // It is out if it was aborted meanwhile.
+        let _ = registry::take(comm);
+        ended
     }
 }
 

@@ -12,6 +12,7 @@ use super::exchange::Exchange;
 use super::memory::SymmetricMemory;
 use super::plan::{Call, GpuPlan, Memory};
 use super::program::{Which, compiled};
+use super::report::AbortHandle;
 use super::stage::Stage;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
@@ -44,6 +45,7 @@ pub struct GpuCommunicator<'d> {
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
     memory: SymmetricMemory<'d>,
+    abort: AbortHandle,
     exchange: Exchange<'d>,
     /// The kernel of sends and receives, made for the first of them.
     exchanges: Option<Kernel>,
@@ -94,7 +96,8 @@ impl<'d> GpuCommunicator<'d> {
         let kind: String = device.gpu().name().chars().map(letter).collect();
         let selection = Selection::agree(members, GPU, kind, |pe| device.is_mapped(pe))?;
         let mut memory = SymmetricMemory::new(device, members);
-        let exchange = Exchange::new(device, &mut memory, !selection.one_host())?;
+        let abort = AbortHandle::default();
+        let exchange = Exchange::new(device, &mut memory, &abort, !selection.one_host())?;
         Ok(GpuCommunicator {
             device,
             members,
@@ -102,6 +105,7 @@ impl<'d> GpuCommunicator<'d> {
             selection,
             kernels: HashMap::new(),
             memory,
+            abort,
             exchange,
             exchanges: None,
             stage: None,
@@ -350,8 +354,13 @@ impl<'d> GpuCommunicator<'d> {
 
     /// Lets all calls of this PE end that wait for others, and so the others'. The communicator is not used again.
     pub fn abort(&self) {
-        self.plans.values().chain(&self.replaced).for_each(GpuPlan::abort);
-        self.exchange.abort();
+        self.abort.abort();
+    }
+
+    /// What does the same from other threads, while a call is under way in this one.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
     }
 
     /// Gives the plans' memory back, when everything that was launched on the GPU has ended. Collective.
@@ -540,7 +549,7 @@ impl<'d> GpuCommunicator<'d> {
                 None => self.selection.plan(choice)?,
             };
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.plans.insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, plan, capacity)?);
+            self.plans.insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
             let module = self.load(Which::Executor(ty))?;

@@ -1,12 +1,14 @@
 //! Sends and receives on streams (`cu/exchange.cuh`): any number of them in one call, between any PEs.
 
+use std::sync::Arc;
+
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 
 use super::encode::Reached;
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
-use super::report::{REPORT_BYTES, Report};
+use super::report::{AbortHandle, Report};
 use crate::error::Result;
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
@@ -123,23 +125,28 @@ pub(super) struct Exchange<'d> {
     device: &'d GpuDevice<'d>,
     members: Members<'d>,
     image: DeviceBuffer,
-    report: PinnedBuffer,
+    report: Arc<PinnedBuffer>,
 }
 
 impl<'d> Exchange<'d> {
-    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike. They do so
-    /// at the same place in the order of what they take.
+    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike; `abort` ends
+    /// its waits. They do so at the same place in the order of what they take.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, wired: bool) -> Result<Self> {
+    pub fn new(
+        device: &'d GpuDevice<'d>,
+        memory: &mut SymmetricMemory<'d>,
+        abort: &AbortHandle,
+        wired: bool,
+    ) -> Result<Self> {
         let members = memory.members();
         let n = u64::from(members.n());
         let words = memory.take(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
         let inbox = memory.take(slots)?;
         let outgoing = if wired { memory.take(slots)? } else { 0 };
-        let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
+        let report = abort.report(device.gpu())?;
         let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
         let (me, pes) = (members.me(), reached(device, members, words));
         let report_at = report.device().get();
@@ -179,11 +186,6 @@ impl<'d> Exchange<'d> {
     /// As for [`launches`].
     pub fn launches(&self, transfers: &[Transfer<Memory>]) -> Result<Launches> {
         launches(self.image.at().get(), self.members.me(), self.members.n(), transfers)
-    }
-
-    /// Lets all kernels end that wait.
-    pub fn abort(&self) {
-        Report::end_waits(&self.report);
     }
 
     /// Whether nothing has failed so far.

@@ -32,3 +32,4 @@ mod stage;
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;
 pub use plan::Memory;
+pub use report::AbortHandle;

@@ -1,12 +1,14 @@
 //! A plan with its memory on all PEs, ready to be launched again and again.
 
+use std::sync::Arc;
+
 use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
 
 use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
-use super::report::{REPORT_BYTES, Report};
+use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, ReduceOp};
@@ -63,24 +65,31 @@ pub(super) struct GpuPlan<'d> {
     capacity: u64,
     blocks: u32,
     steps: Vec<Named>,
-    report: PinnedBuffer,
+    report: Arc<PinnedBuffer>,
     image: DeviceBuffer,
     /// Whether peers reach for its input, and for its output.
     shared: [bool; 2],
 }
 
 impl<'d> GpuPlan<'d> {
-    /// Takes memory for a plan and parts of up to so many bytes. All members do so in the same order.
+    /// Takes memory for a plan and parts of up to so many bytes; `abort` ends its waits. All members do so in the same
+    /// order.
     ///
     /// # Errors
     /// The plan is for another number of PEs, does what this GPU cannot, or there is no memory.
-    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, plan: Plan, capacity: u64) -> Result<Self> {
+    pub fn new(
+        device: &'d GpuDevice<'d>,
+        memory: &mut SymmetricMemory<'d>,
+        abort: &AbortHandle,
+        plan: Plan,
+        capacity: u64,
+    ) -> Result<Self> {
         let members = memory.members();
         members.suit(&plan)?;
         let own = memory.take(8 * words(&plan))?;
         let bytes = plan.scratch_bytes(capacity) * (1 + 2 * plan.packet_halves);
         let scratch = memory.take(bytes as usize)?;
-        let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
+        let report = abort.report(device.gpu())?;
         let mut at = Addresses {
             plan: 0,
             words: own,
@@ -154,11 +163,6 @@ impl<'d> GpuPlan<'d> {
             Some((place, op)) => refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op)),
             None => Ok(()),
         }
-    }
-
-    /// Lets all kernels of this plan end that wait.
-    pub fn abort(&self) {
-        Report::end_waits(&self.report);
     }
 
     /// Whether it has not failed so far.

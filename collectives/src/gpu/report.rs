@@ -1,9 +1,12 @@
 //! What kernels say when they give up (`symrail/semaphore.cuh`).
 
-use symrail::Pe;
-use symrail::kernels::cuda::PinnedBuffer;
+use std::sync::{Arc, Mutex};
 
-use crate::error::Error;
+use symrail::Pe;
+use symrail::kernels::cuda::{Gpu, PinnedBuffer};
+use symrail_core::lock;
+
+use crate::error::{Error, Result};
 
 /// The report's words.
 const REASON: usize = 0;
@@ -42,5 +45,47 @@ impl Report {
             // The host has ended it.
             _ => Error::Aborted { pe: me },
         }
+    }
+}
+
+/// Ends all waits of a communicator's kernels, from any thread and at once: also while another thread is in a call that
+/// the driver keeps until a kernel ends.
+#[derive(Clone, Default)]
+pub struct AbortHandle(Arc<Mutex<Waits>>);
+
+/// Where a communicator's kernels report, and whether they are to end.
+#[derive(Default)]
+struct Waits {
+    ended: bool,
+    reports: Vec<Arc<PinnedBuffer>>,
+}
+
+impl AbortHandle {
+    /// Memory for a report of kernels whose waits this ends.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn report(&self, gpu: &Arc<Gpu>) -> Result<Arc<PinnedBuffer>> {
+        // The driver is not called under the lock: a kernel may block it until `abort` has run.
+        let report = Arc::new(PinnedBuffer::new(gpu, REPORT_BYTES)?);
+        let mut waits = lock(&self.0);
+        if waits.ended {
+            Report::end_waits(&report);
+        }
+        waits.reports.push(Arc::clone(&report));
+        Ok(report)
+    }
+
+    /// Ends all waits, those of later calls, too. The communicator is not used again.
+    pub fn abort(&self) {
+        let mut waits = lock(&self.0);
+        waits.ended = true;
+        waits.reports.iter().for_each(|report| Report::end_waits(report));
+    }
+}
+
+impl std::fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AbortHandle").field("ended", &lock(&self.0).ended).finish_non_exhaustive()
     }
 }
