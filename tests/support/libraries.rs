@@ -1,10 +1,18 @@
-//! Libraries for C, for tests that load them: Cargo does not build them for tests of their packages.
+//! Libraries for C, for tests that load them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds packages as the running test is built, and gives the folder where they are.
+/// The library of the running test's own package, which Cargo has built with the test where it is a Rust library, too.
+#[allow(dead_code, reason = "not every test that loads libraries loads its own package's")]
+pub fn own(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name(format!("lib{name}.so"))
+}
+
+/// Builds packages as the running test is built, and gives the folder where they are. Where the build folder is in use,
+/// this waits.
+#[allow(dead_code, reason = "not every test that loads libraries builds any")]
 pub fn build(packages: &[&str]) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let folder = exe.ancestors().nth(2).unwrap().to_path_buf();

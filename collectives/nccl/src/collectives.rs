@@ -9,7 +9,7 @@ use symrail_collectives::{DataType, Reduction, Transfer};
 
 use crate::communicator::{Communicator, Inside};
 use crate::export::nccl;
-use crate::group::{Work, submit};
+use crate::group::{self, Work, submit};
 use crate::guard::Failure;
 use crate::operations::reduction;
 use crate::registry;
@@ -90,7 +90,14 @@ impl Call {
     }
 }
 
-nccl! {
+/// A function for calls, which may be in a group.
+macro_rules! call {
+    (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
+        nccl! { fn $name($($arg: $ty),*) of $comm { group::call(|| $body) } }
+    };
+}
+
+call! {
     fn ncclAllReduce(
         from: *const c_void,
         to: *mut c_void,
@@ -107,7 +114,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclReduce(
         from: *const c_void,
         to: *mut c_void,
@@ -128,7 +135,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclReduceScatter(
         from: *const c_void,
         to: *mut c_void,
@@ -162,7 +169,7 @@ fn broadcast(
     call.collective(stream, Collective::Broadcast(from, to, root))
 }
 
-nccl! {
+call! {
     fn ncclBroadcast(
         from: *const c_void,
         to: *mut c_void,
@@ -176,13 +183,13 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclBcast(buffer: *mut c_void, count: usize, ty: c_int, root: c_int, comm: Handle, stream: CudaStream) of comm {
         broadcast((buffer, buffer), count, ty, root, comm, stream)
     }
 }
 
-nccl! {
+call! {
     fn ncclAllGather(
         from: *const c_void,
         to: *mut c_void,
@@ -197,7 +204,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclAlltoAll(
         from: *const c_void,
         to: *mut c_void,
@@ -212,7 +219,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclSend(from: *const c_void, count: usize, ty: c_int, peer: c_int, comm: Handle, stream: CudaStream) of comm {
         let call = Call::new(comm, ty, count)?;
         let send = Transfer::Send { to: call.rank("the peer", peer)?, memory: call.memory(from, 1)? };
@@ -220,7 +227,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclRecv(to: *mut c_void, count: usize, ty: c_int, peer: c_int, comm: Handle, stream: CudaStream) of comm {
         let call = Call::new(comm, ty, count)?;
         let receive = Transfer::Receive { from: call.rank("the peer", peer)?, memory: call.memory(to, 1)? };
@@ -234,7 +241,7 @@ fn parts(call: &Call, at: *const c_void) -> Result<impl Iterator<Item = (u32, Me
     Ok((0..call.size()).map(move |rank| (rank, Memory { at: all.at + u64::from(rank) * bytes, len: bytes })))
 }
 
-nccl! {
+call! {
     fn ncclGather(
         from: *const c_void,
         to: *mut c_void,
@@ -254,7 +261,7 @@ nccl! {
     }
 }
 
-nccl! {
+call! {
     fn ncclScatter(
         from: *const c_void,
         to: *mut c_void,

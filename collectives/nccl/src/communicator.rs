@@ -116,6 +116,17 @@ impl Communicator {
         done
     }
 
+    /// Whether nothing that lasts was found so far.
+    pub fn check_failed(&self) -> Result<(), Failure> {
+        lock(&self.failed).clone().map_or(Ok(()), Err)
+    }
+
+    /// Is of no more use, because a group was begun in part only: waits end, and later calls are refused.
+    pub fn fail(&self, why: &Failure) {
+        lock(&self.failed).get_or_insert_with(|| why.clone().within("a group was begun in part only"));
+        self.parts.let_kernels_end();
+    }
+
     /// What has failed so far, which stays. It does not wait for calls that are under way.
     pub fn check(&self) -> Result<(), Failure> {
         let mut failed = lock(&self.failed);

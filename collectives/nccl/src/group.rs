@@ -1,5 +1,6 @@
 //! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, a communicator's sends and receives all at
-//! once, whatever streams they are on.
+//! once, whatever streams they are on. A call that is refused keeps the whole group from beginning. Where a later one
+//! cannot begin, ranks would wait for the rest: the group's communicators fail, all of them.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -33,10 +34,23 @@ struct Waiting<C> {
 struct Group<C> {
     depth: usize,
     waiting: Vec<Waiting<C>>,
+    /// Why the first call that was refused was.
+    refused: Option<Failure>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group { depth: 0, waiting: Vec::new() }) };
+    static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group { depth: 0, waiting: Vec::new(), refused: None }) };
+}
+
+/// What a function for calls of groups has to do: if it is refused, so is the group.
+pub fn call(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    body().inspect_err(|failure| {
+        GROUP.with_borrow_mut(|group| {
+            if group.depth > 0 {
+                group.refused.get_or_insert_with(|| failure.clone());
+            }
+        });
+    })
 }
 
 /// Begins a call, or keeps it for the end of the group.
@@ -49,7 +63,7 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
             None
         }
     });
-    kept.map_or(Ok(()), begin)
+    kept.map_or(Ok(()), |call| begin(&call.communicator, call.stream, call.work))
 }
 
 impl<C> Group<C> {
@@ -69,7 +83,32 @@ impl<C> Group<C> {
     }
 }
 
-fn begin(Waiting { communicator, stream, work }: Waiting<Communicator>) -> Result<(), Failure> {
+/// Begins a group's calls, in their order. After the first that does not begin, `fail` is told of each communicator,
+/// unless that was refused and nothing is under way.
+fn begin_all<C>(
+    waiting: Vec<Waiting<C>>,
+    mut begin: impl FnMut(&C, CudaStream, Work) -> Result<(), Failure>,
+    fail: impl Fn(&C, &Failure),
+) -> Result<(), Failure> {
+    let mut all: Vec<Arc<C>> = Vec::new();
+    for call in &waiting {
+        if !all.iter().any(|known| Arc::ptr_eq(known, &call.communicator)) {
+            all.push(Arc::clone(&call.communicator));
+        }
+    }
+    for (place, Waiting { communicator, stream, work }) in waiting.into_iter().enumerate() {
+        if let Err(failure) = begin(&communicator, stream, work) {
+            if place > 0 || failure.lasts() {
+                all.iter().for_each(|one| fail(one, &failure));
+            }
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<(), Failure> {
+    communicator.check_failed()?;
     communicator.with(|inside| {
         let stream = inside.stream(stream);
         match work {
@@ -88,17 +127,26 @@ nccl! {
     }
 }
 
-/// Ends the innermost group, and gives what waited for the end of the outermost one.
+/// Ends the innermost group, and gives what waited for the end of the outermost one, unless a call of it was refused.
 fn end() -> Result<Vec<Waiting<Communicator>>, Failure> {
     GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.checked_sub(1).ok_or_else(|| Failure::usage("the end of a group without a start"))?;
-        Ok(if group.depth == 0 { std::mem::take(&mut group.waiting) } else { Vec::new() })
+        if group.depth > 0 {
+            return Ok(Vec::new());
+        }
+        let waiting = std::mem::take(&mut group.waiting);
+        match group.refused.take() {
+            None => Ok(waiting),
+            Some(why) => {
+                Err(why.within(&format!("nothing of the group was begun, also not {} other calls", waiting.len())))
+            }
+        }
     })
 }
 
 nccl! {
     fn ncclGroupEnd() as {
-        let ours = guarded(|| end()?.into_iter().try_for_each(begin));
+        let ours = guarded(|| begin_all(end()?, begin, Communicator::fail));
         // The other library's group ends in any case.
         let theirs = library::too("ncclGroupEnd\0");
         if ours == 0 { theirs } else { ours }
@@ -108,8 +156,9 @@ nccl! {
 // A group's time is not foretold. The group ends, or later calls would wait for its end for ever.
 nccl! {
     fn ncclGroupSimulateEnd(info: *mut c_void) {
-        drop(end()?);
+        let ended = end();
         let _ = (info, library::too("ncclGroupEnd\0"));
+        drop(ended?);
         Err(Failure::usage("ncclGroupSimulateEnd: nothing is known about times"))
     }
 }
@@ -128,7 +177,7 @@ mod tests {
         let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
         let receive = || Work::Transfers(Vec::new(), vec![Transfer::Receive { from: 1, memory }]);
         let (one, other) = (Arc::new(1), Arc::new(2));
-        let mut group = Group { depth: 1, waiting: Vec::new() };
+        let mut group = Group { depth: 1, waiting: Vec::new(), refused: None };
         let broadcast = || Work::Collective(Collective::Broadcast(memory, memory, 0));
         for (communicator, at, work) in [
             (&one, 7, send()),
@@ -150,5 +199,34 @@ mod tests {
             .collect();
         let expected = [(stream(7), vec![stream(8)], 4), (stream(8), vec![], 0), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    /// Three calls on two communicators, of which the one at `place` fails: which were tried, and who has failed then.
+    fn begun(place: usize, failure: &Failure) -> (Vec<u32>, Vec<u32>) {
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let call = |communicator: &Arc<u32>| {
+            let work = Work::Transfers(Vec::new(), Vec::new());
+            Waiting { communicator: Arc::clone(communicator), stream: stream(7), work }
+        };
+        let (mut tried, failed) = (Vec::new(), RefCell::new(Vec::new()));
+        let begin = |communicator: &u32, _, _| {
+            tried.push(*communicator);
+            if tried.len() == place + 1 { Err(failure.clone()) } else { Ok(()) }
+        };
+        let ended =
+            begin_all(vec![call(&one), call(&other), call(&one)], begin, |one, _| failed.borrow_mut().push(*one));
+        assert_eq!(ended.is_err(), place < 3);
+        (tried, failed.into_inner())
+    }
+
+    #[test]
+    fn no_group_is_left_half_begun() {
+        let (refused, lasting) =
+            (Failure::argument("refused"), Failure::from(symrail_collectives::Error::Aborted { pe: 1 }));
+        assert_eq!(begun(3, &refused), (vec![1, 2, 1], vec![]));
+        assert_eq!(begun(0, &refused), (vec![1], vec![]), "nothing is under way");
+        assert_eq!(begun(0, &lasting), (vec![1], vec![1, 2]));
+        assert_eq!(begun(1, &refused), (vec![1, 2], vec![1, 2]));
+        assert_eq!(begun(2, &refused), (vec![1, 2, 1], vec![1, 2]));
     }
 }

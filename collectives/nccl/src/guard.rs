@@ -34,6 +34,11 @@ impl Failure {
         Failure { code: INVALID_USAGE, why: why.into() }
     }
 
+    /// The same, behind what it means here.
+    pub fn within(self, what: &str) -> Failure {
+        Failure { code: self.code, why: format!("{what}: {}", self.why) }
+    }
+
     /// Whether the communicator is of no more use: it was not the call that was wrong.
     pub fn lasts(&self) -> bool {
         !matches!(self.code, INVALID_ARGUMENT | INVALID_USAGE)

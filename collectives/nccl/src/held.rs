@@ -13,7 +13,7 @@ pub const POLL: Duration = Duration::from_millis(20);
 pub struct Held<T> {
     inside: Mutex<Option<T>>,
     ended: Arc<AtomicBool>,
-    /// Ends waits that do not ask: those of kernels.
+    /// Ends the waits of kernels, which do not ask.
     at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -24,7 +24,7 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Puts in what is held, and what [`Held::let_waits_end`] does to it while somebody works with it. Once.
+    /// Puts in what is held, and what ends the waits of its kernels. Once.
     pub fn put(&self, what: T, at_end: impl Fn() + Send + Sync + 'static) {
         let _ = self.at_end.set(Box::new(at_end));
         *lock(&self.inside) = Some(what);
@@ -60,6 +60,11 @@ impl<T> Held<T> {
     /// Lets whoever works with it end his waits. It waits for nobody.
     pub fn let_waits_end(&self) {
         self.ended.store(true, Ordering::Release);
+        self.let_kernels_end();
+    }
+
+    /// The same for kernels alone.
+    pub fn let_kernels_end(&self) {
         if let Some(at_end) = self.at_end.get() {
             at_end();
         }
@@ -71,7 +76,7 @@ mod tests {
     use super::*;
 
     /// A work that lasts until waits are to end, while another thread ends it.
-    fn ends(work: impl FnOnce(&Held<u32>, &dyn Fn()) -> Option<u32> + Send) -> Held<u32> {
+    fn ends(work: impl FnOnce(&Held<u32>, &dyn Fn() -> bool) -> Option<bool> + Send) -> Held<u32> {
         let (held, by_kernel) = (Held::default(), Arc::new(AtomicBool::new(false)));
         let set = Arc::clone(&by_kernel);
         held.put(5, move || set.store(true, Ordering::Release));
@@ -82,39 +87,34 @@ mod tests {
                 work(held, &|| {
                     let _ = begun.send(());
                     // A wait for a peer that does not come, and a driver's call that a kernel blocks.
+                    let begin = std::time::Instant::now();
                     while !(held.ended().load(Ordering::Acquire) && by_kernel.load(Ordering::Acquire)) {
+                        if begin.elapsed().as_secs() > 5 {
+                            return false;
+                        }
                         std::thread::yield_now();
                     }
+                    true
                 })
             });
             let _ = has_begun.recv();
             assert_eq!(held.look(|five| *five), None, "somebody works with it");
             held.let_waits_end();
-            assert!(matches!(call.join(), Ok(Some(5))));
+            assert!(matches!(call.join(), Ok(Some(true))));
         });
         held
     }
 
     #[test]
     fn an_end_does_not_wait_for_a_call_that_waits() {
-        let held = ends(|held, wait| {
-            held.with(|five| {
-                wait();
-                *five
-            })
-        });
+        let held = ends(|held, wait| held.with(|_| wait()));
         assert_eq!(held.finish(|five| five), Some(5));
         assert_eq!((held.finish(|five| five), held.with(|five| *five)), (None, None));
     }
 
     #[test]
     fn an_end_does_not_wait_for_the_last_work() {
-        let held = ends(|held, wait| {
-            held.finish(|five| {
-                wait();
-                five
-            })
-        });
+        let held = ends(|held, wait| held.finish(|_| wait()));
         assert_eq!(held.finish(|five| five), None);
     }
 }

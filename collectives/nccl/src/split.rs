@@ -46,23 +46,13 @@ fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     Ok(UniqueId::from_bytes(&bytes)?)
 }
 
-/// Everybody's numbers. Collective over the communicator.
-fn gather(inside: &Inside<'_>, mine: [u64; 2]) -> Result<Vec<[u64; 2]>, Failure> {
-    let runtime = inside.runtime;
-    let (me, n) = (runtime.my_pe() as usize, runtime.n_pes());
-    let all = runtime.alloc_slice::<u64>(2 * n as usize)?;
-    (0..n).try_for_each(|pe| all.put(2 * me, &mine, pe))?;
-    runtime.barrier_all()?;
-    let numbers = all.to_vec().chunks(2).map(|two| [two[0], two[1]]).collect();
-    all.free()?;
-    Ok(numbers)
-}
-
-/// The ranks of a color, by key and then by rank.
-fn of_color(all: &[[u64; 2]], color: u64) -> Vec<u32> {
-    let mut members: Vec<u32> = (0..).zip(all).filter(|(_, one)| one[0] == color).map(|(rank, _)| rank).collect();
-    members.sort_by_key(|&rank| all[rank as usize][1] as i64);
-    members
+/// The ranks of a color, by key and then by rank, from the color and the key of each.
+fn of_color(all: &[u64], color: u64) -> Vec<u32> {
+    let of_ranks = (0..).zip(all.chunks_exact(2));
+    let mut members: Vec<(i64, u32)> =
+        of_ranks.filter(|(_, one)| one[0] == color).map(|(rank, one)| (one[1] as i64, rank)).collect();
+    members.sort_unstable();
+    members.into_iter().map(|(_, rank)| rank).collect()
 }
 
 nccl! {
@@ -74,7 +64,8 @@ nccl! {
             return Err(Failure::argument(format!("the color {color} of a split is below 0")));
         }
         let parent = registry::find(comm)?;
-        let all = parent.with(|inside| gather(&inside, [color as u64, i64::from(key) as u64]))?;
+        let mine = [color as u64, i64::from(key) as u64];
+        let all = parent.with(|inside| Ok(inside.runtime.team_world()?.gather(&mine)?))?;
         if color == NO_COLOR {
             return Ok(());
         }
@@ -109,5 +100,20 @@ nccl! {
         };
         *new = registry::add(join(&parent, &members, place)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_color_is_ordered_by_keys_and_then_by_ranks() {
+        let all: Vec<u64> = [(3, 5), (NO_COLOR, 0), (3, -2), (4, 1), (3, 5)]
+            .iter()
+            .flat_map(|&(color, key)| [color as u64, i64::from(key) as u64])
+            .collect();
+        assert_eq!(of_color(&all, 3), [2, 0, 4]);
+        assert_eq!((of_color(&all, 4), of_color(&all, 7)), (vec![3], vec![]));
     }
 }

@@ -22,9 +22,8 @@ struct UniqueId([u8; 128]);
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let file = libraries::build(&["symrail-nccl"]).join("libsymrail_nccl.so");
         // SAFETY: a library without initialisers of its own.
-        unsafe { Library::new(file) }.unwrap()
+        unsafe { Library::new(libraries::own("symrail_nccl")) }.unwrap()
     })
 }
 
@@ -144,4 +143,18 @@ fn groups_are_counted() {
     let simulate = function::<extern "C" fn(*mut c_void) -> c_int>("ncclGroupSimulateEnd");
     assert_eq!([start(), simulate(null_mut())], [0, INVALID_USAGE]);
     assert_eq!(end(), INVALID_USAGE, "a refused simulation ends its group");
+}
+
+#[test]
+fn a_refused_call_keeps_its_group_from_beginning() {
+    let [start, end] = ["ncclGroupStart", "ncclGroupEnd"].map(function::<extern "C" fn() -> c_int>);
+    let send = function::<extern "C" fn(Handle, usize, c_int, c_int, Handle, Handle) -> c_int>("ncclSend");
+    assert_eq!([start(), start()], [0; 2]);
+    assert_eq!(send(null_mut(), 1, 7, 0, null_mut(), null_mut()), INVALID_ARGUMENT);
+    assert_eq!([end(), end()], [0, INVALID_ARGUMENT]);
+    assert!(last_error().contains("nothing of the group was begun"), "{}", last_error());
+    assert!(last_error().contains("is no communicator"), "{}", last_error());
+    assert_eq!([start(), end()], [0; 2], "the next group is another one");
+    assert_eq!(send(null_mut(), 1, 7, 0, null_mut(), null_mut()), INVALID_ARGUMENT);
+    assert_eq!([start(), end()], [0; 2], "that was in no group");
 }

@@ -27,7 +27,6 @@ fn what_this_library_cannot_make_is_the_others() {
     if libraries::missing("cc") {
         return;
     }
-    let folder = libraries::build(&["symrail-nccl"]);
     let other = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libother_nccl.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/other/nccl.c");
     let soname = ["-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o"];
@@ -35,7 +34,7 @@ fn what_this_library_cannot_make_is_the_others() {
     // SAFETY: the only test of this program, before there are other threads that look.
     unsafe { std::env::set_var("SYMRAIL_NCCL_LIBRARY", &other) };
     // SAFETY: libraries without initialisers of their own.
-    let (ours, noted) = unsafe { (Library::new(folder.join("libsymrail_nccl.so")), Library::new(&other)) };
+    let (ours, noted) = unsafe { (Library::new(libraries::own("symrail_nccl")), Library::new(&other)) };
     let (ours, noted) = (ours.unwrap(), noted.unwrap());
     // SAFETY: the types as nccl.h and the test's library have them.
     let function = |name: &str| unsafe { ours.get::<fn()>(name.as_bytes()).unwrap().try_as_raw_ptr() }.unwrap();

@@ -549,7 +549,8 @@ impl<'d> GpuCommunicator<'d> {
                 None => self.selection.plan(choice)?,
             };
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.plans.insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
+            self.plans
+                .insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
             let module = self.load(Which::Executor(ty))?;
