@@ -97,9 +97,9 @@ impl<'rt> Communicator<'rt> {
     /// symmetric heap on all PEs of the team. Collective over the team.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime's; or [`Error::OtherRuntime`].
     pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
-        Communicator::among(Members::of_team(team, heap))
+        Communicator::among(Members::of_team(heap.runtime(), team, heap)?)
     }
 
     fn among(members: Members<'rt>) -> Result<Self> {
@@ -285,6 +285,9 @@ impl<'rt> Communicator<'rt> {
         let (op, accumulate) = (reduction.op(), self.accumulate);
         let call = Call { input, output, part, data_type, op, accumulate };
         let choice = self.selection.choose(collective, message, in_place, root)?;
+        if !self.prepared.contains_key(&choice) {
+            self.selection.log(collective, message, in_place);
+        }
         self.prepare(&choice, part)?.run(&call)?;
         if reduction == Reduction::Average && (*collective != Collective::Reduce || root == self.members.me()) {
             divide_elements(self.members.runtime(), output, data_type, self.members.n())?;

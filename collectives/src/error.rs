@@ -36,6 +36,14 @@ pub enum Error {
     /// A call does not suit the plan or the job.
     #[error("{0}")]
     Call(String),
+    /// What a communicator is made of is of different runtimes of this process.
+    #[error("PE {pe}: the {what} of a communicator is of another runtime; make team, heap and device of one")]
+    OtherRuntime {
+        /// What is of another one.
+        what: &'static str,
+        /// This PE, in the communicator's runtime.
+        pe: Pe,
+    },
     /// A PE did not do in time what was waited for.
     #[error("{waiting}: it did not happen within {seconds} s (SYMRAIL_TIMEOUT_S); PE {pe} is late or gone")]
     Late {

@@ -25,8 +25,15 @@ impl<'rt> Members<'rt> {
     }
 
     /// A team's.
-    pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Self {
-        Members { runtime: heap.runtime(), team: Some((team, heap)) }
+    ///
+    /// # Errors
+    /// Team and heap are not of this runtime, or not both.
+    pub fn of_team(runtime: &'rt Runtime, team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
+        let others = [("team", !team.is_of(runtime)), ("team's heap", !std::ptr::eq(heap.runtime(), runtime))];
+        match others.iter().find(|(_, is_other)| *is_other) {
+            None => Ok(Members { runtime, team: Some((team, heap)) }),
+            Some((what, _)) => Err(Error::OtherRuntime { what, pe: runtime.my_pe() }),
+        }
     }
 
     pub fn runtime(&self) -> &'rt Runtime {
@@ -138,6 +145,34 @@ impl Taken<'_> {
         match self.memory {
             Memory::OfAll(slice) => Ok(slice.free()?),
             Memory::OfTeam(block, team, heap) => Ok(heap.give_back(team, block)?),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use symrail::Settings;
+    use symrail::bootstrap::single::Single;
+
+    #[test]
+    fn members_are_of_one_runtime() {
+        let alone = || {
+            let mut settings = Settings::default();
+            settings.heap_size = 32 << 20;
+            Runtime::join(settings, Box::new(Single::default())).unwrap()
+        };
+        let (one, other) = (alone(), alone());
+        let teams = [&one, &other].map(|runtime| runtime.team_world().unwrap());
+        let heaps = [&one, &other].map(|runtime| TeamHeap::new(runtime, 1 << 20).unwrap());
+        assert!(Members::of_team(&one, &teams[0], &heaps[0]).is_ok());
+        for (team, heap, expected) in [(1, 0, "the team of a"), (0, 1, "the team's heap of a"), (1, 1, "the team of a")]
+        {
+            match Members::of_team(&one, &teams[team], &heaps[heap]) {
+                Err(error) => assert!(error.to_string().contains(expected), "{error}"),
+                Ok(_) => panic!("team {team} and heap {heap} were taken"),
+            }
         }
     }
 }

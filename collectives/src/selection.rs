@@ -216,10 +216,18 @@ impl Selection {
         self.algorithms(collective, 0).into_iter().flat_map(of).collect()
     }
 
-    /// The row of the table that is taken for a message: the file, its number from 1 on, and what it says.
-    fn row(&self, collective: &Collective, message: u64, root: u32) -> Option<(String, Algorithm, usize)> {
+    /// The row of the table that is taken for a message, of one algorithm if it is `asked` for: the file, its number from
+    /// 1 on, and what it says.
+    fn row(
+        &self,
+        collective: &Collective,
+        message: u64,
+        root: u32,
+        asked: Option<Algorithm>,
+    ) -> Option<(String, Algorithm, usize)> {
         let (file, table) = self.tuning.table.as_ref()?;
-        let (place, row) = table.row(collective, message)?;
+        let wanted = |name: &str| asked.is_none_or(|one| one.name() == name);
+        let (place, row) = table.row(collective, message, wanted)?;
         let named = |one: &Algorithm| one.name() == row.way.algorithm;
         let algorithm = self.algorithms(collective, root).into_iter().find(named)?;
         Some((format!("by table {file}, row {}: {row}", place + 1), algorithm, row.way.blocks))
@@ -256,6 +264,11 @@ impl Selection {
         let wanted = self.wanted(collective, message, in_place);
         if let Some(name) = &self.asked {
             return vec![match self.named(name, &wanted) {
+                Ok(Choice::Own(algorithm, blocks)) => {
+                    let row = self.row(collective, message, 0, Some(algorithm));
+                    let why = row.map_or_else(String::new, |(row, ..)| format!(", the blocks {row}"));
+                    format!("{name} with {blocks} blocks: chosen, asked for by its name{why}")
+                }
                 Ok(_) => format!("{name}: chosen, asked for by its name"),
                 Err(error) => error.to_string(),
             }];
@@ -268,7 +281,7 @@ impl Selection {
         lines.extend(self.tuning.untaken.clone());
         lines.push(match self.choose(collective, message, in_place, 0) {
             Ok(Choice::Own(algorithm, blocks)) => {
-                let row = self.row(collective, message, 0).map(|(row, ..)| row);
+                let row = self.row(collective, message, 0, None).map(|(row, ..)| row);
                 let why = row.unwrap_or_else(|| self.reason(algorithm));
                 format!("{algorithm:?} with {blocks} blocks: chosen, {why}")
             }
@@ -276,6 +289,14 @@ impl Selection {
             Err(error) => error.to_string(),
         });
         lines
+    }
+
+    /// Writes to the log what a first call of its kind is carried out by, and why.
+    pub fn log(&self, collective: &Collective, message: u64, in_place: bool) {
+        if tracing::enabled!(tracing::Level::INFO) {
+            let why = self.explain(collective, message, in_place).join("; ");
+            tracing::info!("collectives: {collective:?} of {message} bytes: {why}");
+        }
     }
 
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
@@ -292,7 +313,7 @@ impl Selection {
                 return Ok(Choice::Default(place));
             }
         }
-        if let Some((_, algorithm, blocks)) = self.row(collective, message, root) {
+        if let Some((_, algorithm, blocks)) = self.row(collective, message, root, None) {
             return Ok(Choice::Own(algorithm, blocks));
         }
         let one_host = self.one_host();
@@ -336,7 +357,11 @@ impl Selection {
             Algorithm::Hierarchical if !self.hosts_are_alike() => {
                 refuse("it is for hosts with equally many PEs".into())
             }
-            _ => Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, wanted.message))),
+            _ => {
+                let measured = self.row(collective, wanted.message, 0, Some(algorithm)).map(|(.., blocks)| blocks);
+                let blocks = measured.unwrap_or_else(|| self.limits.blocks(algorithm, wanted.message));
+                Ok(Choice::Own(algorithm, blocks))
+            }
         }
     }
 
@@ -385,14 +410,41 @@ pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u6
 mod tests {
     use super::*;
 
+    fn of_two_pes(tuning: Tuning) -> Selection {
+        let (hosts, defaults, users) = (vec![0, 0], Defaults::default(), Registry::default());
+        Selection { hosts, users, defaults, limits: CPU, device: String::new(), tuning, asked: None }
+    }
+
+    #[test]
+    fn an_algorithm_that_is_asked_for_has_the_blocks_that_were_measured() {
+        let row = |algorithm: &str, up_to, blocks| {
+            let way = Way { algorithm: algorithm.into(), blocks };
+            Row { collective: "allreduce".into(), up_to, way, microseconds: None }
+        };
+        let rows = vec![row("one_shot", Some(1000), 2), row("direct", Some(2000), 7), row("by_puts", None, 5)];
+        let mut all = of_two_pes(Tuning::default());
+        all.tuning.table = Some(("FILE".into(), all.table(rows)));
+        let mut chosen = |name: &str, message| {
+            all.asked = Some(name.into());
+            let lines = all.explain(&Collective::AllReduce, message, true);
+            (all.choose(&Collective::AllReduce, message, true, 0).unwrap(), lines.concat())
+        };
+        // A row of another algorithm comes before.
+        let (choice, why) = chosen("direct", 500);
+        assert_eq!(choice, Choice::Own(Algorithm::Direct, 7));
+        assert!(why.contains("direct with 7 blocks") && why.contains("table FILE, row 2"), "{why}");
+        let (choice, why) = chosen("direct", 2001);
+        assert_eq!(choice, Choice::Own(Algorithm::Direct, 1), "it was not measured");
+        assert!(!why.contains("table"), "{why}");
+        assert_eq!(chosen("by_puts", 1 << 30).0, Choice::Own(Algorithm::ByPuts, 5));
+    }
+
     #[test]
     fn plans_of_one_name_are_told_apart() {
         let shape = Shape::one_host(2, 1);
         let small = Document { max_message_size: 1024, ..all_reduce::one_shot(&shape) };
         let large = Document { name: small.name.clone(), min_message_size: 1025, ..all_reduce::direct(&shape) };
-        let (hosts, defaults) = (vec![0, 0], Defaults::default());
-        let (users, device, tuning) = (Registry::default(), String::new(), Tuning::default());
-        let mut all = Selection { hosts, users, defaults, limits: CPU, device, tuning, asked: None };
+        let mut all = of_two_pes(Tuning::default());
         for document in [&small, &large] {
             all.users.add(Plan::new(document, Check::Result).unwrap());
         }

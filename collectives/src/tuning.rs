@@ -69,10 +69,17 @@ impl Table {
         cache.join("tuned").join(format!("{device}-{pes}x{hosts}.json"))
     }
 
-    /// The first row for a message, and its number.
-    pub(crate) fn row(&self, collective: &Collective, message: u64) -> Option<(usize, &Row)> {
-        let suits =
-            |row: &Row| Collective::of(&row.collective) == *collective && row.up_to.is_none_or(|to| message <= to);
+    /// The first row for a message that one of these algorithms is in, and its number.
+    pub(crate) fn row(
+        &self,
+        collective: &Collective,
+        message: u64,
+        algorithm: impl Fn(&str) -> bool,
+    ) -> Option<(usize, &Row)> {
+        let suits = |row: &Row| {
+            let sizes = Collective::of(&row.collective) == *collective && row.up_to.is_none_or(|to| message <= to);
+            sizes && algorithm(&row.way.algorithm)
+        };
         self.rows.iter().enumerate().find(|(_, row)| suits(row))
     }
 }
@@ -113,6 +120,34 @@ impl Tuning {
             (None, None) => Tuning::default(),
         })
     }
+}
+
+/// The tables from which communicators take one, and why one would not be taken whoever they are; or why there are
+/// none.
+///
+/// # Errors
+/// There are none.
+pub fn tables(settings: &Settings) -> Result<Vec<(PathBuf, Result<Table, String>)>, String> {
+    let paths = match (&settings.tuning, &settings.cache_dir) {
+        (Some(path), _) if path.as_os_str() == "off" => return Err("none: SYMRAIL_TUNING=off".into()),
+        (Some(path), _) => vec![path.clone()],
+        (None, None) => return Err("none: SYMRAIL_CACHE_DIR is not set".into()),
+        (None, Some(cache)) => {
+            let folder = cache.join("tuned");
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+            let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|ext| ext == "json")).collect();
+            paths.sort();
+            if paths.is_empty() {
+                return Err(format!("none in {}; symrail tune writes them", folder.display()));
+            }
+            paths
+        }
+    };
+    let loaded = |path: PathBuf| {
+        let table = load(&path).map(|(table, _)| table);
+        (path, table)
+    };
+    Ok(paths.into_iter().map(loaded).collect())
 }
 
 /// Where this PE's table is, if it has one.

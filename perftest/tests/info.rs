@@ -249,3 +249,25 @@ fn a_setting_without_effect_is_told() {
     assert!(ignored.contains("SYMRAIL_GPUDIRECT=on has no effect"), "{ignored}");
     assert!(text(&info(&[], &env).stdout).contains("warning      SYMRAIL_IB_MODE"));
 }
+
+#[test]
+fn it_names_the_tables_that_collectives_choose_by() {
+    let cache = std::env::temp_dir().join(format!("symrail-info-{}", std::process::id()));
+    let folder = cache.join("tuned");
+    std::fs::create_dir_all(&folder).unwrap();
+    let row = r#"{"collective": "allreduce", "up_to": 4096, "algorithm": "one_shot", "blocks": 1}"#;
+    let table = format!(r#"{{"device": "cpu", "pes": 4, "hosts": 1, "rows": [{row}, {row}]}}"#);
+    std::fs::write(folder.join("cpu-4x1.json"), table).unwrap();
+    std::fs::write(folder.join("wrong.json"), "{}").unwrap();
+    let cache_dir = ("SYMRAIL_CACHE_DIR", cache.to_str().unwrap());
+    let found = report(&[NO_LIBRARIES[0], NO_LIBRARIES[1], cache_dir]);
+    let page = text(&info(&[], &[NO_LIBRARIES[0], NO_LIBRARIES[1], cache_dir]).stdout);
+    let off = report(&[NO_LIBRARIES[0], NO_LIBRARIES[1], cache_dir, ("SYMRAIL_TUNING", "off")]);
+    std::fs::remove_dir_all(&cache).unwrap();
+    let tables = &found["collectives"]["tables"];
+    assert!(tables[0]["file"].as_str().unwrap().ends_with("cpu-4x1.json"), "{tables}");
+    assert_eq!((&tables[0]["pes"], &tables[0]["rows"]), (&serde_json::json!(4), &serde_json::json!(2)));
+    assert!(tables[1]["problem"].as_str().unwrap().contains("missing field"), "{tables}");
+    assert!(page.contains("cpu-4x1.json") && page.contains("for cpu, 4 PEs on 1 hosts; 2 rows"), "{page}");
+    assert_eq!(off["collectives"]["no_tables"], "none: SYMRAIL_TUNING=off");
+}

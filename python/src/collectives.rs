@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
-use symrail::kernels::cuda::Gpu;
+use symrail::kernels::cuda::{Current, Gpu};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp, Reduction, Result, Transfer};
@@ -91,6 +91,7 @@ impl Collectives {
         // SAFETY: as above.
         let members = unsafe { team.team() };
         let made = py.detach(|| {
+            let _current = Current::keep();
             let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
             let heap = heap.map(|heap| Box::into_raw(Box::new(heap)));
             // SAFETY: it lives until `free`, or for ever.
@@ -244,6 +245,7 @@ impl Collectives {
         self.team.job.running()?;
         let parts = Parts { device, heap };
         py.detach(move || {
+            let _current = Current::keep();
             let Parts { device, heap } = { parts };
             match device {
                 Device::Host(all) => all.free()?,
@@ -254,6 +256,19 @@ impl Collectives {
             Ok(())
         })
         .map_err(raised)
+    }
+}
+
+impl Drop for Collectives {
+    fn drop(&mut self) {
+        let Some(parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
+        Python::attach(|py| {
+            py.detach(move || {
+                let _current = Current::keep();
+                drop({ parts });
+            });
+        });
     }
 }
 
@@ -331,6 +346,8 @@ impl Collectives {
     fn with<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Device) -> Result<R> + Send) -> PyResult<R> {
         self.team.job.running()?;
         let result = py.detach(|| {
+            // Programs go by what is current on their threads.
+            let _current = Current::keep();
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             parts.as_mut().map(|parts| call(&mut parts.device))
         });
@@ -369,15 +386,15 @@ impl Collectives {
         let symmetric = job.runtime().is_symmetric(std::ptr::with_exposed_provenance(span.address()), span.bytes());
         match (self.on_gpu, view.gpu) {
             (false, Some(_)) => refuse("is in a GPU's memory, and this communicator is the host's"),
-            (false, None) if !symmetric && view.len > 0 => {
-                refuse("is not symmetric memory of this job; take memory of symrail.array")
-            }
+            (false, None) if !symmetric && view.len > 0 => refuse(
+                "is not symmetric memory of this job: copy it into an array of symrail.array(n, dtype), or make it one",
+            ),
             (true, Some(gpu)) if gpu != ANY_GPU && gpu != job.streams()?.ordinal() => {
                 refuse(&format!("is in the memory of GPU {gpu}, which is not this PE's"))
             }
-            (true, None) if !symmetric && !Gpu::reaches(span.address()) => {
-                refuse("is memory of the host that no GPU reaches")
-            }
+            (true, None) if !symmetric && !Gpu::reaches(span.address()) => refuse(
+                "is memory of the host that no GPU reaches: copy it into an array of symrail.array, or of the GPU",
+            ),
             _ => Ok(view),
         }
     }

@@ -4,8 +4,10 @@
 
 use half::{bf16, f16};
 use symrail_collectives::build::{Shape, all_reduce, moves};
+use symrail_collectives::gpu::Memory;
 use symrail_collectives::gpu::encode::{Addresses, Image, Reached, encode, op_number, words};
-use symrail_collectives::plan::{Check, Collective, Document, Plan};
+use symrail_collectives::gpu::stage::{Moved, Piece, Stage, StagedCall};
+use symrail_collectives::plan::{BufferType, Check, Collective, Document, Plan};
 use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 use symrail_tests::collectives::{Data, difference, parts};
@@ -24,12 +26,13 @@ fn number(ty: DataType) -> i32 {
     DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32
 }
 
-/// Bytes before a PE's words, scratch memory, source and destination.
+/// Bytes before a PE's words, scratch memory, source, destination, and what calls on any memory go through.
 const WORDS: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
 const SOURCE: u64 = 2 << 20;
 const DEST: u64 = 3 << 20;
-const HEAP: usize = 4 << 20;
+const STAGE: u64 = 4 << 20;
+const HEAP: usize = (STAGE + Stage::BYTES) as usize;
 
 /// PEs in one process, each with its heap, and a plan laid out for each.
 struct Pes {
@@ -90,7 +93,7 @@ impl Pes {
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// A call of these PEs, from and to these bytes of their heaps.
+    /// A call of these PEs, from and to what is so many bytes behind where their heaps begin.
     fn call(&self, pes: &[usize], ty: DataType, op: ReduceOp, part: u64, at: impl Fn(usize) -> (u64, u64) + Sync) {
         let library = library().unwrap();
         // SAFETY: the function's type.
@@ -105,8 +108,8 @@ impl Pes {
                     let (input, output) = at(pe);
                     let call = Call {
                         plan: self.images[pe].as_ptr() as u64,
-                        input: self.base(pe) + input,
-                        output: self.base(pe) + output,
+                        input: self.base(pe).wrapping_add(input),
+                        output: self.base(pe).wrapping_add(output),
                         part,
                         chunk,
                         how: op_number(op).into(),
@@ -225,6 +228,11 @@ fn hosts_are_reached_by_the_proxy() {
     }
 }
 
+fn of_users(name: &str) -> Document {
+    let file = format!("{}/plans/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
 /// Plans of users: semaphores, barriers, pipelines and all kinds of packets.
 #[test]
 fn plans_of_users() {
@@ -232,8 +240,7 @@ fn plans_of_users() {
         return;
     }
     for name in ["copies", "packets"] {
-        let file = format!("{}/plans/{name}.json", env!("CARGO_MANIFEST_DIR"));
-        let document: Document = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let document = of_users(name);
         let in_place = document.inplace;
         let mut pes = Pes::new(&document, 8192, 4, |_, _| true);
         for round in 0..3 {
@@ -379,4 +386,87 @@ fn elements_are_multiplied_in_their_type() {
     check(DataType::F16, &all(&f16s, 1.0), &f16s(4.0), &all(&f16s, 4.0));
     let i64s = |x: f32| ((x * 2.0) as i64).to_ne_bytes().to_vec();
     check(DataType::I64, &all(&i64s, 1.0), &3i64.to_ne_bytes(), &all(&i64s, 3.0));
+}
+
+fn copy(all: &[Moved]) {
+    for &Moved { from, to, len } in all {
+        // SAFETY: memory of this test, which nobody else uses now.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+    }
+}
+
+/// A collective on buffers outside of the heaps, piece by piece as a communicator that takes any memory cuts it.
+fn any_memory(document: &Document, in_place: bool, scaled: bool, discards: bool) {
+    let pes = Pes::new(document, 4096, 3, |_, _| true);
+    let (n, ty, count) = (pes.heaps.len(), DataType::F32, 300);
+    let (collective, part) = (pes.plan.collective().clone(), count * ty.size());
+    let what = format!("{}, in place {in_place}, scaled {scaled}, discards {discards}", pes.plan.name());
+    let data = Data { ty, op: ReduceOp::Sum, n, round: 3 };
+    let (inputs, outputs) = parts(&collective, n);
+    let sent: Vec<Vec<u8>> = (0..n).map(|me| data.input(me, inputs * count)).collect();
+    let got = vec![vec![0xeeu8; outputs * part]; n];
+    let memory = |bytes: &Vec<u8>| Memory { at: bytes.as_ptr() as u64, len: bytes.len() as u64 };
+    let [reaches_input, reaches_output] = [BufferType::Input, BufferType::Output].map(|buffer| pes.plan.shares(buffer));
+    for at in (0..part).step_by(512) {
+        let piece = Piece { at: at as u64, len: 512.min(part - at) as u64 };
+        let staged: Vec<_> = (0..n)
+            .map(|me| {
+                let call = StagedCall {
+                    input: memory(&sent[me]),
+                    output: memory(if in_place { &sent[me] } else { &got[me] }),
+                    part: part as u64,
+                    inputs: inputs as u64,
+                    outputs: outputs as u64,
+                    in_place,
+                    reaches_input,
+                    reaches_output,
+                    scaled,
+                    discards: discards && me > 0,
+                };
+                Stage::at(pes.base(me) + STAGE).staged(&call, piece)
+            })
+            .collect();
+        for (me, one) in staged.iter().enumerate() {
+            copy(&one.before);
+            let heap = pes.base(me)..pes.base(me) + HEAP as u64;
+            assert!(heap.contains(&one.input.at) || !reaches_input && !scaled, "{what}: peers do not reach its input");
+            assert!(heap.contains(&one.output.at) || !reaches_output, "{what}: peers do not reach its output");
+        }
+        let all: Vec<usize> = (0..n).collect();
+        let apart = |pe: usize, memory: Memory| memory.at.wrapping_sub(pes.base(pe));
+        pes.call(&all, ty, data.op, piece.len, |me| (apart(me, staged[me].input), apart(me, staged[me].output)));
+        staged.iter().for_each(|one| copy(&one.after));
+    }
+    for me in 0..n {
+        assert_eq!(pes.reports[me], [0; 4], "{what}");
+        if !in_place {
+            assert!(sent[me] == data.input(me, inputs * count), "{what}: PE {me}'s input was changed");
+        }
+        let expected = if discards && me > 0 { vec![0xee; part] } else { data.output(&collective, me, count) };
+        let found = if in_place { &sent[me] } else { &got[me] };
+        let has_result = collective != Collective::Reduce || me == 0;
+        if let Some(difference) = difference(found, &expected).filter(|_| has_result) {
+            panic!("{what}, PE {me}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn buffers_may_be_any_memory() {
+    if library().is_none() {
+        return;
+    }
+    for document in one_host(&Shape::one_host(3, 2)) {
+        any_memory(&document, false, false, false);
+        any_memory(&document, false, true, false);
+        if document.collective == "allreduce" {
+            // As a reduction to PE 0 does it.
+            any_memory(&document, false, false, true);
+        }
+    }
+    for name in ["copies", "packets"] {
+        any_memory(&of_users(name), false, false, false);
+    }
+    let direct = all_reduce::direct(&Shape::one_host(3, 2));
+    any_memory(&Document { inplace: true, ..direct }, true, false, false);
 }

@@ -48,7 +48,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::Call(_) | Error::Plan { .. } => INVALID_USAGE,
+            Error::Call(_) | Error::Plan { .. } | Error::OtherRuntime { .. } => INVALID_USAGE,
             Error::Late { .. } | Error::Aborted { .. } => REMOTE_ERROR,
             Error::Gpu(_) => CUDA_ERROR,
             Error::Runtime(_) => SYSTEM_ERROR,

@@ -13,7 +13,7 @@ use super::memory::SymmetricMemory;
 use super::plan::{Call, GpuPlan, Memory};
 use super::program::{Which, compiled};
 use super::report::AbortHandle;
-use super::stage::Stage;
+use super::stage::{Stage, StagedCall};
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::members::Members;
@@ -80,14 +80,14 @@ impl<'d> GpuCommunicator<'d> {
     /// team.
     ///
     /// # Errors
-    /// The runtime's, or the driver's.
+    /// The runtime's, or the driver's; or [`Error::OtherRuntime`].
     pub fn of_team(
         device: &'d GpuDevice<'d>,
         nvrtc: Nvrtc,
         team: &'d Team<'d>,
         heap: &'d TeamHeap<'d>,
     ) -> Result<Self> {
-        GpuCommunicator::among(Members::of_team(team, heap), device, nvrtc)
+        GpuCommunicator::among(Members::of_team(device.runtime(), team, heap)?, device, nvrtc)
     }
 
     fn among(members: Members<'d>, device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
@@ -400,7 +400,7 @@ impl<'d> GpuCommunicator<'d> {
                 Some(stage) => self.in_pieces(stage, stream, (input, output), part, &how),
                 None => {
                     let message = message_of(collective, input.len, output.len);
-                    let choice = self.selection.choose(collective, message, input.overlaps(output), root)?;
+                    let choice = self.choose(collective, message, input.overlaps(output), root)?;
                     self.prepare(&choice, part, ty, captured)?;
                     self.launch(stream, &choice, (input, output), part, &how)
                 }
@@ -441,41 +441,54 @@ impl<'d> GpuCommunicator<'d> {
         }
         // Only this collective's users' plans can be in place here, where all PEs' buffers are staged alike.
         let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
-        let reduces_to_another = *how.collective == Collective::Reduce && how.root != self.members.me();
+        let discards = *how.collective == Collective::Reduce && how.root != self.members.me();
+        let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
         // A plan for each root would take memory for each.
         let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
+        // All plans are there before the first piece is on its way.
+        let mut pieces = Vec::new();
         for piece in stage.pieces(part, inputs.max(outputs)) {
-            let len = piece.len;
-            let message = message_of(collective, inputs * len, outputs * len);
-            let choice = self.selection.choose(collective, message, in_place, how.root)?;
-            self.prepare(&choice, len, how.ty, how.captured)?;
+            let message = message_of(collective, inputs * piece.len, outputs * piece.len);
+            let choice = self.choose(collective, message, in_place, how.root)?;
+            self.prepare(&choice, piece.len, how.ty, how.captured)?;
+            pieces.push((piece, choice));
+        }
+        for (piece, choice) in pieces {
             let plan = self.plans.get(&choice).ok_or_else(|| choice.unknown())?;
-            let (same, shared) = (plan.plan().in_place(), plan.shared());
-            let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
-            let stage_input = shared[0] || scaled || same && shared[1] || inputs > 1 && len < part;
-            let stage_output = shared[1] || outputs > 1 && len < part || reduces_to_another;
+            let ([reaches_input, reaches_output], in_place) = (plan.shared(), plan.plan().in_place());
+            let call = StagedCall {
+                input,
+                output,
+                part,
+                inputs,
+                outputs,
+                in_place,
+                reaches_input,
+                reaches_output,
+                scaled,
+                discards,
+            };
+            let staged = stage.staged(&call, piece);
             // SAFETY: the caller's promise; the stage is used in the order of calls.
             unsafe {
-                let from = if stage_input {
-                    stage.gather(stream, input, part, piece, inputs)?
-                } else {
-                    Memory { at: input.at + piece.at, len: inputs * len }
-                };
+                staged.before.iter().try_for_each(|copy| copy.launch(stream))?;
                 if let Reduction::ScaledSum(factor) = how.reduction {
-                    self.for_elements(stream, |kernels| &kernels.multiply, from, how.ty, &factor.arguments())?;
+                    self.for_elements(stream, |kernels| &kernels.multiply, staged.input, how.ty, &factor.arguments())?;
                 }
-                let to = match (same && stage_input, stage_output) {
-                    (true, _) => from,
-                    (_, true) => stage.output(outputs * len),
-                    _ => Memory { at: output.at + piece.at, len: outputs * len },
-                };
-                self.launch(stream, &choice, (from, to), len, how)?;
-                if to.at != output.at + piece.at && !reduces_to_another {
-                    Stage::scatter(stream, to, output, part, piece, outputs)?;
-                }
+                self.launch(stream, &choice, (staged.input, staged.output), piece.len, how)?;
+                staged.after.iter().try_for_each(|copy| copy.launch(stream))?;
             }
         }
         Ok(())
+    }
+
+    /// What a call is carried out by, which the log tells of a first one.
+    fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
+        let choice = self.selection.choose(collective, message, in_place, root)?;
+        if !self.plans.contains_key(&choice) {
+            self.selection.log(collective, message, in_place);
+        }
+        Ok(choice)
     }
 
     /// # Safety

@@ -5,7 +5,7 @@
 //! | [`communicator`] | collectives on streams: start here |
 //! | [`channels`] | memory channels for kernels of users |
 //! | `plan` | a plan with its memory; a launch |
-//! | `stage` | buffers anywhere in the GPU's memory |
+//! | [`stage`] | buffers anywhere in the GPU's memory |
 //! | [`exchange`] | sends and receives |
 //! | `memory` | symmetric memory for all of these |
 //! | `report` | what kernels say when they give up |
@@ -27,7 +27,7 @@ mod memory;
 mod plan;
 pub mod program;
 mod report;
-mod stage;
+pub mod stage;
 
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;

@@ -13,14 +13,16 @@ const ALIGNMENT: u64 = 256;
 
 /// See above. The memory is the communicator's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stage {
+pub struct Stage {
     at: u64,
 }
 
 /// Bytes of each part of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub struct Piece {
+    /// Where they begin in each.
     pub at: u64,
+    /// How many there are.
     pub len: u64,
 }
 
@@ -29,8 +31,17 @@ impl Stage {
     ///
     /// # Errors
     /// The runtime's.
-    pub fn new(memory: &mut SymmetricMemory<'_>) -> Result<Stage> {
-        Ok(Stage { at: memory.take(2 * BYTES as usize)? })
+    pub(super) fn new(memory: &mut SymmetricMemory<'_>) -> Result<Stage> {
+        Ok(Stage::at(memory.take(Self::BYTES as usize)?))
+    }
+
+    /// Its bytes.
+    pub const BYTES: u64 = 2 * BYTES;
+
+    /// With memory of this PE's device that is symmetric.
+    #[must_use]
+    pub fn at(at: u64) -> Stage {
+        Stage { at }
     }
 
     /// The pieces of parts of so many bytes, of which the stage has to hold so many.
@@ -39,48 +50,92 @@ impl Stage {
         (0..part.div_ceil(most)).map(move |i| Piece { at: i * most, len: most.min(part - i * most) })
     }
 
-    /// Copies a piece of each of the input's parts here, one behind the other.
+    /// What a piece of a call needs. It has so many parts of the input and of the output.
+    #[must_use]
+    pub fn staged(&self, call: &StagedCall, piece: Piece) -> Staged {
+        let StagedCall { input, output, part, inputs, outputs, .. } = *call;
+        let cut = |parts| parts > 1 && piece.len < part;
+        let stage_input = call.reaches_input || call.scaled || call.in_place && call.reaches_output || cut(inputs);
+        let stage_output = call.reaches_output || cut(outputs) || call.discards;
+        let memory = |at, parts| Memory { at, len: parts * piece.len };
+        let from = memory(if stage_input { self.at } else { input.at + piece.at }, inputs);
+        let to = match (call.in_place && stage_input, stage_output) {
+            (true, _) => from,
+            (_, true) => memory(self.at + BYTES, outputs),
+            _ => memory(output.at + piece.at, outputs),
+        };
+        // The parts lie one behind the other here, and a whole part apart in the call's buffers.
+        let places = |parts: u64, there: u64, here: u64| {
+            (0..parts).map(move |i| (there + i * part + piece.at, here + i * piece.len))
+        };
+        let copy = |from, to| Moved { from, to, len: piece.len };
+        let before = places(inputs, input.at, from.at).filter(|_| stage_input).map(|(there, here)| copy(there, here));
+        let returns = to.at != output.at + piece.at && !call.discards;
+        let after = places(outputs, output.at, to.at).filter(|_| returns).map(|(there, here)| copy(here, there));
+        Staged { before: before.collect(), input: from, output: to, after: after.collect() }
+    }
+}
+
+/// A call on buffers that may be any memory, and what its plan does with them.
+#[derive(Debug, Clone, Copy)]
+pub struct StagedCall {
+    /// Its input, of so many parts.
+    pub input: Memory,
+    /// Its output, of so many parts.
+    pub output: Memory,
+    /// Bytes of a part.
+    pub part: u64,
+    /// Parts of the input.
+    pub inputs: u64,
+    /// Parts of the output.
+    pub outputs: u64,
+    /// The plan's input is its output.
+    pub in_place: bool,
+    /// Peers reach for its input.
+    pub reaches_input: bool,
+    /// Peers reach for its output.
+    pub reaches_output: bool,
+    /// The input is multiplied before, and stays as it is where it is.
+    pub scaled: bool,
+    /// The output is not this PE's: nothing is written there.
+    pub discards: bool,
+}
+
+/// What a piece of a call needs: copies, the plan on these buffers, and copies.
+#[derive(Debug)]
+pub struct Staged {
+    /// Copies before the plan.
+    pub before: Vec<Moved>,
+    /// The plan's input.
+    pub input: Memory,
+    /// The plan's output.
+    pub output: Memory,
+    /// Copies after the plan.
+    pub after: Vec<Moved>,
+}
+
+/// Bytes that are copied, by this GPU's addresses.
+#[derive(Debug, Clone, Copy)]
+pub struct Moved {
+    /// Where they are.
+    pub from: u64,
+    /// Where they go.
+    pub to: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Moved {
+    /// Puts it on a stream.
     ///
     /// # Safety
     /// As for [`Stream::copy`].
     ///
     /// # Errors
     /// What the driver says.
-    pub unsafe fn gather(&self, stream: &Stream, input: Memory, part: u64, piece: Piece, parts: u64) -> Result<Memory> {
-        for i in 0..parts {
-            let (to, from) = (self.at + i * piece.len, input.at + i * part + piece.at);
-            // SAFETY: the caller's promise; the pieces fit in.
-            unsafe { stream.copy(DevicePtr::new(to), DevicePtr::new(from), piece.len) }?;
-        }
-        Ok(Memory { at: self.at, len: parts * piece.len })
-    }
-
-    /// So many bytes for an output.
-    pub fn output(&self, len: u64) -> Memory {
-        Memory { at: self.at + BYTES, len }
-    }
-
-    /// Copies a piece of each of the output's parts from where they are one behind the other.
-    ///
-    /// # Safety
-    /// As for [`Stream::copy`].
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub unsafe fn scatter(
-        stream: &Stream,
-        from: Memory,
-        output: Memory,
-        part: u64,
-        piece: Piece,
-        parts: u64,
-    ) -> Result<()> {
-        for i in 0..parts {
-            let (to, from) = (output.at + i * part + piece.at, from.at + i * piece.len);
-            // SAFETY: the caller's promise.
-            unsafe { stream.copy(DevicePtr::new(to), DevicePtr::new(from), piece.len) }?;
-        }
-        Ok(())
+    pub(super) unsafe fn launch(self, stream: &Stream) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.copy(DevicePtr::new(self.to), DevicePtr::new(self.from), self.len) }?)
     }
 }
 

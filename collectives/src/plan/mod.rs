@@ -266,7 +266,8 @@ impl Plan {
     }
 
     /// Whether ranks reach for this buffer of other ranks.
-    pub(crate) fn shares(&self, buffer: BufferType) -> bool {
+    #[must_use]
+    pub fn shares(&self, buffer: BufferType) -> bool {
         let remote = |step: &Step, span: &Span| step.place.rank != Some(span.rank) && span.buffer == buffer;
         self.steps().any(|step| match &step.action {
             Action::Copy { pairs, .. } | Action::Pack { pairs } => {

@@ -11,8 +11,10 @@
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
 //! | [`chosen`] | the transport: what a PE started here would use |
+//! | [`collectives`] | tables that collectives choose by |
 
 mod chosen;
+mod collectives;
 mod cuda;
 mod host;
 mod ibverbs;
@@ -84,6 +86,7 @@ fn find_out(settings: &Settings) -> Report {
         libfabric: libfabric::find_out(settings, &machine, &place),
         ibverbs: ibverbs::find_out(settings, &machine, &place),
         chosen: chosen::find_out(settings, &machine, &place),
+        collectives: collectives::find_out(settings),
         cuda: gpus,
         changed: Setting::changed(settings),
         unknown: settings.unknown.iter().map(ToString::to_string).collect(),

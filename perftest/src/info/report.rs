@@ -23,6 +23,7 @@ pub struct Report {
     pub cuda: Cuda,
     /// What a PE started here would use.
     pub chosen: Chosen,
+    pub collectives: Collectives,
     /// Settings that differ from their defaults.
     pub changed: Vec<Setting>,
     /// What is wrong with names in the environment.
@@ -146,6 +147,27 @@ pub struct Chosen {
     pub why: Vec<String>,
     /// Settings that have no effect with this choice, one sentence each.
     pub ignored: Vec<String>,
+}
+
+/// What collectives of devices choose their algorithms by.
+#[derive(Debug, Serialize)]
+pub struct Collectives {
+    /// A communicator takes the one for its device, PEs and hosts, if all its PEs have the same.
+    pub tables: Vec<TuningTable>,
+    /// Why there are no tables.
+    pub no_tables: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct TuningTable {
+    pub file: String,
+    /// The kind of device that it is for: `cpu`, or a GPU's name.
+    pub device: String,
+    pub pes: usize,
+    pub hosts: usize,
+    pub rows: usize,
+    /// Why it is not taken.
+    pub problem: Option<String>,
 }
 
 /// An environment variable and its value.

@@ -46,6 +46,7 @@ pub fn of(report: &Report) -> String {
     ibverbs(&mut page, report);
     cuda(&mut page, report);
     chosen(&mut page, report);
+    settings(&mut page, report);
     page.0
 }
 
@@ -146,6 +147,24 @@ fn chosen(page: &mut Page, report: &Report) {
     for reason in &chosen.why {
         page.line("why", reason);
     }
+    page.section("what collectives of devices choose by (symrail tune)");
+    for table in &report.collectives.tables {
+        page.line("table", &table.file);
+        let (device, pes, hosts, rows) = (&table.device, table.pes, table.hosts, table.rows);
+        page.line(
+            "",
+            match &table.problem {
+                None => format!("for {device}, {pes} PEs on {hosts} hosts; {rows} rows"),
+                Some(problem) => format!("not taken: {problem}"),
+            },
+        );
+    }
+    if let Some(none) = &report.collectives.no_tables {
+        page.line("tables", none);
+    }
+}
+
+fn settings(page: &mut Page, report: &Report) {
     page.section("settings that differ from the default (`symrail info --env` lists all)");
     for setting in &report.changed {
         let default = if setting.default.is_empty() { "unset" } else { &setting.default };
@@ -154,7 +173,7 @@ fn chosen(page: &mut Page, report: &Report) {
     if report.changed.is_empty() {
         page.line("", "none");
     }
-    for warning in report.unknown.iter().chain(&chosen.ignored) {
+    for warning in report.unknown.iter().chain(&report.chosen.ignored) {
         page.line("warning", warning);
     }
 }

@@ -91,6 +91,16 @@ def moves(comm: Communicator, source: dict, dest: dict) -> None:
     x[: 2 * n] = 100 * me + np.arange(2 * n)
     comm.all_to_all(y[: 2 * n], x[: 2 * n])
     same(y[: 2 * n], np.concatenate([100 * rank + 2 * me + np.arange(2) for rank in range(n)]), "all_to_all")
+    y[:] = 0
+    comm.all_to_all_single(y[: 2 * n], x[: 2 * n])
+    all_single = np.concatenate([100 * rank + 2 * me + np.arange(2) for rank in range(n)])
+    same(y[: 2 * n], all_single, "all_to_all_single")
+    # One of the two splits alone: the other one is even.
+    y[:] = 0
+    comm.all_to_all_single(y[: 2 * n], x[: 2 * n], [2] * n)
+    same(y[: 2 * n], all_single, "all_to_all_single, output splits")
+    comm.all_to_all_single(y[: 2 * n], x[: 2 * n], None, [2] * n)
+    same(y[: 2 * n], all_single, "all_to_all_single, input splits")
     # Rank r sends r + i elements to rank i.
     to, come = [me + rank for rank in range(n)], [rank + me for rank in range(n)]
     x[: sum(to)] = np.repeat(np.arange(n), to) + 100 * me
@@ -117,6 +127,8 @@ def refusals(comm: Communicator, source: dict, dest: dict) -> None:
     refused(ArgumentError, "symrail.array", lambda: comm.all_reduce(np.ones(4, "float32")))
     refused(ArgumentError, "there are sum", lambda: comm.all_reduce(x[:4], op="xor"))
     refused(ArgumentError, "one_shot", lambda: comm.all_reduce(x[:4], algorithm="fastest"))
+    refused(ArgumentError, "op is 'gather'", lambda: P2POp("gather", x[:4], 0))
+    refused(ArgumentError, "isend and irecv", lambda: P2POp(comm.all_reduce, x[:4], 0))
     refused(ArgumentError, "takes no stream", lambda: comm.all_reduce(x[:4], stream=0))
     refused(ArgumentError, "splits", lambda: comm.all_to_all_v(y[:4], x[:4], [4] * n, [1] * n) if n > 1
             else comm.all_to_all_v(y[:4], x[:4], [5], [4]))  # fmt: skip

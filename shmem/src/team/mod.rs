@@ -118,6 +118,12 @@ impl<'rt> Team<'rt> {
         self.group
     }
 
+    /// Whether it is of this runtime, and not of another one of the process.
+    #[must_use]
+    pub fn is_of(&self, runtime: &crate::Runtime) -> bool {
+        std::ptr::eq(self.ops().comm, runtime.comm())
+    }
+
     /// Operations of this PE, on the default context.
     #[inline]
     pub(crate) fn ops(&self) -> &Operations<'rt> {
