@@ -122,12 +122,15 @@ impl Tuning {
     }
 }
 
+/// A table's file, and the table, or why it is none.
+pub type Found = (PathBuf, Result<Table, String>);
+
 /// The tables from which communicators take one, and why one would not be taken whoever they are; or why there are
 /// none.
 ///
 /// # Errors
 /// There are none.
-pub fn tables(settings: &Settings) -> Result<Vec<(PathBuf, Result<Table, String>)>, String> {
+pub fn tables(settings: &Settings) -> Result<Vec<Found>, String> {
     let paths = match (&settings.tuning, &settings.cache_dir) {
         (Some(path), _) if path.as_os_str() == "off" => return Err("none: SYMRAIL_TUNING=off".into()),
         (Some(path), _) => vec![path.clone()],
