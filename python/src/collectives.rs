@@ -266,7 +266,7 @@ impl Drop for Collectives {
         Python::attach(|py| {
             py.detach(move || {
                 let _current = Current::keep();
-                drop({ parts });
+                drop(parts);
             });
         });
     }
