@@ -263,7 +263,8 @@ impl Drop for Collectives {
     fn drop(&mut self) {
         let Some(parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
-        Python::attach(|py| {
+        // While the interpreter ends nobody else runs, and the parts go with the closure.
+        let _ = Python::try_attach(|py| {
             py.detach(move || {
                 let _current = Current::keep();
                 drop(parts);
