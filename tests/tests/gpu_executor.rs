@@ -430,6 +430,7 @@ fn any_memory(document: &Document, in_place: bool, scaled: bool, discards: bool)
             copy(&one.before);
             let heap = pes.base(me)..pes.base(me) + HEAP as u64;
             assert!(heap.contains(&one.input.at) || !reaches_input && !scaled, "{what}: peers do not reach its input");
+            assert!(!in_place || one.input == one.output, "{what}: its plan may rely on one buffer");
             assert!(heap.contains(&one.output.at) || !reaches_output, "{what}: peers do not reach its output");
         }
         let all: Vec<usize> = (0..n).collect();
@@ -467,6 +468,8 @@ fn buffers_may_be_any_memory() {
     for name in ["copies", "packets"] {
         any_memory(&of_users(name), false, false, false);
     }
-    let direct = all_reduce::direct(&Shape::one_host(3, 2));
-    any_memory(&Document { inplace: true, ..direct }, true, false, false);
+    // Of the second peers reach for the output alone, which is the input.
+    for document in [all_reduce::direct(&Shape::one_host(3, 2)), all_reduce::by_puts(&Shape::one_host(3, 2))] {
+        any_memory(&Document { inplace: true, ..document }, true, false, false);
+    }
 }
