@@ -9,8 +9,9 @@
 struct overlap_plan {
     // The plan's words, by the address that kernels use for all PEs; the number of the round, in this device's memory.
     symrail_u64 words, round;
+    // It stops at a word that others tell when they give up: so their waits end this PE's, too.
     symrail_alarm alarm;
-    // The word by which others learn that this PE has given up; how many PEs there are, whose numbers stand behind this.
+    // That word's place; how many PEs there are, whose numbers stand behind this.
     symrail_u64 gone, pes;
 };
 // Where these numbers are.
@@ -26,15 +27,20 @@ extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 wo
     auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
     if (symrail_await(plan->alarm, told, pe, word)) return;
     // What follows in the streams goes on without what was waited for. No results of this plan are to be believed.
+    // Who was told by another PE need not tell: that one tells all.
+    symrail_u64 own = (symrail_u64)symrail_state.me + 1;
+    if (symrail_ld_sys(plan->alarm.stop) != own) return;
     const symrail_u64* pes = (const symrail_u64*)((const char*)plan + OVERLAP_PES);
+    // As Error::told has it: who gives up, and for which PE.
     for (symrail_u64 i = 0; i < plan->pes; i++)
-        symrailx_signal_op((symrail_u64*)plan->words + plan->gone, (symrail_u64)symrail_state.me + 1, SYMRAIL_SIGNAL_SET,
-                           (int)pes[i]);
+        if (pes[i] + 1 != own)
+            symrailx_signal_op((symrail_u64*)plan->words + plan->gone, own | (pe + 1) << 32, SYMRAIL_SIGNAL_SET,
+                               (int)pes[i]);
 }
 
 // Tells a PE's word, behind all that this PE has put there before.
 extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 word, symrail_u64 pe) {
-    // Whose own wait has failed has nothing to tell: others shall not take what is not there.
+    // Whose wait has failed has nothing to tell: others shall not take what is not there.
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     symrail_fence();
     symrailx_signal_op((symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round, SYMRAIL_SIGNAL_SET, (int)pe);

@@ -81,6 +81,14 @@ pub enum Error {
         /// The PE that it has lost, if that was why.
         lost: Option<Pe>,
     },
+    /// A round was agreed on for a plan that was given up since then, as others needed its room.
+    #[error("PE {pe}: the plan of this {product} was given up, since others needed its room; agree on the round again")]
+    NoPlan {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+    },
     /// A plan of which nobody knows what has been sent, since a round has failed in its midst.
     #[error(
         "PE {pe}: this plan of {product} cannot be used any more, since a round has failed; make another one (in Python: another Group)"

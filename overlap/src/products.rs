@@ -15,6 +15,7 @@ use crate::weight::Weight;
 /// the same plan, or make it together. When the heap is full, plans of before are given up.
 pub struct Products<'rt> {
     heap: &'rt TeamHeap<'rt>,
+    pieces: Option<usize>,
     gathers: HashMap<Shape, AllGatherMatmul<'rt>>,
     reductions: HashMap<(Shape, Reduced), MatmulReduce<'rt>>,
 }
@@ -48,10 +49,11 @@ struct Passed {
 }
 
 impl<'rt> Products<'rt> {
-    /// None yet. Plans take memory from the heap.
+    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a number,
+    /// as [`Schedule::choose`] says.
     #[must_use]
-    pub fn new(heap: &'rt TeamHeap<'rt>) -> Products<'rt> {
-        Products { heap, gathers: HashMap::new(), reductions: HashMap::new() }
+    pub fn new(heap: &'rt TeamHeap<'rt>, pieces: Option<usize>) -> Products<'rt> {
+        Products { heap, pieces, gathers: HashMap::new(), reductions: HashMap::new() }
     }
 
     /// Multiplies the rows of all ranks by this rank's weight: `own` has so many `rows` of `weight.inputs` numbers, as
@@ -71,7 +73,7 @@ impl<'rt> Products<'rt> {
         let fits = Error::unless_long(pe, product, "the rank's shard", own.len(), rows.saturating_mul(weight.inputs));
         let fits = fits.and_then(|()| weight.check(pe, product, weight.inputs));
         let passed = Passed { own: rows, all: 0, width: weight.inputs, work: weight.outputs };
-        let shape = agree(team, product, fits, &passed)?;
+        let shape = self.agree(team, product, fits, &passed)?;
         let mut plan = match self.gathers.remove(&shape) {
             Some(plan) => plan,
             None => {
@@ -103,7 +105,8 @@ impl<'rt> Products<'rt> {
         let (pe, product) = (self.runtime().my_pe(), reduced.product());
         let fits = Error::unless_long(pe, product, "the rank's columns", rows.len(), all.saturating_mul(weight.inputs));
         let fits = fits.and_then(|()| weight.check(pe, product, weight.inputs));
-        let shape = agree(team, product, fits, &Passed { own, all, width: weight.outputs, work: weight.inputs })?;
+        let shape =
+            self.agree(team, product, fits, &Passed { own, all, width: weight.outputs, work: weight.inputs })?;
         let key = (shape, reduced);
         let shape = &key.0;
         Error::unless_long(pe, product, "the rows of all shards", shape.shards.rows(), all)?;
@@ -140,27 +143,41 @@ impl<'rt> Products<'rt> {
         }
     }
 
+    /// What all ranks pass, and how they carry it out.
+    fn agree(&self, team: &Team<'_>, product: Product, fits: Result<()>, passed: &Passed) -> Result<Shape> {
+        let parameters = [
+            ("numbers of a row", passed.width as u64),
+            ("the rows of all shards", passed.all as u64),
+            ("the pieces of a shard", self.pieces.map_or(0, |pieces| pieces as u64 + 1)),
+        ];
+        let shards = agree(team, product, fits, passed.own, &parameters)?;
+        let mut work = [passed.work as u64];
+        team.max_of_all(&mut work)?;
+        let schedule = match self.pieces {
+            Some(pieces) => Schedule::in_pieces(&shards, pieces),
+            None => Schedule::choose(&shards, passed.width, work[0] as usize),
+        };
+        Ok(Shape { shards, width: passed.width, schedule })
+    }
+
     fn runtime(&self) -> &'rt Runtime {
         self.heap.runtime()
     }
 }
 
-/// What all ranks pass, if it is the same where it has to be and the arguments of all of them fit.
-fn agree(team: &Team<'_>, product: Product, fits: Result<()>, passed: &Passed) -> Result<Shape> {
-    let compared = team.compare(
-        product.name(),
-        &[
-            ("whether the arguments go together", u64::from(fits.is_ok())),
-            ("the kind of product", product as u64),
-            ("numbers of a row", passed.width as u64),
-            ("the rows of all shards", passed.all as u64),
-        ],
-    );
+/// The shards of all ranks, if what they pass is the same and the arguments of all of them fit.
+pub(crate) fn agree(
+    team: &Team<'_>,
+    product: Product,
+    fits: Result<()>,
+    own: usize,
+    parameters: &[(&'static str, u64)],
+) -> Result<Shards> {
+    let mut all =
+        vec![("whether the arguments go together", u64::from(fits.is_ok())), ("the kind of product", product as u64)];
+    all.extend(parameters);
+    let compared = team.compare(product.name(), &all);
     fits?;
     compared?;
-    let shards = Shards::gather(team, passed.own)?;
-    let mut work = [passed.work as u64];
-    team.max_of_all(&mut work)?;
-    let schedule = Schedule::choose(&shards, passed.width, work[0] as usize);
-    Ok(Shape { shards, width: passed.width, schedule })
+    Shards::gather(team, own)
 }

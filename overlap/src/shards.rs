@@ -144,6 +144,15 @@ impl Schedule {
         Schedule::Direct { rows: rows.min(largest) }
     }
 
+    /// The largest shard in so many pieces; with 0 it is not cut: `Unfused`.
+    #[must_use]
+    pub fn in_pieces(shards: &Shards, pieces: usize) -> Schedule {
+        match pieces {
+            0 => Schedule::Unfused,
+            _ => Schedule::Direct { rows: shards.largest().div_ceil(pieces).max(1) },
+        }
+    }
+
     /// Rows of a piece of these shards.
     pub(crate) fn piece_rows(self, shards: &Shards) -> usize {
         let most = shards.largest().max(1);

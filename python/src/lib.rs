@@ -21,7 +21,7 @@
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
 //! | `collectives` | the class behind `symrail.collectives` (unsafe) |
-//! | `overlap` | the class behind `symrail.overlap` (unsafe) |
+//! | `overlap` | the classes behind `symrail.overlap` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
 //!
@@ -86,7 +86,7 @@ mod _symrail {
         module.add_class::<crate::decomp::Pencils>()?;
         module.add_class::<crate::collectives::Collectives>()?;
         module.add_class::<crate::overlap::Products>()?;
-        module.add_function(wrap_pyfunction!(crate::overlap::overlap_compare, module)?)?;
+        module.add_class::<crate::overlap::on_gpu::GpuProduct>()?;
         job::watch_exit()
     }
 

@@ -151,14 +151,29 @@ class Collectives:
 _Factor = tuple[NDArray[Any], tuple[int, int], bool, NDArray[Any] | None]
 
 class Products:
-    def __init__(self, runtime: Runtime, team: Team, heap_bytes: int) -> None: ...
+    def __init__(self, runtime: Runtime, team: Team, heap_bytes: int, pieces: int | None) -> None: ...
     def all_gather_matmul(
         self, rows: tuple[NDArray[Any], int], factor: _Factor, wanted: bool
     ) -> tuple[NDArray[Any], NDArray[Any] | None]: ...
     def matmul_reduce(
         self, rows: tuple[NDArray[Any], int, int], factor: _Factor, everywhere: bool
     ) -> NDArray[Any]: ...
+    def check(self) -> None: ...
     def free(self) -> None: ...
+
+class GpuProduct:
+    def __init__(
+        self,
+        products: Products,
+        everywhere: bool | None,
+        rows: tuple[int, int, int, int],
+        factor: tuple[int, int, bool, int, tuple[int, int] | None],
+        numbers: tuple[str, str, str],
+        scales: tuple[int, int],
+    ) -> None: ...
+    @property
+    def rows(self) -> tuple[int, int]: ...
+    def post(self, products: Products, stream: int, to: tuple[int, int]) -> None: ...
 
 class Runtime:
     @property
@@ -252,7 +267,6 @@ class Runtime:
 _Bytes = tuple[NDArray[Any], int]
 _EpCome = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], list[int]]
 
-def overlap_compare(team: Team, plan: tuple[int, int, int, int]) -> None: ...
 def ep_layout(
     indices: NDArray[Any], k: int, experts: int, ranks: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...

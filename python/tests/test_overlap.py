@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS, finish, launcher, python_with_torch, run, start
+
+import symrail
 
 PAGE = Path(__file__).parents[2] / "docs" / "overlap.md"
 HOSTS = ("--hosts", "2", "--rails", "2")
@@ -25,11 +29,27 @@ def test_layers_train(pes: int, options: tuple[str, ...]) -> None:
     assert ended.stdout.count("trains as one process does") == pes, ended
 
 
-def test_what_plans_on_gpus_refuse() -> None:
-    command = [launcher(), "run", "-n", "3", "--", python_with_torch(), str(PROGRAMS / "overlap_refused.py")]
-    (ended,) = finish([start(command)])
-    assert ended.returncode == 0, ended
-    assert ended.stdout.count("was told") == 3, ended
+def test_what_is_refused_on_gpus() -> None:
+    assert run("overlap_refused.py").count("was told") == 2
+
+
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_who_gives_up_in_a_round_tells_the_others(how: str) -> None:
+    """Joined by a unique id: `symrail run` would end the others."""
+    uid, program = symrail.get_unique_id().hex(), str(PROGRAMS / "overlap_given_up.py")
+    settings = {"SYMRAIL_TIMEOUT_S": "30" if how == "interrupted" else "5"}
+    pes = [start([sys.executable, program, uid, str(pe), how], **settings) for pe in range(3)]
+    if how == "killed":
+        first, second, third = finish(pes)
+        assert third.returncode == -signal.SIGKILL, third
+        # Whichever notices first tells the other; both name the one that is gone.
+        assert [ended.stdout.split()[:2] for ended in (first, second)] == [["PeerLostError", "2"]] * 2, (first, second)
+        return
+    assert pes[2].stdout is not None and pes[2].stdout.readline() == "multiplies\n"
+    pes[0].send_signal(signal.SIGINT)
+    # The third has all that it needs of the others.
+    first, second, _ = finish(pes)
+    assert [first.stdout, second.stdout] == ["interrupted\n", "StateError 0 told\n"], (first, second)
 
 
 def test_example(tmp_path: Path) -> None:

@@ -8,12 +8,20 @@
 //! | file | concept |
 //! |---|---|
 //! | `kernels` | the kernels, loaded (`cu/overlap.cu`) |
-//! | `plan` | a plan; posting a round |
+//! | `shape` | what is multiplied |
+//! | `plan` | plans |
+//! | `round` | a round of a plan, step by step |
+//! | `products` | plans by shape, for callers who have tensors |
 
 mod kernels;
 mod plan;
+mod products;
+mod round;
+mod shape;
 
 pub use kernels::{GpuKernels, PROGRAM};
-pub use plan::{GpuAllGatherMatmul, GpuMatmulReduce, GpuShape, Operands};
+pub use plan::{GpuAllGatherMatmul, GpuMatmulReduce};
+pub use products::{GpuPassed, GpuProducts, GpuRound};
+pub use shape::{GpuShape, Operands};
 pub use symrail::kernels::cuda::Stream;
 pub use symrail_cuda::cublaslt::Number;

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import _host
+from ._products import form
 
 
 def _own_gradients(ctx: Any, gradient: Any, rows: Any, weight: int) -> tuple[Any, Any]:
@@ -23,7 +23,7 @@ class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch ma
 
     @staticmethod
     def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any) -> Any:
-        product, gathered = _host.gather(group, rows, weight, bias, wanted=True)
+        product, gathered = form(rows).gather(group, rows, weight, bias, wanted=True)
         ctx.group, ctx.own = group, rows.shape[0]
         ctx.save_for_backward(gathered, weight)
         return product
@@ -33,7 +33,7 @@ class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch ma
     def backward(ctx: Any, gradient: Any) -> Any:
         gathered, weight = ctx.saved_tensors
         # All ranks take part, whoever wants the result.
-        rows = _host.reduce(ctx.group, gradient, weight, by_outputs=False, own=ctx.own)
+        rows = form(gradient).reduce(ctx.group, gradient, weight, by_outputs=False, own=ctx.own)
         return None, rows, *_own_gradients(ctx, gradient, gathered, 2)
 
 
@@ -44,13 +44,13 @@ class MatmulReduceScatter(torch.autograd.Function):  # type: ignore[misc] # torc
     def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any, own: int | None) -> Any:
         ctx.group = group
         ctx.save_for_backward(rows, weight)
-        return _host.reduce(group, rows, weight, bias, own=own)
+        return form(rows).reduce(group, rows, weight, bias, own=own)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator] # torch may not be there
     def backward(ctx: Any, gradient: Any) -> Any:
         rows, weight = ctx.saved_tensors
-        own, gathered = _host.gather(ctx.group, gradient, weight, by_outputs=False, wanted=True)
+        own, gathered = form(gradient).gather(ctx.group, gradient, weight, by_outputs=False, wanted=True)
         return None, own, *_own_gradients(ctx, gathered, rows, 2), None
 
 
@@ -60,7 +60,7 @@ class MatmulAllReduce(torch.autograd.Function):  # type: ignore[misc] # torch ma
     @staticmethod
     def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any) -> Any:
         ctx.save_for_backward(rows, weight)
-        return _host.reduce(group, rows, weight, bias, everywhere=True)
+        return form(rows).reduce(group, rows, weight, bias, everywhere=True)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:

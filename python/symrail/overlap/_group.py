@@ -7,6 +7,7 @@ from types import TracebackType
 import symrail
 
 from .. import _symrail
+from ..errors import ArgumentError
 
 
 class Group:
@@ -14,16 +15,25 @@ class Group:
     (without `team`, that of all PEs).
 
     `heap_bytes` of each PE's symmetric heap are for products: all rows of a call, and twice the sums of a
-    reduction. Plans of earlier calls are kept there while there is room.
+    reduction. Plans of earlier calls are kept there while there is room. The largest share of rows is cut into so many
+    `pieces`, which move while others are multiplied; with 0 all rows move before or after one product; without a number
+    it is chosen by sizes. All PEs pass the same.
     """
 
-    def __init__(self, team: symrail.Team | None = None, *, heap_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, team: symrail.Team | None = None, *, heap_bytes: int = 64 << 20, pieces: int | None = None
+    ) -> None:
+        if pieces is not None and pieces < 0:
+            raise ArgumentError(f"pieces={pieces}; wanted is a number from 0 on, or None")
+
         team = symrail.team_world() if team is None else team
         self.rank: int = team.my_pe()
         """This PE's number in the team."""
         self.ranks: int = team.n_pes()
         """How many PEs the team has."""
-        self._products = _symrail.Products(symrail.current(), team, heap_bytes)
+        self.device: int | None = symrail.current().device
+        """The GPU that reaches the heap, whose tensors may be multiplied; None: there is none, or the heap is not its."""
+        self._products = _symrail.Products(symrail.current(), team, heap_bytes, pieces)
 
     def share(self, count: int, rank: int | None = None) -> slice:
         """Which of `count` rows, inputs or outputs a rank has (without `rank`, this one), if nothing else is said: as
@@ -32,6 +42,15 @@ class Group:
         each, more = divmod(count, self.ranks)
         start = rank * each + min(rank, more)
         return slice(start, start + each + (rank < more))
+
+    def rows_of(self, count: int, own: int | None) -> int:
+        """How many of `count` rows belong to this rank: `own`, or its share. Local."""
+        share = self.share(count)
+        return share.stop - share.start if own is None else own
+
+    def check(self) -> None:
+        """Raises what has gone wrong in rounds on a GPU that are over; calls raise what is known by then. Local."""
+        self._products.check()
 
     def free(self) -> None:
         """Gives the memory back. Collective over all PEs."""

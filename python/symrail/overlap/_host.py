@@ -47,7 +47,5 @@ def reduce(
     """The sum of all ranks' rows times their weights: all of it, or this rank's rows, `own` of them."""
     numbers, count = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
     factor = _factor(weight, bias, by_outputs)
-    if own is None:
-        share = group.share(count)
-        own = share.stop - share.start
+    own = group.rows_of(count, own)
     return as_array(group._products.matmul_reduce((numbers, count, own), factor, everywhere), rows)

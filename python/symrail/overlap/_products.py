@@ -1,11 +1,12 @@
-"""Products of arrays of NumPy and tensors of torch."""
+"""Products of arrays of NumPy and tensors of torch, in host memory or a GPU's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .._host_arrays import is_tensor
-from . import _host
+from ..errors import ArgumentError, UnsupportedError
+from . import _gpu, _host
 from ._group import Group
 
 
@@ -18,42 +19,79 @@ def _wants_gradients(*arrays: Any) -> bool:
     return bool(torch.is_grad_enabled())
 
 
-def all_gather_matmul(rows: Any, weight: Any, bias: Any = None, *, group: Group) -> Any:
+def form(rows: Any) -> Any:
+    """The products of arrays where these are: of host memory, or of a GPU's."""
+    return _gpu if _gpu.is_on_gpu(rows) else _host
+
+
+def _of_short(rows: Any, wants_gradients: bool, scales: Any, dtype: Any) -> dict[str, Any]:
+    """What is said of numbers by those who have them on a GPU."""
+    if scales is None and dtype is None:
+        return {}
+    if not _gpu.is_on_gpu(rows):
+        raise ArgumentError("scales and dtype are of tensors in a GPU's memory; rows are in host memory")
+    if wants_gradients:
+        raise UnsupportedError("there are no gradients of products with scales or another dtype: torch.no_grad()")
+    return {"scales": scales, "dtype": dtype}
+
+
+def all_gather_matmul(
+    rows: Any, weight: Any, bias: Any = None, *, group: Group, scales: Any = None, dtype: Any = None
+) -> Any:
     """The rows of all ranks, one rank's behind the other's, times this rank's weight, with its bias.
 
     `rows` (any number x inputs) are this rank's; ranks may have different numbers of rows, and of outputs. `weight` is
     outputs x inputs.
+
+    On a GPU `dtype` is the result's and the bias's: without it, that of the rows, and bfloat16 for 8-bit floats. These
+    have two `scales`, by which rows and weight are multiplied: float32, of one number each, on the GPU.
     """
-    if _wants_gradients(rows, weight, bias):
+    wants = _wants_gradients(rows, weight, bias)
+    more = _of_short(rows, wants, scales, dtype)
+    if wants:
         from . import _autograd
 
         return _autograd.AllGatherMatmul.apply(group, rows, weight, bias)
-    return _host.gather(group, rows, weight, bias)[0]
+    return form(rows).gather(group, rows, weight, bias, **more)[0]
 
 
 def matmul_reduce_scatter(
-    rows: Any, weight: Any, bias: Any = None, *, group: Group, own_rows: int | None = None
+    rows: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    group: Group,
+    own_rows: int | None = None,
+    scales: Any = None,
+    dtype: Any = None,
 ) -> Any:
     """This rank's rows of the sum of all ranks' `rows` times their weights, with this rank's bias.
 
     `rows` (all rows x inputs) have as many rows on each rank; the inputs are this rank's. `weight` is outputs x inputs.
     `own_rows` says how many rows of the sum belong to this rank; without it, they are shared out as `Group.share` does.
+    `scales` and `dtype` are as for `all_gather_matmul`.
     """
-    if _wants_gradients(rows, weight, bias):
+    wants = _wants_gradients(rows, weight, bias)
+    more = _of_short(rows, wants, scales, dtype)
+    if wants:
         from . import _autograd
 
         return _autograd.MatmulReduceScatter.apply(group, rows, weight, bias, own_rows)
-    return _host.reduce(group, rows, weight, bias, own=own_rows)
+    return form(rows).reduce(group, rows, weight, bias, own=own_rows, **more)
 
 
-def matmul_all_reduce(rows: Any, weight: Any, bias: Any = None, *, group: Group) -> Any:
+def matmul_all_reduce(
+    rows: Any, weight: Any, bias: Any = None, *, group: Group, scales: Any = None, dtype: Any = None
+) -> Any:
     """The sum of all ranks' `rows` times their weights, all rows of it on each rank.
 
     Arguments are those of `matmul_reduce_scatter`; each row has the bias of the rank that `Group.share` gives it to, so
     that all pass the same. A gradient is taken to be that of the one sum that all ranks have.
     """
-    if _wants_gradients(rows, weight, bias):
+    wants = _wants_gradients(rows, weight, bias)
+    more = _of_short(rows, wants, scales, dtype)
+    if wants:
         from . import _autograd
 
         return _autograd.MatmulAllReduce.apply(group, rows, weight, bias)
-    return _host.reduce(group, rows, weight, bias, everywhere=True)
+    return form(rows).reduce(group, rows, weight, bias, everywhere=True, **more)

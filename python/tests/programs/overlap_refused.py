@@ -1,10 +1,31 @@
-"""symrail.overlap.cuda refuses plans of which PEs pass different ones, and tensors that a plan is not for."""
-
-import torch
+"""What products of a GPU's tensors are refused for, before anything is sent: things that look like tensors are enough."""
 
 import symrail
-import symrail.overlap.cuda as overlap
-from symrail.errors import ArgumentError, DifferError, SymrailError, UnsupportedError
+import symrail.overlap as overlap
+from symrail.errors import ArgumentError, SymrailError, UnsupportedError
+
+
+class Tensor:
+    """As one of torch in the memory of a GPU."""
+
+    __module__ = "torch"
+
+    class device:
+        type, index = "cuda", 0
+
+    def __init__(self, dtype: str, *shape: int) -> None:
+        self.dtype, self.shape, self.requires_grad = f"torch.{dtype}", shape, False
+
+    def detach(self) -> "Tensor":
+        return self
+
+    contiguous = detach
+
+    def reshape(self, *_: int) -> "Tensor":
+        return self
+
+    def data_ptr(self) -> int:
+        return 1 << 40
 
 
 def refused(kind: type[SymrailError], word: str, call) -> None:
@@ -16,36 +37,28 @@ def refused(kind: type[SymrailError], word: str, call) -> None:
         raise AssertionError(f"not refused: {word}")
 
 
-def plans(other: int) -> None:
-    """The last PE passes something else. The heap is the last thing that is refused: it is in host memory here."""
-    half = torch.float16
-    gather, reduce = overlap.AllGatherMatmul, overlap.MatmulReduceScatter
-    refused(DifferError, "rows", lambda: gather(8 + other, 4, half))
-    refused(DifferError, "numbers of a row", lambda: reduce(8, 4 + other, half))
-    # As many bytes as the others.
-    refused(DifferError, "the dtype", lambda: gather(8, 4, torch.bfloat16 if other else half))
-    refused(DifferError, "rows", lambda: gather(*((4, 8) if other else (8, 4)), half))
-    refused(DifferError, "the product", lambda: (reduce if other else gather)(8, 4, half))
-    refused(UnsupportedError, "float64", lambda: gather(8, 4, torch.float64))
-    refused(UnsupportedError, "host memory", lambda: gather(8, 4, half))
+def call(rows, weight, *rest, **named):
+    return lambda: overlap.all_gather_matmul(rows, weight, *rest, group=group, **named)
 
 
-def tensors() -> None:
-    rows = torch.ones(3, 4)
-
-    def check(array, dtype=torch.float32, shape=(3, 4)):
-        return lambda: overlap._check(array, "own", dtype, shape)
-
-    refused(ArgumentError, "own is of float32; the plan is of bfloat16", check(rows, torch.bfloat16))
-    # What copies would repeat, or products cut.
-    refused(ArgumentError, "(1, 4); wanted is 3 x 4", check(rows[:1]))
-    refused(ArgumentError, "(3, 4); wanted is any x 5", check(rows, shape=(None, 5)))
-    refused(ArgumentError, "(4,); wanted is 3 x 4", check(rows[0]))
-    refused(ArgumentError, "ndarray", check(rows.numpy()))
-    refused(UnsupportedError, "cpu", check(rows))
-
-
-with symrail.init(heap_bytes=16 << 20):
-    plans(int(symrail.my_pe() == symrail.n_pes() - 1))
-    tensors()
+rows, weight, bias = Tensor("bfloat16", 3, 4), Tensor("bfloat16", 5, 4), Tensor("bfloat16", 5)
+short, one = Tensor("float8_e4m3fn", 16, 16), Tensor("float32", 1)
+with symrail.init(heap_bytes=16 << 20), overlap.Group(heap_bytes=1 << 20) as group:
+    assert group.device is None
+    refused(UnsupportedError, "on a machine with a GPU", call(rows, weight))
+    refused(UnsupportedError, "on a machine with a GPU", lambda: overlap.matmul_all_reduce(rows, weight, group=group))
+    group.device = 1
+    refused(ArgumentError, "this PE's GPU, cuda:1", call(rows, weight))
+    group.device = 0
+    refused(ArgumentError, "weight has the shape (5,)", call(rows, bias))
+    refused(ArgumentError, "bias is of float32; wanted is bfloat16", call(rows, weight, one))
+    refused(ArgumentError, "need scales", call(short, short))
+    refused(ArgumentError, "take no scales", call(rows, weight, scales=(one, one)))
+    refused(ArgumentError, "one number for all rows", call(short, short, scales=(one, Tensor("float32", 2)), dtype=rows.dtype))
+    refused(ArgumentError, "one number for all rows", call(short, short, scales=(one,), dtype=rows.dtype))
+    refused(UnsupportedError, "float64", call(Tensor("float64", 3, 4), weight))
+    # All is well but that no GPU reaches the heap.
+    refused(UnsupportedError, "SYMRAIL_HEAP_KIND", call(rows, weight, bias))
+    refused(UnsupportedError, "SYMRAIL_HEAP_KIND", call(short, short, scales=(one, one), dtype=rows.dtype))
+    group.check()
     print(f"PE {symrail.my_pe()} was told\n", end="")

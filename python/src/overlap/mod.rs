@@ -1,7 +1,14 @@
 //! Products of tensor-parallel layers: the calls of `symrail_overlap` on the numbers of arrays. `symrail/overlap` makes
 //! arrays with axes of them, and is what programs call.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | host memory; errors |
+//! | `on_gpu` | a GPU's memory, by addresses |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
+
+pub mod on_gpu;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +18,9 @@ use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
-use crate::errors::{Kind, failed, raise, raise_of};
+use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
 use crate::held::{self, HeldTeam};
-use crate::interrupt::waiting;
+use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::team::Team;
 
@@ -22,16 +29,21 @@ use crate::team::Team;
 pub struct Products {
     /// None after `free`.
     parts: Mutex<Option<Parts>>,
+    /// Of a shard; none: as plans choose.
+    pieces: Option<usize>,
     team: Arc<HeldTeam>,
 }
 
 struct Parts {
+    /// Made by the first product on a GPU.
+    on_gpu: Option<on_gpu::OnGpu>,
     products: symrail_overlap::Products<'static>,
     /// What the plans are in; leaked by those who do not call `free`, whose heap ends with the job.
     heap: *mut TeamHeap<'static>,
 }
 
-// SAFETY: the heap is reached by one thread at a time, under the mutex.
+// SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles may
+// be used by any thread.
 unsafe impl Send for Parts {}
 
 /// Numbers of an array.
@@ -43,17 +55,24 @@ type Made<'py> = Bound<'py, PyArray2<f32>>;
 
 #[pymethods]
 impl Products {
-    /// Takes bytes of each PE's heap for products of a team. Collective over all PEs, each with its team.
+    /// Takes bytes of each PE's heap for products of a team, whose shards are cut into so many pieces. Collective over all
+    /// PEs, each with its team.
     #[new]
-    fn new(py: Python<'_>, runtime: &Runtime, team: &Team, heap_bytes: usize) -> PyResult<Products> {
+    fn new(
+        py: Python<'_>,
+        runtime: &Runtime,
+        team: &Team,
+        heap_bytes: usize,
+        pieces: Option<usize>,
+    ) -> PyResult<Products> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
         // SAFETY: the heap is dropped before the team, which keeps the job.
         let rt = unsafe { held::runtime_of(job) };
         let heap = Box::into_raw(Box::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?));
         // SAFETY: it lives until `free`, or for ever.
-        let products = symrail_overlap::Products::new(unsafe { &*heap });
-        Ok(Products { parts: Mutex::new(Some(Parts { products, heap })), team })
+        let products = symrail_overlap::Products::new(unsafe { &*heap }, pieces);
+        Ok(Products { parts: Mutex::new(Some(Parts { on_gpu: None, products, heap })), pieces, team })
     }
 
     /// The rows of all ranks times this rank's weight, and these rows if they are wanted.
@@ -85,12 +104,21 @@ impl Products {
         matrix(py, sums, if everywhere { all } else { own }, weight.outputs)
     }
 
+    /// Raises what has gone wrong in rounds on a GPU that are over.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), on_gpu::OnGpu::check))?;
+        checked.map_err(raised)
+    }
+
     /// Gives the memory back. Later calls raise StateError. Collective over all PEs.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { mut products, heap }) = taken else { return Ok(()) };
+        let Some(Parts { on_gpu, mut products, heap }) = taken else { return Ok(()) };
         self.team.job.running()?;
-        let freed = py.detach(|| products.free(&self.team));
+        let freed = py.detach(|| {
+            let freed = on_gpu.map_or(Ok(()), |on_gpu| on_gpu.free(&self.team));
+            freed.and(products.free(&self.team))
+        });
         drop(products);
         // SAFETY: nothing that uses it is left, and it was made so.
         let heap = unsafe { Box::from_raw(heap) };
@@ -100,29 +128,28 @@ impl Products {
 }
 
 impl Products {
-    /// Makes a call, without Python's lock, and one at a time.
+    /// Makes a call on host memory.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut symrail_overlap::Products<'static>, &HeldTeam) -> symrail_overlap::Result<R> + Send,
     ) -> PyResult<R> {
+        self.with_parts(py, |parts, team| call(&mut parts.products, team))?.map_err(raised)
+    }
+
+    /// Makes a call, without Python's lock, and one at a time.
+    fn with_parts<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Parts, &HeldTeam) -> R + Send) -> PyResult<R> {
         self.team.job.running()?;
         let result = py.detach(|| {
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.as_mut().map(|parts| call(&mut parts.products, &self.team))
+            parts.as_mut().map(|parts| call(parts, &self.team))
         });
-        result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))?.map_err(raised)
+        result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))
     }
-}
 
-/// Refuses a plan on GPUs of which PEs pass different ones: which product, rows, numbers of a row, and the number of their
-/// type. Collective over the team.
-#[pyfunction]
-pub fn overlap_compare(py: Python<'_>, team: &Team, plan: (u64, u64, u64, u64)) -> PyResult<()> {
-    let team = team.held()?;
-    let (product, rows, width, dtype) = plan;
-    let parameters = [("the product", product), ("rows", rows), ("numbers of a row", width), ("the dtype", dtype)];
-    waiting(py, None, || team.compare("symrail.overlap.cuda", &parameters))
+    fn job(&self) -> &Job {
+        &self.team.job
+    }
 }
 
 /// The exception for an error.
@@ -132,7 +159,10 @@ fn raised(error: Error) -> PyErr {
         Error::Runtime(error) => failed(error),
         Error::GivenUp { lost: Some(lost), .. } => raise_of(Kind::PeerLost, &text, lost),
         Error::GivenUp { by, .. } => raise_of(Kind::State, &text, by),
-        Error::Broken { .. } => raise(Kind::State, &text),
+        Error::Late { late, .. } => raise_of(Kind::PeerLost, &text, late),
+        Error::Broken { .. } | Error::OtherRefused { .. } | Error::NoPlan { .. } => raise(Kind::State, &text),
+        Error::Unsupported { .. } => raise(Kind::Unsupported, &text),
+        Error::Gpu(error) => failed_on_gpu(error),
         _ => raise(Kind::Argument, &text),
     }
 }

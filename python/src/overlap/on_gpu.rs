@@ -1,0 +1,150 @@
+//! Products on the GPU that the heap is in or pinned for, in the order of a stream. Tensors are addresses, which
+//! `symrail/overlap` has checked.
+
+use pyo3::prelude::*;
+use symrail::{Team, TeamHeap};
+use symrail_overlap::cuda::{GpuKernels, GpuPassed, GpuProducts, GpuRound, Number, Operands};
+use symrail_overlap::{Error, Layout, Reduced};
+
+use super::{Products, raised};
+use crate::errors::{Kind, raise};
+use crate::gpu::HeldGpu;
+
+/// Products on a GPU, and the kernels that they are made by.
+pub struct OnGpu {
+    products: GpuProducts<'static>,
+    /// Leaked by those who do not call `free`, as the heap is.
+    kernels: *mut GpuKernels<'static>,
+}
+
+// SAFETY: addresses, and handles of the driver's that any thread may use.
+unsafe impl Send for OnGpu {}
+
+impl OnGpu {
+    /// Compiles the kernels.
+    ///
+    /// # Safety
+    /// It is dropped, or freed, before the heap and the job that has the GPU.
+    pub unsafe fn new(gpu: &HeldGpu, heap: &'static TeamHeap<'static>, pieces: Option<usize>) -> Result<OnGpu, Error> {
+        // SAFETY: the caller's promise.
+        let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
+        let kernels = Box::into_raw(Box::new(kernels));
+        // SAFETY: they live until `free`, or for ever.
+        let products = GpuProducts::new(unsafe { &*kernels }, heap, pieces);
+        Ok(OnGpu { products, kernels })
+    }
+
+    /// What has gone wrong in rounds that are over.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.products.check()
+    }
+
+    /// Gives the plans' memory back. Collective over the team.
+    pub fn free(mut self, team: &Team<'_>) -> Result<(), Error> {
+        let freed = self.products.free(team);
+        drop(self.products);
+        // SAFETY: nothing that uses them is left, and they were made so.
+        drop(unsafe { Box::from_raw(self.kernels) });
+        freed
+    }
+}
+
+/// Rows: this rank's, all that it passes, numbers of each, and where they are.
+type Rows = (usize, usize, usize, u64);
+/// A weight: inputs, outputs, whether the inputs of an output lie together, where it is; numbers of the bias and where it
+/// is, if there is one.
+type Factor = (usize, usize, bool, u64, Option<(usize, u64)>);
+
+/// A round that all ranks have agreed on, and what it works on.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct GpuProduct {
+    round: GpuRound,
+    operands: Operands,
+}
+
+#[pymethods]
+impl GpuProduct {
+    /// Agrees with the other ranks on a round: `everywhere` is None for an all-gather; the types of the rows', the weight's
+    /// and the product's numbers by name; addresses of scales of 8-bit numbers. Collective over the team.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        products: &Products,
+        everywhere: Option<bool>,
+        rows: Rows,
+        factor: Factor,
+        numbers: (String, String, String),
+        scales: (u64, u64),
+    ) -> PyResult<GpuProduct> {
+        let (own, all, of_row, at) = rows;
+        let (inputs, outputs, by_outputs, weight, bias) = factor;
+        let (of_rows, of_weight, of_product) = numbers;
+        let numbers = [number(&of_rows)?, number(&of_weight)?, number(&of_product)?];
+        let (of_bias, bias) = (bias.map(|(count, _)| count), bias.map_or(0, |(_, at)| at));
+        let operands = Operands { rows: at, weight, bias, output: 0, scales: [scales.0, scales.1] };
+        let passed = GpuPassed {
+            reduced: everywhere.map(|everywhere| if everywhere { Reduced::Everywhere } else { Reduced::ToShards }),
+            own,
+            all,
+            inputs: [of_row, inputs],
+            outputs,
+            bias: of_bias,
+            numbers,
+            layout: if by_outputs { Layout::ByOutputs } else { Layout::ByInputs },
+            operands,
+        };
+        let round = products.on_gpu(py, |gpu, _, team| gpu.products.agree(team, &passed))?;
+        Ok(GpuProduct { round, operands })
+    }
+
+    /// The rows of all ranks, and those of the result on this rank.
+    #[getter]
+    fn rows(&self) -> (usize, usize) {
+        (self.round.all(), self.round.result())
+    }
+
+    /// Puts the round on a stream: where the result goes, and a copy of all rows, or 0.
+    fn post(&self, py: Python<'_>, products: &Products, stream: usize, to: (u64, u64)) -> PyResult<()> {
+        let operands = Operands { output: to.0, ..self.operands };
+        products.on_gpu(py, |gpu, held, _| {
+            // SAFETY: the caller's tensors, of these sizes, which torch keeps until the stream has come so far.
+            unsafe { gpu.products.post(&held.stream(stream), &self.round, &operands, to.1) }
+        })
+    }
+}
+
+impl Products {
+    /// Makes a call on the GPU, whose kernels the first one compiles.
+    fn on_gpu<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut OnGpu, &HeldGpu, &Team<'static>) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        let held = self.job().streams()?;
+        let pieces = self.pieces;
+        let made = self.with_parts(py, |parts, team| {
+            let on_gpu = match &mut parts.on_gpu {
+                Some(on_gpu) => on_gpu,
+                // SAFETY: `free` drops it before the heap; else the heap stays. The team keeps the job.
+                none => none.insert(unsafe { OnGpu::new(held, &*parts.heap, pieces) }?),
+            };
+            call(on_gpu, held, team)
+        })?;
+        made.map_err(raised)
+    }
+}
+
+/// Numbers that a GPU multiplies, by torch's name.
+fn number(name: &str) -> PyResult<Number> {
+    Ok(match name {
+        "float32" => Number::F32,
+        "float16" => Number::F16,
+        "bfloat16" => Number::Bf16,
+        "float8_e4m3fn" => Number::E4m3,
+        "float8_e5m2" => Number::E5m2,
+        _ => {
+            let wanted = "float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
+            return Err(raise(Kind::Unsupported, &format!("a product of {name}; wanted is {wanted}")));
+        }
+    })
+}
