@@ -1,6 +1,5 @@
-"""symrail.overlap.cuda: products of all PEs' rows against PyTorch's, for scripts/gpu.sh, eagerly and replayed as graphs.
-
-With `measure` their times, too; `refused`: where peers are not mapped, plans are refused."""
+"""symrail.overlap: products of tensors in GPUs' memory against PyTorch's, for scripts/gpu.sh, eagerly and replayed as
+graphs; gradients; 8-bit floats. With `measure` their times, too."""
 
 import os
 import sys
@@ -9,10 +8,12 @@ import traceback
 import torch
 
 import symrail
-import symrail.overlap.cuda as overlap
-from symrail.errors import ArgumentError, UnsupportedError
+import symrail.overlap as overlap
+from symrail.errors import ArgumentError
 
 REPLAYS = int(os.environ.get("REPLAYS", "200"))
+# Of each group, in bytes of the symmetric heap; and of the largest shape that is measured.
+HEAP, LARGE_HEAP = 64 << 20, 1 << 30
 LIMITS = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
 
@@ -24,15 +25,13 @@ def near(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 class Case:
-    """Both products of a shape; the same numbers on all PEs."""
+    """All products of a shape; the same numbers on all PEs."""
 
-    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, pieces: int | None, seed: int) -> None:
+    def __init__(self, group: overlap.Group, shape: tuple[int, int, int], dtype: torch.dtype, seed: int) -> None:
+        self.group, self.dtype = group, dtype
         self.rows, self.inputs, self.outputs = shape
-        self.gather = overlap.AllGatherMatmul(self.rows, self.inputs, dtype, pieces=pieces)
-        self.reduce = overlap.MatmulReduceScatter(self.rows, self.outputs, dtype, pieces=pieces)
-        self.own = self.gather.own
+        self.own = group.share(self.rows)
         self.random = torch.Generator(device="cuda").manual_seed(seed)
-        self.dtype = dtype
         self.x = torch.empty(self.rows, self.inputs, dtype=dtype, device="cuda")
         self.weights = [self.numbers(self.outputs, self.inputs) for _ in range(symrail.n_pes())]
         self.bias = self.numbers(1, self.outputs)[0]
@@ -44,16 +43,22 @@ class Case:
     def renew(self) -> None:
         self.x.copy_(self.numbers(self.rows, self.inputs))
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        weight = self.weights[symrail.my_pe()]
-        return self.gather.run(self.x[self.own], weight, self.bias), self.reduce.run(self.x, weight, self.bias)
+    def run(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        weight, bias, group = self.weights[symrail.my_pe()], self.bias, self.group
+        return (
+            overlap.all_gather_matmul(self.x[self.own], weight, bias, group=group),
+            overlap.matmul_reduce_scatter(self.x, weight, bias, group=group),
+            overlap.matmul_all_reduce(self.x, weight, bias, group=group),
+        )
 
-    def check(self, results: tuple[torch.Tensor, torch.Tensor], what: str) -> None:
+    def check(self, results: tuple[torch.Tensor, torch.Tensor, torch.Tensor], what: str) -> None:
         x, bias = self.x.float(), self.bias.float()
         products = [x @ weight.float().t() for weight in self.weights]
         near(results[0], products[symrail.my_pe()] + bias, f"{what}, gather")
         total = torch.stack(products).sum(dim=0) + bias
-        near(results[1], total[self.own], f"{what}, reduce")
+        near(results[1], total[self.own], f"{what}, reduce-scatter")
+        near(results[2], total, f"{what}, all-reduce")
+        self.group.check()
 
 
 def guarded(what: str, work) -> None:
@@ -70,33 +75,58 @@ def guarded(what: str, work) -> None:
 
 def wrong_arguments(case: Case) -> None:
     """Refused before anything is sent: the next round goes on."""
-    own, weight = case.x[case.own], case.weights[0]
+    own, weight, group = case.x[case.own], case.weights[0], case.group
     for call in (
-        lambda: case.gather.run(own.double(), weight),
-        lambda: case.gather.run(torch.cat((own, own[:1], own[:1])), weight),
-        lambda: case.gather.run(own, weight[:, 1:]),
-        lambda: case.gather.run(own, weight, case.bias[1:]),
-        lambda: case.reduce.run(case.x[1:], weight),
-        lambda: case.reduce.run(case.x, weight.double()),
+        lambda: overlap.all_gather_matmul(own, weight.cpu(), group=group),
+        lambda: overlap.all_gather_matmul(own, weight[:, 1:], group=group),
+        lambda: overlap.all_gather_matmul(own, weight, case.bias[1:], group=group),
+        lambda: overlap.all_gather_matmul(own, weight, case.bias.double(), group=group),
+        lambda: overlap.matmul_reduce_scatter(case.x[0], weight, group=group),
     ):
         try:
             call()
         except ArgumentError:
             continue
-        raise AssertionError("an argument was taken that the plan is not for")
+        raise AssertionError("an argument was taken that does not go with the others")
 
 
-def eager(shape, dtype, pieces) -> None:
-    case = Case(shape, dtype, pieces, 1)
-    if case.own.stop > case.own.start:
-        wrong_arguments(case)
+def eager(group: overlap.Group, shape, dtype) -> None:
+    case = Case(group, shape, dtype, 1)
+    wrong_arguments(case)
     for round in range(5):
         case.renew()
         case.check(case.run(), f"round {round}")
 
 
-def replayed(shape, dtype, pieces) -> None:
-    case = Case(shape, dtype, pieces, 2)
+def gradients(group: overlap.Group) -> None:
+    """Of a layer of columns and one of rows, beside those of one process."""
+    torch.manual_seed(1)
+    whole = [torch.randn(*shape, device="cuda") / 4 for shape in ((96, 64), (128, 64), (64, 128))]
+    x, first, second = (tensor.clone().requires_grad_() for tensor in whole)
+    wanted = torch.autograd.grad(((x @ first.t()).relu() @ second.t()).square().sum(), (x, first, second))
+    own, part = group.share(96), group.share(128)
+    mine = [tensor.clone().requires_grad_() for tensor in (whole[0][own], whole[1][part], whole[2][:, part])]
+    hidden = overlap.all_gather_matmul(mine[0], mine[1], group=group).relu()
+    loss = overlap.matmul_reduce_scatter(hidden, mine[2], group=group).square().sum()
+    found = torch.autograd.grad(loss, mine)
+    for one, other in zip(found, (wanted[0][own], wanted[1][part], wanted[2][:, part])):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+def short(group: overlap.Group) -> None:
+    """8-bit floats, with a scale for each factor."""
+    if torch.cuda.get_device_capability() < (8, 9):
+        return
+    random = torch.Generator(device="cuda").manual_seed(2)
+    x, weight = (torch.randn(64, 32, generator=random, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+    scales = torch.tensor(2.0, device="cuda"), torch.tensor(0.25, device="cuda")
+    found = overlap.all_gather_matmul(x[group.share(64)], weight, group=group, scales=scales)
+    assert found.dtype == torch.bfloat16
+    near(found, x.float() @ weight.float().t() * 0.5, "8-bit floats")
+
+
+def replayed(group: overlap.Group, shape, dtype) -> None:
+    case = Case(group, shape, dtype, 2)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -129,18 +159,15 @@ def median(work, count: int = 15) -> float:
 
 
 def times(shape) -> None:
-    dtype = torch.bfloat16
-    all_pieces = (None, 1, 2, 0)
-    cases = [Case(shape, dtype, pieces, 3) for pieces in all_pieces]
-    fused = cases[0]
-    weight = fused.weights[symrail.my_pe()]
     line = []
-    for name in ("gather", "reduce"):
-        x = fused.x[fused.own] if name == "gather" else fused.x
-        found = [median(lambda: getattr(case, name).run(x, weight)) for case in cases]
-        named = zip(("pieces as chosen", "1", "2", "unfused"), found)
-        line.append(f"{name} " + ", ".join(f"{who} {took:.0f} us" for who, took in named))
-    plain = median(lambda: torch.mm(fused.x, weight.t()))
+    for pieces in (None, 1, 2, 0):
+        with overlap.Group(heap_bytes=LARGE_HEAP, pieces=pieces) as group:
+            case = Case(group, shape, torch.bfloat16, 3)
+            weight, rows = case.weights[symrail.my_pe()], case.x[case.own]
+            gather = median(lambda: overlap.all_gather_matmul(rows, weight, group=group))
+            reduce = median(lambda: overlap.matmul_reduce_scatter(case.x, weight, group=group))
+            line.append(f"pieces {pieces}: gather {gather:.0f} us, reduce {reduce:.0f} us")
+            plain = median(lambda: torch.mm(case.x, weight.t()))
     if symrail.my_pe() == 0:
         print(f"times {shape}: {'; '.join(line)}; product alone (of each PE) {plain:.0f}", flush=True)
 
@@ -168,21 +195,15 @@ def floor() -> None:
         print(f"8 B, put with signal on streams: {begin.elapsed_time(end) * 1e3 / rounds / symrail.n_pes():.2f} us one way", flush=True)
 
 
-def refused() -> None:
-    try:
-        overlap.AllGatherMatmul(8, 8, torch.float32)
-    except UnsupportedError:
-        return
-    raise AssertionError("a plan was made without memory to work in")
-
-
 def products() -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        for shape, pieces in (((1, 8, 8), None), ((67, 33, 17), 3), ((300, 256, 120), 2), ((301, 256, 120), 0)):
-            if dtype != torch.float32:
-                shape = (shape[0], -(-shape[1] // 8) * 8, -(-shape[2] // 8) * 8)
-            guarded(f"{shape} {dtype} {pieces} pieces", lambda: eager(shape, dtype, pieces))
-    guarded(f"{REPLAYS} replays", lambda: replayed((300, 256, 120), torch.bfloat16, 2))
+        for shape, pieces in (((1, 8, 8), None), ((67, 40, 24), 3), ((300, 256, 120), 2), ((301, 256, 120), 0)):
+            with overlap.Group(heap_bytes=HEAP, pieces=pieces) as group:
+                guarded(f"{shape} {dtype} {pieces} pieces", lambda: eager(group, shape, dtype))
+    with overlap.Group(heap_bytes=HEAP, pieces=2) as group:
+        guarded(f"{REPLAYS} replays", lambda: replayed(group, (300, 256, 120), torch.bfloat16))
+        guarded("gradients", lambda: gradients(group))
+        guarded("8-bit floats", lambda: short(group))
     if "measure" in sys.argv:
         if symrail.n_pes() <= 2:
             guarded("floor", floor)
@@ -193,7 +214,4 @@ def products() -> None:
 torch.cuda.set_device(0)
 torch.backends.cuda.matmul.allow_tf32 = False
 with symrail.init():
-    if "refused" in sys.argv:
-        guarded("refused", refused)
-    else:
-        products()
+    products()
