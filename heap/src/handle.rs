@@ -11,7 +11,7 @@ use symrail_transport::{Error, Pe};
 use crate::host::{HOST_NAME_MAX, HostIdentity};
 
 const MAGIC: [u8; 4] = *b"SyHp";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const WHAT: &str = "heap handle";
 
 /// No process has more than 47 bits of addresses for user memory (5-level paging has to be asked for).
@@ -179,6 +179,6 @@ mod tests {
     #[test]
     fn another_version_is_named() {
         let error = HeapHandle::decode(b"SyHp\x01\x00 and what it had to say", 1).unwrap_err().to_string();
-        assert!(error.contains("version 1") && error.contains("speaks 2"), "{error}");
+        assert!(error.contains("version 1") && error.contains("speaks 3"), "{error}");
     }
 }

@@ -12,13 +12,13 @@ pub const HOST_NAME_MAX: usize = 64;
 /// Identifies a host as far as sharing memory goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIdentity {
-    /// The host's name, or `SYMRAIL_FAKE_HOST`; at most [`HOST_NAME_MAX`] bytes.
-    pub name: String,
     /// The kernel's boot id: hosts with equal names, or one host before and after a reboot, have different ones.
     /// Zero if it cannot be read.
     pub boot_id: u128,
     /// The inode of the process's PID namespace: elsewhere its PID means nothing. Zero if it cannot be read.
     pub pid_namespace: u64,
+    /// The host's name, or `SYMRAIL_FAKE_HOST`; at most [`HOST_NAME_MAX`] bytes.
+    pub name: String,
 }
 
 impl HostIdentity {

@@ -7,21 +7,25 @@ use symrail_heap::{HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::env::{AmoPath, HeapKind, Settings};
 use symrail_transport::ofi::variables;
-use symrail_transport::topology::PciAddress;
+use symrail_transport::topology::{CpuSet, PciAddress};
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
 
-/// What a PE says before it chooses its rails: where it runs.
+/// What a PE says before it chooses its rails: where it runs. The host is the one of the handle. What differs in length
+/// comes last: columns that PEs have in common travel once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
+    network: u64,
+    gpu: Option<PciAddress>,
     handle: Vec<u8>,
-    site: Site,
+    cpus: CpuSet,
 }
 
 impl Hello {
     /// `gpu` is the one that its heap is on, if any.
     pub fn new(handle: &HeapHandle, gpu: Option<PciAddress>) -> Hello {
-        Hello { handle: handle.encode(), site: Site::of_this_process(handle.host.clone(), gpu) }
+        let Site { network, gpu, cpus, host: _ } = Site::of_this_process(handle.host.clone(), gpu);
+        Hello { network, gpu, handle: handle.encode(), cpus }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -37,7 +41,13 @@ impl Hello {
         let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
         let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
         symrail_heap::check_agreement(&handles)?;
-        let sites: Vec<Site> = all.into_iter().map(|hello| hello.site).collect();
+        let site = |(Hello { network, gpu, cpus, .. }, handle): (Hello, &HeapHandle)| Site {
+            host: handle.host.clone(),
+            network,
+            cpus,
+            gpu,
+        };
+        let sites: Vec<Site> = all.into_iter().zip(&handles).map(site).collect();
         Ok((handles, Site::pes_of_host(&sites, me as usize)))
     }
 }

@@ -114,7 +114,7 @@ fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
             let (messages, bytes) = (frames[0].as_f64().unwrap(), frames[1].as_f64().unwrap());
             assert_eq!(real[0], messages, "{pes} PEs");
             // What a simulated PE says is as long, but made up.
-            assert!((0.8..1.25).contains(&(bytes / real[1])), "{pes} PEs: {bytes} bytes, and {} in earnest", real[1]);
+            assert!((0.9..1.1).contains(&(bytes / real[1])), "{pes} PEs: {bytes} bytes, and {} in earnest", real[1]);
         }
     }
 }

@@ -92,14 +92,16 @@ mod tests {
 
     #[test]
     fn the_programs_own_handlers_stay_and_the_mask_is_as_before() {
+        // The compiler may make a small function more than once: its address is taken once.
+        let handler = own as *const () as libc::sighandler_t;
         // SAFETY: a handler that does nothing, for a signal that nobody here sends.
-        let install = || unsafe { libc::signal(libc::SIGWINCH, own as *const () as libc::sighandler_t) };
+        let install = || unsafe { libc::signal(libc::SIGWINCH, handler) };
         let mask = block_all();
         // SAFETY: what was blocked before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
         kept(install);
         let now = action(libc::SIGWINCH).map(|action| action.sa_sigaction);
-        assert_eq!(now, Some(own as *const () as libc::sighandler_t));
+        assert_eq!(now, Some(handler));
         let after = block_all();
         // SAFETY: two sets that the system gave.
         let same = |signal| unsafe {
