@@ -139,6 +139,17 @@ def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
                 event.synchronize()
 
 
+def test_buffers_that_cannot_be_made_have_no_size() -> None:
+    from symrail.ep import Buffer
+    from symrail.errors import ArgumentError
+
+    # The figures of docs/ep.md, in which rows that come back are the most.
+    assert Buffer.get_low_latency_rdma_size_hint(128, 7168, 8, 256) > 4 * 8 * 128 * 16 * 2 * 7168
+    for tokens, hidden, ranks, experts in ((1 << 62, 7168, 8, 256), (128, 1 << 63, 8, 256), (128, 7168, 8, 255)):
+        with pytest.raises(ArgumentError):
+            Buffer.get_low_latency_rdma_size_hint(tokens, hidden, ranks, experts)
+
+
 def test_what_a_graph_cannot_hold_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from symrail.ep._device import DeviceLowLatency
     from symrail.errors import StateError

@@ -13,6 +13,7 @@ use super::{PROGRAMS, failed, far_ranks, load, with_words, zeroed};
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
 use crate::fp8;
+use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
 
 /// Threads of a block, and blocks that send to each rank, at most.
@@ -115,12 +116,15 @@ impl DeviceShape {
     }
 
     fn check(&self, ranks: usize) -> Result<usize> {
-        if self.hidden == 0 || !self.hidden.is_multiple_of(ELEMENTS) {
-            return Err(Error::argument("elements of a token", self.hidden, format!("a multiple of {ELEMENTS}")));
+        let most = MOST_TOKEN_BYTES / 2;
+        if self.hidden == 0 || self.hidden > most || !self.hidden.is_multiple_of(ELEMENTS) {
+            let wanted = format!("a multiple of {ELEMENTS}, at most {most}");
+            return Err(Error::argument("elements of a token", self.hidden, wanted));
         }
-        if self.k == 0 || self.k > MOST_TOP_K || self.most_tokens == 0 {
+        if !(1..=MOST_TOP_K).contains(&self.k) || !(1..=MOST_TOKENS).contains(&self.most_tokens) {
             let found = format!("{} slots, {} tokens", self.k, self.most_tokens);
-            return Err(Error::argument("a shape", found, format!("1 to {MOST_TOP_K} slots, and a token at least")));
+            let wanted = format!("1 to {MOST_TOP_K} slots, 1 to {MOST_TOKENS} tokens");
+            return Err(Error::argument("a shape", found, wanted));
         }
         share(self.experts, ranks)
     }
@@ -382,6 +386,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_no_memory_is_made_for_is_refused() {
+        let shape = DeviceShape { most_tokens: 1 << 20, hidden: 1 << 23, experts: 2048, k: 32, fp8: false };
+        assert_eq!(shape.check(2).ok(), Some(1024));
+        assert!(shape.bytes(2048) > 0);
+        for wrong in [
+            DeviceShape { most_tokens: shape.most_tokens + 1, ..shape },
+            DeviceShape { hidden: shape.hidden + 16, ..shape },
+            DeviceShape { hidden: 24, ..shape },
+            DeviceShape { k: 33, ..shape },
+            DeviceShape { experts: 2049, ..shape },
+        ] {
+            assert!(wrong.check(2).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn memory_has_room_for_all_that_comes_and_goes() {
         // Of 24 tokens each of 16 blocks has two. A row: elements, and then 2 + 2 numbers; 2 rows come back for each token.
         let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
@@ -392,6 +412,10 @@ mod tests {
         let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, 128];
         assert_eq!(shape.parts_of_heap(4, false), wanted);
         assert_eq!(shape.bytes(4), wanted.iter().sum::<usize>());
+        // The figures of docs/ep.md.
+        let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16, fp8: false };
+        assert_eq!(usual.bytes(8), 763_964_544);
+        assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 499_555_456);
         // Nothing goes through the proxy where all is mapped.
         assert_eq!(shape.parts_of_heap(4, true), [all_parts, 0, words, 2 * back * 128, back_words, 0, 128]);
     }

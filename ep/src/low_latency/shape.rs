@@ -9,6 +9,11 @@ use crate::plan::rows::RowFormat;
 /// The most slots of a token for which buffers are made that do not say how many it has.
 pub const USUAL_TOP_K: usize = 16;
 
+/// Tokens of a rank, at most: with this and the next one all sizes keep within 64 bits.
+pub const MOST_TOKENS: usize = 1 << 20;
+/// Bytes of a token, at most.
+pub const MOST_TOKEN_BYTES: usize = 1 << 24;
+
 /// What buffers are made for; the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -29,7 +34,7 @@ impl Shape {
     #[must_use]
     pub fn of_bf16(most_tokens: usize, hidden: usize, experts: usize) -> Shape {
         let scales = 4 * crate::fp8::scales(hidden);
-        Shape { most_tokens, token: 2 * hidden, scales, experts, k: USUAL_TOP_K }
+        Shape { most_tokens, token: hidden.saturating_mul(2), scales, experts, k: USUAL_TOP_K }
     }
 
     /// Bytes of each rank's heap that they take.
@@ -54,11 +59,15 @@ impl Shape {
         block::BYTES + self.most_tokens * self.k.min(self.experts / ranks) * row.bytes()
     }
 
-    pub(super) fn check(&self, ranks: usize) -> Result<()> {
+    /// Refuses what no buffers are made for.
+    ///
+    /// # Errors
+    /// The number that is out of its range.
+    pub fn check(&self, ranks: usize) -> Result<()> {
         share(self.experts, ranks)?;
         for (what, number, most) in [
-            ("tokens of a rank", self.most_tokens, 1 << 20),
-            ("bytes of a token", self.token, 1 << 24),
+            ("tokens of a rank", self.most_tokens, MOST_TOKENS),
+            ("bytes of a token", self.token, MOST_TOKEN_BYTES),
             ("top-k slots of a token", self.k, MOST_TOP_K),
         ] {
             if number == 0 || number > most {

@@ -43,9 +43,10 @@ pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize)
 /// Bytes of each rank's heap for low latency, of the host's form or of a GPU's, whichever takes more.
 #[pyfunction]
 pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
-    symrail_ep::plan::layout::share(experts, ranks).map_err(raised)?;
+    let of_host = Shape::of_bf16(most_tokens, hidden, experts);
+    of_host.check(ranks).map_err(raised)?;
     let of_gpu = DeviceShape { most_tokens, hidden, experts, k: USUAL_TOP_K, fp8: false };
-    Ok(Shape::of_bf16(most_tokens, hidden, experts).bytes(ranks).max(of_gpu.bytes(ranks)))
+    Ok(of_host.bytes(ranks).max(of_gpu.bytes(ranks)))
 }
 
 /// Casts rows to FP8: the bytes, and the factors.
