@@ -128,7 +128,7 @@ impl Stream {
         Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail))
     }
 
-    /// Copies bytes from memory of this GPU to other memory of it.
+    /// Copies bytes from memory that this GPU reaches to other such memory: its own, a peer's that is mapped, pinned.
     ///
     /// # Safety
     /// Both stay until the stream has come so far, and nobody else writes to them.
@@ -138,7 +138,7 @@ impl Stream {
     pub unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
-        unsafe { cuda!(self.gpu.ordinal(), cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes as usize, self.raw)) }
+        unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to.get(), from.get(), bytes as usize, self.raw)) }
     }
 
     /// Copies the first `bytes` from `offset` on of pinned memory to memory of the GPU, in the order of the stream.

@@ -110,8 +110,8 @@ fn blocks(
     let fits = |span: &Span| span.offset <= most && span.count <= most;
     let right = [sends, receives].iter().all(|spans| spans.len() == size && spans.iter().all(fits)) && element > 0;
     // Whoever is wrong is found by all.
-    let parameters =
-        [("bytes of an element", element as u64), ("direct", mode.direct.into()), ("a number of spans", right.into())];
+    let mut parameters = vec![("bytes of an element", element as u64), ("a number of spans", right.into())];
+    parameters.extend(mode.parameters());
     team.compare(CALL, &parameters)?;
     if !right {
         let reason = format!(

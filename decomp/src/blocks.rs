@@ -18,6 +18,15 @@ pub(crate) struct Leg {
     /// Bytes from the workspace's start: what is to be sent over rails, and what has arrived.
     pub send_room: usize,
     pub receive_room: usize,
+    /// A copy engine fetches the other end's block, and the other end's this PE's.
+    pub fetch: Option<Fetch>,
+}
+
+/// Where this PE's block waits for the other end, and the other end's for this PE: addresses of this GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetch {
+    pub here: u64,
+    pub there: u64,
 }
 
 /// The blocks of a plan.
@@ -73,6 +82,7 @@ impl Blocks {
                 path,
                 send_room: if path == Path::Rails { room(flow.from.len()) } else { 0 },
                 receive_room: room(flow.at.len()),
+                fetch: None,
             });
         }
         legs.sort_by_key(|leg| leg.path == Path::Mapped);

@@ -94,16 +94,15 @@ impl Halo {
 
     /// The numbers that PEs must have in common.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
-        let Halo { axis, dim, periodic, element, fields, mode: Mode { pipelined, direct }, form } = self;
+        let Halo { axis, dim, periodic, element, fields, mode, form } = self;
         let mut all = vec![
             ("the axis", axis.index() as u64),
             ("the dimension", *dim as u64),
             ("the period", (*periodic).into()),
             ("bytes of an element", *element as u64),
             ("the number of fields", *fields as u64),
-            ("pipelining", (*pipelined).into()),
-            ("direct", (*direct).into()),
         ];
+        all.extend(mode.parameters());
         all.extend(form.parameters("halo or padding"));
         all
     }

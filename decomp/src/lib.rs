@@ -76,5 +76,5 @@ pub use halo::Halo;
 pub use pencil::{Form, Pencil};
 pub use plan::{Mode, PeerRoutes, Plan};
 pub use transpose::Transpose;
-pub use tune::{Candidate, Round, Tuned, Tuning, tune, tune_on};
+pub use tune::{Candidate, Outcome, Round, Tuned, Tuning, tune, tune_on};
 pub use workspace::Workspace;

@@ -8,10 +8,10 @@ use symrail::kernels::cuda::{DeviceBuffer, Stream};
 use crate::any_plan::AnyPlan;
 use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::Mode;
 use crate::transpose::Transpose;
-use crate::tune::Tuning;
+use crate::tune::{Outcome, Tuning};
 
 /// Arrays for measuring, of so many bytes each.
 enum Arrays {
@@ -50,25 +50,33 @@ impl Arrays {
     }
 }
 
-/// Seconds of a round on the slowest PE, and whether it was given up.
+/// Seconds of a round on the slowest PE, and what became of the candidate. One that has no room leaves nothing behind.
 pub(crate) fn measure<'rt>(
     array: &Decomposition<'rt>,
     kernels: Option<&'rt GpuKernels<'rt>>,
     mode: Mode,
     tuning: &Tuning,
     best: f64,
-) -> Result<(f64, bool)> {
+) -> Result<(f64, Outcome)> {
     let Tuning { element, fields, .. } = *tuning;
     let transpose =
         |&axes| AnyPlan::transpose(array, kernels, &Transpose { mode, fields, ..Transpose::new(axes, element) });
     let updates = tuning.round.updates(tuning, mode);
     let in_place = !updates.is_empty();
-    let plans: Result<Vec<_>> = match &updates[..] {
-        [] => Transpose::ALL.iter().map(transpose).collect(),
-        updates => updates.iter().map(|halo| AnyPlan::halo(array, kernels, halo)).collect(),
+    let mut plans = Vec::new();
+    let mut keep = |plan: Result<_>| plan.map(|plan| plans.push(plan));
+    let made = match &updates[..] {
+        [] => Transpose::ALL.iter().try_for_each(|axes| keep(transpose(axes))),
+        updates => updates.iter().try_for_each(|halo| keep(AnyPlan::halo(array, kernels, halo))),
     };
-    let mut plans = plans?;
-    let mut work = array.workspace(plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0))?;
+    let largest = plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0);
+    let mut work = match made.and_then(|()| array.workspace(largest)) {
+        Err(full @ Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
+            plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
+            return Err(full);
+        }
+        work => work?,
+    };
     let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
     let mut arrays = Arrays::new(kernels, bytes)?;
     let (mut buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
@@ -91,13 +99,13 @@ pub(crate) fn measure<'rt>(
         Ok(array.largest(nanoseconds as usize)? as f64 / 1e9)
     };
     let first = time(1)?;
-    let skipped = tuning.skip * first > best;
-    let mut seconds = first;
-    if !skipped {
+    let given_up = tuning.skip * first > best;
+    let (mut seconds, mut outcome) = (first, Outcome::GivenUp);
+    if !given_up {
         time(tuning.warmup)?;
-        seconds = time(tuning.rounds.max(1))?;
+        (seconds, outcome) = (time(tuning.rounds.max(1))?, Outcome::Measured);
     }
     plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
     array.give_back(work)?;
-    Ok((seconds, skipped))
+    Ok((seconds, outcome))
 }

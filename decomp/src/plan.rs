@@ -32,11 +32,33 @@ pub struct Mode {
     /// Blocks go straight from input to output where the staging rule allows it, and small ones over rails through room
     /// of their own; else all go through the workspace.
     pub direct: bool,
+    /// On GPUs, copy engines move blocks between peers whose memory is mapped, and multiprocessors only pack and unpack
+    /// them; else multiprocessors do it all. It says nothing on host memory.
+    #[serde(default)]
+    pub engines: bool,
 }
 
 impl Default for Mode {
     fn default() -> Mode {
-        Mode { pipelined: true, direct: true }
+        Mode { pipelined: true, direct: true, engines: false }
+    }
+}
+
+impl Mode {
+    /// The modes that differ on host memory, or on GPUs, where blocks are unpacked when all have come.
+    #[must_use]
+    pub fn all(on_gpu: bool) -> Vec<Mode> {
+        let best = Mode::default();
+        let staged = Mode { direct: false, ..best };
+        match on_gpu {
+            true => vec![best, staged, Mode { engines: true, ..best }],
+            false => vec![best, Mode { pipelined: false, ..best }, staged, Mode { pipelined: false, ..staged }],
+        }
+    }
+
+    /// The numbers that PEs must have in common.
+    pub(crate) fn parameters(self) -> [(&'static str, u64); 3] {
+        [("pipelining", self.pipelined.into()), ("direct", self.direct.into()), ("copy engines", self.engines.into())]
     }
 }
 

@@ -84,15 +84,14 @@ impl Transpose {
 
     /// The numbers that PEs must have in common.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
-        let Transpose { from, to, element, fields, mode: Mode { pipelined, direct }, input, output } = self;
+        let Transpose { from, to, element, fields, mode, input, output } = self;
         let mut all = vec![
             ("the input's axis", from.index() as u64),
             ("the output's axis", to.index() as u64),
             ("bytes of an element", *element as u64),
             ("the number of fields", *fields as u64),
-            ("pipelining", (*pipelined).into()),
-            ("direct", (*direct).into()),
         ];
+        all.extend(mode.parameters());
         all.extend(input.parameters("the input's halo or padding"));
         all.extend(output.parameters("the output's halo or padding"));
         all

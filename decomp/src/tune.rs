@@ -60,6 +60,8 @@ pub struct Tuning {
     pub round: Round,
     /// The only process grid that is measured; without it, all of the team's are.
     pub processes: Option<[usize; 2]>,
+    /// The only mode that is measured; without it, [all](Mode::all).
+    pub mode: Option<Mode>,
     /// Bytes of an element.
     pub element: usize,
     /// Arrays that are transposed, or whose halos are updated, at once.
@@ -78,7 +80,17 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Tuning {
         let round = Round::default();
-        Tuning { round, processes: None, element: 8, fields: 1, warmup: 3, rounds: 5, uneven: true, skip: 0.0 }
+        Tuning {
+            round,
+            processes: None,
+            mode: None,
+            element: 8,
+            fields: 1,
+            warmup: 3,
+            rounds: 5,
+            uneven: true,
+            skip: 0.0,
+        }
     }
 }
 
@@ -113,10 +125,21 @@ pub struct Candidate {
     pub processes: [usize; 2],
     /// The mode.
     pub mode: Mode,
-    /// Seconds of a round on the slowest PE; of the first one if the candidate was given up.
+    /// Seconds of a round on the slowest PE; of the first one if the candidate was given up, 0 if it had no room.
     pub seconds: f64,
-    /// Whether it was given up after one round.
-    pub skipped: bool,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It was measured.
+    Measured,
+    /// It was given up after one round: [`Tuning::skip`].
+    GivenUp,
+    /// The team's heap has no room for its plans and its workspace.
+    NoRoom,
 }
 
 /// What was measured of a grid. Prints as a table.
@@ -132,21 +155,21 @@ pub struct Tuned {
 
 impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>9}  {:<9}  {:<8}  {:>12}", "processes", "pipelined", "direct", "time (us)")?;
+        writeln!(f, "{:>9}  {:<9}  {:<8}  {:<7}  {:>12}", "processes", "pipelined", "direct", "engines", "time (us)")?;
         for it in &self.candidates {
             let [rows, columns] = it.processes;
             let word = |is| if is { "yes" } else { "no" };
             let best = it.processes == self.grid.processes && it.mode == self.mode;
-            let note = if best {
-                "  best"
-            } else if it.skipped {
-                "  given up"
-            } else {
-                ""
+            let note = match it.outcome {
+                Outcome::Measured if best => "  best",
+                Outcome::Measured => "",
+                Outcome::GivenUp => "  given up",
+                Outcome::NoRoom => "  no room",
             };
             let grid = format!("{rows}x{columns}");
-            let (pipelined, direct) = (word(it.mode.pipelined), word(it.mode.direct));
-            writeln!(f, "{grid:>9}  {pipelined:<9}  {direct:<8}  {:>12.1}{note}", it.seconds * 1e6)?;
+            let [pipelined, direct, engines] = [it.mode.pipelined, it.mode.direct, it.mode.engines].map(word);
+            let us = it.seconds * 1e6;
+            writeln!(f, "{grid:>9}  {pipelined:<9}  {direct:<8}  {engines:<7}  {us:>12.1}{note}")?;
         }
         Ok(())
     }
@@ -175,7 +198,7 @@ impl Tuned {
         let mut parameters = vec![("whether the file can be read", u64::from(checked.is_ok()))];
         if let Ok(tuned) = &checked {
             parameters.extend(tuned.grid.parameters());
-            parameters.push(("mode", u64::from(tuned.mode.pipelined) | u64::from(tuned.mode.direct) << 1));
+            parameters.extend(tuned.mode.parameters());
         }
         match team.compare("reading what was tuned", &parameters) {
             Err(differ) if checked.is_ok() => Err(differ.into()),
@@ -188,11 +211,16 @@ fn file(path: &Path, reason: &dyn fmt::Display) -> Error {
     Error::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
+fn measured(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
+    candidates.iter().filter(|it| it.outcome == Outcome::Measured)
+}
+
 /// Measures the process grids of a team for a grid, whose own does not count, in all modes. Collective over the team,
 /// which is given back.
 ///
 /// # Errors
-/// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure.
+/// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure;
+/// [`symrail::Error::TeamHeapFull`] if no candidate has room.
 pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: &Tuning) -> Result<(Team<'rt>, Tuned)> {
     tune_on(None, heap, team, grid, tuning)
 }
@@ -220,22 +248,31 @@ pub fn tune_on<'rt>(
         ("whether uneven grids count", tuning.uneven.into()),
         ("when candidates are given up", tuning.skip.to_bits()),
     ];
+    let modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
+    modes.iter().for_each(|mode| parameters.extend(mode.parameters()));
+    parameters.push(("the number of modes", modes.len() as u64));
     parameters.extend(tuning.round.parameters());
     parameters.extend(Grid { processes: [0, 0], ..grid }.parameters());
     team.compare("tuning", &parameters)?;
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let (mut candidates, mut full): (Vec<Candidate>, _) = (Vec::new(), None);
     for grid in tuning.grids(grid, size)? {
         let array = Decomposition::new(heap, team, grid)?;
-        for bits in 0..4 {
-            let mode = Mode { pipelined: bits & 1 == 0, direct: bits & 2 == 0 };
-            let best = candidates.iter().filter(|it| !it.skipped).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
-            let (seconds, skipped) = measure(&array, kernels, mode, tuning, best)?;
-            candidates.push(Candidate { processes: grid.processes, mode, seconds, skipped });
+        for &mode in &modes {
+            let best = measured(&candidates).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
+            let (seconds, outcome) = match measure(&array, kernels, mode, tuning, best) {
+                // All PEs are told.
+                Err(Error::Runtime(error @ symrail::Error::TeamHeapFull { .. })) => {
+                    full = Some(error);
+                    (0.0, Outcome::NoRoom)
+                }
+                taken => taken?,
+            };
+            candidates.push(Candidate { processes: grid.processes, mode, seconds, outcome });
         }
         team = array.into_team();
     }
-    let measured = candidates.iter().filter(|it| !it.skipped);
-    let best = measured.min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
-    let best = best.ok_or_else(|| Error::Grid { reason: "all candidates were given up: skip less".into() })?;
+    let best = measured(&candidates).min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
+    let none = || full.map_or(Error::Grid { reason: "all candidates were given up: skip less".into() }, Error::Runtime);
+    let best = best.ok_or_else(none)?;
     Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
 }

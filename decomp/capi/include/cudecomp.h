@@ -82,11 +82,11 @@ typedef struct {
   int32_t gdims_dist[3];                                 /* extents by which shares are made; 0: gdims */
   int32_t pdims[2];                                      /* process grid; 0 0: by autotuning */
   cudecompRankOrder_t rank_order;
-  cudecompTransposeCommBackend_t transpose_comm_backend; /* default CUDECOMP_TRANSPOSE_COMM_NVSHMEM_PL */
+  cudecompTransposeCommBackend_t transpose_comm_backend; /* default CUDECOMP_TRANSPOSE_COMM_NVSHMEM_SM */
   bool transpose_axis_contiguous[3];                     /* pencils of each axis contiguous along it */
   int32_t transpose_mem_order[3][3];                     /* axes by memory order, fastest first, for pencils of each
                                                             axis; where set (not -1), in place of the flag */
-  cudecompHaloCommBackend_t halo_comm_backend;           /* default CUDECOMP_HALO_COMM_NVSHMEM */
+  cudecompHaloCommBackend_t halo_comm_backend;           /* default CUDECOMP_HALO_COMM_NCCL */
 } cudecompGridDescConfig_t;
 
 /* To be given its defaults by cudecompGridDescAutotuneOptionsSetDefaults first. */

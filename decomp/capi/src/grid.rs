@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use symrail_decomp::cuda::GpuKernels;
 use symrail_decomp::halo::shifted;
-use symrail_decomp::{AnyPlan, Candidate, Decomposition, Form, Grid, RankOrder, Round, Tuning, Workspace, tune_on};
+use symrail_decomp::{AnyPlan, Decomposition, Form, Grid, RankOrder, Round, Tuning, Workspace, tune_on};
 
 use crate::guard::{Failure, extents, given, guarded, three};
 use crate::handle::Handle;
@@ -42,10 +42,10 @@ extern "C" fn cudecompGridDescConfigSetDefaults(config: *mut Config) -> c_int {
             gdims_dist: [0; 3],
             pdims: [0; 2],
             rank_order: 0,
-            transpose_comm_backend: 7,
+            transpose_comm_backend: 8,
             transpose_axis_contiguous: [0; 3],
             transpose_mem_order: [[-1; 3]; 3],
-            halo_comm_backend: 4,
+            halo_comm_backend: 3,
         };
         Ok(())
     })
@@ -114,6 +114,7 @@ fn tuning_of(options: &Options, halos: bool) -> Result<Tuning, Failure> {
     Ok(Tuning {
         round,
         processes: None,
+        mode: None,
         element: element(options.dtype)?,
         fields: 1,
         warmup: count(options.n_warmup_trials),
@@ -159,20 +160,16 @@ extern "C" fn cudecompGridDescCreate(
                     continue;
                 }
                 let processes = (!choose_grid).then_some(grid.processes);
-                let tuning = Tuning { processes, ..tuning_of(options, halos)? };
+                let mode = (!choose_backend).then_some(modes[usize::from(halos)]);
+                let tuning = Tuning { processes, mode, ..tuning_of(options, halos)? };
                 let (same_team, tuned) = tune_on(handle.kernels, handle.heap, team, grid, &tuning)?;
                 team = same_team;
-                let mode = modes[usize::from(halos)];
-                let counts = |it: &&Candidate| !it.skipped && (choose_backend || it.mode == mode);
-                let counted = tuned.candidates.iter().filter(counts);
-                let best = counted.min_by(|one, other| one.seconds.total_cmp(&other.seconds));
-                let best = best.ok_or_else(|| Failure::usage("all candidates were given up: skip less"))?;
-                grid.processes = best.processes;
-                config.pdims = best.processes.map(|number| number as i32);
+                grid = tuned.grid;
+                config.pdims = grid.processes.map(|number| number as i32);
                 match halos {
                     _ if !choose_backend => {}
-                    false => config.transpose_comm_backend = transpose_backend(best.mode),
-                    true => config.halo_comm_backend = halo_backend(best.mode),
+                    false => config.transpose_comm_backend = transpose_backend(tuned.mode),
+                    true => config.halo_comm_backend = halo_backend(tuned.mode),
                 }
             }
         }

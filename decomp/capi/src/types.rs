@@ -54,11 +54,11 @@ pub struct PencilInfo {
 
 /// Numbers of transpose back ends with their modes, the one that stands for a mode when it was chosen first.
 const TRANSPOSES: [(c_int, Mode, &CStr); 8] = [
-    (7, mode(true, true), c"NVSHMEM_PL (direct, pipelined)"),
     (8, mode(true, true), c"NVSHMEM_SM (direct, pipelined)"),
+    (7, by_engines(mode(true, true)), c"NVSHMEM_PL (direct, pipelined; on GPUs by copy engines)"),
     (5, mode(true, true), c"NCCL_PL (direct, pipelined)"),
-    (6, mode(false, true), c"NVSHMEM (direct)"),
     (4, mode(false, true), c"NCCL (direct)"),
+    (6, by_engines(mode(false, true)), c"NVSHMEM (direct; on GPUs by copy engines)"),
     (2, mode(true, false), c"MPI_P2P_PL (staged, pipelined)"),
     (1, mode(false, false), c"MPI_P2P (staged)"),
     (3, mode(false, false), c"MPI_A2A (staged)"),
@@ -66,15 +66,19 @@ const TRANSPOSES: [(c_int, Mode, &CStr); 8] = [
 
 /// The same of halo back ends.
 const HALOS: [(c_int, Mode, &CStr); 5] = [
-    (4, mode(true, true), c"NVSHMEM (direct, pipelined)"),
     (3, mode(true, true), c"NCCL (direct, pipelined)"),
-    (5, mode(false, true), c"NVSHMEM (blocking) (direct)"),
+    (4, by_engines(mode(true, true)), c"NVSHMEM (direct, pipelined; on GPUs by copy engines)"),
+    (5, by_engines(mode(false, true)), c"NVSHMEM (blocking) (direct; on GPUs by copy engines)"),
     (1, mode(true, false), c"MPI (staged, pipelined)"),
     (2, mode(false, false), c"MPI (blocking) (staged)"),
 ];
 
 const fn mode(pipelined: bool, direct: bool) -> Mode {
-    Mode { pipelined, direct }
+    Mode { pipelined, direct, engines: false }
+}
+
+const fn by_engines(mode: Mode) -> Mode {
+    Mode { engines: true, ..mode }
 }
 
 fn find(table: &[(c_int, Mode, &'static CStr)], backend: c_int) -> Option<(Mode, &'static CStr)> {
@@ -102,7 +106,9 @@ pub fn halo_backend(mode: Mode) -> c_int {
 }
 
 fn backend(table: &[(c_int, Mode, &CStr)], mode: Mode) -> c_int {
-    table.iter().find(|row| row.1 == mode).map_or(table[0].0, |row| row.0)
+    let of = |mode: Mode| table.iter().find(|row| row.1 == mode);
+    // Not every mode of host memory, where copy engines make no difference, has a back end without them.
+    of(mode).or_else(|| of(by_engines(mode))).unwrap_or(&table[0]).0
 }
 
 #[unsafe(no_mangle)]

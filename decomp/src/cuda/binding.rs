@@ -26,6 +26,17 @@ pub(super) struct Binding {
     pub legs: u64,
     /// Before the PEs have met, when they have, and when blocks have come.
     pub copies: [Copies; 3],
+    /// What copy engines do when they have met.
+    pub fetches: Vec<Fetched>,
+}
+
+/// A block that a copy engine brings.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fetched {
+    pub to: u64,
+    pub from: u64,
+    pub bytes: u64,
 }
 
 /// Copies to be written to the GPU: each twice, for both kinds of landings.
@@ -51,13 +62,14 @@ pub(super) struct Buffers {
 pub(super) struct Round {
     legs: Vec<u64>,
     lists: [List; 3],
+    fetches: Vec<Fetched>,
 }
 
 impl Round {
     /// Nothing is exchanged: all others are told why.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
         let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
-        Round { legs, lists: [(); 3].map(|()| List::default()) }
+        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new() }
     }
 
     /// The blocks go from the input to the output.
@@ -67,10 +79,25 @@ impl Round {
         let distance = |at: u64| at.cast_signed() - buffers.words.cast_signed();
         let sizes = (blocks.element, blocks.unit(16));
         let [mut pack, mut send, mut unpack] = [(); 3].map(|()| List::default());
-        let mut legs = Vec::new();
+        let (mut legs, mut fetches) = (Vec::new(), Vec::new());
         for (i, leg) in blocks.legs.iter().enumerate() {
             let flow = &leg.flow;
             let room = buffers.work + leg.receive_room as u64;
+            if let Some(fetch) = leg.fetch {
+                pack.add(sizes, (input, &flow.from), (fetch.here, &flow.into.packed()), Goes::Always);
+                // Nobody else writes there, so any memory will do; and in place, too, since all of the input has been read
+                // when copy engines begin.
+                let straight = blocks.mode.direct && flow.at.is_contiguous();
+                if !straight {
+                    unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
+                }
+                let to = if straight { output + (flow.at.offset * blocks.element) as u64 } else { room };
+                let bytes = (flow.at.len() * blocks.element) as u64;
+                fetches.extend((bytes > 0).then_some(Fetched { to, from: fetch.there, bytes }));
+                // Nothing is put.
+                legs.extend(leg_words(leg, Landing::Packed(0), 0, 0));
+                continue;
+            }
             let direct = blocks.receive_route(leg, to, in_place) == Route::Direct && flow.at.len() > 0;
             let landing = if direct {
                 Landing::InPlace(distance(output + (flow.at.offset * blocks.element) as u64))
@@ -100,18 +127,18 @@ impl Round {
             }
             room += (to.len() * blocks.element) as u64;
         }
-        Round { legs, lists: [pack, send, unpack] }
+        Round { legs, lists: [pack, send, unpack], fetches }
     }
 
-    /// The words of an image at an address, which begins with the legs; and its copies.
-    pub fn image(self, base: u64) -> (Vec<u64>, [Copies; 3]) {
+    /// The words of an image at an address, and the binding to it.
+    pub fn image(self, base: u64) -> (Vec<u64>, Binding) {
         let mut words = self.legs;
         let copies = self.lists.map(|list| {
             let at = base + (size_of::<u64>() * words.len()) as u64;
             words.extend(&list.words);
             Copies { at, count: list.count, units: list.units }
         });
-        (words, copies)
+        (words, Binding { legs: base, copies, fetches: self.fetches })
     }
 }
 

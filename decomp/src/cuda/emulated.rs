@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::binding::{Buffers, Round};
+use super::engines;
 use crate::all_to_all::{Span, flows};
 use crate::blocks::{Blocks, Extent};
 use crate::error::Refusal;
@@ -25,6 +26,7 @@ struct Call {
     n: u64,
     landings: u64,
     copies: [[u64; 2]; 3],
+    fetches: [u64; 2],
     unit: u64,
     pe: u64,
     timeout_ns: u64,
@@ -61,11 +63,12 @@ fn library() -> Option<&'static Library> {
     LIBRARY.get_or_init(make).as_ref()
 }
 
-/// Bytes of a PE's memory before its workspace, its input and its output, and of all of it.
+/// Bytes of a PE's memory before its workspace, its input, its output and its rooms, and of all of it.
 const WORK: usize = 4096;
 const INPUT: usize = 256 << 10;
 const OUTPUT: usize = 512 << 10;
-const ALL: usize = 768 << 10;
+const ROOMS: usize = 768 << 10;
+const ALL: usize = 1 << 20;
 /// What memory has in each byte before.
 const UNTOUCHED: u8 = 0xA5;
 
@@ -103,6 +106,7 @@ struct How {
     symmetric: bool,
     /// PEs whose numbers differ by an odd number are reached over rails; all; or none.
     rails: usize,
+    engines: bool,
     /// A PE that does not reach the outputs of the others.
     blind: Option<usize>,
 }
@@ -119,6 +123,23 @@ fn places(view: &View) -> impl Iterator<Item = usize> + '_ {
     (0..view.len()).map(move |n| view.offset + at(n).iter().zip(view.strides).map(|(i, by)| i * by).sum::<usize>())
 }
 
+/// What a plan does when it is made for copy engines.
+fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bases: &[u64]) {
+    let path = |me: usize, pe: u32| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
+    let all: Vec<_> = (0..flows.len())
+        .map(|pe| {
+            let mode = Mode { engines: true, ..Mode::default() };
+            let path = |other| path(pe, other);
+            let own = flows[pe].clone();
+            engines::rooms(&Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0)))
+        })
+        .collect();
+    assert!(all.iter().all(|(_, bytes)| *bytes <= ALL - ROOMS));
+    let numbers: Vec<u64> = all.iter().flat_map(|(rooms, _)| engines::numbers(rooms)).collect();
+    let at = |pe: Option<u32>, at: u64| bases[pe.map_or(me, |pe| pe as usize)] + ROOMS as u64 + at;
+    engines::agree(blocks, &all[me].0, &numbers, at);
+}
+
 /// Runs a round on all PEs, of which some are given something wrong.
 fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[usize]) {
     // SAFETY: the function's type.
@@ -129,10 +150,13 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
             let (bases, run) = (&bases, &run);
             scope.spawn(move || {
                 let path = |pe| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
-                let mode = Mode { pipelined: true, direct: how.direct };
+                let mode = Mode { direct: how.direct, engines: how.engines, ..Mode::default() };
                 let own = flows[me].clone();
-                let blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
+                let mut blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
                 let base = bases[me];
+                if how.engines {
+                    agree_on_rooms(&mut blocks, me, flows, how, bases);
+                }
                 let output = if how.in_place { INPUT } else { OUTPUT };
                 let [input, output] = [INPUT, output].map(|at| Extent { at: base + at as u64, bytes: OUTPUT - INPUT });
                 assert!(blocks.workspace_bytes <= INPUT - WORK && 24 * blocks.slots() <= WORK);
@@ -148,7 +172,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 pe.plan[..6].copy_from_slice(&[base, blocks.slots() as u64, plan + 48, report, plan + 56, report + 32]);
                 let mut room = vec![0u64; 1 << 14];
                 let at = room.as_ptr().addr() as u64;
-                let (words, copies) = made.image(at);
+                let (words, binding) = made.image(at);
                 room[..words.len()].copy_from_slice(&words);
                 let apart: Vec<u64> = bases.iter().map(|other| other.wrapping_sub(base)).collect();
                 let reach = |other| if how.blind == Some(me) { 2 } else { u8::from(how.is_mapped(me, other)) };
@@ -158,7 +182,8 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     legs: at,
                     n: legs,
                     landings: plan + 64,
-                    copies: copies.map(|copies| [copies.at, copies.count]),
+                    copies: binding.copies.map(|copies| [copies.at, copies.count]),
+                    fetches: [binding.fetches.as_ptr().addr() as u64, binding.fetches.len() as u64],
                     unit: blocks.unit(16) as u64,
                     pe: me as u64,
                     timeout_ns: 20_000_000_000,
@@ -231,6 +256,7 @@ fn every_byte_comes_to_its_place() {
                     in_place: i.is_multiple_of(3),
                     symmetric: !i.is_multiple_of(4),
                     rails: i / 2 % 3,
+                    engines: i / 4 % 2 == 1,
                     blind: None,
                 };
                 let transpose = Transpose {
@@ -250,7 +276,15 @@ fn every_byte_comes_to_its_place() {
                 let Ok(flows) = (0..ranks).map(|rank| halo.flows(&grid, rank)).collect::<Result<Vec<_>, _>>() else {
                     continue;
                 };
-                let how = How { element: 8, direct: true, in_place: true, symmetric: true, rails: i % 3, blind: None };
+                let how = How {
+                    element: 8,
+                    direct: true,
+                    in_place: true,
+                    symmetric: true,
+                    rails: i % 3,
+                    engines: i.is_multiple_of(2),
+                    blind: None,
+                };
                 check(library, &flows, how);
             }
         }
@@ -278,7 +312,11 @@ fn blocks_of_any_size_and_none() {
         let flows: Vec<_> = (0..ranks).map(of).collect();
         for (rails, symmetric) in [(0, true), (1, false), (2, true)] {
             let (element, direct) = ([8, 3, 16, 4][(i + rails) % 4], rails != 1);
-            check(library, &flows, How { element, direct, in_place: false, symmetric, rails, blind: None });
+            check(
+                library,
+                &flows,
+                How { element, direct, in_place: false, symmetric, rails, engines: i % 2 == 1, blind: None },
+            );
         }
     }
 }
@@ -293,7 +331,19 @@ fn tiles_and_wide_pieces_too() {
             let transpose = Transpose::new((Axis::X, Axis::Y), element);
             let flows: Vec<_> = (0..2).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
             let rails = i % 2 * 2;
-            check(library, &flows, How { element, direct: true, in_place: false, symmetric: true, rails, blind: None });
+            check(
+                library,
+                &flows,
+                How {
+                    element,
+                    direct: true,
+                    in_place: false,
+                    symmetric: true,
+                    rails,
+                    engines: i % 2 == 1,
+                    blind: None,
+                },
+            );
         }
     }
 }
@@ -305,21 +355,23 @@ fn a_refusal_ends_the_round_for_all() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 1, blind: None };
-    let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
-    for _ in 0..2 {
-        round(library, &mut pes, &flows, how, &[1]);
-        for (me, pe) in pes.iter_mut().enumerate() {
-            let told = if me == 1 { [0, 0] } else { [Refusal::Overlap.code() + 1, 1] };
-            assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
-            assert_eq!(pe.report[4..6], told, "PE {me}");
-            pe.report.fill(0);
-        }
-        assert!(pes[1].bytes(OUTPUT, flows[1].elements.1 * 8).iter().all(|&byte| byte == UNTOUCHED));
-        round(library, &mut pes, &flows, how, &[]);
-        for pe in &mut pes {
-            assert_eq!(pe.report, [0; 8]);
-            pe.bytes(OUTPUT, OUTPUT - INPUT).fill(UNTOUCHED);
+    for (rails, engines) in [(1, false), (0, true)] {
+        let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, blind: None };
+        let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
+        for _ in 0..2 {
+            round(library, &mut pes, &flows, how, &[1]);
+            for (me, pe) in pes.iter_mut().enumerate() {
+                let told = if me == 1 { [0, 0] } else { [Refusal::Overlap.code() + 1, 1] };
+                assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
+                assert_eq!(pe.report[4..6], told, "PE {me}");
+                pe.report.fill(0);
+            }
+            assert!(pes[1].bytes(OUTPUT, flows[1].elements.1 * 8).iter().all(|&byte| byte == UNTOUCHED));
+            round(library, &mut pes, &flows, how, &[]);
+            for pe in &mut pes {
+                assert_eq!(pe.report, [0; 8]);
+                pe.bytes(OUTPUT, ROOMS - OUTPUT).fill(UNTOUCHED);
+            }
         }
     }
 }
@@ -331,7 +383,8 @@ fn a_landing_that_is_not_reached_is_told_on_both_sides() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, blind: Some(1) };
+    let how =
+        How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, engines: false, blind: Some(1) };
     let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
     for (me, pe) in pes.iter_mut().enumerate() {
         pe.bytes(INPUT, flows[me].elements.0 * 8).fill(me as u8);

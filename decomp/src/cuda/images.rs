@@ -75,7 +75,7 @@ impl Images {
         let (device, pinned) = &self.memory[place / Images::EACH];
         let offset = place % Images::EACH * self.bytes;
         let at = device.at() + offset as u64;
-        let (words, copies) = round.image(at.get());
+        let (words, binding) = round.image(at.get());
         for (i, word) in words.iter().enumerate() {
             pinned.set_word(offset / size_of::<u64>() + i, *word);
         }
@@ -83,7 +83,6 @@ impl Images {
             // SAFETY: memory of this image alone, of which earlier rounds are over.
             unsafe { stream.write(at, pinned, offset, size_of_val(&words[..])) }?;
         }
-        let binding = Binding { legs: at.get(), copies };
         match self.bound.get_mut(place) {
             Some(bound) => (bound.key, bound.binding) = (key, binding),
             None => self.bound.push(Bound { key, binding, over: Event::new(&self.gpu)? }),

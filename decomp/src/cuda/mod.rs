@@ -11,12 +11,14 @@
 //! | [`kernels`] | the kernels, loaded (`cu/pencils.cu`, `cu/copy.cuh`) |
 //! | [`plan`] | a plan; posting a round |
 //! | `binding` | what a round does with certain buffers, as the kernels read it |
+//! | `engines` | copy engines in place of kernels between mapped peers |
 //! | `images` | rounds written to the GPU, and which of them make room for others |
 //! | `table` | one copy, as they read it |
 
 mod binding;
 #[cfg(test)]
 mod emulated;
+mod engines;
 mod images;
 pub mod kernels;
 pub mod plan;

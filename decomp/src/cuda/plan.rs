@@ -1,8 +1,9 @@
 //! Plans on GPUs.
 
-use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, PinnedBuffer, Stream};
 
-use super::binding::{Binding, Buffers, Copies, Round};
+use super::binding::{Binding, Buffers, Copies, Fetched, Round};
+use super::engines;
 use super::images::Images;
 use super::kernels::GpuKernels;
 use crate::blocks::{Blocks, Extent, Wrong};
@@ -37,6 +38,8 @@ pub struct GpuPlan<'d> {
     kernels: &'d GpuKernels<'d>,
     pub(crate) blocks: Blocks,
     words: Block,
+    /// Of blocks that copy engines fetch.
+    rooms: Option<Block>,
     /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
     own: DeviceBuffer,
     report: PinnedBuffer,
@@ -52,10 +55,18 @@ impl<'d> GpuPlan<'d> {
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
-        blocks: Blocks,
+        mut blocks: Blocks,
     ) -> Result<GpuPlan<'d>> {
         let (device, gpu) = (kernels.device, kernels.device.gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
+        let engines = blocks.mode.engines;
+        let rooms = match engines.then(|| GpuPlan::agree_on_rooms(kernels, heap, team, &mut blocks)).transpose() {
+            Err(full @ Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
+                heap.give_back(team, words)?;
+                return Err(full);
+            }
+            rooms => rooms?,
+        };
         let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
         own.fill(0)?;
         let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
@@ -70,7 +81,28 @@ impl<'d> GpuPlan<'d> {
         ];
         own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
         let images = Images::new(gpu, &blocks)?;
-        Ok(GpuPlan { kernels, blocks, words, own, report, images })
+        Ok(GpuPlan { kernels, blocks, words, rooms, own, report, images })
+    }
+
+    /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over the
+    /// team.
+    fn agree_on_rooms(
+        kernels: &GpuKernels<'_>,
+        heap: &TeamHeap<'_>,
+        team: &Team<'_>,
+        blocks: &mut Blocks,
+    ) -> Result<Block> {
+        let (device, reach) = (kernels.device, kernels.device.state().reach());
+        let (mut own, bytes) = engines::rooms(blocks);
+        let rooms = heap.take(team, bytes)?;
+        let base = device.address(rooms.base);
+        let of = |pe| reach.find(base, rooms.bytes as u64, pe);
+        // A GPU may reach a peer, and not all of its heap.
+        let unreached = blocks.legs.iter().filter(|leg| of(leg.link.pe).is_none());
+        unreached.for_each(|leg| own[leg.link.here] = None);
+        let all = team.gather(&engines::numbers(&own))?;
+        engines::agree(blocks, &own, &all, |pe, at| pe.map_or(Some(base), of).unwrap_or_default() + at);
+        Ok(rooms)
     }
 
     /// How the GPU reaches a PE.
@@ -170,6 +202,10 @@ impl<'d> GpuPlan<'d> {
             unsafe { self.kernels.meet(stream, &arguments) }?;
         }
         copy(send)?;
+        for &Fetched { to, from, bytes } in &binding.fetches {
+            // SAFETY: the caller's promise; what is fetched is in a room of a peer's, which stays as long as its plan.
+            unsafe { stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }?;
+        }
         if legs > 0 {
             // SAFETY: the kernel's arguments.
             unsafe { self.kernels.arrive(stream, &arguments) }?;
@@ -183,6 +219,7 @@ impl<'d> GpuPlan<'d> {
         let waited = self.kernels.device.gpu().synchronize().map_err(Error::from);
         let rounds = waited.and_then(|()| self.check());
         heap.give_back(team, self.words)?;
+        self.rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
         rounds
     }
 

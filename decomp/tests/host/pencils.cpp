@@ -50,6 +50,14 @@ struct Call {
         const decomp_copy* at;
         symrail_u64 count;
     } copies[3];
+    struct {
+        struct {
+            void* to;
+            const void* from;
+            symrail_u64 bytes;
+        } const* at;
+        symrail_u64 count;
+    } fetches;
     symrail_u64 unit, pe, timeout_ns;
     const symrail_u64* apart;
     const unsigned char* mapped;
@@ -100,6 +108,10 @@ extern "C" void pencils_round(const Call* given) {
     copy(call, 0);
     if (call.n != 0) launch(call, 1, 2, [&] { decomp_meet(call.plan, call.legs, call.n, call.landings); });
     copy(call, 1);
+    for (symrail_u64 i = 0; i < call.fetches.count; i++) {
+        const auto& fetch = call.fetches.at[i];
+        memcpy(fetch.to, fetch.from, fetch.bytes);
+    }
     if (call.n != 0) launch(call, 1, 2, [&] { decomp_arrive(call.plan, call.legs, call.n, call.landings); });
     copy(call, 2);
 }

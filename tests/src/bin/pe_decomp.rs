@@ -56,7 +56,7 @@ fn form(i: usize) -> (Form, Form) {
 fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Place) {
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
-    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4) };
+    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4), engines: false };
     let symmetric = (i / 2).is_multiple_of(2).then(|| [arrays[0].as_ptr(), arrays[1].as_ptr()]);
     (element, fields, mode, Place { symmetric, in_place: i % 3 == 1 })
 }
@@ -136,7 +136,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
     };
     let (sends, receives) = (spans(&|to| count(me, to)), spans(&|from| count(from, me)));
     let make = |mode| AllToAll::new(heap, world, (8, mode), &sends, &receives).unwrap();
-    let mut both = [make(Mode::default()), make(Mode { pipelined: false, direct: true })];
+    let mut both = [make(Mode::default()), make(Mode { pipelined: false, ..Mode::default() })];
     let word = |from: usize, to: usize, i: usize, round: u64| round << 48 | (from << 40 | to << 32 | i) as u64;
     for round in 1..6 {
         let [one, other] = &mut both;
@@ -219,7 +219,20 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     let only = Some(tuned.grid.processes);
     let (team, of_one) = tune(heap, team, grid, &Tuning { processes: only, ..tuning }).unwrap();
     assert!(of_one.candidates.len() == 4 && of_one.grid == tuned.grid);
-    drop(team);
+    let staged = Mode { direct: false, ..Mode::default() };
+    let (team, of_mode) = tune(heap, team, grid, &Tuning { mode: Some(staged), processes: only, ..tuning }).unwrap();
+    assert!(of_mode.candidates.len() == 1 && of_mode.mode == staged);
+    // Candidates that have no room leave the heap as it was.
+    let first_free = || {
+        let block = heap.take(world, 1).unwrap();
+        let base = block.base;
+        heap.give_back(world, block).unwrap();
+        base
+    };
+    let before = first_free();
+    let error = tune(heap, team, grid, &Tuning { fields: HEAP / 1000, ..tuning }).err().unwrap();
+    assert!(matches!(error, Error::Runtime(symrail::Error::TeamHeapFull { .. })), "{error}");
+    assert_eq!(first_free(), before);
     // A file that one PE alone has.
     if rt.my_pe() == 0 {
         tuned.store(&path).unwrap();

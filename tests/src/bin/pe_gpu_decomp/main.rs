@@ -53,7 +53,7 @@ fn main() -> std::process::ExitCode {
             "graph" => world.graph(),
             "two" => world.two(),
             "all" => world.all_to_alls()?,
-            "misuse" => world.misuse(),
+            "misuse" => world.misuse(false) + ", by copy engines " + &world.misuse(true),
             "late" => world.late(),
             "bench" => world.bench(),
             _ => world.small()?,
@@ -179,7 +179,7 @@ impl<'d> World<'d> {
                     let grid = Grid { memory, ranks, distributed, ..Grid::new([9, 10, 11], processes) };
                     let array = good(Decomposition::new(self.heap, team, grid));
                     let variant = |i: usize| {
-                        let mode = Mode { pipelined: true, direct: !i.is_multiple_of(7) };
+                        let mode = Mode { pipelined: true, direct: !i.is_multiple_of(7), engines: i % 4 > 1 };
                         (
                             [8, 16, 4, 2, 12][i % 5],
                             1 + usize::from(i.is_multiple_of(3)),
@@ -226,8 +226,9 @@ impl<'d> World<'d> {
         "128 x 124 x 132".into()
     }
 
-    fn plan(&self, array: &Decomposition<'d>, axes: (Axis, Axis)) -> (GpuPlan<'d>, Workspace) {
-        let plan = good(array.gpu_transpose(self.kernels, &Transpose::new(axes, 8)));
+    fn plan(&self, array: &Decomposition<'d>, axes: (Axis, Axis), engines: bool) -> (GpuPlan<'d>, Workspace) {
+        let mode = Mode { engines, ..Mode::default() };
+        let plan = good(array.gpu_transpose(self.kernels, &Transpose { mode, ..Transpose::new(axes, 8) }));
         let work = good(array.workspace(plan.workspace_bytes()));
         (plan, work)
     }
@@ -236,8 +237,8 @@ impl<'d> World<'d> {
     fn graph(&self) -> String {
         let n = self.rt.n_pes() as usize;
         let array = self.world(Grid::new([24, 20, 28], [n, 1]).axis_contiguous());
-        let (mut there, mut work) = self.plan(&array, (Axis::X, Axis::Y));
-        let (mut back, mut other) = self.plan(&array, (Axis::Y, Axis::X));
+        let (mut there, mut work) = self.plan(&array, (Axis::X, Axis::Y), false);
+        let (mut back, mut other) = self.plan(&array, (Axis::Y, Axis::X), true);
         let x = self.memory(0, true, there.input_bytes());
         let y = self.memory(1, false, there.output_bytes());
         let post = |there: &mut GpuPlan<'_>, back: &mut GpuPlan<'_>, work: &mut Workspace, other: &mut Workspace| {
@@ -277,7 +278,7 @@ impl<'d> World<'d> {
         let n = self.rt.n_pes() as usize;
         let streams = [(); 2].map(|()| good(Stream::new(self.gpu)));
         let array = self.world(Grid::new([64, 48, 40], [1, n]));
-        let mut plans = [0, 1].map(|_| self.plan(&array, (Axis::Y, Axis::Z)));
+        let mut plans = [false, true].map(|engines| self.plan(&array, (Axis::Y, Axis::Z), engines));
         let input = plans[0].0.input_bytes();
         let memory = |k: usize, which: usize, bytes: usize| {
             let base = self.memory(which, k == 0, bytes);
@@ -325,10 +326,10 @@ impl<'d> World<'d> {
     }
 
     /// What one PE is given wrong is an error on all that exchange something with it, and the next round is right.
-    fn misuse(&self) -> String {
+    fn misuse(&self, engines: bool) -> String {
         let (me, n) = (self.rt.my_pe(), self.rt.n_pes());
         let array = self.world(Grid::new([12, 10, 8], [n as usize, 1]));
-        let (mut plan, mut work) = self.plan(&array, (Axis::X, Axis::Y));
+        let (mut plan, mut work) = self.plan(&array, (Axis::X, Axis::Y), engines);
         let (mut from, mut to) = (self.memory(0, true, plan.input_bytes()), self.memory(1, false, plan.output_bytes()));
         let host = vec![0u64; plan.input_bytes() / 8];
         let wrong = n - 1;
@@ -368,8 +369,7 @@ impl<'d> World<'d> {
     fn late(&self) -> String {
         let n = self.rt.n_pes();
         let array = self.world(Grid::new([12, 10, 8], [n as usize, 1]));
-        let (mut plan, mut work) = self.plan(&array, (Axis::X, Axis::Y));
-        let (from, to) = (self.memory(0, true, plan.input_bytes()), self.memory(1, false, plan.output_bytes()));
+        let plans = [false, true].map(|engines| self.plan(&array, (Axis::X, Axis::Y), engines));
         let told = self.rt.alloc_slice::<u64>(1).unwrap();
         if self.rt.my_pe() == n - 1 {
             while told.read(0).unwrap() < u64::from(n - 1) {
@@ -377,12 +377,16 @@ impl<'d> World<'d> {
             }
             return String::new();
         }
-        // SAFETY: the buffers stay.
-        good(unsafe { plan.post(&self.stream, from, to, &mut work) });
-        good(self.stream.wait(TIME_LIMIT));
-        let found = plan.check().unwrap_err();
-        assert!(matches!(found, Error::Late { late, .. } if late == n - 1), "{found}");
+        let found = plans.map(|(mut plan, mut work)| {
+            let (from, to) = (self.memory(0, true, plan.input_bytes()), self.memory(1, false, plan.output_bytes()));
+            // SAFETY: the buffers stay.
+            good(unsafe { plan.post(&self.stream, from, to, &mut work) });
+            good(self.stream.wait(TIME_LIMIT));
+            let found = plan.check().unwrap_err();
+            assert!(matches!(found, Error::Late { late, .. } if late == n - 1), "{found}");
+            found.to_string()
+        });
         told.atomic_fetch_add(0, 1, n - 1).unwrap();
-        found.to_string()
+        found.join(", by copy engines ")
     }
 }
