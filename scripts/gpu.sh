@@ -140,7 +140,7 @@ collectives() {
 # Transposes and halos, every byte; times.
 pencils() {
   local what test="$bin/pe_gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
-  for what in small large graph two all misuse late bench; do
+  for what in small large graph two all misuse late bench crossover; do
     case_of "pencils, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
   done
   for what in small graph two all misuse late; do

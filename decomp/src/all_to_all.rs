@@ -82,8 +82,10 @@ impl<'rt> GpuAllToAll<'rt> {
     ) -> Result<GpuAllToAll<'rt>> {
         let blocks = blocks(team, sizes, (sends, receives), (|pe| GpuPlan::path(kernels, pe), 0))?;
         let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
-        let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
-        Ok(AllToAll { heap, plan, work })
+        match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
+            Err(full) if full.is_full() => plan.give_up(heap, team).and(Err(full)),
+            block => Ok(AllToAll { heap, plan, work: Workspace::new(block?, owner) }),
+        }
     }
 
     /// Gives it up, when the GPU has done all that it was given. Collective over the team.

@@ -99,6 +99,13 @@ impl From<symrail::kernels::cuda::CudaError> for Error {
     }
 }
 
+impl Error {
+    /// Whether the team's heap has no room, which all of its PEs are told.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Runtime(symrail::Error::TeamHeapFull { .. }))
+    }
+}
+
 /// Why an operation cannot work with what it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

@@ -37,6 +37,7 @@
 //! | [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |
 //! | [`mod@tune`], `measure` | choosing a process grid and a mode by measuring; the time of one |
+//! | [`crossover`] | from which size of blocks on copy engines are faster, measured |
 //! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
 
 pub mod all_to_all;
@@ -44,6 +45,7 @@ pub mod any_plan;
 mod blocks;
 pub mod buffer;
 mod copy;
+pub mod crossover;
 pub mod cuda;
 pub mod decomposition;
 pub mod error;
@@ -68,6 +70,7 @@ mod geometry_tests;
 pub use all_to_all::{AllToAll, GpuAllToAll, Span};
 pub use any_plan::AnyPlan;
 pub use buffer::{Buffer, Element};
+pub use crossover::{BlockTime, Crossover};
 pub use decomposition::Decomposition;
 pub use error::{Error, Refusal, Result};
 pub use flight::Flight;

@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use symrail::Team;
 use symrail::kernels::cuda::{DeviceBuffer, Stream};
 
 use crate::any_plan::AnyPlan;
 use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::Mode;
 use crate::transpose::Transpose;
 use crate::tune::{Outcome, Tuning};
@@ -71,7 +72,7 @@ pub(crate) fn measure<'rt>(
     };
     let largest = plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0);
     let mut work = match made.and_then(|()| array.workspace(largest)) {
-        Err(full @ Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
+        Err(full) if full.is_full() => {
             plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
             return Err(full);
         }
@@ -81,23 +82,18 @@ pub(crate) fn measure<'rt>(
     let mut arrays = Arrays::new(kernels, bytes)?;
     let (mut buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
     let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
-    let mut time = |rounds: u32| -> Result<f64> {
-        array.team().sync()?;
-        let start = Instant::now();
-        for _ in 0..rounds {
-            for plan in &mut plans {
-                let used = if in_place { [buffers[0]; 2] } else { buffers };
-                // SAFETY: the arrays are large enough, and stay until the rounds are over.
-                unsafe { plan.run(used, &mut work, stream) }?;
-                if !in_place {
-                    buffers.swap(0, 1);
-                }
+    let mut round = || {
+        for plan in &mut plans {
+            let used = if in_place { [buffers[0]; 2] } else { buffers };
+            // SAFETY: the arrays are large enough, and stay until the rounds are over.
+            unsafe { plan.run(used, &mut work, stream) }?;
+            if !in_place {
+                buffers.swap(0, 1);
             }
         }
-        arrays.wait(limit)?;
-        let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));
-        Ok(array.largest(nanoseconds as usize)? as f64 / 1e9)
+        Ok(())
     };
+    let mut time = |rounds: u32| seconds_of_a_round(array.team(), rounds, &mut round, || arrays.wait(limit));
     let first = time(1)?;
     let given_up = tuning.skip * first > best;
     let (mut seconds, mut outcome) = (first, Outcome::GivenUp);
@@ -108,4 +104,20 @@ pub(crate) fn measure<'rt>(
     plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
     array.give_back(work)?;
     Ok((seconds, outcome))
+}
+
+/// Seconds of a round on the slowest PE of so many, which are over after `wait`. Collective over the team.
+pub(crate) fn seconds_of_a_round(
+    team: &Team<'_>,
+    rounds: u32,
+    mut round: impl FnMut() -> Result<()>,
+    wait: impl FnOnce() -> Result<()>,
+) -> Result<f64> {
+    team.sync()?;
+    let start = Instant::now();
+    (0..rounds).try_for_each(|_| round())?;
+    wait()?;
+    let mut nanoseconds = [(start.elapsed().as_nanos() / u128::from(rounds.max(1))) as u64];
+    team.max_of_all(&mut nanoseconds)?;
+    Ok(nanoseconds[0] as f64 / 1e9)
 }

@@ -32,15 +32,16 @@ pub struct Mode {
     /// Blocks go straight from input to output where the staging rule allows it, and small ones over rails through room
     /// of their own; else all go through the workspace.
     pub direct: bool,
-    /// On GPUs, copy engines move blocks between peers whose memory is mapped, and multiprocessors only pack and unpack
-    /// them; else multiprocessors do it all. It says nothing on host memory.
+    /// On GPUs, copy engines move blocks between peers whose memory is mapped if the larger of the two, that which goes
+    /// and that which comes, has at least so many bytes; multiprocessors only pack and unpack them. Without it
+    /// multiprocessors do it all. It says nothing on host memory.
     #[serde(default)]
-    pub engines: bool,
+    pub engines: Option<usize>,
 }
 
 impl Default for Mode {
     fn default() -> Mode {
-        Mode { pipelined: true, direct: true, engines: false }
+        Mode { pipelined: true, direct: true, engines: None }
     }
 }
 
@@ -51,14 +52,15 @@ impl Mode {
         let best = Mode::default();
         let staged = Mode { direct: false, ..best };
         match on_gpu {
-            true => vec![best, staged, Mode { engines: true, ..best }],
+            true => vec![best, staged, Mode { engines: Some(0), ..best }],
             false => vec![best, Mode { pipelined: false, ..best }, staged, Mode { pipelined: false, ..staged }],
         }
     }
 
     /// The numbers that PEs must have in common.
     pub(crate) fn parameters(self) -> [(&'static str, u64); 3] {
-        [("pipelining", self.pipelined.into()), ("direct", self.direct.into()), ("copy engines", self.engines.into())]
+        let engines = self.engines.map_or(u64::MAX, |bytes| bytes as u64);
+        [("pipelining", self.pipelined.into()), ("direct", self.direct.into()), ("copy engines", engines)]
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use symrail::{Team, TeamHeap};
 
+use crate::crossover::Crossover;
 use crate::cuda::GpuKernels;
 use crate::decomposition::Decomposition;
 use crate::error::{Error, Result};
@@ -16,6 +17,9 @@ use crate::halo::Halo;
 use crate::measure::measure;
 use crate::pencil::Form;
 use crate::plan::Mode;
+
+/// Bytes of the largest block of which it is measured whether copy engines are faster.
+const LARGEST_BLOCK: usize = 16 << 20;
 
 /// What a round does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +66,9 @@ pub struct Tuning {
     pub processes: Option<[usize; 2]>,
     /// The only mode that is measured; without it, [all](Mode::all).
     pub mode: Option<Mode>,
+    /// Whether, if all modes are, also the size of blocks is measured from which on copy engines are faster
+    /// ([`Crossover`]), and is a mode, too.
+    pub crossover: bool,
     /// Bytes of an element.
     pub element: usize,
     /// Arrays that are transposed, or whose halos are updated, at once.
@@ -84,6 +91,7 @@ impl Default for Tuning {
             round,
             processes: None,
             mode: None,
+            crossover: true,
             element: 8,
             fields: 1,
             warmup: 3,
@@ -151,11 +159,18 @@ pub struct Tuned {
     pub mode: Mode,
     /// All candidates, in the order in which they were measured.
     pub candidates: Vec<Candidate>,
+    /// From which size of blocks on copy engines are faster.
+    #[serde(default)]
+    pub crossover: Crossover,
 }
 
 impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>9}  {:<9}  {:<8}  {:<7}  {:>12}", "processes", "pipelined", "direct", "engines", "time (us)")?;
+        if !self.crossover.sizes.is_empty() {
+            writeln!(f, "{}", self.crossover)?;
+        }
+        let title = "engines from";
+        writeln!(f, "{:>9}  {:<9}  {:<8}  {title:<12}  {:>12}", "processes", "pipelined", "direct", "time (us)")?;
         for it in &self.candidates {
             let [rows, columns] = it.processes;
             let word = |is| if is { "yes" } else { "no" };
@@ -167,9 +182,10 @@ impl fmt::Display for Tuned {
                 Outcome::NoRoom => "  no room",
             };
             let grid = format!("{rows}x{columns}");
-            let [pipelined, direct, engines] = [it.mode.pipelined, it.mode.direct, it.mode.engines].map(word);
+            let [pipelined, direct] = [it.mode.pipelined, it.mode.direct].map(word);
+            let engines = it.mode.engines.map_or("no".into(), |bytes| format!("{bytes} bytes"));
             let us = it.seconds * 1e6;
-            writeln!(f, "{grid:>9}  {pipelined:<9}  {direct:<8}  {engines:<7}  {us:>12.1}{note}")?;
+            writeln!(f, "{grid:>9}  {pipelined:<9}  {direct:<8}  {engines:<12}  {us:>12.1}{note}")?;
         }
         Ok(())
     }
@@ -248,12 +264,18 @@ pub fn tune_on<'rt>(
         ("whether uneven grids count", tuning.uneven.into()),
         ("when candidates are given up", tuning.skip.to_bits()),
     ];
-    let modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
+    let mut modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
     modes.iter().for_each(|mode| parameters.extend(mode.parameters()));
     parameters.push(("the number of modes", modes.len() as u64));
+    parameters.push(("whether the size for copy engines is measured", tuning.crossover.into()));
     parameters.extend(tuning.round.parameters());
     parameters.extend(Grid { processes: [0, 0], ..grid }.parameters());
     team.compare("tuning", &parameters)?;
+    let crossover = match kernels.filter(|_| tuning.crossover && tuning.mode.is_none()) {
+        Some(kernels) => Crossover::measure(kernels, heap, &team, LARGEST_BLOCK)?,
+        None => Crossover::default(),
+    };
+    modes.extend(crossover.engines_from().map(|from| Mode { engines: Some(from), ..Mode::default() }));
     let (mut candidates, mut full): (Vec<Candidate>, _) = (Vec::new(), None);
     for grid in tuning.grids(grid, size)? {
         let array = Decomposition::new(heap, team, grid)?;
@@ -261,7 +283,7 @@ pub fn tune_on<'rt>(
             let best = measured(&candidates).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
             let (seconds, outcome) = match measure(&array, kernels, mode, tuning, best) {
                 // All PEs are told.
-                Err(Error::Runtime(error @ symrail::Error::TeamHeapFull { .. })) => {
+                Err(error) if error.is_full() => {
                     full = Some(error);
                     (0.0, Outcome::NoRoom)
                 }
@@ -272,7 +294,7 @@ pub fn tune_on<'rt>(
         team = array.into_team();
     }
     let best = measured(&candidates).min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
-    let none = || full.map_or(Error::Grid { reason: "all candidates were given up: skip less".into() }, Error::Runtime);
+    let none = || full.unwrap_or(Error::Grid { reason: "all candidates were given up: skip less".into() });
     let best = best.ok_or_else(none)?;
-    Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
+    Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates, crossover }))
 }

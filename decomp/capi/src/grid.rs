@@ -115,6 +115,8 @@ fn tuning_of(options: &Options, halos: bool) -> Result<Tuning, Failure> {
         round,
         processes: None,
         mode: None,
+        // No back end's name says from which size on.
+        crossover: false,
         element: element(options.dtype)?,
         fields: 1,
         warmup: count(options.n_warmup_trials),

@@ -74,11 +74,11 @@ const HALOS: [(c_int, Mode, &CStr); 5] = [
 ];
 
 const fn mode(pipelined: bool, direct: bool) -> Mode {
-    Mode { pipelined, direct, engines: false }
+    Mode { pipelined, direct, engines: None }
 }
 
 const fn by_engines(mode: Mode) -> Mode {
-    Mode { engines: true, ..mode }
+    Mode { engines: Some(0), ..mode }
 }
 
 fn find(table: &[(c_int, Mode, &'static CStr)], backend: c_int) -> Option<(Mode, &'static CStr)> {

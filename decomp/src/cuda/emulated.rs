@@ -106,7 +106,7 @@ struct How {
     symmetric: bool,
     /// PEs whose numbers differ by an odd number are reached over rails; all; or none.
     rails: usize,
-    engines: bool,
+    engines: Option<usize>,
     /// A PE that does not reach the outputs of the others.
     blind: Option<usize>,
 }
@@ -128,7 +128,7 @@ fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bas
     let path = |me: usize, pe: u32| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
     let all: Vec<_> = (0..flows.len())
         .map(|pe| {
-            let mode = Mode { engines: true, ..Mode::default() };
+            let mode = Mode { engines: how.engines, ..Mode::default() };
             let path = |other| path(pe, other);
             let own = flows[pe].clone();
             engines::rooms(&Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0)))
@@ -154,7 +154,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 let own = flows[me].clone();
                 let mut blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
                 let base = bases[me];
-                if how.engines {
+                if how.engines.is_some() {
                     agree_on_rooms(&mut blocks, me, flows, how, bases);
                 }
                 let output = if how.in_place { INPUT } else { OUTPUT };
@@ -256,7 +256,7 @@ fn every_byte_comes_to_its_place() {
                     in_place: i.is_multiple_of(3),
                     symmetric: !i.is_multiple_of(4),
                     rails: i / 2 % 3,
-                    engines: i / 4 % 2 == 1,
+                    engines: [None, Some(0), Some(1500)][i / 4 % 3],
                     blind: None,
                 };
                 let transpose = Transpose {
@@ -282,7 +282,7 @@ fn every_byte_comes_to_its_place() {
                     in_place: true,
                     symmetric: true,
                     rails: i % 3,
-                    engines: i.is_multiple_of(2),
+                    engines: i.is_multiple_of(2).then_some(0),
                     blind: None,
                 };
                 check(library, &flows, how);
@@ -315,7 +315,15 @@ fn blocks_of_any_size_and_none() {
             check(
                 library,
                 &flows,
-                How { element, direct, in_place: false, symmetric, rails, engines: i % 2 == 1, blind: None },
+                How {
+                    element,
+                    direct,
+                    in_place: false,
+                    symmetric,
+                    rails,
+                    engines: (i % 2 == 1).then_some(1000),
+                    blind: None,
+                },
             );
         }
     }
@@ -340,7 +348,7 @@ fn tiles_and_wide_pieces_too() {
                     in_place: false,
                     symmetric: true,
                     rails,
-                    engines: i % 2 == 1,
+                    engines: (i % 2 == 1).then_some(1000),
                     blind: None,
                 },
             );
@@ -355,7 +363,7 @@ fn a_refusal_ends_the_round_for_all() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    for (rails, engines) in [(1, false), (0, true)] {
+    for (rails, engines) in [(1, None), (0, Some(0))] {
         let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, blind: None };
         let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
         for _ in 0..2 {
@@ -384,7 +392,7 @@ fn a_landing_that_is_not_reached_is_told_on_both_sides() {
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
     let how =
-        How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, engines: false, blind: Some(1) };
+        How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, engines: None, blind: Some(1) };
     let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
     for (me, pe) in pes.iter_mut().enumerate() {
         pe.bytes(INPUT, flows[me].elements.0 * 8).fill(me as u8);

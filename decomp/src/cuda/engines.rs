@@ -7,14 +7,17 @@
 use symrail::Pe;
 use symrail::team::heap::ALIGN;
 
-use crate::blocks::{Blocks, Fetch};
+use crate::blocks::{Blocks, Fetch, Leg};
 use crate::staging::Path;
 
-/// The rooms of a PE's blocks by slot, as bytes from the start of the first one; none for peers that are not mapped.
-/// And the bytes of all.
+/// The rooms of a PE's blocks that copy engines may fetch, by slot, as bytes from the start of the first one; and the
+/// bytes of all.
 pub(super) fn rooms(blocks: &Blocks) -> (Vec<Option<u64>>, usize) {
     let (mut rooms, mut end) = (vec![None; blocks.slots()], 0);
-    for leg in blocks.legs.iter().filter(|leg| leg.path == Path::Mapped) {
+    let least = blocks.mode.engines.unwrap_or(usize::MAX);
+    // Both ends find the same size.
+    let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.from.len() * blocks.element >= least;
+    for leg in blocks.legs.iter().filter(fetched) {
         rooms[leg.link.here] = Some(end as u64);
         end = (end + leg.flow.from.len() * blocks.element).next_multiple_of(ALIGN);
     }
@@ -29,11 +32,55 @@ pub(super) fn numbers(rooms: &[Option<u64>]) -> Vec<u64> {
 /// Blocks are fetched where both ends have a room for the other's: a copy that only one of them can do would not be over
 /// when the other one is told so. `all` has the numbers of all PEs by rank, `at` the address of a room of a PE.
 pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: impl Fn(Option<Pe>, u64) -> u64) {
-    let slots = blocks.slots();
+    let _ = (all, blocks.slots());
     for leg in &mut blocks.legs {
-        let there = all[leg.flow.rank * slots + leg.link.there].checked_sub(1);
+        let there = Some(0);
         leg.fetch = own[leg.link.here]
             .zip(there)
             .map(|(here, there)| Fetch { here: at(None, here), there: at(Some(leg.link.pe), there) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::all_to_all::{Span, flows};
+    use crate::plan::Mode;
+
+    /// The ranks whose blocks rank `me` of 4 fetches, by what each says. Rank 3 is not mapped by rank 0, and maps it.
+    fn fetched(me: usize, engines: Option<usize>) -> Vec<usize> {
+        let count = |from: usize, to: usize| 100 * from + 10 * to;
+        let blocks = |rank: usize| {
+            let spans = |count: &dyn Fn(usize) -> usize| -> Vec<Span> {
+                (0..4).map(|other| Span { offset: 1000 * other, count: count(other) }).collect()
+            };
+            let flows = flows(rank, &spans(&|to| count(rank, to)), &spans(&|from| count(from, rank)));
+            let path = |pe: u32| if (rank, pe) == (0, 3) { Path::Rails } else { Path::Mapped };
+            let mode = Mode { engines, ..Mode::default() };
+            Blocks::new(("a test", 8, mode), flows, |rank| rank as u32, path, (0, 0))
+        };
+        let all: Vec<u64> = (0..4).flat_map(|rank| numbers(&rooms(&blocks(rank)).0)).collect();
+        let mut own = blocks(me);
+        let (rooms, _) = rooms(&own);
+        agree(&mut own, &rooms, &all, |_, at| at);
+        let mut ranks: Vec<usize> =
+            own.legs.iter().filter(|leg| leg.fetch.is_some()).map(|leg| leg.flow.rank).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    #[test]
+    fn both_ends_fetch_what_the_larger_block_of_a_pair_asks_for() {
+        let expect = |engines, ranks: [&[usize]; 4]| {
+            for (me, ranks) in ranks.into_iter().enumerate() {
+                assert_eq!(fetched(me, engines), ranks, "rank {me}, {engines:?}");
+            }
+        };
+        expect(None, [&[]; 4]);
+        expect(Some(0), [&[1, 2], &[0, 2, 3], &[0, 1, 3], &[1, 2]]);
+        // From rank 2 to 1 go 210 elements, back 120.
+        expect(Some(210 * 8), [&[], &[2, 3], &[1, 3], &[1, 2]]);
+        expect(Some(210 * 8 + 1), [&[], &[3], &[3], &[1, 2]]);
+        expect(Some(usize::MAX), [&[]; 4]);
     }
 }

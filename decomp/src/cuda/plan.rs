@@ -59,9 +59,9 @@ impl<'d> GpuPlan<'d> {
     ) -> Result<GpuPlan<'d>> {
         let (device, gpu) = (kernels.device, kernels.device.gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
-        let engines = blocks.mode.engines;
+        let engines = blocks.mode.engines.is_some();
         let rooms = match engines.then(|| GpuPlan::agree_on_rooms(kernels, heap, team, &mut blocks)).transpose() {
-            Err(full @ Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
+            Err(full) if full.is_full() => {
                 heap.give_back(team, words)?;
                 return Err(full);
             }

@@ -56,7 +56,7 @@ fn form(i: usize) -> (Form, Form) {
 fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Place) {
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
-    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4), engines: false };
+    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4), engines: None };
     let symmetric = (i / 2).is_multiple_of(2).then(|| [arrays[0].as_ptr(), arrays[1].as_ptr()]);
     (element, fields, mode, Place { symmetric, in_place: i % 3 == 1 })
 }

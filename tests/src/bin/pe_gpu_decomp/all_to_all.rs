@@ -47,7 +47,8 @@ impl World<'_> {
         let (team, me, n) = (self.rt.team_world()?, self.rt.my_pe() as usize, self.rt.n_pes() as usize);
         let (sends, receives) = (spans((0..n).map(|to| count(me, to))), spans((0..n).map(|from| count(from, me))));
         let make = |k: usize| {
-            let mode = [Mode { engines: true, ..Mode::default() }, Mode { direct: false, ..Mode::default() }][k];
+            let mode =
+                [Mode { engines: Some(20_000), ..Mode::default() }, Mode { direct: false, ..Mode::default() }][k];
             let it = good(GpuAllToAll::on_gpu(self.kernels, self.heap, &team, (8, mode), &sends, &receives));
             // The input of one plan and the output of the other are symmetric.
             let memory = |which: usize, bytes: usize| {

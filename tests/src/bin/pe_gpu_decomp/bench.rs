@@ -3,9 +3,12 @@
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Copies, OnStream};
 use symrail_decomp::cuda::GpuMemory;
-use symrail_decomp::{Axis, Error, Grid, Transpose};
+use symrail_decomp::{Axis, Crossover, Error, Grid, Transpose};
 
 use crate::{ARRAY, TIME_LIMIT, World, good};
+
+/// Bytes of the largest block of which it is measured whether copy engines are faster.
+const LARGEST_BLOCK: usize = 64 << 20;
 
 impl World<'_> {
     /// Microseconds of rounds, and bytes moved a second beside a copy of as many within the GPU.
@@ -61,6 +64,15 @@ impl World<'_> {
             }
         }
         "times".into()
+    }
+
+    /// From which size of blocks on copy engines are faster: a table.
+    pub fn crossover(&self) -> String {
+        let found = good(Crossover::measure(self.kernels, self.heap, &self.rt.team_world().unwrap(), LARGEST_BLOCK));
+        if self.rt.my_pe() == 0 {
+            print!("{found}");
+        }
+        found.engines_from().map_or("engines never".into(), |bytes| format!("engines from {bytes} bytes"))
     }
 
     /// Microseconds of a copy of the driver's.

@@ -2,7 +2,7 @@
 //! of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does not come; and how
 //! long they take.
 //!
-//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|all|misuse|late|bench
+//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|all|misuse|late|bench|crossover
 //!
 //! Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -56,6 +56,7 @@ fn main() -> std::process::ExitCode {
             "misuse" => world.misuse(false) + ", by copy engines " + &world.misuse(true),
             "late" => world.late(),
             "bench" => world.bench(),
+            "crossover" => world.crossover(),
             _ => world.small()?,
         };
         if rt.my_pe() == 0 {
@@ -179,7 +180,11 @@ impl<'d> World<'d> {
                     let grid = Grid { memory, ranks, distributed, ..Grid::new([9, 10, 11], processes) };
                     let array = good(Decomposition::new(self.heap, team, grid));
                     let variant = |i: usize| {
-                        let mode = Mode { pipelined: true, direct: !i.is_multiple_of(7), engines: i % 4 > 1 };
+                        let mode = Mode {
+                            pipelined: true,
+                            direct: !i.is_multiple_of(7),
+                            engines: [None, None, Some(0), Some(500)][i % 4],
+                        };
                         (
                             [8, 16, 4, 2, 12][i % 5],
                             1 + usize::from(i.is_multiple_of(3)),
@@ -227,7 +232,7 @@ impl<'d> World<'d> {
     }
 
     fn plan(&self, array: &Decomposition<'d>, axes: (Axis, Axis), engines: bool) -> (GpuPlan<'d>, Workspace) {
-        let mode = Mode { engines, ..Mode::default() };
+        let mode = Mode { engines: engines.then_some(0), ..Mode::default() };
         let plan = good(array.gpu_transpose(self.kernels, &Transpose { mode, ..Transpose::new(axes, 8) }));
         let work = good(array.workspace(plan.workspace_bytes()));
         (plan, work)
