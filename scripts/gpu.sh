@@ -210,6 +210,11 @@ perf() {
   case_of "perf, pinned heap, mapped" $pinned $cuda $each put-bw get-bw -b 8 -e 1M -i 200 --hosts 1
   case_of "perf, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2 --rails 2
   case_of "perf, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2
+  local experts="ep-dispatch ep-combine ep-ll" few="-i 50 -w 5"
+  case_of "experts, device heap, mapped" $mapped $cuda $experts --hosts 1
+  case_of "experts, pinned heap, shm" $pinned SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $experts $few --hosts 2
+  case_of "experts, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $experts $few --hosts 2 --rails 2
+  case_of "experts, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $experts $few --hosts 2
   case_of "transposes and halos, device heap, mapped" $mapped $cuda transpose halo --hosts 1
   case_of "transposes and halos, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda transpose halo -i 50 -w 5 --hosts 2 --rails 2
 }

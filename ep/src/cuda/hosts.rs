@@ -43,7 +43,7 @@ impl DeviceHosts {
     }
 
     /// `first` has for each rank the first one of its host, `reaches` whether it reaches all of its host.
-    fn of(first: &[u32], reaches: &[bool]) -> DeviceHosts {
+    pub fn of(first: &[u32], reaches: &[bool]) -> DeviceHosts {
         let is_whole = |of: u32| first.iter().zip(reaches).all(|(&first, &all)| first != of || all);
         let ways = (0..).zip(first).map(|(rank, &first)| if is_whole(first) { first } else { rank });
         DeviceHosts { hosts: Hosts::new(&ways.collect::<Vec<_>>()), job: Hosts::new(first) }

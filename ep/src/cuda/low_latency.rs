@@ -81,8 +81,9 @@ pub struct DeviceLowLatency<'d> {
 }
 
 impl DeviceShape {
-    /// Bytes of a row of a dispatch.
-    fn row(&self) -> usize {
+    /// Bytes of a row of a dispatch on its way: a token, its scales, and its slots.
+    #[must_use]
+    pub fn row(&self) -> usize {
         let (token, scales) = if self.fp8 { (self.hidden, 4 * fp8::scales(self.hidden)) } else { (2 * self.hidden, 0) };
         let slots = (token.next_multiple_of(16) + scales).next_multiple_of(16);
         (slots + 4 * (self.k + 2)).next_multiple_of(16)

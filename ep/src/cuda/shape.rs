@@ -85,6 +85,19 @@ impl HighThroughputShape {
         Ok(())
     }
 
+    /// Bytes of each rank's heap that buffers take at most, of ranks that are by as many on one host or more.
+    ///
+    /// # Errors
+    /// A shape that makes no sense.
+    pub fn most_bytes(&self, ranks: usize) -> Result<usize> {
+        self.check(ranks)?;
+        let of_hosts = |each: usize| {
+            let first: Vec<u32> = (0..ranks).map(|rank| (rank - rank % each) as u32).collect();
+            self.parts(ranks, &DeviceHosts::of(&first, &vec![true; ranks]), false).bytes.iter().sum()
+        };
+        Ok((1..=ranks).map(of_hosts).max().unwrap_or(0))
+    }
+
     pub(super) fn parts(&self, ranks: usize, hosts: &DeviceHosts, all_mapped: bool) -> Parts {
         let (tokens, row, members) = (self.most_tokens, self.row, hosts.most_members());
         let room = hosts.room(self.k);
@@ -125,6 +138,19 @@ impl HighThroughputShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn most_bytes_are_those_of_any_hosts() {
+        let shape = HighThroughputShape { most_tokens: 64, room: 256, row: 256, scales: 2, experts: 8, k: 2 };
+        let most = shape.most_bytes(4).unwrap_or(0);
+        for first in [[0; 4], [0, 0, 2, 2], [0, 1, 2, 3]] {
+            let parts = shape.parts(4, &DeviceHosts::of(&first, &[true; 4]), false);
+            assert!(parts.bytes.iter().sum::<usize>() <= most, "{first:?}");
+        }
+        // Rows that come, those that come back, and those for the proxy have room at least.
+        assert!(most >= (256 + 2 * 64 + 256) * 256);
+        assert!(HighThroughputShape { k: 0, ..shape }.most_bytes(4).is_err());
+    }
 
     #[test]
     fn sizes_that_do_not_fit_into_words_are_refused() {

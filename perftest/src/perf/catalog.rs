@@ -186,8 +186,9 @@ impl Test {
     pub fn runs_on(&self, device: Device) -> bool {
         match (device, self.work) {
             (Device::Host, _) => true,
-            // They are the CPU device's in any case.
-            (Device::Cpu, Work::Collective(_)) | (Device::Cuda, Work::Pencils(_)) => true,
+            // They are the CPU device's in any case: on host memory there is one form.
+            (Device::Cpu, Work::Collective(_) | Work::Experts(_)) => true,
+            (Device::Cuda, Work::Pencils(_) | Work::Experts(_)) => true,
             _ => self.layer == Layer::Runtime && self.in_all(),
         }
     }
@@ -282,8 +283,18 @@ mod tests {
         let on = |device| TESTS.iter().filter(|test| test.runs_on(device)).map(|test| test.name).collect::<Vec<_>>();
         let (cpu, cuda) = (on(Device::Cpu), on(Device::Cuda));
         assert_eq!(on(Device::Host).len(), TESTS.len());
-        assert!(cpu.contains(&"all-reduce") && !cpu.contains(&"transpose") && cpu.contains(&"put-lat"));
-        assert!(cuda.contains(&"halo") && cuda.contains(&"transpose") && cuda.contains(&"put-lat"));
-        assert!(!cuda.iter().any(|name| name.starts_with("raw-") || name.starts_with("ep-")));
+        assert!(
+            cpu.contains(&"all-reduce")
+                && cpu.contains(&"ep-ll")
+                && !cpu.contains(&"transpose")
+                && cpu.contains(&"put-lat")
+        );
+        assert!(
+            cuda.contains(&"halo")
+                && cuda.contains(&"ep-ll")
+                && cuda.contains(&"transpose")
+                && cuda.contains(&"put-lat")
+        );
+        assert!(!cuda.iter().any(|name| name.starts_with("raw-") || name.starts_with("ag-")));
     }
 }

@@ -1,6 +1,7 @@
 //! What tests take of the heap besides the area, and the shapes that say so.
 
 use symrail_decomp::Grid;
+use symrail_ep::cuda::{DeviceShape, HighThroughputShape};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
 use symrail_overlap::{AllGatherMatmul, MatmulReduce, Reduced, Schedule, Shards};
@@ -9,7 +10,8 @@ use super::catalog::{Phase, Product};
 
 /// Experts of a token.
 pub const K: usize = 8;
-/// Tokens of a call for low latency.
+/// Tokens of a call for high throughput, and of one for low latency.
+pub const MANY: usize = 4096;
 pub const FEW: usize = 128;
 /// Rows of a block.
 pub const ROWS: usize = 128;
@@ -29,6 +31,25 @@ pub fn of_experts(phase: Phase, token: usize, n_pes: u32) -> usize {
     match phase {
         Phase::LowLatency => shape(token, n_pes).bytes(n_pes as usize),
         _ => sizes::high_throughput(n_pes as usize, ROWS, sizes::largest_row(token)),
+    }
+}
+
+/// The shapes of calls on GPUs: rows of so many bytes, all of which may come to one rank.
+pub fn many_on_gpu(token: usize, n_pes: u32) -> HighThroughputShape {
+    let room = MANY * n_pes as usize;
+    HighThroughputShape { most_tokens: MANY, room, row: token, scales: 0, experts: experts(n_pes), k: K }
+}
+
+/// See [`many_on_gpu`].
+pub fn few_on_gpu(token: usize, n_pes: u32) -> DeviceShape {
+    DeviceShape { most_tokens: FEW, hidden: token / 2, experts: experts(n_pes), k: K, fp8: false }
+}
+
+/// Bytes of each PE's heap that a test of expert parallelism takes on GPUs. Shapes that cannot be are named later.
+pub fn of_experts_on_gpu(phase: Phase, token: usize, n_pes: u32) -> usize {
+    match phase {
+        Phase::LowLatency => few_on_gpu(token, n_pes).bytes(n_pes as usize),
+        _ => many_on_gpu(token, n_pes).most_bytes(n_pes as usize).unwrap_or(0),
     }
 }
 

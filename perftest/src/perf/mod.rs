@@ -156,7 +156,7 @@ impl Args {
             Device::Cpu => Some(64),
             Device::Cuda => Some(plan::MOST_THREADS),
         };
-        Plan { threads: self.threads.or(usual), ..self.plan_as_given() }
+        Plan { threads: self.threads.or(usual), on_gpu: self.device == Device::Cuda, ..self.plan_as_given() }
     }
 
     fn plan_as_given(&self) -> Plan {
@@ -167,6 +167,7 @@ impl Args {
             warmup: self.warmup,
             window: self.window,
             threads: self.threads,
+            on_gpu: false,
             target: match (self.busy_target, self.idle_target) {
                 (true, _) => Some(Target::Computes),
                 (_, true) => Some(Target::Waits),

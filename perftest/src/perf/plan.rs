@@ -96,6 +96,8 @@ pub struct Plan {
     pub window: Option<usize>,
     /// Threads of tests by many.
     pub threads: Option<usize>,
+    /// Kernels of GPUs start them.
+    pub on_gpu: bool,
     /// Single operations, each some milliseconds after the last, to a target that does this meanwhile.
     pub target: Option<Target>,
 }
@@ -235,7 +237,10 @@ impl Plan {
     #[must_use]
     pub fn heap(&self, tests: &[&Test], n_pes: u32) -> usize {
         let own = |test: &&Test| match test.work {
-            Work::Experts(phase) => self.sizes(test).into_iter().map(|size| heap::of_experts(phase, size, n_pes)).max(),
+            Work::Experts(phase) => {
+                let of = if self.on_gpu { heap::of_experts_on_gpu } else { heap::of_experts };
+                self.sizes(test).into_iter().map(|size| of(phase, size, n_pes)).max()
+            }
             Work::Collective(_) => self.sizes(test).into_iter().map(|size| heap::of_collective(size, n_pes)).max(),
             Work::Pencils(_) => self.sizes(test).into_iter().map(|size| heap::of_pencils(size, n_pes)).max(),
             Work::Product(what) => self.sizes(test).into_iter().map(|size| heap::of_product(what, size, n_pes)).max(),

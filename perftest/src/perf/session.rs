@@ -177,6 +177,7 @@ impl Session<'_> {
             }
             Device::Cpu => tests.into_iter().try_for_each(|test| match test.work {
                 Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions),
+                Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions),
                 _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions)),
             })?,
             Device::Cuda => {
@@ -200,19 +201,30 @@ impl Session<'_> {
         let runtime = device.runtime();
         let path = if device.is_mapped(runtime.n_pes() - 1) { "mapped" } else { "wire" }.into();
         let conditions = Conditions { path, device: cuda::describe(device), ..conditions };
-        let exchange = |test: &'static Test| match test.work {
-            Work::Pencils(what) => Some((test, what)),
-            _ => None,
-        };
-        let (pencils, calls): (Vec<_>, Vec<_>) = tests.into_iter().partition(|&test| exchange(test).is_some());
+        let is_exchange = |test: &&Test| matches!(test.work, Work::Pencils(_) | Work::Experts(_));
+        let (exchanges, calls): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_exchange);
         if !calls.is_empty() {
             let mut cuda = Cuda::new(device, host)?;
             calls.into_iter().try_for_each(|test| self.sizes(&mut cuda, test, &conditions))?;
         }
-        if !pencils.is_empty() {
-            let kernels = GpuKernels::new(device, &Nvrtc::find()?)?;
-            for test in pencils.into_iter().filter_map(exchange) {
-                self.pencils(host, test, runtime, Some(&kernels), &conditions)?;
+        if exchanges.is_empty() {
+            return Ok(());
+        }
+        let (nvrtc, mut kernels) = (Nvrtc::find()?, None);
+        for test in exchanges {
+            match test.work {
+                Work::Experts(phase) => self.each(host, test, &conditions, |bench, size| {
+                    let (figures, traffic) = bench.gpu_experts(device, &nvrtc, phase, size)?;
+                    Ok((figures, figures.map(|figures| traffic.over(figures.p50))))
+                })?,
+                Work::Pencils(what) => {
+                    let kernels = match &mut kernels {
+                        Some(kernels) => kernels,
+                        none => none.insert(GpuKernels::new(device, &nvrtc)?),
+                    };
+                    self.pencils(host, (test, what), runtime, Some(kernels), &conditions)?;
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -13,17 +13,16 @@ use super::Bench;
 use crate::perf::backend::Backend;
 use crate::perf::catalog::Phase;
 use crate::perf::error::{Error, Result};
-use crate::perf::heap::{self, FEW, K, experts, shape};
+use crate::perf::heap::{self, FEW, K, MANY, experts, shape};
 use crate::perf::sample::Figures;
 
-const MANY: usize = 4096;
 /// 1 as bfloat16.
 const ONE: [u8; 2] = [0x80, 0x3f];
 
 /// Bytes of a call.
 pub struct Traffic {
-    algorithm: usize,
-    physical: usize,
+    pub algorithm: usize,
+    pub physical: usize,
 }
 
 impl Traffic {
@@ -36,16 +35,16 @@ impl Traffic {
 }
 
 /// One rank's input.
-struct Input {
-    rows: Vec<u8>,
+pub(super) struct Input {
+    pub rows: Vec<u8>,
     token: usize,
-    indices: Vec<i64>,
-    weights: Vec<f32>,
+    pub indices: Vec<i64>,
+    pub weights: Vec<f32>,
 }
 
 impl Input {
     /// Distinct experts for each token, spread evenly.
-    fn new(tokens: usize, token: usize, n_pes: u32) -> Input {
+    pub fn new(tokens: usize, token: usize, n_pes: u32) -> Input {
         let experts = experts(n_pes);
         let step = (experts / K).max(1);
         let index = |token: usize, slot: usize| ((token * 37 + slot * step + token / 8) % experts) as i64;
@@ -60,14 +59,30 @@ impl Input {
     fn topk(&self) -> Result<TopK<'_>> {
         Ok(TopK::new(&self.indices, K)?)
     }
+
+    /// Where the tokens go.
+    pub fn layout(&self, n_pes: u32) -> Result<Layout> {
+        Ok(Layout::of(&self.topk()?, experts(n_pes), n_pes as usize)?)
+    }
+}
+
+/// To how many ranks a token goes.
+pub(super) fn ranks_of(layout: &Layout, token: usize) -> f32 {
+    layout.in_rank()[token * layout.ranks()..][..layout.ranks()].iter().filter(|gets| **gets).count() as f32
+}
+
+/// Refuses tokens that are no elements.
+pub(super) fn must_be_of_elements(token: usize) -> Result<()> {
+    if token.is_multiple_of(2) {
+        return Ok(());
+    }
+    Err(Error::Arguments(format!("-b {token}: a token is a whole number of 2-byte elements")))
 }
 
 impl<C: Backend> Bench<'_, C> {
     /// Measures one size of token. The figures are PE 0's. Collective.
     pub fn experts(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(Option<Figures>, Traffic)> {
-        if !token.is_multiple_of(2) {
-            return Err(Error::Arguments(format!("-b {token}: a token is a whole number of 2-byte elements")));
-        }
+        must_be_of_elements(token)?;
         let (samples, warmup, traffic) = match phase {
             Phase::LowLatency => self.low_latency(rt, token)?,
             _ => self.high_throughput(rt, phase, token)?,
@@ -79,15 +94,14 @@ impl<C: Backend> Bench<'_, C> {
         let n_pes = rt.n_pes();
         let input = Input::new(MANY, token, n_pes);
         let mut buffers = HighThroughput::new(rt, heap::of_experts(phase, token, n_pes), WaitLimit::of(rt))?;
-        let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
+        let layout = input.layout(n_pes)?;
         let tokens = Tokens { rows: input.rows()?, scales: None, topk: Some((input.topk()?, &input.weights)) };
         let (first, handle) = buffers.dispatch(&tokens, &layout)?;
         let parts =
             Parts { rows: Rows::new(&first.rows, token)?, element: Element::Bf16, weights: None, biases: [None, None] };
         let combined = buffers.combine(&parts, &handle)?;
         self.ones(&first.rows, token, |_| 1.0)?;
-        let ranks_of = |row: usize| layout.in_rank()[row * layout.ranks()..][..layout.ranks()].iter();
-        self.ones(&combined.rows, token, |row| ranks_of(row).filter(|gets| **gets).count() as f32)?;
+        self.ones(&combined.rows, token, |row| ranks_of(&layout, row))?;
         let (samples, warmup) = self.timed_together(token, |_| {
             match phase {
                 Phase::Dispatch => drop(black_box(buffers.dispatch(&tokens, &layout)?)),
@@ -128,7 +142,7 @@ impl<C: Backend> Bench<'_, C> {
     }
 
     /// Whether all elements of each row have this value.
-    fn ones(&self, rows: &[u8], token: usize, value: impl Fn(usize) -> f32) -> Result<()> {
+    pub(super) fn ones(&self, rows: &[u8], token: usize, value: impl Fn(usize) -> f32) -> Result<()> {
         for (row, bytes) in rows.chunks_exact(token).enumerate() {
             let expected = half::bf16::from_f32(value(row)).to_ne_bytes();
             if let Some(at) = bytes.as_chunks::<2>().0.iter().position(|found| *found != expected) {

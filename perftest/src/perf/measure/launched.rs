@@ -23,29 +23,9 @@ impl<C: Backend> Bench<'_, C> {
         let before = self.ping;
         let first = if turns { before } else { 0 };
         let batch = Batch { work, spread, peer: if self.is_peer() { 0 } else { self.peer }, first, calls: 2 };
-        // Something may take long on some provider: the first two tell.
-        let mut micros = self.some_launched(&batch)?;
-        let mut done = 2;
-        let affordable = (WARMUP / micros.max(1e-3)) as u64;
-        let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(spread.size).min(affordable)).clamp(1, MOST_CALLS);
-        let warmup = self.backend.agree(wanted)?;
-        micros = self.some_launched(&Batch { first: first + done, calls: warmup, ..batch })?;
-        done += warmup;
-        let (mut left, budget) = self.plan.limits(spread.size, micros);
-        let (share, budget) = ((left as f64 / LAUNCHES).ceil(), budget.as_micros() as f64);
-        let mut samples = Samples::new()?;
-        loop {
-            let part = (budget / LAUNCHES / micros.max(1e-3)).min(share).clamp(1.0, MOST_CALLS as f64) as u64;
-            let over = samples.micros() >= budget;
-            let calls = self.backend.agree(if over { 0 } else { left.min(part) })?;
-            if calls == 0 {
-                break;
-            }
-            micros = self.some_launched(&Batch { first: first + done, calls, ..batch })?;
-            samples.add_batch(calls, micros * calls as f64);
-            (left, done) = (left.saturating_sub(calls), done + calls);
-        }
-        let warmup = warmup + 2;
+        let (samples, warmup, done) = self.timed_launches(spread.size, |bench, done, calls| {
+            bench.some_launched(&Batch { first: first + done, calls, ..batch })
+        })?;
         let figures = match work {
             _ if turns => {
                 self.ping += done;
@@ -78,9 +58,47 @@ impl<C: Backend> Bench<'_, C> {
         Ok(self.is_first().then_some(figures))
     }
 
-    /// One launch of those who take part, while the others wait. Returns microseconds of a call. Collective.
+    /// Warms up, then times launches of so many calls each, as the plan says. `launch` is told how many calls were before,
+    /// and returns microseconds of a call. Also returns how many calls were before those that are timed, and how many
+    /// there were in all. Collective.
+    pub(super) fn timed_launches(
+        &mut self,
+        size: usize,
+        mut launch: impl FnMut(&mut Self, u64, u64) -> Result<f64>,
+    ) -> Result<(Samples, u64, u64)> {
+        let mut done = 0;
+        let mut launch = |bench: &mut Self, calls: u64| -> Result<f64> {
+            bench.backend.barrier()?;
+            let micros = launch(bench, done, calls)?;
+            done += calls;
+            bench.backend.barrier()?;
+            Ok(micros)
+        };
+        // Something may take long on some provider: the first two tell.
+        let mut micros = launch(self, 2)?;
+        let affordable = (WARMUP / micros.max(1e-3)) as u64;
+        let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).clamp(1, MOST_CALLS);
+        let warmup = self.backend.agree(wanted)?;
+        micros = launch(self, warmup)?;
+        let (mut left, budget) = self.plan.limits(size, micros);
+        let (share, budget) = ((left as f64 / LAUNCHES).ceil(), budget.as_micros() as f64);
+        let mut samples = Samples::new()?;
+        loop {
+            let part = (budget / LAUNCHES / micros.max(1e-3)).min(share).clamp(1.0, MOST_CALLS as f64) as u64;
+            let over = samples.micros() >= budget;
+            let calls = self.backend.agree(if over { 0 } else { left.min(part) })?;
+            if calls == 0 {
+                break;
+            }
+            micros = launch(self, calls)?;
+            samples.add_batch(calls, micros * calls as f64);
+            left = left.saturating_sub(calls);
+        }
+        Ok((samples, warmup + 2, done))
+    }
+
+    /// Microseconds of a call in one launch of those who take part.
     fn some_launched(&mut self, batch: &Batch) -> Result<f64> {
-        self.backend.barrier()?;
         let takes_part = match batch.work {
             Work::AllToAll | Work::Barrier => true,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.is_first() || self.is_peer(),
@@ -90,7 +108,6 @@ impl<C: Backend> Bench<'_, C> {
         if takes_part {
             micros = self.backend.launch(batch)?.as_nanos() as f64 / 1e3 / batch.calls.max(1) as f64;
         }
-        self.backend.barrier()?;
         Ok(micros)
     }
 }

@@ -7,7 +7,7 @@
 //! | `everybody` | all PEs do the same |
 //! | `launched` | all of these, made by kernels in batches |
 //! | `collectives` | collectives of devices |
-//! | `experts` | expert-parallel dispatch and combine |
+//! | `experts`, `gpu_experts` | expert-parallel dispatch and combine, by the host's threads and by a GPU's kernels |
 //! | `pencils` | transposes and halos of arrays in pencils |
 //! | `products` | products of layers that are spread over PEs, and how much of their moves they hide |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
@@ -20,6 +20,7 @@ pub mod collectives;
 mod everybody;
 pub mod experts;
 pub mod footprint;
+pub mod gpu_experts;
 mod launched;
 mod one_sided;
 pub mod pencils;

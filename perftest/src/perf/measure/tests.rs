@@ -220,6 +220,7 @@ fn plan() -> Plan {
         warmup: Some(2),
         window: None,
         threads: None,
+        on_gpu: false,
         target: None,
     }
 }

@@ -1,0 +1,249 @@
+//! Expert-parallel dispatch and combine by a GPU's kernels, one call behind the other on a stream, which times them.
+//!
+//! Rows that come are read where they are. Low latency is replayed as a graph. The physical bandwidth is that of the bytes
+//! that stores write to other PEs, by where all tokens go, and of those that this PE's rails have counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symrail::Runtime;
+use symrail::gpu::GpuDevice;
+use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
+use symrail_ep::cuda::{
+    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceTokens, DeviceTokensReceived,
+};
+use symrail_ep::plan::hosts::Hosts;
+use symrail_ep::{Element, Layout};
+use symrail_kernels::cuda::compile::Nvrtc;
+use symrail_kernels::cuda::{DeviceBuffer, Gpu, Stream};
+
+use super::Bench;
+use super::experts::{Input, Traffic, must_be_of_elements, ranks_of};
+use crate::perf::backend::Backend;
+use crate::perf::catalog::Phase;
+use crate::perf::error::{Error, Result};
+use crate::perf::heap::{self, FEW, K, MANY};
+use crate::perf::sample::{Figures, Samples};
+
+/// Waits of kernels end after `SYMRAIL_TIMEOUT_S`; a launch has many, of which the first that is late ends all.
+const TIME_LIMIT: u32 = 4;
+/// Bytes of what goes beside a row of a dispatch: indices, weights, and the number at the source.
+const BESIDE: usize = (4 * (2 * K + 1)).next_multiple_of(16);
+
+/// A rank's input on its GPU.
+struct OnGpu {
+    rows: DeviceBuffer,
+    indices: DeviceBuffer,
+    weights: DeviceBuffer,
+    /// As many rows as it has.
+    out: DeviceBuffer,
+}
+
+fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
+    let buffer = gpu.alloc(bytes.max(16))?;
+    buffer.fill(0)?;
+    Ok(buffer)
+}
+
+fn with(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
+    let buffer = room(gpu, bytes.len())?;
+    buffer.write(0, bytes)?;
+    Ok(buffer)
+}
+
+fn content(buffer: &DeviceBuffer, bytes: usize) -> Result<Vec<u8>> {
+    let mut content = vec![0; bytes];
+    if bytes > 0 {
+        buffer.read(0, &mut content)?;
+    }
+    Ok(content)
+}
+
+impl OnGpu {
+    fn new(gpu: &Arc<Gpu>, input: &Input) -> Result<OnGpu> {
+        let indices: Vec<u8> = input.indices.iter().flat_map(|index| index.to_ne_bytes()).collect();
+        let weights: Vec<u8> = input.weights.iter().flat_map(|weight| weight.to_ne_bytes()).collect();
+        let out = room(gpu, input.rows.len())?;
+        Ok(OnGpu { rows: with(gpu, &input.rows)?, indices: with(gpu, &indices)?, weights: with(gpu, &weights)?, out })
+    }
+
+    /// Addresses of the indices, and of the weights.
+    fn topk(&self) -> (u64, u64) {
+        (self.indices.at().get(), self.weights.at().get())
+    }
+}
+
+/// Bytes that leave this PE by stores, where all PEs have this layout.
+struct Stores {
+    hosts: Hosts,
+    me: usize,
+    /// The other ranks whose memory this PE's GPU writes to.
+    mapped: Vec<usize>,
+    layout: Layout,
+}
+
+impl Stores {
+    fn new(device: &GpuDevice<'_>, layout: Layout) -> Stores {
+        let rt = device.runtime();
+        let mapped = (0..rt.n_pes()).filter(|&pe| pe != rt.my_pe() && device.is_mapped(pe)).map(|pe| pe as usize);
+        Stores { hosts: Hosts::of_job(rt), me: rt.my_pe() as usize, mapped: mapped.collect(), layout }
+    }
+
+    /// Of a dispatch or combine of many: rows of this rank, and of those that it serves on its host.
+    fn of_many(&self, phase: Phase, token: usize) -> usize {
+        let per_rank = self.layout.per_rank();
+        let served = |rank: usize| self.hosts.served_by(rank).count();
+        let rows = |&rank: &usize| match phase {
+            Phase::Dispatch => served(self.me) * per_rank[rank] as usize,
+            _ => served(rank) * per_rank[self.me] as usize,
+        };
+        let of_row = if phase == Phase::Dispatch { token + BESIDE } else { token };
+        self.mapped.iter().map(rows).sum::<usize>() * of_row
+    }
+
+    /// Of a round of few: rows there, and one for each of this rank's experts back.
+    fn of_few(&self, row: usize, token: usize) -> usize {
+        let there: usize = self.mapped.iter().map(|&rank| self.layout.per_rank()[rank] as usize).sum();
+        let share = self.layout.share();
+        let slots: u32 = self.layout.per_expert()[self.me * share..][..share].iter().sum();
+        there * row + self.mapped.len() * slots as usize * token
+    }
+}
+
+impl<C: Backend> Bench<'_, C> {
+    /// Measures one size of token. The figures are PE 0's. Collective.
+    pub fn gpu_experts(
+        &mut self,
+        device: &GpuDevice<'_>,
+        nvrtc: &Nvrtc,
+        phase: Phase,
+        token: usize,
+    ) -> Result<(Option<Figures>, Traffic)> {
+        must_be_of_elements(token)?;
+        let (samples, warmup, traffic) = match phase {
+            Phase::LowLatency => self.few_on_gpu(device, nvrtc, token)?,
+            _ => self.many_on_gpu(device, nvrtc, phase, token)?,
+        };
+        Ok((self.is_first().then(|| samples.latency(1.0, warmup)), traffic))
+    }
+
+    fn many_on_gpu(
+        &mut self,
+        device: &GpuDevice<'_>,
+        nvrtc: &Nvrtc,
+        phase: Phase,
+        token: usize,
+    ) -> Result<(Samples, u64, Traffic)> {
+        let (rt, gpu) = (device.runtime(), device.gpu());
+        let (n_pes, limit) = (rt.n_pes(), patience(rt));
+        let input = Input::new(MANY, token, n_pes);
+        let (layout, own) = (input.layout(n_pes)?, OnGpu::new(gpu, &input)?);
+        let buffers = DeviceHighThroughput::new(device, nvrtc, heap::many_on_gpu(token, n_pes), USUAL_BLOCKS)?;
+        let stream = Stream::new(gpu)?;
+        let mut routes = buffers.routes(&stream)?;
+        let tokens = DeviceTokens { rows: own.rows.at().get(), bytes: token, scales: (0, 0), topk: Some(own.topk()) };
+        // SAFETY: memory of this function for all tokens, which lives until the stream is idle.
+        unsafe {
+            buffers.layout(&stream, &mut routes, own.indices.at().get(), MANY)?;
+            buffers.dispatch(&stream, &routes, &tokens, false)?;
+        }
+        let come = buffers.counts(&stream, &routes, limit)?.rows();
+        let [made, indices, weights, sources] = [token, 8 * K, 4 * K, 4].map(|each| room(gpu, each * come));
+        let (made, indices, weights, sources) = (made?, indices?, weights?, sources?);
+        let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
+        let copies = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
+        let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
+        let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out };
+        // SAFETY: as above, with room for all rows that come.
+        unsafe {
+            buffers.receive(&stream, &routes, &tokens, &copies)?;
+            buffers.combine(&stream, &routes, &parts)?;
+        }
+        stream.wait(limit)?;
+        buffers.check()?;
+        self.ones(&content(&made, come * token)?, token, |_| 1.0)?;
+        self.ones(&content(&own.out, MANY * token)?, token, |row| ranks_of(&layout, row))?;
+        let in_place = DeviceTokensReceived { rows: 0, ..copies };
+        let (samples, warmup, on_rails) = self.timed_on(&stream, rt, token, || {
+            // SAFETY: as above.
+            unsafe {
+                if phase != Phase::Dispatch {
+                    return Ok(buffers.combine(&stream, &routes, &parts)?);
+                }
+                buffers.dispatch(&stream, &routes, &tokens, false)?;
+                Ok(buffers.receive(&stream, &routes, &tokens, &in_place)?)
+            }
+        })?;
+        buffers.check()?;
+        let algorithm = layout.per_rank().iter().sum::<u32>() as usize * token;
+        let physical = Stores::new(device, layout).of_many(phase, token) + on_rails;
+        drop((routes, stream));
+        buffers.free()?;
+        Ok((samples, warmup, Traffic { algorithm, physical }))
+    }
+
+    fn few_on_gpu(&mut self, device: &GpuDevice<'_>, nvrtc: &Nvrtc, token: usize) -> Result<(Samples, u64, Traffic)> {
+        let (rt, gpu) = (device.runtime(), device.gpu());
+        let (n_pes, limit) = (rt.n_pes(), patience(rt));
+        let input = Input::new(FEW, token, n_pes);
+        let (layout, own, shape) = (input.layout(n_pes)?, OnGpu::new(gpu, &input)?, heap::few_on_gpu(token, n_pes));
+        let (share, most) = (layout.share(), n_pes as usize * FEW);
+        let buffers = DeviceLowLatency::new(device, nvrtc, shape)?;
+        let stream = Stream::new(gpu)?;
+        let [rows, counts, sources] = [share * most * token, 4 * share, 8 * share * most].map(|bytes| room(gpu, bytes));
+        let (rows, counts, sources) = (rows?, counts?, sources?);
+        let (x, out) = (own.rows.at().get(), own.out.at().get());
+        let [rows, counts, sources] = [&rows, &counts, &sources].map(|buffer| buffer.at().get());
+        let found = DeviceReceived { rows, scales: 0, counts, sources };
+        let round = || {
+            // SAFETY: memory of this function for all rows, which lives as long as the graph.
+            unsafe {
+                buffers.send_dispatch(&stream, x, own.indices.at().get(), FEW)?;
+                buffers.receive_dispatch(&stream, &found)?;
+                buffers.send_combine(&stream, found.rows, &found)?;
+                Ok::<_, Error>(buffers.receive_combine(&stream, own.topk(), FEW, out)?)
+            }
+        };
+        round()?;
+        stream.wait(limit)?;
+        buffers.check()?;
+        self.ones(&content(&own.out, FEW * token)?, token, |_| 1.0)?;
+        let graph = stream.capture(round)?;
+        // SAFETY: as for the round.
+        let replay = || Ok(unsafe { stream.replay(&graph) }?);
+        let (samples, warmup, on_rails) = self.timed_on(&stream, rt, token, replay)?;
+        buffers.check()?;
+        self.ones(&content(&own.out, FEW * token)?, token, |_| 1.0)?;
+        let physical = Stores::new(device, layout).of_few(shape.row(), token) + on_rails;
+        drop((graph, stream));
+        buffers.free()?;
+        Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
+    }
+
+    /// Times what `call` launches on a stream. Also returns how many calls were before, and the bytes of a call that this
+    /// PE's rails have counted. Collective.
+    fn timed_on(
+        &mut self,
+        stream: &Stream,
+        rt: &Runtime,
+        size: usize,
+        mut call: impl FnMut() -> Result<()>,
+    ) -> Result<(Samples, u64, usize)> {
+        let on_rails = || rt.counters().iter().map(|lane| lane.bytes).sum::<u64>();
+        self.backend.barrier()?;
+        let before = on_rails();
+        let (samples, warmup, calls) = self.timed_launches(size, |_, _, calls| {
+            stream.mark(0)?;
+            (0..calls).try_for_each(|_| call())?;
+            stream.mark(1)?;
+            stream.wait(patience(rt))?;
+            Ok(stream.between()? / 1e3 / calls as f64)
+        })?;
+        Ok((samples, warmup, ((on_rails() - before) / calls.max(1)) as usize))
+    }
+}
+
+/// How long the host waits for what it has launched.
+fn patience(rt: &Runtime) -> Duration {
+    Duration::from_secs(rt.settings().timeout_s) * TIME_LIMIT
+}
