@@ -289,7 +289,8 @@ impl CublasLt {
         self.functions.choose(self.gpu.ordinal(), self.handle, product, &told)
     }
 
-    /// Puts a product on a stream. Products of one library's handle are made one after the other, on streams that follow
+    /// Puts a product on a stream. What was chosen for more rows does not do for few ones always, as for a single one:
+    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are made one after the other, on streams that follow
     /// each other: they use one workspace.
     ///
     /// # Safety
@@ -423,7 +424,7 @@ impl Functions {
         let (one, none) = (1f32, 0f32);
         let (alpha, beta) = ((&raw const one).cast::<c_void>(), (&raw const none).cast::<c_void>());
         // SAFETY: the caller's promise; numbers of the host are read during the call.
-        let answer = unsafe {
+        let multiply = |Chosen(algorithm): &Chosen| unsafe {
             (self.multiply)(
                 handle,
                 description.0,
@@ -437,12 +438,16 @@ impl Functions {
                 to.0,
                 out,
                 to.0,
-                &raw const chosen.0,
+                &raw const *algorithm,
                 room,
                 workspace.1,
                 stream,
             )
         };
+        let mut answer = multiply(chosen);
+        if answer == NOT_SUPPORTED {
+            answer = multiply(&self.choose(gpu, handle, product, told)?);
+        }
         said(gpu, "cublasLtMatmul", answer, Some(product))
     }
 }

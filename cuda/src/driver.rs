@@ -12,12 +12,13 @@ use super::error::{CudaError, Result, cuda};
 use super::pointer::DevicePtr;
 use super::stream::Stream;
 
-/// A GPU and its primary context, which lives as long as this.
+/// A GPU and a context on it, the primary one as a rule, which lives as long as this.
 #[derive(Debug)]
 pub struct Gpu {
     ordinal: i32,
     device: Device,
     context: CUcontext,
+    is_primary: bool,
 }
 
 // SAFETY: contexts may be used from any thread; the driver serialises what has to be.
@@ -183,9 +184,32 @@ impl Gpu {
             cuda!(ordinal, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
         }
         let device = Device(device);
-        let gpu = Gpu { ordinal, device, context };
+        let gpu = Gpu { ordinal, device, context, is_primary: true };
         gpu.bind()?;
         Ok(Arc::new(gpu))
+    }
+
+    /// The same GPU with a context of its own, for copies that kernels wait for. The driver has a lock for each context:
+    /// who loads a module or frees memory holds it until all kernels of the context have ended, and until then keeps
+    /// other threads from beginning copies in it. Memory that was mapped for the GPU (`cuMemMap`) and portable pinned
+    /// memory are reached from all its contexts. What is current on this thread stays.
+    ///
+    /// # Errors
+    /// The driver's error, or it is older than CUDA 12.5.
+    pub fn in_context_of_its_own(&self) -> Result<Arc<Gpu>> {
+        if Self::driver_version() < 12_050 {
+            let what = "has a driver that does not make contexts (cuCtxCreate_v4)";
+            return Err(CudaError::Lacks {
+                gpu: self.ordinal,
+                what,
+                remedy: "update the driver to CUDA 12.5 or newer",
+            });
+        }
+        let (_current, mut context) = (Current::keep(), null_mut());
+        // SAFETY: the driver writes one handle, and makes it current, which ends with `_current`; no parameters make it
+        // a context like others.
+        unsafe { cuda!(self.ordinal, cuCtxCreate_v4(&raw mut context, null_mut(), 0, self.device.0)) }?;
+        Ok(Arc::new(Gpu { ordinal: self.ordinal, device: self.device, context, is_primary: false }))
     }
 
     /// Makes the GPU the calling thread's current one.
@@ -193,7 +217,7 @@ impl Gpu {
     /// # Errors
     /// The driver's error.
     pub fn bind(&self) -> Result<()> {
-        // SAFETY: the context is retained by `self`.
+        // SAFETY: the context lives as long as `self`.
         unsafe { cuda!(self.ordinal, cuCtxSetCurrent(self.context)) }
     }
 
@@ -345,8 +369,15 @@ impl Deref for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: retained in `open`. At the end of the process the driver may be gone already; then nothing is to do.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device.0) };
+        // SAFETY: retained in `open`, or made in `in_context_of_its_own`, whose memory and streams keep it alive. At the
+        // end of the process the driver may be gone already; then nothing is to do.
+        let _ = unsafe {
+            if self.is_primary {
+                sys::cuDevicePrimaryCtxRelease_v2(self.device.0)
+            } else {
+                sys::cuCtxDestroy_v2(self.context)
+            }
+        };
     }
 }
 

@@ -157,7 +157,7 @@ fn gpu() -> Result<Option<Arc<Gpu>>, Failure> {
 /// What copies to and from its memory: rails do not reach it.
 fn copy_engine(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn CopyEngine>>, Failure> {
     let Some(gpu) = gpu else { return Ok(None) };
-    Ok(Some(Box::new(CudaCopyEngine::new(&gpu, STAGING_BUFFER_BYTES, MAX_COPIES)?)))
+    Ok(Some(Box::new(CudaCopyEngine::new([&gpu, &gpu], STAGING_BUFFER_BYTES, MAX_COPIES)?)))
 }
 
 /// What the host library's bootstrap is used for.

@@ -76,7 +76,7 @@ impl Staged {
         Ok(match &self.memory {
             Memory::Guarded(guarded) => Box::new(guarded.copy_engine()?),
             Memory::Device(shared) => {
-                let copy_engine = CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?;
+                let copy_engine = CudaCopyEngine::new(shared.contexts(), STAGING_BUFFER_BYTES, MAX_COPIES)?;
                 if thread > 0 {
                     return Ok(Box::new(copy_engine)); // there is one mailbox
                 }

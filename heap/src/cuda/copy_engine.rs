@@ -3,19 +3,18 @@
 //! One stream copies to the GPU, so that copies take effect in order; a second copies from it; two more, in turn, copy
 //! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that
 //! the driver might load or allocate late is used once at the start, because a kernel that never ends would keep it
-//! from being loaded.
+//! from being loaded. In a context of their own they do not wait either for those who load or free something in the
+//! program's context ([`Gpu::in_context_of_its_own`]).
 
 use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+use symrail_cuda::error::{Result, cuda};
 use symrail_cuda::sys::{self, CUevent, CUresult, CUstream};
+use symrail_cuda::{Current, Gpu, NicWrites, PinnedBuffer};
 
 use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
-use symrail_cuda::Gpu;
-use symrail_cuda::NicWrites;
-use symrail_cuda::PinnedBuffer;
-use symrail_cuda::error::{Result, cuda};
 
 /// One stream, and what is under way on it.
 struct Lane {
@@ -30,6 +29,7 @@ struct Lane {
 
 /// A [`CopyEngine`] for the memory of one GPU.
 pub struct CudaCopyEngine {
+    /// In the context that copies are made in.
     gpu: Arc<Gpu>,
     staging_buffer: PinnedBuffer,
     /// Of copies from the GPU, to it, and the others between GPUs.
@@ -54,12 +54,14 @@ const FIRST_BETWEEN: usize = 2;
 
 impl CudaCopyEngine {
     /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` copies under way at a time. It
-    /// does more, but has to ask the driver for something then.
+    /// does more, but has to ask the driver for something then. The buffer is of the first of two contexts of one GPU,
+    /// copies are made in the second; what is current on this thread stays.
     ///
     /// # Errors
     /// The driver's error.
-    pub fn new(gpu: &Arc<Gpu>, staging_buffer: usize, copies: usize) -> Result<Self> {
-        let staging_buffer = PinnedBuffer::new(gpu, staging_buffer)?;
+    pub fn new([primary, gpu]: [&Arc<Gpu>; 2], staging_buffer: usize, copies: usize) -> Result<Self> {
+        let _current = Current::keep();
+        let staging_buffer = PinnedBuffer::new(primary, staging_buffer)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
         let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
@@ -258,6 +260,7 @@ unsafe impl CopyEngine for CudaCopyEngine {
 
 impl Drop for CudaCopyEngine {
     fn drop(&mut self) {
+        let _current = Current::keep();
         if self.gpu.bind().is_err() {
             return;
         }

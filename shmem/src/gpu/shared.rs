@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     heap: DeviceHeap,
     /// What kernels that wait are to write by themselves.
     mailbox: Arc<PinnedBuffer>,
+    /// The GPU by the context in which proxy threads copy.
+    copies: Arc<Gpu>,
     /// Until peers' connection infos have arrived.
     offer: Option<Offer>,
 }
@@ -41,7 +43,12 @@ impl Shared {
         let peers = DevicePeers::new(me, n_pes, &heap, &host, settings.disable_p2p);
         let offer = heap.segments().last().map(|segment| peers.offer(segment)).transpose()?;
         let mailbox = Arc::new(PinnedBuffer::new(&gpu, MAILBOX_BYTES)?);
-        Ok(Shared { peers, heap, mailbox, offer })
+        let copies = gpu.in_context_of_its_own().unwrap_or_else(|error| {
+            tracing::warn!(%error, "proxy threads copy in the program's context: who loads or frees something there while \
+                a kernel waits keeps them from it");
+            gpu
+        });
+        Ok(Shared { peers, heap, mailbox, copies, offer })
     }
 
     /// What peers have to know to map it.
@@ -62,6 +69,11 @@ impl Shared {
 
     pub fn gpu(&self) -> &Arc<Gpu> {
         self.heap.gpu()
+    }
+
+    /// The GPU by the program's context, and by that in which proxy threads copy.
+    pub fn contexts(&self) -> [&Arc<Gpu>; 2] {
+        [self.gpu(), &self.copies]
     }
 
     /// See [`symrail_heap::mailbox`].
