@@ -11,7 +11,9 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
-use symrail_decomp::{AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Transpose, Tuning, Workspace, tune_on};
+use symrail_decomp::{
+    AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
+};
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
 use crate::held;
@@ -141,7 +143,8 @@ impl Pencils {
             let of_gpu = kernels.map(|kernels| unsafe { &*kernels });
             let mut grid = grid;
             if grid.processes == [0, 0] {
-                let tuning = Tuning { element, ..Tuning::default() };
+                // Plans are made in this mode alone.
+                let tuning = Tuning { element, mode: Some(Mode::default()), ..Tuning::default() };
                 let (same_team, tuned) = tune_on(of_gpu, borrowed, team, grid, &tuning)?;
                 (team, grid) = (same_team, tuned.grid);
             }
@@ -209,8 +212,7 @@ impl Pencils {
         let buffer = self.memory(&array, "array", stream)?;
         let key = (true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]]);
         let form = Form { halo, padding };
-        let wanted =
-            Halo { axis: along, dim, periodic, form, element, fields: 1, mode: symrail_decomp::Mode::default() };
+        let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: Mode::default() };
         self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), [buffer; 2], stream)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use symrail::kernels::cpu::{DeviceError, Grid};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Module, Program, Shape, Stream};
+use symrail::kernels::cuda::{Program, Shape, Stream};
 use symrail::{Cmp, Runtime, SignalOp, SymSlice};
 
 type Failure = Box<dyn std::error::Error>;
@@ -59,11 +59,9 @@ fn main() -> Result<(), Failure> {
 /// `device_ring.cu` on this PE's GPU.
 fn on_a_gpu(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
     let gpu = rt.own_gpu()?;
-    let (major, minor) = gpu.compute_capability();
-    let program = Program::new("device_ring.cu", include_str!("device_ring.cu"));
-    let module = Module::load(&gpu, &Nvrtc::find()?.compile(&program, &format!("sm_{major}{minor}"))?)?;
     let device = rt.gpu_device(&gpu)?; // collective
-    device.attach(&module)?;
+    let program = Program::new("device_ring.cu", include_str!("device_ring.cu"));
+    let module = device.load(&Nvrtc::find()?, &program)?;
     let (kernel, stream) = (module.kernel("ring")?, Stream::new(&gpu)?);
     let [inbox, outbox] = [&ring.inbox, &ring.outbox].map(|slice| device.address(slice.as_ptr().cast()));
     let arrived = device.address(ring.arrived.as_ptr().cast());

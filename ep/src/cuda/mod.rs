@@ -53,11 +53,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 
 /// Compiles a program for a device, and tells its kernels about the PE.
 fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Arc<Module>> {
-    let (major, minor) = device.gpu().compute_capability();
-    let compiled = nvrtc.compile(program, &format!("sm_{major}{minor}")).map_err(failed)?;
-    let module = Module::load(device.gpu(), &compiled).map_err(failed)?;
-    device.attach(&module).map_err(failed)?;
-    Ok(module)
+    device.load(nvrtc, program).map_err(failed)
 }
 
 /// Which ranks' memory this GPU does not reach, or whose GPUs do not reach this one's. Collective.

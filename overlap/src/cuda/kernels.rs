@@ -2,7 +2,7 @@
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Kernel, Module, OnStream, Program, Shape, Stream};
+use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream};
 use symrail_cuda::cublaslt::Number;
 
 use crate::error::Result;
@@ -38,9 +38,7 @@ impl<'d> GpuKernels<'d> {
     /// The compiler's or the driver's.
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
         let gpu = device.gpu();
-        let (major, minor) = gpu.compute_capability();
-        let module = Module::load(gpu, &nvrtc.compile(&PROGRAM, &format!("sm_{major}{minor}"))?)?;
-        device.attach(&module)?;
+        let module = device.load(nvrtc, &PROGRAM)?;
         let kernel = |name: &str| module.kernel(&format!("overlap_{name}"));
         Ok(GpuKernels {
             device,

@@ -49,10 +49,7 @@ impl<'h, 'r> Cuda<'h, 'r> {
     /// Compiles the kernels. Collective.
     pub fn new(device: &'h GpuDevice<'r>, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
         let gpu = device.gpu();
-        let (major, minor) = gpu.compute_capability();
-        let compiled = Nvrtc::find()?.compile(&Program::PERF, &format!("sm_{major}{minor}"))?;
-        let module = Module::load(gpu, &compiled)?;
-        device.attach(&module)?;
+        let module = device.load(&Nvrtc::find()?, &Program::PERF)?;
         let (stream, out) = (Stream::new(gpu)?, gpu.alloc(64)?);
         let time_limit = Duration::from_secs(device.runtime().settings().timeout_s) * TIME_LIMIT;
         Ok(Cuda { host, device, stream, module, out, time_limit })

@@ -33,7 +33,8 @@ use std::time::Duration;
 pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_kernels::barrier_plan::WORDS;
-use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
+use symrail_kernels::cuda::compile::Nvrtc;
+use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module, Program};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
@@ -190,6 +191,18 @@ impl GpuDevice<'_> {
     /// The program does not include the device API, or another version of it.
     pub fn attach(&self, module: &Module) -> symrail_kernels::cuda::Result<()> {
         self.state.attach(module)
+    }
+
+    /// Compiles a program for the GPU, loads it, and tells its kernels about the PE.
+    ///
+    /// # Errors
+    /// The compiler's or the driver's; those of [`GpuDevice::attach`].
+    pub fn load(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Module>> {
+        let gpu = self.gpu();
+        let (major, minor) = gpu.compute_capability();
+        let module = Module::load(gpu, &nvrtc.compile(program, &format!("sm_{major}{minor}"))?)?;
+        self.attach(&module)?;
+        Ok(module)
     }
 
     /// The address by which kernels name the symmetric object at `ptr`: the number that they take as an argument.

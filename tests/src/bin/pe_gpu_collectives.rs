@@ -379,11 +379,8 @@ impl<'d> World<'d> {
             let handle = good(channels.channel(1 - me, buffer, 3));
             assert_eq!(good(channels.channel(1 - me, buffer, 3)), handle, "made once");
             assert!(channels.channel(1 - me, buffer, 4).is_err() && channels.channel(99, buffer, 0).is_err());
-            let (major, minor) = self.gpu.compute_capability();
             let program = Program::new("channels.cu", include_str!("../../cu/channels.cu"));
-            let compiled = good(good(Nvrtc::find()).compile(&program, &format!("sm_{major}{minor}")));
-            let module = good(Module::load(&self.gpu, &compiled));
-            good(self.device.attach(&module));
+            let module = good(self.device.load(&good(Nvrtc::find()), &program));
             let kernel = good(module.kernel("memory_channels"));
             let arguments = [handle, buffer.at, PART as u64, me.into(), ROUNDS, wrong.at().get()];
             // SAFETY: the kernel's arguments, which stay until the stream was waited for.
