@@ -254,8 +254,7 @@ fn replay(
 }
 
 fn finish(stream: &Stream, buffers: &DeviceLowLatency<'_>) -> Result<(), Failure> {
-    stream.wait(LIMIT)?;
-    Ok(buffers.check()?)
+    Ok(buffers.finish(stream, LIMIT)?)
 }
 
 fn compare_row(

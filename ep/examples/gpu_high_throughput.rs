@@ -36,6 +36,9 @@ fn main() -> Result<(), Failure> {
             HighThroughputShape { most_tokens, room: ranks * most_tokens, row: 4 * elements, scales, experts, k };
         let case = Case { rt: &rt, device: &device, shape, elements };
         case.check(&nvrtc)?;
+        if most_tokens == 1 {
+            case.fails_in_its_midst(&nvrtc)?;
+        }
         if rt.my_pe() == 0 {
             println!("well: {shape:?}, peers {}", if mapped { "mapped" } else { "through the proxy" });
         }
@@ -122,6 +125,27 @@ impl Case<'_> {
         self.refusals(&buffers, &mut routes, &stream)?;
         self.round(&buffers, &mut routes, &stream, (9, Element::Bf16))?;
         drop(stream);
+        Ok(buffers.free()?)
+    }
+
+    /// Buffers whose copies no GPU has the blocks for: a dispatch is announced, and the launch behind that fails.
+    fn fails_in_its_midst(&self, nvrtc: &Nvrtc) -> Result<(), Failure> {
+        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, u32::MAX)?;
+        let stream = Stream::new(self.device.gpu())?;
+        let mut routes = buffers.routes(&stream)?;
+        let (topk, x) = (self.with(&vec![0xff; 8 * self.shape.k])?, self.buffer(16)?);
+        let tokens = DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None };
+        // SAFETY: memory of this function, which lives until the stream is idle.
+        let dispatched = unsafe {
+            buffers.layout(&stream, &mut routes, topk.at().get(), 1)?;
+            buffers.dispatch(&stream, &routes, &tokens, false)
+        };
+        stream.wait(LIMIT)?;
+        match (dispatched, buffers.check()) {
+            (Err(Error::Device { .. }), Err(Error::Broken { .. })) => {}
+            other => return Err(format!("a launch that fails in the midst of a call: {other:?}").into()),
+        }
+        drop((routes, stream));
         Ok(buffers.free()?)
     }
 

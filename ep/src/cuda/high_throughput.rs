@@ -9,7 +9,6 @@
 //! What goes wrong on the GPU is in memory of the host, and every later call says it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use symrail::Runtime;
@@ -17,6 +16,7 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
 
+use super::broken::Broken;
 use super::hosts::DeviceHosts;
 use super::record::{Meaning, Record};
 use super::routes::{Counts, DeviceRoutes, Room, Routes};
@@ -93,8 +93,7 @@ pub struct DeviceHighThroughput<'d> {
     kernels: [Kernel; KERNELS.len()],
     /// A dispatch was made, and neither received nor given up.
     open: AtomicBool,
-    /// Why it cannot be used any more.
-    broken: Mutex<Option<String>>,
+    broken: Broken,
 }
 
 /// The kernels.
@@ -205,7 +204,7 @@ impl<'d> DeviceHighThroughput<'d> {
             _tables: tables,
             kernels,
             open: AtomicBool::new(false),
-            broken: Mutex::new(None),
+            broken: Broken::default(),
         })
     }
 
@@ -265,7 +264,9 @@ impl<'d> DeviceHighThroughput<'d> {
     ) -> Result<()> {
         let words = [&[self.parameters.at().get()], arguments].concat();
         // SAFETY: the caller's promise.
-        unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) }.map_err(failed)
+        let launched = unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) };
+        let is_announced = !matches!(step, Step::Layout | Step::Announce);
+        self.broken.noting_launch(is_announced, launched.map_err(failed))
     }
 
     /// Computes the routes of tokens from their experts (`topk`: 64-bit indices, -1 for none). Local.
@@ -303,11 +304,11 @@ impl<'d> DeviceHighThroughput<'d> {
     unsafe fn begin(&self, stream: &Stream, routes: u64, call: Call, [bytes, scales, k]: [u64; 3]) -> Result<()> {
         let first = u64::from(call == Call::Dispatch);
         self.close(stream)?;
-        self.open.store(true, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
             let arguments = [routes, first, call as u64, bytes, scales, k];
             self.launch(stream, Step::Announce, (self.ranks() as u32, 512), &arguments)?;
+            self.open.store(true, Ordering::Relaxed);
             self.launch(stream, Step::Collect, (1, 512), &[routes, first])
         }
     }
@@ -379,6 +380,7 @@ impl<'d> DeviceHighThroughput<'d> {
     ) -> Result<()> {
         self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
+        self.broken.check()?;
         if !self.open.load(Ordering::Relaxed) {
             return Err(Error::Order { what: "a receive follows a dispatch that goes" });
         }
@@ -430,32 +432,22 @@ impl<'d> DeviceHighThroughput<'d> {
     /// # Errors
     /// [`Error::NoSuchExpert`], of this rank alone: it has not made the call. On all ranks: [`Error::Differ`], and
     /// [`Error::NoMemory`] where more rows were to come to a rank than there is room for. [`Error::Late`]; what the
-    /// driver says; [`Error::Broken`] after those.
+    /// driver says; [`Error::Broken`] after those, and after a launch that has failed when its call was announced.
     pub fn check(&self) -> Result<()> {
         self.must_go_on()?;
-        self.noting(self.device.state().check().map_err(failed))
+        self.broken.noting(self.device.state().check().map_err(failed))
     }
 
     /// Refuses a call after something went wrong in an earlier one, which may still be under way on the GPU.
     fn must_go_on(&self) -> Result<()> {
-        if let Some(why) = &*self.broken.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(Error::Broken { why: why.clone() });
-        }
+        self.broken.check()?;
         let HighThroughputShape { k, experts, row, .. } = self.shape;
         let told = self.record.take(&Meaning { k, experts, row });
         if matches!(told, Err(Error::Late { .. })) {
             // The device's state knows of that wait, too, but not for whom it was.
             let _ = self.device.state().check();
-            return self.noting(told);
+            return self.broken.noting(told);
         }
         told
-    }
-
-    /// Remembers what cannot be mended.
-    fn noting(&self, result: Result<()>) -> Result<()> {
-        if let Err(error) = &result {
-            *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
-        }
-        result
     }
 }

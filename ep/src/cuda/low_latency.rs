@@ -4,11 +4,14 @@
 //! dispatch, whose rows a combine brings back together by one request, too. A round is a dispatch and then a combine,
 //! each of which is sent and received by a call of its own; between them no multiprocessor is held.
 
+use std::time::Duration;
+
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
 use symrail::{Pe, Runtime};
 
+use super::broken::Broken;
 use super::{PROGRAMS, failed, far_ranks, load, with_words, zeroed};
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
@@ -78,6 +81,7 @@ pub struct DeviceLowLatency<'d> {
     _of_rows: [DeviceBuffer; 4],
     parts: u64,
     kernels: [Kernel; 5],
+    broken: Broken,
 }
 
 impl DeviceShape {
@@ -210,6 +214,7 @@ impl<'d> DeviceLowLatency<'d> {
             _of_rows,
             parts,
             kernels,
+            broken: Broken::default(),
         })
     }
 
@@ -228,11 +233,14 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Safety
     /// The kernel takes the parameters' address and these arguments, and what they point to stays.
     unsafe fn launch(&self, stream: &Stream, kernel: usize, blocks: u64, arguments: &[u64]) -> Result<()> {
+        self.broken.check()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         let threads = if kernel == 4 { 1 } else { THREADS };
         // SAFETY: the caller's promise.
-        unsafe { stream.launch(&self.kernels[kernel], Shape { blocks: blocks as u32, threads }, &words) }
-            .map_err(failed)
+        let launched =
+            unsafe { stream.launch(&self.kernels[kernel], Shape { blocks: blocks as u32, threads }, &words) };
+        // The first kernel tells the others of the round, and the last one ends it.
+        self.broken.noting_launch(kernel != 0, launched.map_err(failed))
     }
 
     /// What it was made for.
@@ -254,7 +262,7 @@ impl<'d> DeviceLowLatency<'d> {
     /// then, too.
     ///
     /// # Errors
-    /// [`Error::TooManyTokens`]; what the driver says.
+    /// [`Error::TooManyTokens`]; what the driver says; [`Error::Broken`] once a later launch of a round has failed.
     pub unsafe fn send_dispatch(&self, stream: &Stream, x: u64, topk: u64, tokens: usize) -> Result<()> {
         self.must_fit(tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
@@ -344,6 +352,15 @@ impl<'d> DeviceLowLatency<'d> {
     /// What the driver says.
     pub fn masked(&self) -> Result<Vec<bool>> {
         Ok(numbers(&self.masks, self.runtime().n_pes())?.iter().map(|&mask| mask != 0).collect())
+    }
+
+    /// Waits on the host until what was launched on the stream is complete, and says what went wrong in it.
+    ///
+    /// # Errors
+    /// As for [`DeviceLowLatency::check`]; else that it has not ended within `limit`.
+    pub fn finish(&self, stream: &Stream, limit: Duration) -> Result<()> {
+        let waited = stream.wait(limit).map_err(failed);
+        self.check().and(waited)
     }
 
     /// What went wrong since the last check, when the GPU is idle. Ranks that were late and have been masked for that are

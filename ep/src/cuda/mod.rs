@@ -10,8 +10,10 @@
 //! | [`routes`] | where the tokens of a dispatch go |
 //! | `lent` | their memory, from one dispatch to the next |
 //! | `record` | what those kernels tell the host |
+//! | `broken` | why buffers cannot be used any more |
 //! | [`low_latency`] | those of few tokens (`cu/low_latency.cu`) |
 
+mod broken;
 pub mod high_throughput;
 mod hosts;
 mod lent;

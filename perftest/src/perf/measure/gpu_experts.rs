@@ -205,8 +205,7 @@ impl<C: Backend> Bench<'_, C> {
             }
         };
         round()?;
-        stream.wait(limit)?;
-        buffers.check()?;
+        buffers.finish(&stream, limit)?;
         self.ones(&content(&own.out, FEW * token)?, token, |_| 1.0)?;
         let graph = stream.capture(round)?;
         // SAFETY: as for the round.
