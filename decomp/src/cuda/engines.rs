@@ -16,7 +16,7 @@ pub(super) fn rooms(blocks: &Blocks) -> (Vec<Option<u64>>, usize) {
     let (mut rooms, mut end) = (vec![None; blocks.slots()], 0);
     let least = blocks.mode.engines.unwrap_or(usize::MAX);
     // Both ends find the same size.
-    let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.from.len() * blocks.element >= least;
+    let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.most() * blocks.element >= least;
     for leg in blocks.legs.iter().filter(fetched) {
         rooms[leg.link.here] = Some(end as u64);
         end = (end + leg.flow.from.len() * blocks.element).next_multiple_of(ALIGN);
@@ -32,9 +32,9 @@ pub(super) fn numbers(rooms: &[Option<u64>]) -> Vec<u64> {
 /// Blocks are fetched where both ends have a room for the other's: a copy that only one of them can do would not be over
 /// when the other one is told so. `all` has the numbers of all PEs by rank, `at` the address of a room of a PE.
 pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: impl Fn(Option<Pe>, u64) -> u64) {
-    let _ = (all, blocks.slots());
+    let slots = blocks.slots();
     for leg in &mut blocks.legs {
-        let there = Some(0);
+        let there = all[leg.flow.rank * slots + leg.link.there].checked_sub(1);
         leg.fetch = own[leg.link.here]
             .zip(there)
             .map(|(here, there)| Fetch { here: at(None, here), there: at(Some(leg.link.pe), there) });
