@@ -67,6 +67,8 @@ struct Case {
     scale_bytes: usize,
     /// All ranks'.
     inputs: Vec<Input>,
+    /// For each rank one of two groups.
+    group: Vec<bool>,
     most: usize,
     block_rows: usize,
 }
@@ -100,12 +102,13 @@ impl Case {
             Input { indices, weights, rows, scales }
         });
         let inputs = inputs.collect();
+        let group = (0..ranks).map(|rank| (seed >> (rank % 8)) & 1 == 1).collect();
         let block_rows = rng.random_range(1..9);
         let name = format!(
             "seed {seed}: {ranks} ranks with {share} experts, top-{k}, hidden {hidden} {element:?}, scales {scale_bytes}, \
              at most {most} tokens, choice {kind}, {block_rows} rows a block"
         );
-        Case { name, ranks, share, k, hidden, element, scale_bytes, inputs, most, block_rows }
+        Case { name, ranks, share, k, hidden, element, scale_bytes, inputs, group, most, block_rows }
     }
 
     fn row(&self) -> usize {
@@ -272,8 +275,11 @@ fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_
 
 fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
-    // Several rounds on the same buffers, of which two are under way at a time; then one by one.
-    for rounds in [2, 1, 1] {
+    // Several rounds on the same buffers, of which two are under way at a time; then one by one, in one of which each of
+    // two groups of ranks, who are in them by chance, has masked the other.
+    for (rounds, apart) in [(2, false), (1, false), (1, true), (1, false)] {
+        let takes_part = |rank: usize| !apart || case.group[rank] == case.group[me];
+        (0..case.ranks as u32).try_for_each(|rank| buffers.mask(rank, !takes_part(rank as usize)))?;
         let input = &case.inputs[me];
         let scales = (case.scale_bytes > 0).then(|| rows(&input.scales, case.scale_bytes));
         let mut sent = Vec::new();
@@ -294,7 +300,7 @@ fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::R
                 let mut row = expert * most;
                 for (source, input) in case.inputs.iter().enumerate() {
                     let first = row;
-                    for token in 0..input.tokens(case.k) {
+                    for token in (0..input.tokens(case.k)).filter(|_| takes_part(source)) {
                         let global = (me * case.share + expert) as i64;
                         if !case.topk(input).of(token).contains(&global) {
                             continue;
@@ -310,6 +316,7 @@ fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::R
                         row += 1;
                     }
                     let range = ((first - expert * most) as u32, (row - first) as u32);
+                    let range = if takes_part(source) { range } else { (0, 0) };
                     assert_eq!(found.ranges[expert * case.ranks + source], range);
                 }
                 assert_eq!(found.counts[expert] as usize, row - expert * most);
@@ -321,7 +328,11 @@ fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::R
             let mut sums = Vec::new();
             for token in 0..input.tokens(case.k) {
                 let mut sum = vec![0f32; case.hidden];
-                for slot in (token * case.k..(token + 1) * case.k).filter(|&slot| input.indices[slot] >= 0) {
+                let counts = |&slot: &usize| {
+                    let expert = input.indices[slot];
+                    expert >= 0 && takes_part(expert as usize / case.share)
+                };
+                for slot in (token * case.k..(token + 1) * case.k).filter(counts) {
                     let row = case.values(&case.made(me, token, input.indices[slot] as usize));
                     sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * input.weights[slot]);
                 }
