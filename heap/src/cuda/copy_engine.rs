@@ -4,7 +4,8 @@
 //! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that
 //! the driver might load or allocate late is used once at the start, because a kernel that never ends would keep it
 //! from being loaded. In a context of their own they do not wait either for those who load or free something in the
-//! program's context ([`Gpu::in_context_of_its_own`]).
+//! program's context ([`Gpu::in_context_of_its_own`]). That context is current during calls only: a host thread that
+//! drives the proxy's engine keeps its own, in which its libraries, such as PyTorch, go on.
 
 use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
@@ -143,6 +144,7 @@ impl CudaCopyEngine {
 
     /// Starts a copy on a lane.
     fn begin(&mut self, lane: usize, ticket: u64, start: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let _current = Current::keep();
         self.gpu.bind()?;
         start(self)?;
         self.lanes[lane].tickets.push_back(ticket);
@@ -152,6 +154,7 @@ impl CudaCopyEngine {
 
     /// Puts an event behind the copies of a lane that none follows.
     fn mark(&mut self, lane: usize) -> Result<()> {
+        let _current = Current::keep();
         self.gpu.bind()?;
         let event = self.event()?;
         let Lane { stream, unmarked, events, .. } = &mut self.lanes[lane];
@@ -191,6 +194,7 @@ unsafe impl CopyEngine for CudaCopyEngine {
     }
 
     fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
+        let _current = Current::keep();
         self.greet(peer).map_err(|error| error.to_string())
     }
 
@@ -201,6 +205,7 @@ unsafe impl CopyEngine for CudaCopyEngine {
     }
 
     fn flush_nic_writes(&mut self) {
+        let _current = Current::keep();
         if self.must_ask
             && let Err(error) = self.gpu.see_nic_writes()
         {
@@ -223,7 +228,11 @@ unsafe impl CopyEngine for CudaCopyEngine {
     }
 
     fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
-        if self.pending() == 0 || self.gpu.bind().is_err() {
+        if self.pending() == 0 {
+            return 0;
+        }
+        let _current = Current::keep();
+        if self.gpu.bind().is_err() {
             return 0;
         }
         self.flush();
