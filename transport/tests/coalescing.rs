@@ -1,8 +1,7 @@
 //! What waits before it is posted: puts and gets that travel together, and writes beyond a rail's window.
 #![allow(clippy::unwrap_used)]
 
-use std::time::{Duration, Instant};
-
+use symrail_core::simulation;
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::{Command, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
@@ -17,7 +16,11 @@ const LEN: usize = 160;
 /// Seconds that an operation may take.
 const TIMEOUT: u32 = 2;
 
-/// PE 0's host endpoint, and PE 1's memory behind a rail.
+/// Nanoseconds after which a put or get no longer comes closely behind the one before it.
+const NOT_CLOSELY: u64 = 10_000;
+
+/// PE 0's host endpoint, and PE 1's memory behind a rail. Time stands still for the thread that has one, except where
+/// a test spends some.
 struct World {
     host: Endpoint,
     peer: Endpoint,
@@ -25,11 +28,11 @@ struct World {
     fetched: Vec<u64>,
     /// Blocks from the beginning of one that is moved to that of the next.
     step: usize,
-    begun: Instant,
 }
 
 impl World {
     fn new(window: u64) -> World {
+        simulation::set_nanos(Some(0));
         let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, window, ..Mischief::default() });
         let mut settings = Settings::default();
         settings.timeout_s = TIMEOUT.into();
@@ -59,16 +62,14 @@ impl World {
             }
             endpoint.learn(0, &connection_infos).unwrap();
         }
-        let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2, begun: Instant::now() };
-        // No quiet is expected behind the first one, and the first of what is to arrive comes late enough to go at
-        // once.
+        let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2 };
+        // No quiet is expected behind the first one, and the first of what a test posts comes late enough to go at once.
         (0..2).for_each(|at| world.put(at));
         while world.host.is_active() {
             world.host.poll(&mut NoAgent);
         }
         world.memory[WORDS..].iter_mut().zip(5000..).for_each(|(word, value)| *word = value);
-        while world.begun.elapsed() < Duration::from_micros(100) {}
-        world.begun = Instant::now();
+        simulation::spend(NOT_CLOSELY);
         world
     }
 
@@ -110,35 +111,19 @@ impl World {
         let there = &self.memory[WORDS..];
         self.fetched.chunks(LEN).zip(there.chunks(LEN)).filter(|(here, there)| here == there).count()
     }
-
-    /// Nobody has kept this thread from its core, so that all came closely one after the other.
-    fn is_undisturbed(&self) -> bool {
-        self.begun.elapsed() < Duration::from_micros(9)
-    }
-}
-
-/// Repeats what is about a few microseconds until this thread was not interrupted.
-fn undisturbed<T>(mut act: impl FnMut(&mut World) -> T) -> (World, T) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let mut world = World::new(u64::MAX);
-        let result = act(&mut world);
-        if world.is_undisturbed() {
-            return (world, result);
-        }
-        assert!(Instant::now() < deadline, "no time to put anything in");
-    }
 }
 
 #[test]
 fn the_first_goes_at_once_and_the_next_ones_together() {
     for (posted, gone) in [(1, 1), (4, 1), (5, 5), (8, 5), (9, 9)] {
-        let (mut world, ()) = undisturbed(|world| (0..posted).for_each(|at| world.put(at)));
+        let mut world = World::new(u64::MAX);
+        (0..posted).for_each(|at| world.put(at));
         assert_eq!(world.arrived(), gone, "of {posted} puts");
         world.host.poll(&mut NoAgent);
         assert_eq!(world.arrived(), posted);
 
-        let (mut world, ()) = undisturbed(|world| (0..posted).for_each(|at| world.get(at)));
+        let mut world = World::new(u64::MAX);
+        (0..posted).for_each(|at| world.get(at));
         assert_eq!(world.fetched(), gone, "of {posted} gets");
         world.host.poll(&mut NoAgent);
         assert_eq!(world.fetched(), posted);
@@ -146,58 +131,67 @@ fn the_first_goes_at_once_and_the_next_ones_together() {
 }
 
 #[test]
+fn what_does_not_come_closely_behind_another_one_goes_at_once() {
+    for (apart, gone) in [(NOT_CLOSELY - 1, 1), (NOT_CLOSELY, 2)] {
+        let mut world = World::new(u64::MAX);
+        world.put(0);
+        simulation::spend(apart);
+        world.put(1);
+        assert_eq!(world.arrived(), gone, "{apart} ns apart");
+    }
+}
+
+#[test]
 fn neighbours_are_one_piece() {
-    let act = |world: &mut World, act: fn(&mut World, usize)| {
+    let neighbours = |act: fn(&mut World, usize)| {
+        let mut world = World::new(u64::MAX);
         world.step = 1;
-        (0..12).for_each(|at| act(world, at));
+        (0..12).for_each(|at| act(&mut world, at));
+        world
     };
-    let (mut world, ()) = undisturbed(|world| act(world, World::put));
+    let mut world = neighbours(World::put);
     assert_eq!(world.arrived(), 1, "the others are one piece, to which more may come");
     world.host.poll(&mut NoAgent);
     assert_eq!(world.arrived(), 12);
-    let (mut world, ()) = undisturbed(|world| act(world, World::get));
+    let mut world = neighbours(World::get);
     assert_eq!(world.fetched(), 1);
     world.host.poll(&mut NoAgent);
     assert_eq!(world.fetched(), 12);
     // Three pieces and one that continues the last of them leave room for a fourth.
-    let (mut world, ()) = undisturbed(|world| {
-        (0..4).for_each(|at| world.put(at));
-        world.step = 1;
-        world.put(7);
-    });
+    let mut world = World::new(u64::MAX);
+    (0..4).for_each(|at| world.put(at));
+    world.step = 1;
+    world.put(7);
     assert_eq!(world.arrived(), 1);
     world.step = 2;
     world.put(5);
-    assert!(world.arrived() == 6 || !world.is_undisturbed());
+    assert_eq!(world.arrived(), 6);
 }
 
 #[test]
 fn puts_and_gets_in_turns_keep_their_order() {
-    let (mut world, ()) = undisturbed(|world| {
-        world.put(0);
-        (1..4).for_each(|at| world.get(at));
-        world.put(4);
-    });
+    let mut world = World::new(u64::MAX);
+    world.put(0);
+    (1..4).for_each(|at| world.get(at));
+    world.put(4);
     assert_eq!((world.arrived(), world.fetched()), (2, 3));
 }
 
 #[test]
 fn what_somebody_waits_for_takes_along_what_waits_for_company() {
-    let (mut world, ()) = undisturbed(|world| {
-        (0..3).for_each(|at| world.put(at));
-        // A flag, behind them.
-        world.host.put_flag(1, 8 * (WORDS as u64 - 1), 77).unwrap();
-    });
+    let mut world = World::new(u64::MAX);
+    (0..3).for_each(|at| world.put(at));
+    // A flag, behind them.
+    world.host.put_flag(1, 8 * (WORDS as u64 - 1), 77).unwrap();
     assert_eq!((world.arrived(), world.memory[2 * WORDS - 1] & 0xff), (3, 77));
 }
 
 #[test]
 fn one_behind_a_fence_does_not_wait() {
-    let (mut world, ()) = undisturbed(|world| {
-        (0..3).for_each(|at| world.put(at));
-        world.host.fence();
-        world.put(3);
-    });
+    let mut world = World::new(u64::MAX);
+    (0..3).for_each(|at| world.put(at));
+    world.host.fence();
+    world.put(3);
     assert_eq!(world.arrived(), 4);
 }
 
