@@ -83,7 +83,7 @@ pub enum Error {
     Late {
         /// What is waited in.
         what: &'static str,
-        /// This rank.
+        /// Who has waited: this rank, or one that this rank waits for.
         me: Pe,
         /// Those who are waited for.
         ranks: Vec<Pe>,

@@ -6,6 +6,9 @@
 //! uses it again when the rail has acknowledged the block, too: until then the rail's failure has it sent again.
 //!
 //! Numbers only rise, so nothing is ever cleared, and a word of an earlier call is never taken for one of this.
+//!
+//! A rank that gives up a call says so where its next blocks would be announced ([`Exchange::give_up`]). Who waits for
+//! them learns at once for whom that rank has waited, which it could not know itself.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,10 @@ use crate::error::{Error, Result};
 pub const SLOTS: usize = 2;
 /// Blocks begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
+/// In place of a block's number: its sender has given up. Below are the rank that it has waited for, and for how many
+/// milliseconds.
+const GIVEN_UP: u64 = 1 << 63;
+const RANK_AT: u32 = 32;
 
 /// How long waits last. [`Runtime::set_interrupt`] may end them earlier.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +116,16 @@ pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
     Ok(fails == [0])
 }
 
+/// What a rank's word says, if that is not a block's number.
+fn unless_given_up(word: u64, from: Pe) -> Result<()> {
+    if word & GIVEN_UP == 0 {
+        return Ok(());
+    }
+    let rank = (word & !GIVEN_UP) >> RANK_AT;
+    let seconds = f64::from(word as u32) / 1000.0;
+    Err(Error::Late { what: "a rank that sends to this one", me: from, ranks: vec![rank as Pe], seconds })
+}
+
 impl<'rt> Exchange<'rt> {
     /// Bytes of the heap that an exchange of such blocks takes, in a job where not all PEs are mapped.
     #[must_use]
@@ -177,11 +194,14 @@ impl<'rt> Exchange<'rt> {
     /// Whether the next block to a rank has a slot, here and there.
     ///
     /// # Errors
-    /// Why an earlier block was not delivered; memory that cannot be read.
+    /// Why an earlier block was not delivered; the rank has given up; memory that cannot be read.
     pub fn has_room(&mut self, to: Pe) -> Result<bool> {
         let freed = self.words.read(self.ranks() * SLOTS + to as usize)?;
         let number = self.sent[to as usize];
         if number >= freed + SLOTS as u64 {
+            for slot in 0..SLOTS {
+                unless_given_up(self.words.read(to as usize * SLOTS + slot)?, to)?;
+            }
             return Ok(false);
         }
         let delivery = &mut self.deliveries[to as usize * SLOTS + number as usize % SLOTS];
@@ -240,12 +260,29 @@ impl<'rt> Exchange<'rt> {
     /// Whether the next block from a rank has arrived.
     ///
     /// # Errors
-    /// Memory that cannot be read.
+    /// The rank has given up; memory that cannot be read.
     pub fn has_arrived(&self, from: Pe) -> Result<bool> {
         let number = self.read[from as usize];
         let word = from as usize * SLOTS + number as usize % SLOTS;
         // The plain read is for those that have not arrived, of which a test would make progress each time.
-        Ok(self.words.read(word)? > number && self.words.test(word, Cmp::Gt, number)?)
+        let found = self.words.read(word)?;
+        unless_given_up(found, from)?;
+        Ok(found > number && self.words.test(word, Cmp::Gt, number)?)
+    }
+
+    /// Tells all others but those that were waited for that this rank has given up, after which no block comes from it
+    /// any more.
+    pub fn give_up(&self, late: &[Pe], seconds: f64) {
+        let Some(&first) = late.first() else { return };
+        let millis = (seconds * 1000.0) as u32;
+        let word = GIVEN_UP | u64::from(first) << RANK_AT | u64::from(millis);
+        let me = self.rt.my_pe();
+        for to in (0..self.ranks() as Pe).filter(|to| *to != me && !late.contains(to)) {
+            for slot in 0..SLOTS {
+                // Who cannot be told finds out when its time is over.
+                let _ = self.words.signal_op(me as usize * SLOTS + slot, word, SignalOp::Set, to);
+            }
+        }
     }
 
     /// Copies a part of the next block from a rank, which has arrived.

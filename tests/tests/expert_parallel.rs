@@ -99,3 +99,14 @@ fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
         println!("{}, {death}: {:?}", path.name, outcome.elapsed);
     }
 }
+
+#[test]
+fn a_rank_that_dies_in_a_dispatch_is_named_also_where_another_one_hands_its_rows_on() {
+    let mut command = Command::new(built("pe_ep_lost"));
+    command.arg("handed-on");
+    let outcome = ROUND_ROBIN.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(60));
+    for pe in 0..3 {
+        assert!(outcome.out.contains(&format!("PE {pe} is through")), "{outcome:#?}");
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+}

@@ -162,7 +162,8 @@ impl HighThroughput<'_> {
         }
         rows.next = vec![0; ranks];
         let mut come = Rows::new(element, format, &into);
-        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "combine");
+        let limit = self.limit_of_handed_on();
+        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, limit, "combine");
         transfer.run(
             (&handle.passed, &into),
             |to, row, write| {

@@ -142,7 +142,8 @@ impl<'rt> HighThroughput<'rt> {
     /// # Errors
     /// Before anything is sent: arguments that do not go together, a row that has no room in a block. Before rows are
     /// sent: [`Error::Differ`]. After that: [`Error::Late`] and what the runtime says; the buffers are
-    /// [broken](Error::Broken) then.
+    /// [broken](Error::Broken) then. Who waits for a rank that hands rows on learns for whom that rank has waited, and
+    /// gives it a quarter more time for that.
     pub fn dispatch(&mut self, tokens: &Tokens<'_>, layout: &Layout) -> Result<(Received, Handle)> {
         let format = self.format_of(tokens, layout)?;
         if let Some((topk, _)) = tokens.topk {
@@ -286,10 +287,20 @@ impl<'rt> HighThroughput<'rt> {
         Ok(())
     }
 
-    /// Remembers that a call has failed in its midst.
+    /// For rows that ranks hand on: such a rank gives up first, and tells for whom it has waited.
+    fn limit_of_handed_on(&self) -> WaitLimit {
+        let time = self.limit.time;
+        WaitLimit { time: if self.hosts.count() > 1 { time + time / 4 } else { time } }
+    }
+
+    /// Remembers that a call has failed in its midst, and tells the others who has not come.
     fn noting<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());
+            if let Error::Late { ranks, seconds, .. } = error {
+                self.headers.give_up(ranks, *seconds);
+                self.rows.give_up(ranks, *seconds);
+            }
         }
         result
     }

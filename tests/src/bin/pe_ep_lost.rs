@@ -1,6 +1,7 @@
 //! Three ranks go on with low-latency dispatch and combine after the fourth was killed in the midst of a dispatch: they
 //! learn its name within their time limit, mask it, and go on for 1,000 rounds, each of which is verified. The argument
-//! says when it dies: `before` it sends, or `after`; and `mask`, where late ranks are masked without an error.
+//! says when it dies: `before` it sends, or `after`; and `mask`, where late ranks are masked without an error. With
+//! `handed-on` it dies in a high-throughput dispatch, of which one rank hands rows on to another one: both name it.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -10,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use symrail::Runtime;
 use symrail::bootstrap::uid;
+use symrail::{Cmp, Runtime, SignalOp};
 use symrail_ep::low_latency::Shape;
-use symrail_ep::{Element, Error, LowLatency, Result, Rows, TopK, WaitLimit};
+use symrail_ep::high_throughput::Tokens;
+use symrail_ep::plan::sizes;
+use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Result, Rows, TopK, WaitLimit};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -40,7 +43,8 @@ fn main() -> ExitCode {
 
 fn work(id: uid::UniqueId, me: u32, death: &str) -> ExitCode {
     let rt = unlaunched::join(id, me, RANKS);
-    if let Err(error) = rounds(&rt, death) {
+    let done = if death == "handed-on" { handed_on(&rt) } else { rounds(&rt, death) };
+    if let Err(error) = done {
         panic!("PE {me}: {error}");
     }
     println!("PE {me} is through");
@@ -106,6 +110,44 @@ fn rounds(rt: &Runtime, death: &str) -> Result<()> {
     let back = buffers.mask(LOST, false);
     assert!(death != "mask" || matches!(back, Err(Error::Order { .. })), "{back:?}");
     Ok(())
+}
+
+/// A dispatch in whose midst the last rank dies: the second of its tokens lies in memory that it may not read.
+fn handed_on(rt: &Runtime) -> Result<()> {
+    const TOKEN: usize = 4096;
+    let ended = rt.alloc_slice::<u64>(1)?;
+    let (me, ranks) = (rt.my_pe(), RANKS as usize);
+    let mut buffers = HighThroughput::new(rt, sizes::high_throughput(ranks, 1, 2 * TOKEN), WaitLimit { time: LIMIT })?;
+    let slots: Vec<i64> = (0..8).flat_map(|_| 0..i64::from(RANKS)).collect();
+    let topk = TopK::new(&slots, ranks)?;
+    let layout = Layout::of(&topk, ranks, ranks)?;
+    let rows = tokens_of_pages(8 * TOKEN, if me == LOST { TOKEN } else { 8 * TOKEN });
+    let tokens = Tokens { rows: Rows::new(rows, TOKEN)?, scales: None, topk: None };
+    let (begun, dispatched) = (Instant::now(), buffers.dispatch(&tokens, &layout).map(|_| ()));
+    assert!(begun.elapsed() < LIMIT * 3, "took {:?}", begun.elapsed());
+    let Err(Error::Late { ranks: late, .. }) = &dispatched else { panic!("{dispatched:?}") };
+    assert_eq!(late, &[LOST], "PE {me}: {dispatched:?}");
+    let again = buffers.dispatch(&tokens, &layout).map(|_| ());
+    assert!(matches!(again, Err(Error::Broken { .. })), "{again:?}");
+    // Nobody ends before all have been told.
+    for other in (0..LOST).filter(|&other| other != me) {
+        ended.signal_op(0, 1, SignalOp::Add, other)?;
+    }
+    ended.wait_until(0, Cmp::Ge, u64::from(LOST) - 1)?;
+    Ok(())
+}
+
+/// Zeros in pages of their own. Who reads behind the first of them dies of it.
+fn tokens_of_pages(bytes: usize, readable: usize) -> &'static [u8] {
+    // SAFETY: new memory, which stays until the process ends; a read of what may not be read is the death that the test
+    // is about.
+    unsafe {
+        let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let at = libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mprotect(at.byte_add(readable), bytes - readable, libc::PROT_NONE), 0);
+        std::slice::from_raw_parts(at.cast(), bytes)
+    }
 }
 
 /// Receives; who is late has to be the one who was killed, and is masked.
