@@ -215,7 +215,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use symrail_transport::endpoint::{Endpoint, Policy, Role};
     use symrail_transport::env::Settings;
-    use symrail_transport::mock::{Fabric, Mischief};
+    use symrail_transport::mock::{Fabric, FabricConfig};
 
     use super::*;
     use crate::poll_backoff::POLL;
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn with_a_core_to_spare_the_thread_polls_when_there_is_traffic() {
-        let rail = Fabric::new(1, Mischief::default()).open("rail").unwrap();
+        let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
         let policy = Policy::new(&Settings::default(), false);
         let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], policy).unwrap();
         let options = Options { spare_core: true, ..Options::default() };

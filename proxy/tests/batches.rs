@@ -7,7 +7,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, LaneCounters, Policy, Role};
 use symrail_transport::env::RailPolicy;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 
 const WORDS: usize = 64 << 10;
@@ -26,11 +26,11 @@ struct World {
 
 impl World {
     fn new(lanes: usize) -> World {
-        World::over(lanes, Mischief::default())
+        World::over(lanes, FabricConfig::default())
     }
 
-    fn over(lanes: usize, mischief: Mischief) -> World {
-        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, queue_depth: 1024, ..mischief });
+    fn over(lanes: usize, config: FabricConfig) -> World {
+        let fabric = Fabric::new(1, FabricConfig { delay: 0, again: 0, queue_depth: 1024, ..config });
         let policy =
             Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 1 << 20, native_amo: false, timeout_s: 60 };
         let mut memory = [(); PES].map(|()| (0..WORDS as u64).collect::<Vec<_>>());
@@ -376,7 +376,8 @@ fn blocks_are_fetched_and_answered_many_at_a_time() {
 /// Where NICs move the bytes, work requests are not merged, but posted together.
 #[test]
 fn one_doorbell_does_for_what_is_posted_before_a_poll() {
-    let mut world = World::over(1, Mischief { software: false, pieces: 1, polls_post: true, ..Mischief::default() });
+    let mut world =
+        World::over(1, FabricConfig { software: false, pieces: 1, polls_post: true, ..FabricConfig::default() });
     world.memory[1].fill(u64::MAX);
     let mut fetched = [0u64; 64];
     let before = world.fabric.doorbells();

@@ -13,7 +13,7 @@ use symrail_proxy::channel::{Channel, ChannelMemory, Doorbell, Producer, Refused
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 
 const ROUNDS: u64 = 60;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -27,7 +27,7 @@ fn bind_to(core: usize) {
 
 /// The proxy thread on `core`, as on a machine that has cores to spare, and a channel to it.
 fn proxy(core: usize) -> (Proxy, Producer) {
-    let rail = Fabric::new(1, Mischief::default()).open("rail").unwrap();
+    let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
     let mut engine = Engine::new(endpoint, 0, 1);
     let (producer, consumer) =

@@ -13,7 +13,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::Token;
 
@@ -108,8 +108,8 @@ fn two_pes(reached: usize) -> [Pe; 2] {
 fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     let mut settings = Settings::default();
     settings.timeout_s = timeout_s;
-    let mischief = Mischief { again: 0, local_registration: true, ..Mischief::default() };
-    let fabric = Fabric::new(1, mischief);
+    let config = FabricConfig { again: 0, local_registration: true, ..FabricConfig::default() };
+    let fabric = Fabric::new(1, config);
     let policy = Policy::new(&settings, false);
     let (mut windows, mut connection_infos) = (Vec::new(), Vec::new());
     let mut pes = [0, 1].map(|me| {

@@ -7,7 +7,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{FROM_HOST, Keepalive, Token};
 
@@ -49,7 +49,7 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
 
 #[test]
 fn an_answer_that_cannot_be_sent_keeps_nobody_else_waiting() {
-    let fabric = Fabric::new(1, Mischief { again: 0, half_open: true, ..Mischief::default() });
+    let fabric = Fabric::new(1, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     // The host endpoint believes in a connection of which PE 0 knows that it is broken.
@@ -73,7 +73,7 @@ fn an_answer_that_cannot_be_sent_keeps_nobody_else_waiting() {
 
 #[test]
 fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
-    let fabric = Fabric::new(2, Mischief { again: 0, atomics: true, ..Mischief::default() });
+    let fabric = Fabric::new(2, FabricConfig { again: 0, atomics: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, true);
     fabric.take_down(0);
@@ -102,7 +102,7 @@ fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
 #[test]
 fn an_amo_on_own_memory_is_the_nics_where_all_are() {
     for native in [false, true] {
-        let fabric = Fabric::new(4, Mischief { again: 0, atomics: true, ..Mischief::default() });
+        let fabric = Fabric::new(4, FabricConfig { again: 0, atomics: true, ..FabricConfig::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes(&fabric, &mut memory, native);
         let command =
@@ -122,7 +122,7 @@ fn an_amo_on_own_memory_is_the_nics_where_all_are() {
 /// A queue pair that refuses a write discards the signal behind it. The signal must not come over another rail then.
 #[test]
 fn a_signal_does_not_come_without_its_data() {
-    let fabric = Fabric::new(3, Mischief { again: 0, ..Mischief::default() });
+    let fabric = Fabric::new(3, FabricConfig { again: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (source, last) = ([7u64; HEAP / 8 - 1], HEAP as u64 - 8);
@@ -186,7 +186,7 @@ fn fill(engine: &mut Engine, pe: u32, bytes: &[u8]) -> u64 {
 #[test]
 fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
     for lanes in [1, LANES] {
-        let fabric = Fabric::new(4, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let fabric = Fabric::new(4, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes_with(lanes, &fabric, &mut memory, false);
         let (mut clock, bytes) = (0, [7u8; 300]);
@@ -220,7 +220,7 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
 /// sent something.
 #[test]
 fn who_has_had_a_keepalive_gives_one_back() {
-    let fabric = Fabric::new(7, Mischief { again: 0, half_open: true, ..Mischief::default() });
+    let fabric = Fabric::new(7, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     for lane in 0..LANES {
@@ -244,7 +244,7 @@ fn who_has_had_a_keepalive_gives_one_back() {
 #[test]
 fn what_was_not_sent_to_a_peer_that_is_given_up_has_failed() {
     for lanes in [1, LANES] {
-        let fabric = Fabric::new(6, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let fabric = Fabric::new(6, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes_with(lanes, &fabric, &mut memory, false);
         let (mut clock, bytes) = (0, [7u8; 300]);
@@ -268,7 +268,7 @@ fn what_was_not_sent_to_a_peer_that_is_given_up_has_failed() {
 
 #[test]
 fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
-    let fabric = Fabric::new(5, Mischief { again: 0, ..Mischief::default() });
+    let fabric = Fabric::new(5, FabricConfig { again: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, bytes) = (0, [7u8; 300]);
@@ -297,7 +297,7 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
 #[test]
 fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
     for given_back_late in [false, true] {
-        let fabric = Fabric::new(8, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let fabric = Fabric::new(8, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes(&fabric, &mut memory, false);
         let (mut clock, bytes) = (0, [7u8; 300]);
@@ -354,7 +354,7 @@ fn given_up(engine: &mut Engine) -> u64 {
 
 #[test]
 fn who_does_not_poll_is_late_and_its_lanes_stay_in_use() {
-    let fabric = Fabric::new(9, Mischief { again: 0, delay: 0, ..Mischief::default() });
+    let fabric = Fabric::new(9, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, bytes) = (0, [7u8; 300]);
@@ -378,7 +378,7 @@ fn who_does_not_poll_is_late_and_its_lanes_stay_in_use() {
 
 #[test]
 fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
-    let fabric = Fabric::new(10, Mischief { again: 0, delay: 0, ..Mischief::default() });
+    let fabric = Fabric::new(10, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, bytes) = (0, [7u8; 300]);
@@ -407,7 +407,7 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
 /// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in,
 /// and sees all done.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
-    let fabric = Fabric::new(7, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });
+    let fabric = Fabric::new(7, FabricConfig { again: 0, delay: 0, renews: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, source) = (0, [7u64; 16]);
@@ -463,7 +463,7 @@ fn a_sign_that_another_way_worked_before_the_port_went_down_again_is_none() {
 /// that.
 #[test]
 fn an_offer_is_not_followed_by_a_complaint() {
-    let fabric = Fabric::new(11, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });
+    let fabric = Fabric::new(11, FabricConfig { again: 0, delay: 0, renews: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let polls = |engine: &mut Engine| (0..10).for_each(|_| _ = engine.poll());

@@ -8,7 +8,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::error::Fault;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Piece, Rail, RailSink, RemoteBuf, WriteOptions};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Keepalive, Outcome, Place, Refusal, Reply, Request, RequestKind, Token};
@@ -53,7 +53,7 @@ impl RailSink for Inbox {
 
 impl World {
     fn new() -> World {
-        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, inject: 4096, ..Mischief::default() });
+        let fabric = Fabric::new(1, FabricConfig { delay: 0, again: 0, inject: 4096, ..FabricConfig::default() });
         let [rail, mut peer] = ["victim", "peer"].map(|name| fabric.open(name).unwrap());
         let endpoint = Endpoint::new(Role::Proxy, 0, 2, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
         let mut engine = Engine::new(endpoint, 0, 2);

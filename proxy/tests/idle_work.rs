@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use symrail_proxy::{Engine, IdleWork, Options, Proxy};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A proxy thread, what it has been asked to do, and how often it has done so.
 fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
-    let rail = Fabric::new(1, Mischief::default()).open("rail").unwrap();
+    let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
     let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
     let (count, more) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));

@@ -14,7 +14,7 @@ use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::command::{Command, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::Token;
 
@@ -114,7 +114,7 @@ impl Pe {
 
 /// Two PEs, of which the first has mapped the other's memory if asked to.
 fn two_pes(mapped: bool) -> [Pe; 2] {
-    let fabric = Fabric::new(1, Mischief { again: 0, ..Mischief::default() });
+    let fabric = Fabric::new(1, FabricConfig { again: 0, ..FabricConfig::default() });
     let policy = Policy::new(&Settings::default(), false);
     let memories = [(); 2].map(|()| GuardedMemory::new(HEAP).unwrap());
     let mut windows = Vec::new();

@@ -12,7 +12,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Directory, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 
 const PES: u32 = 1000;
@@ -82,7 +82,7 @@ struct Two {
 const WHO: [u32; 2] = [3, 777];
 
 fn two(rails: usize) -> Two {
-    let fabric = Fabric::new(5, Mischief::default());
+    let fabric = Fabric::new(5, FabricConfig::default());
     let mut memory = [vec![0u8; HEAP], vec![0; HEAP]];
     let mut engines = WHO.map(|pe| engine(&fabric, pe, PES, rails));
     let mut entries = HashMap::new();
@@ -155,7 +155,7 @@ fn who_has_left_is_refused_without_being_connected() {
 #[test]
 fn a_pe_that_is_never_addressed_costs_an_engine_nearly_nothing() {
     const MORE: u32 = 100_000;
-    let fabric = Fabric::new(5, Mischief::default());
+    let fabric = Fabric::new(5, FabricConfig::default());
     let held = |n_pes: u32| {
         let before = HELD.get();
         let engine = engine(&fabric, 0, n_pes, 4);

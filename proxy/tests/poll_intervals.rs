@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const LOOKS: u64 = 100;
@@ -41,7 +41,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 fn start(spare_core: bool) -> Proxy {
-    let rail = Fabric::new(1, Mischief::default()).open("rail").unwrap();
+    let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
     Proxy::start(Engine::new(endpoint, 0, 1), Options { spare_core, ..Options::default() }).unwrap()
 }

@@ -77,11 +77,11 @@ mod tests {
     use super::*;
     use crate::endpoint::{Endpoint, Policy, Role};
     use crate::env::Settings;
-    use crate::mock::{Fabric, Mischief};
+    use crate::mock::{Fabric, FabricConfig};
 
     #[test]
     fn keys_that_a_provider_has_chosen_are_told() {
-        let rails = vec![Fabric::new(1, Mischief::default()).open("mock").unwrap()];
+        let rails = vec![Fabric::new(1, FabricConfig::default()).open("mock").unwrap()];
         let mut endpoint = Endpoint::new(Role::Proxy, 0, 2, rails, Policy::new(&Settings::default(), false)).unwrap();
         // SAFETY: nobody follows the addresses.
         let keys =

@@ -14,7 +14,7 @@
 //! | [`rail`] | one NIC, opened: single work requests, and what became of them |
 //! | [`device`] | memory of devices, as rails get to know it |
 //! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
-//! | `mock` | rails that misbehave on purpose, for tests: a feature |
+//! | `mock` | rails with fault injection, for tests: a feature |
 //! | [`backend`] | which of them are opened for a PE |
 //! | [`share`] | how many proxy threads a PE has, and which rails are whose |
 //! | [`topology`] | which NICs are near which cores and GPUs |

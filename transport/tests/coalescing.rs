@@ -6,7 +6,7 @@ use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::{Command, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Request, RequestKind};
 
@@ -33,7 +33,7 @@ struct World {
 impl World {
     fn new(window: u64) -> World {
         simulation::set_nanos(Some(0));
-        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, window, ..Mischief::default() });
+        let fabric = Fabric::new(1, FabricConfig { delay: 0, again: 0, window, ..FabricConfig::default() });
         let mut settings = Settings::default();
         settings.timeout_s = TIMEOUT.into();
         let policy = Policy::new(&settings, false);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use symrail_kernels::barrier_plan::Step;
 use symrail_kernels::cpu::{DeviceParts, DeviceTeam, DeviceView, Element, Symmetric};
-use symrail_proxy::channel::{Channel, Consumer, Local, Request};
+use symrail_proxy::channel::{Channel, Consumer, Local, ReplyTo, Request};
 use symrail_transport::amo::{self, AmoType};
 
 pub const HEAP: u64 = 64 << 10;
@@ -134,7 +134,7 @@ impl Engine {
         let result = self.perform(request);
         self.applied.push(request);
         let consumer = &mut self.channels[channel];
-        if let Some(reply) = request.reply() {
+        if let Some(reply) = reply_of(request) {
             assert!(consumer.reply(reply, result.unwrap_or(0), result.is_none()));
         }
         assert!(if result.is_some() { consumer.complete(position) } else { consumer.fail(position) });
@@ -276,5 +276,15 @@ impl World {
             engines.push(engine);
         }
         World { heaps, views, engines, offers, drivers }
+    }
+}
+
+/// The reply entry that waits for a request, if any.
+fn reply_of(request: Request) -> Option<ReplyTo> {
+    match request {
+        Request::Put { reply, .. } | Request::Get { reply, .. } | Request::PutSignal { reply, .. } => reply,
+        Request::G { reply, .. } | Request::FetchAmo { reply, .. } => Some(reply),
+        Request::P { .. } | Request::Amo { .. } => None,
+        Request::Nop | Request::Fence | Request::Invalid { .. } => None,
     }
 }

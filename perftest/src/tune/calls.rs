@@ -26,6 +26,29 @@ pub trait Calls {
     fn free(self) -> Result<()>;
 }
 
+/// What both communicators have by the same names.
+macro_rules! by_the_communicator {
+    () => {
+        fn ways(&self, what: &Collective) -> Vec<Way> {
+            self.all.ways(what)
+        }
+
+        fn table(&self, rows: Vec<Row>) -> Table {
+            self.all.table(rows)
+        }
+
+        fn take(&mut self, row: Row) -> Result<()> {
+            Ok(self.all.tune(self.all.table(vec![row]))?)
+        }
+
+        fn free(self) -> Result<()> {
+            self.all.free()?;
+            self.dest.free()?;
+            Ok(self.source.free()?)
+        }
+    };
+}
+
 /// Bytes of input and output.
 fn bytes(what: &Collective, message: usize, n: usize) -> (usize, usize) {
     match what {
@@ -51,17 +74,7 @@ impl<'rt> Cpu<'rt> {
 }
 
 impl Calls for Cpu<'_> {
-    fn ways(&self, what: &Collective) -> Vec<Way> {
-        self.all.ways(what)
-    }
-
-    fn table(&self, rows: Vec<Row>) -> Table {
-        self.all.table(rows)
-    }
-
-    fn take(&mut self, row: Row) -> Result<()> {
-        Ok(self.all.tune(self.all.table(vec![row]))?)
-    }
+    by_the_communicator!();
 
     fn call(&mut self, what: &Collective, message: usize) -> Result<()> {
         let (input, output) = bytes(what, message, self.n);
@@ -80,12 +93,6 @@ impl Calls for Cpu<'_> {
 
     fn end(&mut self) -> Result<()> {
         Ok(())
-    }
-
-    fn free(self) -> Result<()> {
-        self.all.free()?;
-        self.dest.free()?;
-        Ok(self.source.free()?)
     }
 }
 
@@ -108,17 +115,7 @@ impl<'d> Cuda<'d> {
 }
 
 impl Calls for Cuda<'_> {
-    fn ways(&self, what: &Collective) -> Vec<Way> {
-        self.all.ways(what)
-    }
-
-    fn table(&self, rows: Vec<Row>) -> Table {
-        self.all.table(rows)
-    }
-
-    fn take(&mut self, row: Row) -> Result<()> {
-        Ok(self.all.tune(self.all.table(vec![row]))?)
-    }
+    by_the_communicator!();
 
     fn call(&mut self, what: &Collective, message: usize) -> Result<()> {
         let (input, output) = bytes(what, message, self.runtime.n_pes() as usize);
@@ -143,11 +140,5 @@ impl Calls for Cuda<'_> {
         let patience = Duration::from_secs(2 * self.runtime.settings().timeout_s);
         self.stream.wait(patience)?;
         Ok(self.all.check()?)
-    }
-
-    fn free(self) -> Result<()> {
-        self.all.free()?;
-        self.dest.free()?;
-        Ok(self.source.free()?)
     }
 }

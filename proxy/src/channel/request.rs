@@ -139,16 +139,3 @@ pub struct ReplyTo {
     /// 31 bits, chosen by the requester; differs from that of the entry's previous use.
     pub generation: u32,
 }
-
-impl Request {
-    /// The reply entry that waits for this request, if any.
-    #[must_use]
-    pub fn reply(&self) -> Option<ReplyTo> {
-        match *self {
-            Request::Put { reply, .. } | Request::Get { reply, .. } | Request::PutSignal { reply, .. } => reply,
-            Request::G { reply, .. } | Request::FetchAmo { reply, .. } => Some(reply),
-            Request::P { .. } | Request::Amo { .. } => None,
-            Request::Nop | Request::Fence | Request::Invalid { .. } => None,
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! Random programs over a fabric that misbehaves: the real endpoint, engine and agent, a mock wire.
+//! Random programs over a fabric with fault injection: the real endpoint, engine and agent, a mock wire.
 //!
 //! Two or three PEs in one thread, each with one or several proxy threads' engines, polled in a random order. Each PE
 //! has, towards each peer, a stream of steps

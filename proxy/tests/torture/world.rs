@@ -12,7 +12,7 @@ use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::command::{Command, Owner};
 use symrail_transport::endpoint::{Addresses, Directory, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
 use symrail_transport::share::Share;
@@ -143,7 +143,7 @@ pub fn world_with(
         amo_after_write: ordered && random.below(2) == 0,
     };
     let renews = random.below(3) == 0;
-    let mischief = Mischief {
+    let config = FabricConfig {
         order,
         delay: random.below(250) as u8,
         again: random.below(100) as u8,
@@ -161,7 +161,7 @@ pub fn world_with(
         window: [1, 5000, u64::MAX][random.below(3) as usize],
         atomics: native_amo,
     };
-    let fabric = Fabric::new(seed, mischief);
+    let fabric = Fabric::new(seed, config);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
     // The lane of each rail, in the order in which they are opened.

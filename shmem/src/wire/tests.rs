@@ -9,7 +9,7 @@ use symrail_transport::backend::{Choice, Nics};
 use symrail_transport::endpoint::command::{Command, Fetch, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::share::{Share, Threads};
 
@@ -27,13 +27,13 @@ pub(super) struct World {
     memory: Vec<u64>,
 }
 
-pub(super) fn world(mischief: Mischief) -> World {
-    world_of(mischief, 1, 1, WORDS)
+pub(super) fn world(config: FabricConfig) -> World {
+    world_of(config, 1, 1, WORDS)
 }
 
 /// With so many proxy threads over so many rails, and words of each PE's memory.
-fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> World {
-    let fabric = Fabric::new(7, mischief);
+fn world_of(config: FabricConfig, threads: usize, rails: usize, words: usize) -> World {
+    let fabric = Fabric::new(7, config);
     let policy = Policy::new(&Settings::default(), false);
     let endpoint = |role, pe: u32, thread| {
         let share = Share::of(thread, threads, rails);
@@ -104,8 +104,8 @@ impl World {
 }
 
 /// Nearly every post is refused at first.
-fn refusing() -> Mischief {
-    Mischief { delay: 200, again: 250, software: false, ..Mischief::default() }
+fn refusing() -> FabricConfig {
+    FabricConfig { delay: 200, again: 250, software: false, ..FabricConfig::default() }
 }
 
 /// Puts flags that are refused at first, and does something else until each has arrived.
@@ -167,15 +167,15 @@ fn who_settles_leaves_nothing_behind() {
 }
 
 /// What travels takes its time, in order.
-fn slow() -> Mischief {
-    Mischief { delay: 245, again: 0, ..Mischief::default() }
+fn slow() -> FabricConfig {
+    FabricConfig { delay: 245, again: 0, ..FabricConfig::default() }
 }
 
 #[test]
 fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
     // Seven blocks of so many words: in messages, or too large for that.
     for (again, len) in [(0, 16), (0, 136), (128, 16), (128, 136)] {
-        let world = world(Mischief { again, ..slow() });
+        let world = world(FabricConfig { again, ..slow() });
         for round in 1..=100u64 {
             let source = vec![round; len];
             let bytes = 8 * len as u64;
@@ -198,9 +198,9 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
 fn what_is_counted_is_there_and_takes_its_writes_alone() {
     const WORD: u64 = 8 * (WORDS as u64 - 1);
     // Blocks in one piece and in several, which arrive one after the other.
-    let refusing = Mischief { software: true, ..refusing() };
-    let at_once = Mischief { inject: 128, ..slow() };
-    for (mischief, pieces, copied) in [
+    let refusing = FabricConfig { software: true, ..refusing() };
+    let at_once = FabricConfig { inject: 128, ..slow() };
+    for (config, pieces, copied) in [
         (slow(), 1, false),
         (slow(), 1, true),
         (refusing, 1, false),
@@ -208,7 +208,7 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
         (at_once, 1, true),
         (slow(), 4, false),
     ] {
-        let world = world(Mischief { max_rma: 128 / pieces as usize, ..mischief });
+        let world = world(FabricConfig { max_rma: 128 / pieces as usize, ..config });
         assert!(
             world.on_wire().counts_in(WORD)
                 && !world.on_wire().counts_in(WORD + 4)
@@ -303,7 +303,7 @@ fn an_addition_goes_at_once_and_those_right_behind_it_together() {
 
 #[test]
 fn a_quiet_of_one_thread_does_not_end_that_of_another() {
-    let world = world(Mischief { delay: 245, again: 0, software: false, ..Mischief::default() });
+    let world = world(FabricConfig { delay: 245, again: 0, software: false, ..FabricConfig::default() });
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let world = &world;
@@ -383,7 +383,7 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
 
 #[test]
 fn waits_end_when_they_are_told_to_and_what_they_waited_for_goes_on() {
-    let world = world(Mischief::default());
+    let world = world(FabricConfig::default());
     let on_wire = world.on_wire();
     let (over, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let (is_over, count) = (Arc::clone(&over), Arc::clone(&asked));

@@ -201,14 +201,14 @@ impl SharedCores {
 
 #[cfg(test)]
 mod tests {
-    use symrail_transport::mock::Mischief;
+    use symrail_transport::mock::FabricConfig;
 
     use super::*;
     use crate::wire::tests::world;
 
     #[test]
     fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
-        let world = world(Mischief::default());
+        let world = world(FabricConfig::default());
         // As where what arrives wakes the proxy thread, which it does not here.
         let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
         let (begun, mut polls) = (Instant::now(), 0);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn who_leaves_the_engine_says_so() {
-        let world = world(Mischief::default());
+        let world = world(FabricConfig::default());
         let driver = world.on_wire().wire().driver();
         let wait = |done: &dyn Fn() -> bool| {
             let begun = Instant::now();

@@ -12,7 +12,7 @@ use symrail_proxy::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Place, Request, RequestKind, Token};
@@ -105,8 +105,8 @@ struct Victim {
 impl Victim {
     /// PE 0, and a rail through which anybody speaks to it.
     fn new(staged: bool) -> Victim {
-        let mischief = Mischief { delay: 0, again: 0, inject: 4096, ..Mischief::default() };
-        let fabric = Fabric::new(1, mischief);
+        let config = FabricConfig { delay: 0, again: 0, inject: 4096, ..FabricConfig::default() };
+        let fabric = Fabric::new(1, config);
         let [rail, mut stranger] = ["victim", "stranger"].map(|name| fabric.open(name).expect("a rail"));
         let policy = Policy::new(&Settings::default(), false);
         let endpoint = Endpoint::new(Role::Proxy, 0, N_PES, vec![rail], policy).expect("an endpoint");

@@ -134,27 +134,27 @@ mod tests {
     use super::*;
     use crate::endpoint::Policy;
     use crate::env::Settings;
-    use crate::mock::{Fabric, Mischief};
+    use crate::mock::{Fabric, FabricConfig};
     use crate::rail::Order;
 
-    fn endpoint(role: Role, rails: usize, native: bool, mischief: Mischief) -> Endpoint {
-        let fabric = Fabric::new(1, mischief);
+    fn endpoint(role: Role, rails: usize, native: bool, config: FabricConfig) -> Endpoint {
+        let fabric = Fabric::new(1, config);
         let rails = (0..rails).map(|_| fabric.open("mock").unwrap()).collect();
         Endpoint::new(role, 0, 2, rails, Policy::new(&Settings::default(), native)).unwrap()
     }
 
     #[test]
     fn only_what_need_not_be_repeated_or_proved_is_counted() {
-        let plain = Mischief::default();
-        let unordered = Mischief { order: Order { write_after_write: false, ..plain.order }, ..plain };
+        let plain = FabricConfig::default();
+        let unordered = FabricConfig { order: Order { write_after_write: false, ..plain.order }, ..plain };
         assert!(endpoint(Role::Host, 1, false, plain).counts_in(8));
         for (why, other) in [
             ("another rail may have to do it again", endpoint(Role::Host, 2, false, plain)),
             ("proxy endpoints have other work", endpoint(Role::Proxy, 1, false, plain)),
-            ("NICs change words", endpoint(Role::Host, 1, true, Mischief { atomics: true, ..plain })),
+            ("NICs change words", endpoint(Role::Host, 1, true, FabricConfig { atomics: true, ..plain })),
             (
                 "messages cost a NIC's target nothing",
-                endpoint(Role::Host, 1, false, Mischief { software: false, ..plain }),
+                endpoint(Role::Host, 1, false, FabricConfig { software: false, ..plain }),
             ),
             ("the last piece may come first", endpoint(Role::Host, 1, false, unordered)),
         ] {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_failed_before_is_no_error_of_what_comes_later() {
-        let mut endpoint = endpoint(Role::Host, 1, false, Mischief::default());
+        let mut endpoint = endpoint(Role::Host, 1, false, FabricConfig::default());
         let fail = |endpoint: &mut Endpoint| {
             let error = Error::PeerLost { operation: Operation::PutSignal, pe: 1, why: String::new() };
             endpoint.core.issuers.keep_error(COUNTED, error);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn immediates_name_words_and_those_beyond_have_none() {
-        let endpoint = endpoint(Role::Host, 1, false, Mischief::default());
+        let endpoint = endpoint(Role::Host, 1, false, FabricConfig::default());
         let last = u64::from(u32::MAX) * WORD;
         let of = |token: Token| endpoint.core.immediate(0, last).and_then(|immediate| word_of(immediate, token));
         assert_eq!(of(endpoint.core.profile.token_of(0)), Some(last));

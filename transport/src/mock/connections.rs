@@ -21,10 +21,10 @@ impl State {
         let flights = std::mem::take(&mut self.flights);
         let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
         self.flights = rest;
-        if self.mischief.half_open {
+        if self.config.half_open {
             self.break_connections(rail, &cut);
         }
-        for other in 0..if self.mischief.renews { self.reports.len() } else { 0 } {
+        for other in 0..if self.config.renews { self.reports.len() } else { 0 } {
             self.links.extend([((rail, other), Link::Cut), ((other, rail), Link::Cut)]);
         }
         self.end_flights(cut);

@@ -7,8 +7,8 @@ use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
 use crate::rail::{OpId, Rail};
 
+use super::config::FabricConfig;
 use super::connections::Link;
-use super::mischief::Mischief;
 use super::rail::MockRail;
 
 /// What a rail has to be told when it is polled.
@@ -61,7 +61,7 @@ pub(super) struct Flight {
 
 pub(super) struct State {
     random: u64,
-    pub mischief: Mischief,
+    pub config: FabricConfig,
     /// Per rail: what it has to be told.
     pub reports: Vec<VecDeque<Report>>,
     /// Per rail: work requests outstanding.
@@ -106,7 +106,7 @@ impl State {
 
     /// Whether `later` may be delivered while `earlier`, of the same connection, is still under way.
     fn may_pass(&self, later: &Cargo, earlier: &Cargo) -> bool {
-        let order = self.mischief.order;
+        let order = self.config.order;
         match (later, earlier) {
             (Cargo::Write { .. }, Cargo::Write { .. }) => !order.write_after_write,
             (Cargo::Write { .. }, Cargo::Amo { .. }) => !order.write_after_write,
@@ -127,7 +127,7 @@ impl State {
             };
             let free = self.flights.range(..at).all(|earlier| passes(earlier, &self.flights[at]));
             let Flight { from, to, .. } = self.flights[at];
-            if !free || self.is_pulled_out(from, to) || self.chance(self.mischief.delay) {
+            if !free || self.is_pulled_out(from, to) || self.chance(self.config.delay) {
                 at += 1;
                 continue;
             }
@@ -180,7 +180,7 @@ impl State {
         }
         self.connections.insert((flight.from.min(flight.to), flight.from.max(flight.to)));
         if let Some(id) = flight.id
-            && self.chance(self.mischief.fail)
+            && self.chance(self.config.fail)
         {
             let fault = Fault { code: 5, text: "the mock fabric failed it on purpose".into(), retryable: false };
             self.reports[flight.from].push_back(Report::Failed(id, fault));
@@ -237,7 +237,7 @@ impl State {
         }
         if let Some(id) = flight.id {
             self.reports[flight.from].push_back(Report::Done(id));
-            if self.chance(self.mischief.repeat) {
+            if self.chance(self.config.repeat) {
                 self.reports[flight.from].push_back(Report::Done(id));
             }
         }
@@ -258,10 +258,10 @@ pub struct Fabric(Arc<Mutex<State>>);
 impl Fabric {
     /// A fabric whose every decision follows from `seed`.
     #[must_use]
-    pub fn new(seed: u64, mischief: Mischief) -> Self {
+    pub fn new(seed: u64, config: FabricConfig) -> Self {
         Fabric(Arc::new(Mutex::new(State {
             random: seed,
-            mischief,
+            config,
             reports: Vec::new(),
             outstanding: Vec::new(),
             flights: VecDeque::new(),
@@ -289,9 +289,9 @@ impl Fabric {
         state.outstanding.push(0);
         state.down.push(false);
         state.pulled_out.push(false);
-        let mischief = state.mischief;
+        let config = state.config;
         drop(state);
-        Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
+        Ok(Box::new(MockRail::new(self.clone(), id, name, config)))
     }
 
     /// How often writes and reads have been posted, those counting once that say that more follow and what follows

@@ -1,7 +1,7 @@
 //! A rail of the mock fabric.
 
+use super::config::FabricConfig;
 use super::fabric::{Cargo, Fabric, Flight, Report, State, path_fault, port_fault};
-use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Fault, Result};
@@ -26,22 +26,22 @@ pub struct MockRail {
 }
 
 impl MockRail {
-    pub(super) fn new(fabric: Fabric, id: usize, name: &str, mischief: Mischief) -> Self {
+    pub(super) fn new(fabric: Fabric, id: usize, name: &str, config: FabricConfig) -> Self {
         let caps = RailCaps {
             name: name.into(),
             provider: "mock".into(),
-            max_rma: mischief.max_rma,
-            inject: mischief.inject,
-            polls_post: mischief.polls_post,
-            pieces: mischief.pieces,
+            max_rma: config.max_rma,
+            inject: config.inject,
+            polls_post: config.polls_post,
+            pieces: config.pieces,
             max_send: 4096,
-            queue_depth: mischief.queue_depth,
-            window: mischief.window,
-            order: mischief.order,
-            local_registration: mischief.local_registration,
+            queue_depth: config.queue_depth,
+            window: config.window,
+            order: config.order,
+            local_registration: config.local_registration,
             immediate: size_of::<u64>(),
-            software: mischief.software,
-            half_open: mischief.half_open,
+            software: config.software,
+            half_open: config.half_open,
             paired: false,
             progress: "by whoever polls".into(),
         };
@@ -78,7 +78,7 @@ impl MockRail {
         if state.down[self.id] || !state.is_connected(self.id, to) {
             return Err(PostError::Failed(path_fault()));
         }
-        let again = state.mischief.again;
+        let again = state.config.again;
         if state.outstanding[self.id] >= self.caps.queue_depth || state.chance(again) || state.is_refused(self.id, to) {
             return Err(PostError::Again);
         }
@@ -226,7 +226,7 @@ unsafe impl Rail for MockRail {
     }
 
     fn supports_amo(&self, ty: AmoType, op: AmoOp, _fetching: bool) -> bool {
-        self.fabric.state().mischief.atomics
+        self.fabric.state().config.atomics
             && matches!(ty, AmoType::I64 | AmoType::U64)
             && matches!(op, AmoOp::Fetch | AmoOp::Add | AmoOp::CompareSwap)
     }

@@ -232,15 +232,15 @@ mod tests {
     use crate::endpoint::abilities::Abilities;
     use crate::endpoint::command::Source;
     use crate::env::Settings;
-    use crate::mock::{Fabric, Mischief};
+    use crate::mock::{Fabric, FabricConfig};
     use crate::rail::Order;
 
     const PUT: Command = Command::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: 8 };
 
     /// Two lanes to PE 1, which keep writes in order or do not.
     fn two_lanes(write_after_write: bool) -> (Lanes, Profile) {
-        let order = Order { write_after_write, ..Mischief::default().order };
-        let fabric = Fabric::new(1, Mischief { order, software: false, ..Mischief::default() });
+        let order = Order { write_after_write, ..FabricConfig::default().order };
+        let fabric = Fabric::new(1, FabricConfig { order, software: false, ..FabricConfig::default() });
         let rails = [fabric.open("a").unwrap(), fabric.open("b").unwrap()];
         let caps = rails.iter().map(|rail| rail.caps().clone()).collect();
         let policy = Policy::new(&Settings::default(), false);

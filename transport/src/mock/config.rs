@@ -1,10 +1,10 @@
-//! How a mock fabric misbehaves.
+//! What a mock fabric promises, and which faults it injects.
 
 use crate::rail::Order;
 
-/// How a fabric misbehaves. Probabilities are in parts of 256.
+/// What a fabric promises, and which faults it injects. Probabilities are in parts of 256.
 #[derive(Debug, Clone, Copy)]
-pub struct Mischief {
+pub struct FabricConfig {
     /// What is promised about order within a connection; the rest is reordered.
     pub order: Order,
     /// A step of the fabric does not move a given connection.
@@ -41,11 +41,11 @@ pub struct Mischief {
     pub atomics: bool,
 }
 
-impl Default for Mischief {
+impl Default for FabricConfig {
     fn default() -> Self {
         let order =
             Order { write_after_write: true, send_after_write: true, send_after_send: true, amo_after_write: true };
-        Mischief {
+        FabricConfig {
             order,
             delay: 128,
             again: 16,
