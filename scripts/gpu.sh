@@ -218,6 +218,10 @@ perf() {
   case_of "experts, pinned heap, shm" $pinned SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $experts $few --hosts 2
   case_of "experts, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $experts $few --hosts 2 --rails 2
   case_of "experts, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $experts $few --hosts 2
+  local products="ag-gemm gemm-rs gemm-ar"
+  case_of "products, device heap, mapped" $mapped $cuda $products -b 1M -e 64M -i 50 -w 5 --hosts 1
+  case_of "products, pinned heap, shm" $pinned SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $products $few --hosts 2
+  case_of "products, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $products $few --hosts 2
   case_of "transposes and halos, device heap, mapped" $mapped $cuda transpose halo --hosts 1
   case_of "transposes and halos, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda transpose halo -i 50 -w 5 --hosts 2 --rails 2
 }
@@ -243,6 +247,8 @@ sanitize() {
   for tool in memcheck racecheck; do
     local under="compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no"
     case_of "$tool, device heap, mapped" $mapped SYMRAIL_HEAP_SIZE=512M SYMRAIL_TIMEOUT_S=100 "$bin/symrail" run -n $pes -- $under $of
+    case_of "$tool, collectives, device heap, mapped" $staged SYMRAIL_TIMEOUT_S=100 SYMRAIL_LIBFABRIC_PROVIDER=shm \
+      "$bin/symrail" run -n $pes -- $under "$bin/pe_gpu_collectives" channels
     case_of "$tool, pinned heap, proxy" $pinned SYMRAIL_TIMEOUT_S=100 SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm \
       "$bin/symrail" run -n $pes -- $under $of
   done

@@ -158,7 +158,7 @@ pub struct Places {
     pub product: u64,
     /// The bias.
     pub bias: u64,
-    /// For short numbers a 32-bit float each, by which rows and weight are multiplied.
+    /// For short numbers a 32-bit float each, by which rows and weight are multiplied, at multiples of 16 bytes.
     pub scales: [u64; 2],
 }
 
@@ -290,8 +290,8 @@ impl CublasLt {
     }
 
     /// Puts a product on a stream. What was chosen for more rows does not do for few ones always, as for a single one:
-    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are made one after the other, on streams that follow
-    /// each other: they use one workspace.
+    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are made
+    /// one after the other, on streams that follow each other: they use one workspace.
     ///
     /// # Safety
     /// Rows, weight, product, bias and scales are where `places` says, as the GPU reaches them, and stay until the stream
@@ -488,11 +488,13 @@ fn refused(gpu: i32, call: &'static str, answer: Status, product: Option<&Produc
     };
     let detail = product.map_or(String::new(), |it| {
         let ask = if it.numbers[1].is_short() {
-            "; inputs and outputs of 8-bit numbers are multiples of 16, weights are by outputs, and not both are E5m2"
+            "; inputs and outputs of 8-bit numbers are multiples of 16, weights are by outputs, not both are E5m2, scales \
+             lie at multiples of 16 bytes, and a product with a bias has 16-bit numbers"
         } else {
             ""
         };
-        format!(": {} rows of {} x {} ({:?}){ask}", it.rows, it.inputs, it.outputs, it.numbers)
+        let bias = if it.has_bias { ", and a bias" } else { "" };
+        format!(": {} rows of {} x {} ({:?}){bias}{ask}", it.rows, it.inputs, it.outputs, it.numbers)
     });
     CudaError::Call { call, gpu, name: name.into(), text: format!("status {answer}"), detail }
 }

@@ -1,4 +1,4 @@
-"""Which GPU is a PE's, and where CUDA's run-time compiler is."""
+"""Which GPU is a PE's, whether tensors are in its memory, and where CUDA's run-time compiler is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib.util
 import os
 from pathlib import Path
 from typing import Any
+
+from .errors import ArgumentError, UnsupportedError
 
 # What starters of PEs say a PE's number on its host is.
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_LOCAL_RANK")
@@ -30,3 +32,25 @@ def folders_of_nvrtc(heap: str | None) -> list[str]:
     spec = importlib.util.find_spec("nvidia")
     folders = (spec.submodule_search_locations if spec else None) or []
     return [str(library.parent) for folder in folders for library in Path(folder).glob("*/lib/libnvrtc.so*")]
+
+
+def reached(gpu: int | None) -> int:
+    """The GPU that reaches the job's heap, if there is one."""
+    if gpu is None:
+        raise UnsupportedError(
+            "tensors of a GPU need a heap that it reaches, and here is none: "
+            'symrail.init(heap="device") or SYMRAIL_HEAP_KIND=device, on a machine with a GPU'
+        )
+    return gpu
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether an array is a tensor in a GPU's memory."""
+    return getattr(getattr(array, "device", None), "type", None) == "cuda"
+
+
+def must_be_on(gpu: int, array: Any, role: str) -> None:
+    """Raises what is no tensor in this GPU's memory."""
+    if not is_on_gpu(array) or array.device.index != gpu:
+        where = getattr(array, "device", type(array).__name__)
+        raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")

@@ -20,6 +20,8 @@ use crate::reduce::Reduced;
 const OWN: usize = 64;
 const ROUND: u64 = 48;
 const REPORT_BYTES: usize = 8 * 4;
+/// What addresses of scales are multiples of, or cuBLASLt does not multiply.
+pub(super) const SCALE_ALIGN: u64 = 16;
 /// Streams of a plan beside the caller's at most: the driver has eight queues, unless CUDA_DEVICE_MAX_CONNECTIONS says
 /// otherwise.
 const MOST_STREAMS: usize = 3;
@@ -128,6 +130,8 @@ pub(super) struct GpuPlan<'d> {
     pub numbers_at: u64,
     pub gone_at: u64,
     pub own: DeviceBuffer,
+    /// Copies of 8-bit numbers' scales that do not lie where cuBLASLt takes them.
+    pub scales: DeviceBuffer,
     /// Where the summands of each sum are listed, by the sum's place.
     pub summands: Vec<u64>,
     pub report: PinnedBuffer,
@@ -207,9 +211,9 @@ impl<'d> GpuPlan<'d> {
                 steps[needed].get_or_insert(Event::new(gpu)?);
             }
             let (own, summands) = image(gpu, &program, &group)?;
-            let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
+            let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
             let lt = CublasLt::load(gpu, &[])?;
-            Ok::<_, Error>((program, streams, ended, steps, own, summands, report, lt, Event::new(gpu)?))
+            Ok::<_, Error>((program, streams, ended, steps, own, summands, scales, report, lt, Event::new(gpu)?))
         })();
         let mut failed = [u64::from(made.is_err())];
         team.max_of_all(&mut failed)?;
@@ -217,7 +221,7 @@ impl<'d> GpuPlan<'d> {
             made?;
             return Err(Error::OtherRefused { pe: device.runtime().my_pe(), product: product.name() });
         }
-        let (program, streams, ended, steps, own, summands, report, lt, begun) = made?;
+        let (program, streams, ended, steps, own, summands, scales, report, lt, begun) = made?;
         // One word more: of those who have given up.
         let word_bytes = bytes_of_words(words.saturating_add(1));
         let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));
@@ -244,6 +248,7 @@ impl<'d> GpuPlan<'d> {
             gone_at,
             own,
             summands,
+            scales,
             report,
             streams,
             begun,

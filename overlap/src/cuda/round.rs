@@ -3,7 +3,7 @@
 use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail_cuda::cublaslt::{Chosen, Number, Places, Product as Multiplication};
 
-use super::plan::GpuPlan;
+use super::plan::{GpuPlan, SCALE_ALIGN};
 use super::shape::Operands;
 use crate::error::{Error, Result};
 use crate::exchange::Product;
@@ -28,8 +28,11 @@ impl GpuPlan<'_> {
         let chosen = self.choose(operands)?;
         self.broken = true;
         let plan = self.own.at().get();
-        // SAFETY: the plan is there; the caller keeps it.
-        unsafe { self.kernels.begin(stream, plan) }?;
+        // SAFETY: the plan is there; the caller keeps it, and the operands.
+        let operands = unsafe {
+            self.kernels.begin(stream, plan)?;
+            &Operands { scales: self.scales(stream, operands.scales)?, ..*operands }
+        };
         self.begun.record(stream)?;
         for lane in &self.streams {
             lane.wait_for(&self.begun)?;
@@ -61,6 +64,23 @@ impl GpuPlan<'_> {
         }
         self.broken = false;
         Ok(())
+    }
+
+    /// Where cuBLASLt takes the scales, on this stream: a scale that lies elsewhere is copied.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`].
+    unsafe fn scales(&self, stream: &Stream, scales: [u64; 2]) -> Result<[u64; 2]> {
+        let mut places = scales;
+        for (at, place) in (self.scales.at().get()..).step_by(SCALE_ALIGN as usize).zip(&mut places) {
+            if !place.is_multiple_of(SCALE_ALIGN) {
+                let bytes = size_of::<f32>() as u64;
+                // SAFETY: the plan's memory, and the caller's promise for the operands.
+                unsafe { stream.copy(DevicePtr::new(at), DevicePtr::new(*place), bytes) }?;
+                *place = at;
+            }
+        }
+        Ok(places)
     }
 
     /// Puts a step on its lane's stream.

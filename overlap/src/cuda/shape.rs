@@ -61,7 +61,7 @@ pub struct Operands {
     pub rows: u64,
     /// This rank's weight.
     pub weight: u64,
-    /// What is added to each row of the result, or 0.
+    /// What is added to each row of the result, or 0. An all-gather of 8-bit numbers takes it for 16-bit products only.
     pub bias: u64,
     /// Where the result goes.
     pub output: u64,

@@ -187,8 +187,8 @@ impl Test {
         match (device, self.work) {
             (Device::Host, _) => true,
             // They are the CPU device's in any case: on host memory there is one form.
-            (Device::Cpu, Work::Collective(_) | Work::Experts(_)) => true,
-            (Device::Cuda, Work::Pencils(_) | Work::Experts(_)) => true,
+            (Device::Cpu, Work::Collective(_) | Work::Experts(_) | Work::Product(_)) => true,
+            (Device::Cuda, Work::Pencils(_) | Work::Experts(_) | Work::Product(_)) => true,
             _ => self.layer == Layer::Runtime && self.in_all(),
         }
     }
@@ -255,9 +255,9 @@ pub static TESTS: &[Test] = &[
     test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),
     test!("transpose", Runtime, Work::Pencils(Exchange::Transpose), Cube, "us", "transposes X to Y, Y to Z and back of an array of so many bytes, in pencils"),
     test!("halo", Runtime, Work::Pencils(Exchange::Halo), Cube, "us", "updates of a halo of one element along X, Y and Z, of an array of so many bytes in pencils"),
-    test!("ag-gemm", Runtime, Work::Product(Product::AllGather), Rows, "GFLOP/s", "all-gather of rows of 512 f32, so many bytes in all, and their product with each PE's 512 x 512, overlapped"),
-    test!("gemm-rs", Runtime, Work::Product(Product::ReduceScatter), Rows, "GFLOP/s", "product of rows with each PE's 512 x 512 and reduce-scatter of so many bytes of f32, overlapped"),
-    test!("gemm-ar", Runtime, Work::Product(Product::AllReduce), Rows, "GFLOP/s", "product of rows with each PE's 512 x 512 and all-reduce of so many bytes of f32, overlapped"),
+    test!("ag-gemm", Runtime, Work::Product(Product::AllGather), Rows, "GFLOP/s", "all-gather of rows of 512 f32 (of GPUs: 4096 bf16), so many bytes in all, and their product with each PE's square weight, overlapped"),
+    test!("gemm-rs", Runtime, Work::Product(Product::ReduceScatter), Rows, "GFLOP/s", "product of rows with each PE's square weight (as ag-gemm) and reduce-scatter of so many bytes, overlapped"),
+    test!("gemm-ar", Runtime, Work::Product(Product::AllReduce), Rows, "GFLOP/s", "product of rows with each PE's square weight (as ag-gemm) and all-reduce of so many bytes, overlapped"),
     test!("init-time", Runtime, Work::Init, None, "ms", "joining the job, of the slowest PE"),
     test!("memory", Runtime, Work::Memory, None, "MiB", "resident memory besides heaps, of the largest PE"),
     test!("idle-cpu", Runtime, Work::Idle, None, "%", "processor time of a PE that sleeps 5 s, of the busiest PE"),
@@ -283,18 +283,9 @@ mod tests {
         let on = |device| TESTS.iter().filter(|test| test.runs_on(device)).map(|test| test.name).collect::<Vec<_>>();
         let (cpu, cuda) = (on(Device::Cpu), on(Device::Cuda));
         assert_eq!(on(Device::Host).len(), TESTS.len());
-        assert!(
-            cpu.contains(&"all-reduce")
-                && cpu.contains(&"ep-ll")
-                && !cpu.contains(&"transpose")
-                && cpu.contains(&"put-lat")
-        );
-        assert!(
-            cuda.contains(&"halo")
-                && cuda.contains(&"ep-ll")
-                && cuda.contains(&"transpose")
-                && cuda.contains(&"put-lat")
-        );
-        assert!(!cuda.iter().any(|name| name.starts_with("raw-") || name.starts_with("ag-")));
+        assert!(["all-reduce", "ep-ll", "ag-gemm", "put-lat"].iter().all(|name| cpu.contains(name)));
+        assert!(!cpu.contains(&"transpose"));
+        assert!(["halo", "ep-ll", "ag-gemm", "transpose", "put-lat"].iter().all(|name| cuda.contains(name)));
+        assert!(!cuda.iter().any(|name| name.starts_with("raw-") || *name == "all-reduce"));
     }
 }

@@ -98,7 +98,7 @@ pub fn of_collective(size: usize, n_pes: u32) -> usize {
     size.saturating_mul(8).saturating_add((n_pes as usize + 4) << 19)
 }
 
-/// Numbers of a row that is multiplied, and of its product.
+/// Numbers of a row that is multiplied, and of its product: 32-bit floats of the host, 16-bit ones of a GPU.
 pub const WIDTH: usize = 512;
 
 /// Rows of so many bytes, spread over ranks, and how they are multiplied.
@@ -112,11 +112,38 @@ pub fn rows(size: usize, ranks: usize) -> (Shards, Schedule) {
 pub fn of_product(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
         let (shards, schedule) = rows(size, ranks);
-        match what {
-            Product::AllGather => AllGatherMatmul::bytes(&shards, WIDTH, schedule),
-            Product::ReduceScatter => MatmulReduce::bytes(&shards, WIDTH, schedule, Reduced::ToShards),
-            Product::AllReduce => MatmulReduce::bytes(&shards, WIDTH, schedule, Reduced::Everywhere),
-        }
+        bytes(what, &shards, WIDTH, schedule)
     };
     of(n_pes as usize).saturating_add(of(1))
+}
+
+/// As [`WIDTH`], on a GPU.
+pub const WIDTH_ON_GPU: usize = 4096;
+/// Bytes of a number that a GPU multiplies.
+const SHORT: usize = 2;
+
+/// As [`rows`], on a GPU.
+pub fn rows_on_gpu(size: usize, ranks: usize) -> (Shards, Schedule) {
+    let pitch = WIDTH_ON_GPU * SHORT;
+    let shards = Shards::split((size / pitch).max(1), ranks);
+    let schedule = Schedule::choose_on_gpu(&shards, pitch);
+    (shards, schedule)
+}
+
+/// As [`of_product`], on a GPU: twice the plan of all PEs, and that of a PE alone. The host's plans, of numbers that are
+/// twice as long, take more.
+pub fn of_product_on_gpu(what: Product, size: usize, n_pes: u32) -> usize {
+    let of = |ranks: usize| {
+        let (shards, schedule) = rows_on_gpu(size, ranks);
+        bytes(what, &shards, WIDTH_ON_GPU, schedule)
+    };
+    of(n_pes as usize).saturating_mul(2).saturating_add(of(1))
+}
+
+fn bytes(what: Product, shards: &Shards, width: usize, schedule: Schedule) -> usize {
+    match what {
+        Product::AllGather => AllGatherMatmul::bytes(shards, width, schedule),
+        Product::ReduceScatter => MatmulReduce::bytes(shards, width, schedule, Reduced::ToShards),
+        Product::AllReduce => MatmulReduce::bytes(shards, width, schedule, Reduced::Everywhere),
+    }
 }

@@ -243,7 +243,10 @@ impl Plan {
             }
             Work::Collective(_) => self.sizes(test).into_iter().map(|size| heap::of_collective(size, n_pes)).max(),
             Work::Pencils(_) => self.sizes(test).into_iter().map(|size| heap::of_pencils(size, n_pes)).max(),
-            Work::Product(what) => self.sizes(test).into_iter().map(|size| heap::of_product(what, size, n_pes)).max(),
+            Work::Product(what) => {
+                let of = if self.on_gpu { heap::of_product_on_gpu } else { heap::of_product };
+                self.sizes(test).into_iter().map(|size| of(what, size, n_pes)).max()
+            }
             _ => None,
         };
         let largest = tests.iter().filter_map(own).max().unwrap_or(0);

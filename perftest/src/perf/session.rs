@@ -178,6 +178,7 @@ impl Session<'_> {
             Device::Cpu => tests.into_iter().try_for_each(|test| match test.work {
                 Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions),
                 Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions),
+                Work::Product(what) => self.product(&mut host, (test, what), runtime, &conditions),
                 _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions)),
             })?,
             Device::Cuda => {
@@ -201,17 +202,17 @@ impl Session<'_> {
         let runtime = device.runtime();
         let path = if device.is_mapped(runtime.n_pes() - 1) { "mapped" } else { "wire" }.into();
         let conditions = Conditions { path, device: cuda::describe(device), ..conditions };
-        let is_exchange = |test: &&Test| matches!(test.work, Work::Pencils(_) | Work::Experts(_));
-        let (exchanges, calls): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_exchange);
+        let is_by_plan = |test: &&Test| matches!(test.work, Work::Pencils(_) | Work::Experts(_) | Work::Product(_));
+        let (by_plans, calls): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_by_plan);
         if !calls.is_empty() {
             let mut cuda = Cuda::new(device, host)?;
             calls.into_iter().try_for_each(|test| self.sizes(&mut cuda, test, &conditions))?;
         }
-        if exchanges.is_empty() {
+        if by_plans.is_empty() {
             return Ok(());
         }
-        let (nvrtc, mut kernels) = (Nvrtc::find()?, None);
-        for test in exchanges {
+        let (nvrtc, mut kernels, mut products) = (Nvrtc::find()?, None, None);
+        for test in by_plans {
             match test.work {
                 Work::Experts(phase) => self.each(host, test, &conditions, |bench, size| {
                     let (figures, traffic) = bench.gpu_experts(device, &nvrtc, phase, size)?;
@@ -223,6 +224,16 @@ impl Session<'_> {
                         none => none.insert(GpuKernels::new(device, &nvrtc)?),
                     };
                     self.pencils(host, (test, what), runtime, Some(kernels), &conditions)?;
+                }
+                Work::Product(what) => {
+                    let kernels = match &mut products {
+                        Some(kernels) => kernels,
+                        none => none.insert(symrail_overlap::cuda::GpuKernels::new(device, &nvrtc)?),
+                    };
+                    self.each(host, test, &conditions, |bench, size| {
+                        let (figures, parts) = bench.gpu_product(kernels, what, size)?;
+                        Ok((figures, figures.map(|_| parts.to_string())))
+                    })?;
                 }
                 _ => {}
             }

@@ -8,6 +8,7 @@ from typing import Any
 import symrail
 
 from .. import _symrail
+from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
 from . import _high
 from .._host_arrays import as_array, numbers
@@ -16,7 +17,6 @@ from ._device import DeviceLowLatency
 from ._device_high import DeviceHighThroughput, layout
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
-from ._on_gpu import is_on_gpu
 
 # What the job needs of the heap besides these buffers, where a Buffer joins the job itself.
 _HEAP_BESIDES = 64 << 20

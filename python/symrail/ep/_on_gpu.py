@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import _symrail
-from ..errors import ArgumentError, StateError, UnsupportedError
+from .._gpu import must_be_on, reached
+from ..errors import ArgumentError, StateError
 
 ROW_ALIGN = 16
 """Kernels copy rows in pieces of so many bytes."""
 
 
-def is_on_gpu(array: Any) -> bool:
-    """Whether an array is a tensor in a GPU's memory."""
-    return getattr(getattr(array, "device", None), "type", None) == "cuda"
-
-
 def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
     """The address of a tensor that is as kernels need it."""
-    if not is_on_gpu(tensor) or tensor.device.index != gpu:
-        where = getattr(tensor, "device", type(tensor).__name__)
-        raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")
+    must_be_on(gpu, tensor, role)
     found, name = tuple(tensor.shape), str(tensor.dtype).rpartition(".")[2]
     if found != shape or name != dtype:
         raise ArgumentError(f"{role} is {found} of {name}; wanted is {shape} of {dtype}")
@@ -38,16 +32,6 @@ def must_not_capture(why: str) -> None:
 
     if torch.cuda.is_current_stream_capturing():
         raise StateError(f"while a graph is captured {why}")
-
-
-def gpu_of(runtime: _symrail.Runtime) -> int:
-    """The GPU that reaches the job's heap."""
-    gpu = runtime.device
-    if gpu is None:
-        raise UnsupportedError(
-            'tensors of a GPU need a heap that it reaches: symrail.init(heap="device") before, or SYMRAIL_HEAP_KIND'
-        )
-    return gpu
 
 
 class Buffers(Protocol):
@@ -68,7 +52,7 @@ class Held(Generic[B]):
 
     def __init__(self, runtime: _symrail.Runtime) -> None:
         self.runtime, self.ranks = runtime, runtime.n_pes()
-        self.gpu = gpu_of(runtime)
+        self.gpu = reached(runtime.device)
         self.held: B | None = None
 
     def buffers(self) -> B:

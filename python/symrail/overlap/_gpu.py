@@ -6,33 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _symrail
-from .._host_arrays import dtype_name, is_tensor
-from ..errors import ArgumentError, UnsupportedError
+from .._gpu import must_be_on, reached
+from .._host_arrays import dtype_name
+from ..errors import ArgumentError
 from ._group import Group
 
 _SHORT = ("float8_e4m3fn", "float8_e5m2")
 
 
-def is_on_gpu(array: Any) -> bool:
-    """Whether an array is a tensor in a GPU's memory."""
-    return is_tensor(array) and array.device.type == "cuda"
-
-
-def _own_gpu(group: Group) -> int:
-    gpu = group.device
-    if gpu is None:
-        raise UnsupportedError(
-            "products of a GPU's tensors need a heap that a GPU reaches, and here is none: "
-            'symrail.init(heap="device") or SYMRAIL_HEAP_KIND=device, on a machine with a GPU'
-        )
-    return gpu
-
-
 def _tensor(array: Any, role: str, gpu: int, dimensions: int, dtype: str | None = None) -> Any:
     """A tensor as kernels need it: on this PE's GPU, with so many dimensions, its numbers one behind the other."""
-    if not is_on_gpu(array) or array.device.index != gpu:
-        where = getattr(array, "device", type(array).__name__)
-        raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")
+    must_be_on(gpu, array, role)
     if dtype is not None and dtype_name(array) != dtype:
         raise ArgumentError(f"{role} is of {dtype_name(array)}; wanted is {dtype}")
     if len(array.shape) != dimensions:
@@ -46,7 +30,7 @@ class _Round:
     def __init__(
         self, group: Group, rows: Any, weight: Any, bias: Any, by_outputs: bool, scales: Any, dtype: Any
     ) -> None:
-        gpu = _own_gpu(group)
+        gpu = reached(group.device)
         self.group, self.like = group, rows
         rows, weight = _tensor(rows, "rows", gpu, 2), _tensor(weight, "weight", gpu, 2)
         self.short = dtype_name(rows) in _SHORT

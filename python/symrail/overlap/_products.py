@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._gpu import is_on_gpu
 from .._host_arrays import is_tensor
 from ..errors import ArgumentError, UnsupportedError
 from . import _gpu, _host
@@ -21,14 +22,14 @@ def _wants_gradients(*arrays: Any) -> bool:
 
 def form(rows: Any) -> Any:
     """The products of arrays where these are: of host memory, or of a GPU's."""
-    return _gpu if _gpu.is_on_gpu(rows) else _host
+    return _gpu if is_on_gpu(rows) else _host
 
 
 def _of_short(rows: Any, wants_gradients: bool, scales: Any, dtype: Any) -> dict[str, Any]:
     """What is said of numbers by those who have them on a GPU."""
     if scales is None and dtype is None:
         return {}
-    if not _gpu.is_on_gpu(rows):
+    if not is_on_gpu(rows):
         raise ArgumentError("scales and dtype are of tensors in a GPU's memory; rows are in host memory")
     if wants_gradients:
         raise UnsupportedError("there are no gradients of products with scales or another dtype: torch.no_grad()")

@@ -238,6 +238,7 @@ impl<'d> World<'d> {
             weight: passed.weight.at().get(),
             bias: if case.bias { passed.bias.at().get() } else { 0 },
             output: passed.output.at().get(),
+            // The second one does not lie where cuBLASLt takes it.
             scales: [scales, scales + 4],
         }
     }

@@ -4,9 +4,7 @@
 //! that stores write to other PEs, by where all tokens go, and of those that this PE's rails have counted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
 use symrail_ep::cuda::{
@@ -19,14 +17,13 @@ use symrail_kernels::cuda::{DeviceBuffer, Gpu, Stream};
 
 use super::Bench;
 use super::experts::{Input, Traffic, must_be_of_elements, ranks_of};
+use super::on_stream::{content, patience, room, with};
 use crate::perf::backend::Backend;
 use crate::perf::catalog::Phase;
 use crate::perf::error::{Error, Result};
 use crate::perf::heap::{self, FEW, K, MANY};
 use crate::perf::sample::{Figures, Samples};
 
-/// Waits of kernels end after `SYMRAIL_TIMEOUT_S`; a launch has many, of which the first that is late ends all.
-const TIME_LIMIT: u32 = 4;
 /// Bytes of what goes beside a row of a dispatch: indices, weights, and the number at the source.
 const BESIDE: usize = (4 * (2 * K + 1)).next_multiple_of(16);
 
@@ -37,26 +34,6 @@ struct OnGpu {
     weights: DeviceBuffer,
     /// As many rows as it has.
     out: DeviceBuffer,
-}
-
-fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
-    let buffer = gpu.alloc(bytes.max(16))?;
-    buffer.fill(0)?;
-    Ok(buffer)
-}
-
-fn with(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
-    let buffer = room(gpu, bytes.len())?;
-    buffer.write(0, bytes)?;
-    Ok(buffer)
-}
-
-fn content(buffer: &DeviceBuffer, bytes: usize) -> Result<Vec<u8>> {
-    let mut content = vec![0; bytes];
-    if bytes > 0 {
-        buffer.read(0, &mut content)?;
-    }
-    Ok(content)
 }
 
 impl OnGpu {
@@ -218,31 +195,4 @@ impl<C: Backend> Bench<'_, C> {
         buffers.free()?;
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
     }
-
-    /// Times what `call` launches on a stream. Also returns how many calls were before, and the bytes of a call that this
-    /// PE's rails have counted. Collective.
-    fn timed_on(
-        &mut self,
-        stream: &Stream,
-        rt: &Runtime,
-        size: usize,
-        mut call: impl FnMut() -> Result<()>,
-    ) -> Result<(Samples, u64, usize)> {
-        let on_rails = || rt.counters().iter().map(|lane| lane.bytes).sum::<u64>();
-        self.backend.barrier()?;
-        let before = on_rails();
-        let (samples, warmup, calls) = self.timed_launches(size, |_, _, calls| {
-            stream.mark(0)?;
-            (0..calls).try_for_each(|_| call())?;
-            stream.mark(1)?;
-            stream.wait(patience(rt))?;
-            Ok(stream.between()? / 1e3 / calls as f64)
-        })?;
-        Ok((samples, warmup, ((on_rails() - before) / calls.max(1)) as usize))
-    }
-}
-
-/// How long the host waits for what it has launched.
-fn patience(rt: &Runtime) -> Duration {
-    Duration::from_secs(rt.settings().timeout_s) * TIME_LIMIT
 }

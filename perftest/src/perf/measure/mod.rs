@@ -7,9 +7,10 @@
 //! | `everybody` | all PEs do the same |
 //! | `launched` | all of these, made by kernels in batches |
 //! | `collectives` | collectives of devices |
+//! | `on_stream` | what the host puts on a GPU's stream, and times there |
 //! | `experts`, `gpu_experts` | expert-parallel dispatch and combine, by the host's threads and by a GPU's kernels |
 //! | `pencils` | transposes and halos of arrays in pencils |
-//! | `products` | products of layers that are spread over PEs, and how much of their moves they hide |
+//! | `products`, `gpu_products` | products of layers that are spread over PEs, and how much of their moves they hide |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
@@ -21,7 +22,9 @@ mod everybody;
 pub mod experts;
 pub mod footprint;
 pub mod gpu_experts;
+mod gpu_products;
 mod launched;
+mod on_stream;
 mod one_sided;
 pub mod pencils;
 mod ping_pong;

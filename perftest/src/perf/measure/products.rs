@@ -18,11 +18,11 @@ use crate::perf::sample::Figures;
 
 /// Microseconds of a round and of its parts: medians of PE 0.
 pub struct Parts {
-    rows: usize,
-    schedule: Schedule,
-    round: f64,
-    product: f64,
-    moves: f64,
+    pub(super) rows: usize,
+    pub(super) schedule: Schedule,
+    pub(super) round: f64,
+    pub(super) product: f64,
+    pub(super) moves: f64,
 }
 
 impl Parts {
@@ -155,12 +155,12 @@ impl<C: Backend> Bench<'_, C> {
 }
 
 /// The numbers of a row, but that every other one is larger by 1.
-fn row_number(row: usize) -> f32 {
+pub(super) fn row_number(row: usize) -> f32 {
     (row % 7) as f32
 }
 
 /// The numbers of a column of a PE's weight.
-fn column_number(rank: usize, column: usize) -> f32 {
+pub(super) fn column_number(rank: usize, column: usize) -> f32 {
     ((rank + column) % 5 + 1) as f32
 }
 
