@@ -144,8 +144,8 @@ impl<'rt> Communicator<'rt> {
         self.selection.table(rows)
     }
 
-    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the same
-    /// one.
+    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the
+    /// same one.
     ///
     /// # Errors
     /// It is for others, or names a way that there is not.
@@ -155,9 +155,9 @@ impl<'rt> Communicator<'rt> {
         Ok(())
     }
 
-    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`, `by_puts`),
-    /// or the added plan of this name, and are refused where that does not suit; with `None` what suits best. All PEs
-    /// ask for the same.
+    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`,
+    /// `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
+    /// best. All PEs ask for the same.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }

@@ -1,5 +1,5 @@
-//! The PEs of a communicator, which are its ranks: all of the job, or a team's. How they wait for one another, tell each
-//! other numbers, and take memory together.
+//! The PEs of a communicator, which are its ranks: all of the job, or a team's. How they wait for one another, tell
+//! each other numbers, and take memory together.
 
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};

@@ -137,8 +137,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// With what all members have in common: who is `near` whom, and default plans. PEs that are near the same ones make a
-    /// host, so that all of a host reach one another. Collective.
+    /// With what all members have in common: who is `near` whom, and default plans. PEs that are near the same ones
+    /// make a host, so that all of a host reach one another. Collective.
     ///
     /// # Errors
     /// The runtime's; or PEs have different default plans.
@@ -216,8 +216,8 @@ impl Selection {
         self.algorithms(collective, 0).into_iter().flat_map(of).collect()
     }
 
-    /// The row of the table that is taken for a message, of one algorithm if it is `asked` for: the file, its number from
-    /// 1 on, and what it says.
+    /// The row of the table that is taken for a message, of one algorithm if it is `asked` for: the file, its number
+    /// from 1 on, and what it says.
     fn row(
         &self,
         collective: &Collective,

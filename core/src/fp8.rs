@@ -36,7 +36,8 @@ impl Format {
         let unit = 2f32.powi(1 - self.bias - self.mantissa_bits as i32);
         let normal = unit * (1 << self.mantissa_bits) as f32;
         if size < normal {
-            // The sum's unit is that of these codes, so that the addition rounds to them, and its last bits are the code.
+            // The sum's unit is that of these codes, so that the addition rounds to them, and its last bits are the
+            // code.
             return sign | (size + unit * (1 << (f32::MANTISSA_DIGITS - 1)) as f32).to_bits() as u8;
         }
         // Half a unit, less one if the last bit is even: then the half itself does not carry.

@@ -1,5 +1,5 @@
-//! A thread that simulates many PEs, one at a time: what time it is for the one that runs, what that one holds in memory,
-//! and how it lets the others run.
+//! A thread that simulates many PEs, one at a time: what time it is for the one that runs, what that one holds in
+//! memory, and how it lets the others run.
 //!
 //! Everything here belongs to the thread. Without a simulation nothing of it is in force.
 

@@ -1,10 +1,10 @@
 //! Matrix products by cuBLASLt, which is loaded when needed.
 //!
-//! The functions are tried up by hand, as NVRTC's are: libraries of a toolkit's folder or a Python wheel's are found, too,
-//! and a library that is missing is an error.
+//! The functions are tried up by hand, as NVRTC's are: libraries of a toolkit's folder or a Python wheel's are found,
+//! too, and a library that is missing is an error.
 //!
-//! cuBLASLt reads matrices by columns. `y = x · wᵀ + bias`, all by rows, is asked for as the product of `w` (turned) and
-//! `x`, both by columns, whose columns are rows of `y`. `Told` is all that the library is told.
+//! cuBLASLt reads matrices by columns. `y = x · wᵀ + bias`, all by rows, is asked for as the product of `w` (turned)
+//! and `x`, both by columns, whose columns are rows of `y`. `Told` is all that the library is told.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -290,12 +290,12 @@ impl CublasLt {
     }
 
     /// Puts a product on a stream. What was chosen for more rows does not do for few ones always, as for a single one:
-    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are made
-    /// one after the other, on streams that follow each other: they use one workspace.
+    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are
+    /// made one after the other, on streams that follow each other: they use one workspace.
     ///
     /// # Safety
-    /// Rows, weight, product, bias and scales are where `places` says, as the GPU reaches them, and stay until the stream
-    /// has come so far; nobody else writes to them, nor uses the product.
+    /// Rows, weight, product, bias and scales are where `places` says, as the GPU reaches them, and stay until the
+    /// stream has come so far; nobody else writes to them, nor uses the product.
     ///
     /// # Errors
     /// What the library says: an algorithm of another product, as a rule.

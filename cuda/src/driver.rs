@@ -189,10 +189,10 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// The same GPU with a context of its own, for copies that kernels wait for. The driver has a lock for each context:
-    /// who loads a module or frees memory holds it until all kernels of the context have ended, and until then keeps
-    /// other threads from beginning copies in it. Memory that was mapped for the GPU (`cuMemMap`) and portable pinned
-    /// memory are reached from all its contexts. What is current on this thread stays.
+    /// The same GPU with a context of its own, for copies that kernels wait for. The driver has a lock for each
+    /// context: who loads a module or frees memory holds it until all kernels of the context have ended, and until then
+    /// keeps other threads from beginning copies in it. Memory that was mapped for the GPU (`cuMemMap`) and portable
+    /// pinned memory are reached from all its contexts. What is current on this thread stays.
     ///
     /// # Errors
     /// The driver's error, or it is older than CUDA 12.5.
@@ -254,8 +254,8 @@ impl Gpu {
     }
 
     /// Device memory that begins with the bytes that are made for its address, and is zeroed behind them. May be called
-    /// while a stream captures, when no other way of getting memory may: the thread's capture mode is relaxed meanwhile, and
-    /// the bytes go by a stream of their own, which waits for no other one.
+    /// while a stream captures, when no other way of getting memory may: the thread's capture mode is relaxed
+    /// meanwhile, and the bytes go by a stream of their own, which waits for no other one.
     ///
     /// # Errors
     /// The driver's error.
@@ -369,8 +369,8 @@ impl Deref for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: retained in `open`, or made in `in_context_of_its_own`, whose memory and streams keep it alive. At the
-        // end of the process the driver may be gone already; then nothing is to do.
+        // SAFETY: retained in `open`, or made in `in_context_of_its_own`, whose memory and streams keep it alive. At
+        // the end of the process the driver may be gone already; then nothing is to do.
         let _ = unsafe {
             if self.is_primary {
                 sys::cuDevicePrimaryCtxRelease_v2(self.device.0)

@@ -1,8 +1,8 @@
 //! GPUs, by the CUDA driver and NVRTC: what everything above needs of them, with errors as values.
 //!
 //! # Invariants
-//! - Nothing here needs CUDA to build, nor to run: the driver, NVRTC and cuBLASLt are loaded when asked for, and without a driver
-//!   [`Gpu::open`] says so.
+//! - Nothing here needs CUDA to build, nor to run: the driver, NVRTC and cuBLASLt are loaded when asked for, and
+//!   without a driver [`Gpu::open`] says so.
 //! - A range that safe code names lies inside of memory that its owner allocated; all other device addresses enter
 //!   through `unsafe` functions.
 //! - Nothing here knows of heaps, PEs' memory or channels.

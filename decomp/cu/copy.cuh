@@ -1,8 +1,8 @@
 // Copies between two arrangements of the same elements, for a grid of blocks: packing, permuting and unpacking.
 //
-// Where the fastest dimension is the same on both sides, threads next to each other copy elements next to each other, in
-// pieces of 16 bytes where all is aligned for that. Else tiles go through shared memory, so that reads and writes are
-// both of neighbours.
+// Where the fastest dimension is the same on both sides, threads next to each other copy elements next to each other,
+// in pieces of 16 bytes where all is aligned for that. Else tiles go through shared memory, so that reads and writes
+// are both of neighbours.
 #ifndef SYMRAIL_DECOMP_COPY_CUH
 #define SYMRAIL_DECOMP_COPY_CUH
 

@@ -1,7 +1,7 @@
 // Rounds of a plan on a GPU, for decomp/src/cuda: kernels one behind the other on a stream.
 //
-// Words between pairs of PEs hold numbers of rounds, which only grow, as those of host plans do (decomp/src/exchange.rs).
-// Only kernels of one block wait, so that those of other streams always find room.
+// Words between pairs of PEs hold numbers of rounds, which only grow, as those of host plans do
+// (decomp/src/exchange.rs). Only kernels of one block wait, so that those of other streams always find room.
 #include "symrail_channels.cuh"
 #include "copy.cuh"
 
@@ -38,7 +38,8 @@ struct decomp_leg {
     // What is put by the proxy, if anything is.
     symrail_u64 source, bytes;
 };
-// Where a block of this round may go, by an address of this GPU, and what that is; and whether the other end's has come.
+// Where a block of this round may go, by an address of this GPU, and what that is; and whether the other end's has
+// come.
 struct decomp_landing {
     symrail_u64 at, kind, came;
 };

@@ -45,8 +45,8 @@ impl Crossover {
         faster.last().map(|it| it.bytes)
     }
 
-    /// Measures blocks of 4 KiB to `most` bytes, as far as the heap has room for them, of arrays in the GPU's memory that
-    /// are not symmetric. Collective over the team, whose PEs all get the same.
+    /// Measures blocks of 4 KiB to `most` bytes, as far as the heap has room for them, of arrays in the GPU's memory
+    /// that are not symmetric. Collective over the team, whose PEs all get the same.
     ///
     /// # Errors
     /// A peer that does not answer; what the driver says.

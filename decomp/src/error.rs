@@ -80,6 +80,14 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
+    /// Another PE's GPU has no memory for a plan, which that PE's error says.
+    #[error("PE {pe}: this plan of a {operation} was refused by another PE's GPU, whose error says why")]
+    OtherRefused {
+        /// This PE.
+        pe: Pe,
+        /// The operation.
+        operation: &'static str,
+    },
     /// From a GPU.
     #[error(transparent)]
     Gpu(#[from] symrail::kernels::cuda::Error),

@@ -1,8 +1,8 @@
 //! Who may write where, and what has arrived: words between pairs of PEs.
 //!
 //! Each pair of an operation has a slot of words at both ends. They hold numbers of rounds, which only grow, so that
-//! nothing is ever reset and no barrier is needed: round `n` of a plan waits for words of at least `2 * n`, and an odd one
-//! says that there is no block.
+//! nothing is ever reset and no barrier is needed: round `n` of a plan waits for words of at least `2 * n`, and an odd
+//! one says that there is no block.
 //!
 //! 1. The receiver writes where its block may go, its *landing*, and then the round into the sender's `ready` word.
 //! 2. The sender writes the block, and then the round into the receiver's `arrived` word.
@@ -11,8 +11,8 @@
 //! of the round before, on another rail or because it needs no delivery before its word. So odd rounds have an arrived
 //! word of their own, which is the ready word that such pairs do not need: a word of `n` says nothing of `n - 1`.
 //!
-//! A receiver that cannot take anything says so in place of the landing; then the sender only acknowledges that. A sender
-//! that does not reach the landing says so in place of the arrival.
+//! A receiver that cannot take anything says so in place of the landing; then the sender only acknowledges that. A
+//! sender that does not reach the landing says so in place of the arrival.
 //!
 //! Whether a pair's blocks are small ones is agreed when the plan is made: one end may have mapped the other while the
 //! other reaches it over rails.

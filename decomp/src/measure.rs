@@ -1,5 +1,5 @@
-//! Measuring a candidate: it runs the four transposes, or the updates of a halo, on arrays of its own. Its time is that of
-//! the slowest PE.
+//! Measuring a candidate: it runs the four transposes, or the updates of a halo, on arrays of its own. Its time is that
+//! of the slowest PE.
 
 use std::time::{Duration, Instant};
 

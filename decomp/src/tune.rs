@@ -204,8 +204,8 @@ impl Tuned {
     /// Reads what was stored. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read something else; [`Error::Grid`] if it is for another number of PEs.
-    /// All PEs get an error if one does.
+    /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read something else; [`Error::Grid`] if it is for
+    /// another number of PEs. All PEs get an error if one does.
     pub fn load(path: &Path, team: &Team<'_>) -> Result<Tuned> {
         let read = std::fs::read_to_string(path).map_err(|reason| file(path, &reason));
         let parsed = read.and_then(|text| serde_json::from_str::<Tuned>(&text).map_err(|reason| file(path, &reason)));

@@ -1,11 +1,11 @@
 // High throughput: how a call begins and ends, and how it ends when a rank does not come.
 //
 // Every rank announces each call to all ranks by a header: what it is, and how many tokens it has for whom. So all know
-// where the rows of each rank come to lie at each other one. A rank announces a call when it has ended the one before: who
-// has all headers may write anywhere. Words are set to the number of the call, and nothing is cleared.
+// where the rows of each rank come to lie at each other one. A rank announces a call when it has ended the one before:
+// who has all headers may write anywhere. Words are set to the number of the call, and nothing is cleared.
 //
-// The first thread whose wait is over raises an alarm, and all other waits end with it: of this call, and of all that are
-// launched behind it.
+// The first thread whose wait is over raises an alarm, and all other waits end with it: of this call, and of all that
+// are launched behind it.
 #ifndef SYMRAIL_EP_CALLS_CUH
 #define SYMRAIL_EP_CALLS_CUH
 

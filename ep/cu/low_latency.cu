@@ -3,22 +3,24 @@
 // A dispatch has a part of tokens for each rank and each block that sends there: a count and then rows, written into
 // the peer's memory where that is mapped, else into this PE's and put from there by one request. A word for each part
 // is set to the number of the round. By a combine rows come back as they went, by rank and part, and their numbers go
-// along with the tokens. From a mapped rank each row has a word; from others (far ones) the rows of a part are one request.
-// Rounds alternate between two sets of all, and nothing is cleared: every rank sends all parts of each round, after it
-// has ended the one before, and so nobody writes to what another one still reads.
+// along with the tokens. From a mapped rank each row has a word; from others (far ones) the rows of a part are one
+// request. Rounds alternate between two sets of all, and nothing is cleared: every rank sends all parts of each round,
+// after it has ended the one before, and so nobody writes to what another one still reads.
 //
-// All that a rank writes to another one has a place of its own there. So what a masked rank writes that runs again after
-// a while harms nobody: it is not looked at. That rank learns who has left it behind, and masks those itself.
+// All that a rank writes to another one has a place of its own there. So what a masked rank writes that runs again
+// after a while harms nobody: it is not looked at. That rank learns who has left it behind, and masks those itself.
 #include "rows.cuh"
 
 struct parameters {
     symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of rows, and then
-    // of far ranks' parts), and rows that go back to far ranks; for each rank the round in which it left this one behind.
+    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of rows, and
+    // then of far ranks' parts), and rows that go back to far ranks; for each rank the round in which it left this one
+    // behind.
     symrail_u64 in, out, words, back, back_words, back_out, left;
     // This PE's own: the number of rounds that are over; which ranks are masked, in which round each was late since
-    // that was asked last, and which are far; for each slot the number of its row; for each received row its number there, and its part
-    // in the upper half; how many rows of each part of each far rank are ready to go back; which ranks are lost.
+    // that was asked last, and which are far; for each slot the number of its row; for each received row its number
+    // there, and its part in the upper half; how many rows of each part of each far rank are ready to go back; which
+    // ranks are lost.
     symrail_u64 rounds, masks, late, far, back_numbers, numbers, ready, lost;
     // Ranks that are late are masked.
     symrail_u64 mask_late;
@@ -64,8 +66,8 @@ static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail
 static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
     return ((const volatile symrail_u32*)p.masks)[rank] != 0;
 }
-// Whether a word has come to the round's number, or another thread has waited for that rank for the whole time, which is
-// looked at now and then.
+// Whether a word has come to the round's number, or another thread has waited for that rank for the whole time, which
+// is looked at now and then.
 struct set_or_late {
     symrail_u64 round;
     const volatile symrail_u32* late;

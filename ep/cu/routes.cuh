@@ -1,7 +1,8 @@
 // High throughput: what a rank knows of all, and where tokens go.
 //
-// A host here are ranks whose memory each other's GPUs reach by stores. Tokens go straight to the ranks of one's own host,
-// and to hosts of one rank. To another host a token goes once, through one of its ranks: `through`. That rank spreads it.
+// A host here are ranks whose memory each other's GPUs reach by stores. Tokens go straight to the ranks of one's own
+// host, and to hosts of one rank. To another host a token goes once, through one of its ranks: `through`. That rank
+// spreads it.
 #ifndef SYMRAIL_EP_ROUTES_CUH
 #define SYMRAIL_EP_ROUTES_CUH
 
@@ -11,15 +12,15 @@ struct parameters {
     symrail_u64 ranks, me, share, most, room;
     // How many hosts there are, ranks of the largest one, and rows that have room where they are staged.
     symrail_u64 hosts, members, staged;
-    // Symmetric memory: headers that come and that go, and their words; words of chunks, and of those that are gathered;
-    // rows and what is beside them, that come by dispatch, that come back by combine, that go to ranks that are not
-    // mapped, that are staged for others of this host, and that come back as sums of another host.
+    // Symmetric memory: headers that come and that go, and their words; words of chunks, and of those that are
+    // gathered; rows and what is beside them, that come by dispatch, that come back by combine, that go to ranks that
+    // are not mapped, that are staged for others of this host, and that come back as sums of another host.
     symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, back_rows, back_sides, out_rows,
         out_sides, staged_rows, staged_sides, sum_rows, sum_sides;
     // Bytes of what is beside a row, at most.
     symrail_u64 side;
-    // This PE's own: `progress`, and `record` in memory of the host; which ranks make a host; what is added to a sum, and
-    // how many of those there are.
+    // This PE's own: `progress`, and `record` in memory of the host; which ranks make a host; what is added to a sum,
+    // and how many of those there are.
     symrail_u64 progress, record, homes, terms, n_terms;
 };
 
@@ -27,8 +28,9 @@ struct parameters {
 struct routes {
     // For each rank (first index) its tokens for each rank, and for each host. For each rank, and behind them for each
     // host, this PE's tokens for it; for each token its place among those for each rank, and for each host, or -1. This
-    // PE's slots for each expert; slots of each of this PE's experts; the first slot whose expert is not there (all bits
-    // set: none), and that expert. For each token that came through this PE its place at each rank of this host, or -1.
+    // PE's slots for each expert; slots of each of this PE's experts; the first slot whose expert is not there (all
+    // bits set: none), and that expert. For each token that came through this PE its place at each rank of this host,
+    // or -1.
     symrail_u64 matrix, crossings, lists, places, host_places, per_expert, come, wrong_slot, spread;
 };
 
@@ -90,7 +92,8 @@ static __device__ symrail_u32 first_row(const parameters& p, const routes& r, sy
     return rows;
 }
 
-// A block for each rank, and behind them one for each host: which tokens it gets. `topk` are 64-bit indices, -1 for none.
+// A block for each rank, and behind them one for each host: which tokens it gets. `topk` are 64-bit indices, -1 for
+// none.
 extern "C" __global__ void __launch_bounds__(1024)
     ep_layout(const parameters* given, const routes* of, const long long* topk, symrail_u64 tokens, symrail_u64 k) {
     __shared__ symrail_u32 in_warp[32];

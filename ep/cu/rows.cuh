@@ -31,7 +31,8 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
-// Up to so many pieces of a row that a thread has under way: many are loaded before the first is stored, also at the end.
+// Up to so many pieces of a row that a thread has under way: many are loaded before the first is stored, also at the
+// end.
 struct pieces_of_row {
     static const int AHEAD = 8;
     symrail_wide piece[AHEAD];

@@ -1,5 +1,5 @@
-// High throughput: sums of what comes back, added as the host's form does: those of each host's ranks in their order, and
-// then the hosts' sums. Where a host has several ranks, one of them adds, and its sum comes in FP32.
+// High throughput: sums of what comes back, added as the host's form does: those of each host's ranks in their order,
+// and then the hosts' sums. Where a host has several ranks, one of them adds, and its sum comes in FP32.
 #ifndef SYMRAIL_EP_SUMS_CUH
 #define SYMRAIL_EP_SUMS_CUH
 
@@ -156,7 +156,8 @@ static __device__ symrail_u32 first_sum(const parameters& p, const routes& r, sy
     return rows;
 }
 
-// Any number of blocks: adds what the ranks of this host have gathered here for tokens of other hosts, and sends the sums.
+// Any number of blocks: adds what the ranks of this host have gathered here for tokens of other hosts, and sends the
+// sums.
 extern "C" __global__ void __launch_bounds__(512)
     ep_add(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 k, symrail_u64 f32) {
     __shared__ symrail_u32 starts[MOST_MEMBERS];

@@ -1,7 +1,7 @@
 // High throughput: rows on their way, with what belongs to them (scales, slots, the number at the source) beside them.
 //
-// Rows go in chunks, straight to their place at the other rank, or to where they are staged at one through which they go
-// on. Chunks have two words each, of rows and of what is beside them. No block waits for another one of its kernel.
+// Rows go in chunks, straight to their place at the other rank, or to where they are staged at one through which they
+// go on. Chunks have two words each, of rows and of what is beside them. No block waits for another one of its kernel.
 #ifndef SYMRAIL_EP_TRANSFERS_CUH
 #define SYMRAIL_EP_TRANSFERS_CUH
 
@@ -37,8 +37,8 @@ static __device__ void end_of_rows() {
     symrail_fence_sys();
 }
 
-// What this PE sends: how many rows and to whom, which is the first one here, where that comes to lie there, and where it
-// waits for the proxy here.
+// What this PE sends: how many rows and to whom, which is the first one here, where that comes to lie there, and where
+// it waits for the proxy here.
 struct way {
     symrail_u32 rows, to, from, there, out;
     // They are staged there.
@@ -177,8 +177,8 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
-// Any number of blocks: what is staged here goes to the ranks of this host that get it, this one among them. `first`: on
-// new routes.
+// Any number of blocks: what is staged here goes to the ranks of this host that get it, this one among them. `first`:
+// on new routes.
 extern "C" __global__ void __launch_bounds__(512)
     ep_spread(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 bytes, symrail_u64 of_scales,
               symrail_u64 k) {
@@ -233,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
-// Any number of blocks: takes what came by a dispatch. Rows are copied only where `rows` is not null: they are where they
-// have come to.
+// Any number of blocks: takes what came by a dispatch. Rows are copied only where `rows` is not null: they are where
+// they have come to.
 extern "C" __global__ void __launch_bounds__(512)
     ep_receive(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 of_scales, symrail_u64 k,
                char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
@@ -249,7 +249,8 @@ extern "C" __global__ void __launch_bounds__(512)
         for (symrail_u64 chunk = 0; chunk < chunks(all); chunk++, unit++) {
             if (unit % gridDim.x != blockIdx.x) continue;
             if (direct && !has_come(p, chunk_words(p, rank, chunk), call, rank, rank)) return;
-            // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so before.
+            // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so
+            // before.
             symrail_u64 hand = direct ? p.me : through(p, rank, own);
             for (symrail_u64 i = 0; hand != p.me && i < chunks(crossings_of(p, r, rank, own)); i++)
                 if (!has_come(p, chunk_words(p, rank, i), call, rank, hand)) return;

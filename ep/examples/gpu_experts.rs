@@ -1,6 +1,6 @@
 //! Low latency on GPUs, compared with what the host computes: `symrail run -n 2 -- target/debug/examples/gpu_experts`.
-//! Arguments: rounds that are replayed as graphs (default 2,000); `measure` to measure, too, where peers are mapped (128
-//! tokens of 7,168 elements, top-8 of 256 experts).
+//! Arguments: rounds that are replayed as graphs (default 2,000); `measure` to measure, too, where peers are mapped
+//! (128 tokens of 7,168 elements, top-8 of 256 experts).
 use std::time::Duration;
 
 use half::bf16;

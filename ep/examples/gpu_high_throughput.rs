@@ -1,6 +1,6 @@
 //! High throughput on GPUs, compared with what the host computes:
-//! `symrail run -n 2 -- target/debug/examples/gpu_high_throughput`. With the argument `measure` it is measured, too: 4,096
-//! tokens of 7,168 elements, top-8 of 256 experts, FP8 (as bytes with scales) there and bfloat16 back.
+//! `symrail run -n 2 -- target/debug/examples/gpu_high_throughput`. With the argument `measure` it is measured, too:
+//! 4,096 tokens of 7,168 elements, top-8 of 256 experts, FP8 (as bytes with scales) there and bfloat16 back.
 use std::time::Duration;
 
 use half::bf16;

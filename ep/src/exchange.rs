@@ -108,8 +108,8 @@ pub struct Exchange<'rt> {
     deliveries: Vec<Option<Delivery<'rt>>>,
 }
 
-/// Whether something holds for all PEs. One PE that is not mapped somewhere is enough for all to have an outbox: the heap
-/// is symmetric. Collective.
+/// Whether something holds for all PEs. One PE that is not mapped somewhere is enough for all to have an outbox: the
+/// heap is symmetric. Collective.
 pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
     let mut fails = [u64::from(!here)];
     rt.team_world()?.max_of_all(&mut fails)?;

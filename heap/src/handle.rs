@@ -1,7 +1,8 @@
 //! What a PE publishes about its heap, so that others can check agreement and, on the same host, map it.
 //!
-//! The encoding starts with a magic number and a version. It comes from peers, so decoding checks everything it can. What
-//! differs from PE to PE has a fixed size in it, so that a table of many handles keeps what they have in common once.
+//! The encoding starts with a magic number and a version. It comes from peers, so decoding checks everything it can.
+//! What differs from PE to PE has a fixed size in it, so that a table of many handles keeps what they have in common
+//! once.
 
 use serde::{Deserialize, Serialize};
 use symrail_core::encoding;

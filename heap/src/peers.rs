@@ -210,8 +210,8 @@ impl PeerMap {
         NonNull::new(std::ptr::with_exposed_provenance_mut(base.checked_add(usize::try_from(offset).ok()?)?))
     }
 
-    /// Where each PE's heap starts in this process, for those who check bounds themselves; 0 where it is not mapped. Good
-    /// as long as the map lives and maps that PE.
+    /// Where each PE's heap starts in this process, for those who check bounds themselves; 0 where it is not mapped.
+    /// Good as long as the map lives and maps that PE.
     #[must_use]
     pub fn bases_now(&self) -> Arc<[usize]> {
         (0..).zip(&self.reach).map(|(pe, _)| *self.bases.get(pe)).collect()

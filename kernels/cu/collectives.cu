@@ -97,7 +97,8 @@ struct part {
         const char* mapped = (const char*)symrail_ptr(source, pe_of(team, i));
         return mapped != nullptr ? mapped : scratch + i * apart;
     }
-    // The bytes from `begin` on, in pieces of U, in the order of the PEs; each thread has some pieces under way at a time.
+    // The bytes from `begin` on, in pieces of U, in the order of the PEs; each thread has some pieces under way at a
+    // time.
     template <unsigned U, int AHEAD>
     __device__ void combine(symrail_u64 begin, symrail_u64 end) const {
         symrail_u64 lap = (symrail_u64)blockDim.x * U;
@@ -131,9 +132,9 @@ struct part {
     }
 };
 
-// Combines bytes of `source` on all PEs into `dest` here, and with `share` puts them to `dest` of the others. Each PE does
-// another part of the whole, so that sources may be destinations. Where a PE is not mapped, one block does it in parts
-// that fit the scratch memory. With `waits`, one block does what else takes three launches.
+// Combines bytes of `source` on all PEs into `dest` here, and with `share` puts them to `dest` of the others. Each PE
+// does another part of the whole, so that sources may be destinations. Where a PE is not mapped, one block does it in
+// parts that fit the scratch memory. With `waits`, one block does what else takes three launches.
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 bytes, symrail_u64 how,
                      symrail_u64 element, symrail_u64 share, char* scratch, symrail_u64 scratch_bytes,

@@ -1,10 +1,10 @@
-//! How devices of several PEs wait for one another: by the steps of a plan that the runtime makes, the same as for its own barriers,
-//! and by words in which they tell one another.
+//! How devices of several PEs wait for one another: by the steps of a plan that the runtime makes, the same as for its
+//! own barriers, and by words in which they tell one another.
 //!
-//! A word holds the number of the last barrier that its writer has reached. The words are in two sets, used in turn, because
-//! nothing orders the puts that write them: in one set a number could arrive behind the next one, and the word fall
-//! back under somebody who waits for that. Who writes to a set again has been in a barrier with everybody in between, so what it wrote
-//! there before has arrived. A PE can be one barrier ahead of another, never two.
+//! A word holds the number of the last barrier that its writer has reached. The words are in two sets, used in turn,
+//! because nothing orders the puts that write them: in one set a number could arrive behind the next one, and the word
+//! fall back under somebody who waits for that. Who writes to a set again has been in a barrier with everybody in
+//! between, so what it wrote there before has arrived. A PE can be one barrier ahead of another, never two.
 
 use symrail_transport::Pe;
 

@@ -1,7 +1,7 @@
 // Rounds of a product on a GPU, for overlap/src/cuda: words that hold numbers of rounds, and sums.
 //
-// The round is counted here, so that a graph of a round can be replayed: stream memory operations would wait for the same
-// number in each replay, and without a limit. One thread waits, at most for the device's time-out.
+// The round is counted here, so that a graph of a round can be replayed: stream memory operations would wait for the
+// same number in each replay, and without a limit. One thread waits, at most for the device's time-out.
 #include "symrail_channels.cuh"
 #include "symrail/number.cuh"
 

@@ -82,7 +82,8 @@ impl<'rt> AllGatherMatmul<'rt> {
             Action::Keep { rows } => exchange.store(rows.at, own),
             Action::Multiply { rows } => {
                 let (from, to) = (exchange.number(rows.start * width), rows.start * weight.outputs);
-                // SAFETY: the rows are here, and nobody writes to them in this round any more. The lengths were checked.
+                // SAFETY: the rows are here, and nobody writes to them in this round any more. The lengths were
+                // checked.
                 unsafe { weight.multiply(rows.len(), from, output.as_mut_ptr().wrapping_add(to)) };
                 weight.add_bias(output, rows.clone());
             }

@@ -1,7 +1,8 @@
 //! A round by one thread of the host, which multiplies and moves by turns.
 //!
 //! What can be done without waiting is done first, and products last, so that rows are on their way before the thread
-//! multiplies. When nothing can be done the thread waits for the first step that is left: see [`program`](crate::program).
+//! multiplies. When nothing can be done the thread waits for the first step that is left: see
+//! [`program`](crate::program).
 
 use crate::error::Result;
 use crate::exchange::Exchange;

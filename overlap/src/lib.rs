@@ -1,7 +1,7 @@
 //! Matrix products of tensor-parallel layers, whose shards move while others are multiplied.
 //!
-//! A linear layer is spread over the ranks of a team by the columns of its weight, or by the rows. Rows of its input, or
-//! of its output, are spread as well ([`Shards`]). [`AllGatherMatmul`] brings the rows together and multiplies them;
+//! A linear layer is spread over the ranks of a team by the columns of its weight, or by the rows. Rows of its input,
+//! or of its output, are spread as well ([`Shards`]). [`AllGatherMatmul`] brings the rows together and multiplies them;
 //! [`MatmulReduce`] multiplies and adds the products of all ranks. Both are plans: made once for a shape, by all ranks
 //! together, which compare what they pass; then carried out without a collective.
 //!

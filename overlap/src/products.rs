@@ -49,8 +49,8 @@ struct Passed {
 }
 
 impl<'rt> Products<'rt> {
-    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a number,
-    /// as [`Schedule::choose`] says.
+    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a
+    /// number, as [`Schedule::choose`] says.
     #[must_use]
     pub fn new(heap: &'rt TeamHeap<'rt>, pieces: Option<usize>) -> Products<'rt> {
         Products { heap, pieces, gathers: HashMap::new(), reductions: HashMap::new() }
@@ -89,8 +89,9 @@ impl<'rt> Products<'rt> {
         done.and(loaded).map(|()| Gathered { rows, product, gathered })
     }
 
-    /// Multiplies `all` rows, of `weight.inputs` numbers each, by this rank's weight, and adds the products of all ranks.
-    /// `own` is how many of the rows belong to this rank. Returns these, or all of them. Collective over the team.
+    /// Multiplies `all` rows, of `weight.inputs` numbers each, by this rank's weight, and adds the products of all
+    /// ranks. `own` is how many of the rows belong to this rank. Returns these, or all of them. Collective over the
+    /// team.
     ///
     /// # Errors
     /// As for [`MatmulReduce::new`] and [`MatmulReduce::run`]; arguments of a rank that do not go together are an error

@@ -55,8 +55,8 @@ impl<'rt> MatmulReduce<'rt> {
         Exchange::bytes(words(shards, schedule), numbers(shards, width, reduced))
     }
 
-    /// Makes a plan for sums of `width` numbers a row. Collective over the team, of which each PE is a rank. All pass the
-    /// same.
+    /// Makes a plan for sums of `width` numbers a row. Collective over the team, of which each PE is a rank. All pass
+    /// the same.
     ///
     /// # Errors
     /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`TeamHeapFull`](symrail::Error::TeamHeapFull), on all
@@ -88,9 +88,9 @@ impl<'rt> MatmulReduce<'rt> {
         self.exchange.observe(observer);
     }
 
-    /// Multiplies all rows (`values`), of `weight.inputs` numbers each, by this rank's weight, and adds the products of all ranks.
-    /// `output` takes this rank's rows of the sums, or all of them. Each sum has its owner's bias. Called by all ranks of
-    /// the team.
+    /// Multiplies all rows (`values`), of `weight.inputs` numbers each, by this rank's weight, and adds the products of
+    /// all ranks. `output` takes this rank's rows of the sums, or all of them. Each sum has its owner's bias. Called by
+    /// all ranks of the team.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length), before anything is sent; a peer that does not answer: then the plan

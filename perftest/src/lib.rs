@@ -1,5 +1,5 @@
-//! The program `symrail`: starts PEs (`run`), measures (`perf`, `tune`), says what this machine has (`info`) and what its PEs are
-//! doing (`top`). It is a library, so that the Python package has it too.
+//! The program `symrail`: starts PEs (`run`), measures (`perf`, `tune`), says what this machine has (`info`) and what
+//! its PEs are doing (`top`). It is a library, so that the Python package has it too.
 //!
 //! - `run`: the launcher. `symrail perf` uses its `run::launch` to start its own PEs.
 //! - `perf`: the measurements.

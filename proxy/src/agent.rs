@@ -121,8 +121,8 @@ impl Agent {
         }
     }
 
-    /// The place of an endpoint's first stream, behind which the others are. `None` for a context's endpoint that has not
-    /// introduced itself.
+    /// The place of an endpoint's first stream, behind which the others are. `None` for a context's endpoint that has
+    /// not introduced itself.
     #[inline]
     fn streams_of(&mut self, pe: Pe, origin: Origin, introduced: bool) -> Option<usize> {
         let source = u32::from(origin) * self.n_pes + pe;

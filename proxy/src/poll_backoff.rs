@@ -12,10 +12,10 @@ const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// A sleep that was worth it.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
-/// How often the proxy thread checks whether host threads still drive the engine: what a peer may have to wait when this
-/// PE goes from waiting to computing. Every check costs whoever has the core a switch of threads, so they become rarer
-/// while host threads go on: and rarer still while each check finds one of them at it, since a PE that mostly computes
-/// is not found so several times in a row.
+/// How often the proxy thread checks whether host threads still drive the engine: what a peer may have to wait when
+/// this PE goes from waiting to computing. Every check costs whoever has the core a switch of threads, so they become
+/// rarer while host threads go on: and rarer still while each check finds one of them at it, since a PE that mostly
+/// computes is not found so several times in a row.
 const FIRST_INTERVAL: Duration = Duration::from_micros(100);
 const RARE_CHECK: Duration = Duration::from_micros(400);
 const RAREST_CHECK: Duration = Duration::from_millis(2);

@@ -216,8 +216,8 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
     }
 }
 
-/// Who has a connection because of a keepalive alone, and has lost it without being told, refuses a new one until he has
-/// sent something.
+/// Who has a connection because of a keepalive alone, and has lost it without being told, refuses a new one until he
+/// has sent something.
 #[test]
 fn who_has_had_a_keepalive_gives_one_back() {
     let fabric = Fabric::new(7, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });

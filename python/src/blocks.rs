@@ -1,8 +1,8 @@
 //! The job's symmetric blocks: which there are, and which of them this PE does not need any more.
 //!
-//! A block is let go by each PE for itself, whenever Python drops the last array in it; no other PE hears of it. All PEs give it
-//! back together, when they next make a collective call for it: they find out which blocks all of them have let go, and
-//! free those in the order in which they were made. So blocks are the same on all PEs at all times.
+//! A block is let go by each PE for itself, whenever Python drops the last array in it; no other PE hears of it. All
+//! PEs give it back together, when they next make a collective call for it: they find out which blocks all of them have
+//! let go, and free those in the order in which they were made. So blocks are the same on all PEs at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -12,9 +12,9 @@ use crate::errors::{Kind, raise};
 use crate::layout::{Index, Layout};
 use crate::memory::{Kept, Memory};
 
-/// An array in a GPU's memory, this PE's or a mapped peer's. PyTorch, CuPy and others see it without a copy (`tensor()`,
-/// DLPack, `__cuda_array_interface__`), and keep its memory as long as they do. Slices, `reshape`, `view` and
-/// `transpose` are views. `numpy()` copies it to the host, `a[…] = values` from there; both wait.
+/// An array in a GPU's memory, this PE's or a mapped peer's. PyTorch, CuPy and others see it without a copy
+/// (`tensor()`, DLPack, `__cuda_array_interface__`), and keep its memory as long as they do. Slices, `reshape`, `view`
+/// and `transpose` are views. `numpy()` copies it to the host, `a[…] = values` from there; both wait.
 #[pyclass(frozen, module = "symrail")]
 pub struct DeviceArray {
     kept: Arc<Kept>,
@@ -250,8 +250,8 @@ impl DeviceArray {
         (kind, number)
     }
 
-    /// For `from_dlpack` of other libraries. Nothing is waited for: work on streams that has to do with the array is the
-    /// program's to order.
+    /// For `from_dlpack` of other libraries. Nothing is waited for: work on streams that has to do with the array is
+    /// the program's to order.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

@@ -146,8 +146,8 @@ impl HeldGpu {
         Ok((span.address() as u64).wrapping_add(self.symmetric(span, role)?))
     }
 
-    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that the
-    /// GPU reaches, or memory of the heap, where the proxy does the copy.
+    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that
+    /// the GPU reaches, or memory of the heap, where the proxy does the copy.
     fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
         if let Some(apart) = self.apart(view.bounds()) {
             return Ok(apart);

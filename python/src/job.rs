@@ -123,8 +123,8 @@ impl Job {
         })
     }
 
-    /// A barrier of a team's PEs, or of all, that a stream waits in, with a quiet before it or without; without a stream
-    /// the host's.
+    /// A barrier of a team's PEs, or of all, that a stream waits in, with a quiet before it or without; without a
+    /// stream the host's.
     pub fn barrier(
         &self,
         py: Python<'_>,

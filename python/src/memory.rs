@@ -41,8 +41,8 @@ impl Drop for Kept {
     }
 }
 
-/// Bytes of symmetric memory that the CPU reaches, this PE's or a mapped peer's; or of a GPU's. NumPy makes arrays of the
-/// former without copies (`__array_interface__`); `symrail.array` is what programs call.
+/// Bytes of symmetric memory that the CPU reaches, this PE's or a mapped peer's; or of a GPU's. NumPy makes arrays of
+/// the former without copies (`__array_interface__`); `symrail.array` is what programs call.
 #[pyclass(frozen, module = "symrail")]
 pub struct Memory {
     kept: Arc<Kept>,

@@ -101,7 +101,8 @@ pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) ->
     Ok(())
 }
 
-/// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all below.
+/// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
+/// below.
 pub fn broadcast(team: &Team<'_>, dest: Span, source: Span, root: u32) -> Result<()> {
     // SAFETY: both are valid memory of this length, see above; the runtime checks that the destination is symmetric.
     unsafe { team.broadcast(pointer(dest), pointer(source), source.bytes(), root) }

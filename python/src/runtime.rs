@@ -274,8 +274,8 @@ impl Runtime {
     }
 
     /// Copies the symmetric array `src` of PE `remote_pe` to `dst`, any array of the same dtype and shape. Complete
-    /// when it returns, or with `stream`, as for `put`, for what follows in the stream. Slices of any strides are allowed.
-    /// Local.
+    /// when it returns, or with `stream`, as for `put`, for what follows in the stream. Slices of any strides are
+    /// allowed. Local.
     ///
     /// Raises as `put` does.
     #[pyo3(signature = (dst, src, remote_pe, *, stream=None))]
@@ -292,9 +292,9 @@ impl Runtime {
         self.copy(py, Transfer::Get, &Sides::of_get(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
-    /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is delivered,
-    /// after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`, which does it between GPUs' memory.
-    /// Local.
+    /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is
+    /// delivered, after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`, which does it between
+    /// GPUs' memory. Local.
     ///
     /// Raises as `put` does; what fails later, `quiet` raises.
     fn put_nbi<'py>(
@@ -325,8 +325,8 @@ impl Runtime {
         self.start(py, Transfer::StartGet, &Sides::of_get(&self.job, dst, src, None)?, pe)
     }
 
-    /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array: whoever
-    /// sees the signal sees the data. `signal_op`: "set" or "add". Local. With `stream` as for `put`.
+    /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array:
+    /// whoever sees the signal sees the data. `signal_op`: "set" or "add". Local. With `stream` as for `put`.
     #[pyo3(signature = (dst, src, signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
     #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn put_signal<'py>(
@@ -348,8 +348,9 @@ impl Runtime {
         self.copy(py, Transfer::Put(Some(signal)), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
-    /// Updates a signal word of PE `remote_pe`: element `offset` of a symmetric uint64 array. `signal_op`: "set" or "add".
-    /// Delivered after `quiet`. Local. With `stream`, in its order: behind all that was put there on streams before.
+    /// Updates a signal word of PE `remote_pe`: element `offset` of a symmetric uint64 array. `signal_op`: "set" or
+    /// "add". Delivered after `quiet`. Local. With `stream`, in its order: behind all that was put there on streams
+    /// before.
     #[pyo3(signature = (signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
     #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn signal_op<'py>(
@@ -425,8 +426,8 @@ impl Runtime {
         words::test(rt, words::element(&self.job, array, offset, "array")?, words::comparison(comparison)?, value)
     }
 
-    /// Orders what this PE puts, signals and does atomically on each PE before it, before what comes after. With `stream`,
-    /// what it does on streams. Local.
+    /// Orders what this PE puts, signals and does atomically on each PE before it, before what comes after. With
+    /// `stream`, what it does on streams. Local.
     #[pyo3(signature = (*, stream=None))]
     fn fence(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
@@ -452,8 +453,8 @@ impl Runtime {
         }
     }
 
-    /// Connects to all PEs that are reached over the wire, and waits until each has answered; else a PE is connected when
-    /// it is first addressed, which takes some time then. Local.
+    /// Connects to all PEs that are reached over the wire, and waits until each has answered; else a PE is connected
+    /// when it is first addressed, which takes some time then. Local.
     ///
     /// Raises TimeoutError or PeerLostError.
     fn connect_all(&self, py: Python<'_>) -> PyResult<()> {

@@ -19,9 +19,9 @@ use crate::raw;
 /// Arrays of collectives are contiguous and of the same dtype; destinations are symmetric, and so are sources, but for
 /// those of reductions of up to 8 KiB.
 ///
-/// With `stream`, a collective is done in the order of that stream, returns at once, and can be captured in graphs; both
-/// arrays are symmetric. A team's calls on streams then come in one order, on one stream or on streams that wait for one
-/// another. Without it, arrays in GPUs' memory go by the default stream, which the call waits for.
+/// With `stream`, a collective is done in the order of that stream, returns at once, and can be captured in graphs;
+/// both arrays are symmetric. A team's calls on streams then come in one order, on one stream or on streams that wait
+/// for one another. Without it, arrays in GPUs' memory go by the default stream, which the call waits for.
 #[pyclass(frozen, module = "symrail")]
 pub struct Team {
     /// None after `destroy`.
@@ -198,8 +198,8 @@ impl Team {
         })
     }
 
-    /// Combines the blocks of all PEs' `src`, one for each PE of the team, and leaves each PE its own in `dst`. Collective
-    /// over the team.
+    /// Combines the blocks of all PEs' `src`, one for each PE of the team, and leaves each PE its own in `dst`.
+    /// Collective over the team.
     #[pyo3(signature = (dst, src, op, *, stream=None))]
     fn reduce_scatter(
         &self,

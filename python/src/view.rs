@@ -44,7 +44,8 @@ pub struct View {
     pub aligned: bool,
     /// The GPU whose memory it is; none for the host's.
     pub gpu: Option<i32>,
-    /// Of each dimension the length, and the distance of elements in bytes; empty for NumPy's arrays that are contiguous.
+    /// Of each dimension the length, and the distance of elements in bytes; empty for NumPy's arrays that are
+    /// contiguous.
     dims: Vec<(usize, isize)>,
 }
 

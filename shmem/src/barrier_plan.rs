@@ -1,9 +1,9 @@
 //! How the PEs of a group wait for one another: who tells whom, by which flag.
 //!
 //! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by
-//! one, two by two, …; the first ones of all hosts wait for one another; and what they know goes back the same way. So each host sends
-//! and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on its own, do
-//! without that.
+//! one, two by two, …; the first ones of all hosts wait for one another; and what they know goes back the same way. So
+//! each host sends and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on
+//! its own, do without that.
 //!
 //! It is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k`
 //! below; after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no

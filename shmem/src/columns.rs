@@ -1,4 +1,5 @@
-//! Rows of bytes that are much alike, such as what all PEs say of themselves: what is the same in all rows is kept once.
+//! Rows of bytes that are much alike, such as what all PEs say of themselves: what is the same in all rows is kept
+//! once.
 //!
 //! Rows are taken as a table of bytes. A column whose bytes are all the same is kept as one byte, and one that
 //! equals another is not kept at all. So a row costs what is in no other, such as ports, tokens and keys.

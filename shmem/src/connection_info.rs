@@ -89,8 +89,8 @@ pub(crate) struct ConnectionInfo {
     rails: usize,
     pub host_addresses: Vec<Vec<u8>>,
     pub proxies: Vec<OfThread>,
-    /// Bytes of the heap in memory that the CPU cannot touch, and by what devices of its host map it; nothing where there
-    /// is none.
+    /// Bytes of the heap in memory that the CPU cannot touch, and by what devices of its host map it; nothing where
+    /// there is none.
     staged: u64,
     pub device: Vec<u8>,
 }

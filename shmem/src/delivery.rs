@@ -19,8 +19,8 @@ impl<'rt> Delivery<'rt> {
         Delivery { ops, tracked }
     }
 
-    /// Whether what was put is in the target's memory, and nothing will send it again: its source may be used again, and
-    /// so may the memory that it was put to. Makes no progress by itself.
+    /// Whether what was put is in the target's memory, and nothing will send it again: its source may be used again,
+    /// and so may the memory that it was put to. Makes no progress by itself.
     ///
     /// # Errors
     /// Why the operation failed, told once.

@@ -6,8 +6,8 @@ use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
 
 const ROUNDS: u64 = 300;
 
-/// Lets `pes` devices on so many hosts wait for one another. A barrier is to cost all of them together this many requests: one a round
-/// for each host.
+/// Lets `pes` devices on so many hosts wait for one another. A barrier is to cost all of them together this many
+/// requests: one a round for each host.
 fn barriers(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
     let job = path.of(Job::new("pe_barriers"), pes).hosts(hosts).args([ROUNDS]);
     let outcome = job.succeed();

@@ -270,8 +270,8 @@ fn flags_come_round() {
     assert_eq!(epochs, pes.images[0][20]);
 }
 
-/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call does
-/// anything, PE 1's neither, and what was reported stays.
+/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call
+/// does anything, PE 1's neither, and what was reported stays.
 #[test]
 fn who_does_not_come_is_named() {
     if library().is_none() {

@@ -258,8 +258,8 @@ pub unsafe trait Rail: Send {
     /// What the provider says.
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
 
-    /// The next registration is to have this number for its key, where that is ours to choose. One number for all rails of
-    /// an endpoint is less for peers to remember.
+    /// The next registration is to have this number for its key, where that is ours to choose. One number for all rails
+    /// of an endpoint is less for peers to remember.
     fn suggest_key(&mut self, _key: u64) {}
 
     /// Registers memory for local use alone: no peer reads or writes it, whatever key it names.

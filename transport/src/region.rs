@@ -3,8 +3,8 @@
 //! All PEs name memory by *symmetric offset*: the heap's first byte is offset 0 and its segments follow one another, so
 //! an offset means the same place of the heap on every PE, whatever its virtual address there.
 //!
-//! PEs may also lay out their memory *separately*: each gives its segments offsets of its own choice, and peers learn them
-//! one by one ([`Regions::learn_separate`]). Then an offset means something only together with a PE.
+//! PEs may also lay out their memory *separately*: each gives its segments offsets of its own choice, and peers learn
+//! them one by one ([`Regions::learn_separate`]). Then an offset means something only together with a PE.
 
 pub use symrail_core::Segment;
 
@@ -117,8 +117,9 @@ impl Regions {
         self.segments.iter().map(|known| known.segment.id()).collect()
     }
 
-    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From the
-    /// first one on, all PEs' memory is separate, this PE's own included. What was known of the same range is forgotten.
+    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From
+    /// the first one on, all PEs' memory is separate, this PE's own included. What was known of the same range is
+    /// forgotten.
     ///
     /// # Errors
     /// As for [`Regions::learn`]; [`Error::NoSuchPe`].

@@ -1,9 +1,9 @@
 //! What an endpoint wants to see on all that is sent to it: random numbers that only its job's PEs know.
 //!
 //! A rail's address takes messages from everybody who reaches it: providers and NICs do not ask who sends. So each
-//! endpoint draws a token when it opens, or takes that of another of its PE. It travels with the addresses of the endpoint's rails
-//! ([`Token::with_address`]), every message begins with it, and every immediate has a part of it. What does not is a
-//! stranger's: it is dropped before anything else of it is looked at.
+//! endpoint draws a token when it opens, or takes that of another of its PE. It travels with the addresses of the
+//! endpoint's rails ([`Token::with_address`]), every message begins with it, and every immediate has a part of it. What
+//! does not is a stranger's: it is dropped before anything else of it is looked at.
 //!
 //! A token is good against whoever can send, and cannot see what others send. It is not against those who can: that
 //! takes an encrypted network.

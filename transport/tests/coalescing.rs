@@ -63,7 +63,8 @@ impl World {
             endpoint.learn(0, &connection_infos).unwrap();
         }
         let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2 };
-        // No quiet is expected behind the first one, and the first of what a test posts comes late enough to go at once.
+        // No quiet is expected behind the first one, and the first of what a test posts comes late enough to go at
+        // once.
         (0..2).for_each(|at| world.put(at));
         while world.host.is_active() {
             world.host.poll(&mut NoAgent);

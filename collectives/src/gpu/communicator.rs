@@ -34,7 +34,8 @@ struct Kernels {
 }
 
 /// A communicator of all PEs, or of a team's, each with a GPU; those are its ranks. Its calls are collective: all its
-/// PEs make the same ones in the same order, with the same sizes, types and operations. They are carried out in that order, each after what its stream holds.
+/// PEs make the same ones in the same order, with the same sizes, types and operations. They are carried out in that
+/// order, each after what its stream holds.
 ///
 /// A first call of a kind and size takes memory and compiles kernels, so it cannot be captured in a graph; further ones
 /// can. A graph is replayed by all PEs in the same order among their other calls, and not beside them.
@@ -163,8 +164,8 @@ impl<'d> GpuCommunicator<'d> {
         self.selection.table(rows)
     }
 
-    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the same
-    /// one.
+    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the
+    /// same one.
     ///
     /// # Errors
     /// It is for others, or names a way that there is not.
@@ -174,9 +175,9 @@ impl<'d> GpuCommunicator<'d> {
         Ok(())
     }
 
-    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`, `by_puts`),
-    /// or the added plan of this name, and are refused where that does not suit; with `None` what suits best. All PEs
-    /// ask for the same.
+    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`,
+    /// `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
+    /// best. All PEs ask for the same.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }

@@ -129,8 +129,8 @@ pub(super) struct Exchange<'d> {
 }
 
 impl<'d> Exchange<'d> {
-    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike; `abort` ends
-    /// its waits. They do so at the same place in the order of what they take.
+    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike; `abort`
+    /// ends its waits. They do so at the same place in the order of what they take.
     ///
     /// # Errors
     /// There is no memory.

@@ -28,8 +28,8 @@ impl<'d> SymmetricMemory<'d> {
         self.members
     }
 
-    /// The device's address of so many zeros, at the same place of the heap on all members, which take the same amounts in
-    /// the same order.
+    /// The device's address of so many zeros, at the same place of the heap on all members, which take the same amounts
+    /// in the same order.
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.

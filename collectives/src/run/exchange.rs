@@ -19,7 +19,8 @@ const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
 
 pub(crate) struct Exchange<'rt> {
     members: Members<'rt>,
-    /// For each rank, the slots here that it has filled; and behind these, for each rank, its slots that are empty again.
+    /// For each rank, the slots here that it has filled; and behind these, for each rank, its slots that are empty
+    /// again.
     words: Taken<'rt>,
     slots: Taken<'rt>,
     /// For each rank, the slots that were filled there, and emptied here.

@@ -1,4 +1,5 @@
-// What the executor needs of a GPU, as threads of a CPU have it: this is included first, and takes the device API's place.
+// What the executor needs of a GPU, as threads of a CPU have it: this is included first, and takes the device API's
+// place.
 #pragma once
 #define SYMRAIL_STATE_CUH
 #define SYMRAIL_MEMORY_CUH

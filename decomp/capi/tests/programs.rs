@@ -1,4 +1,5 @@
-//! Programs in C and Fortran by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with MPI.
+//! Programs in C and Fortran by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with
+//! MPI.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 #[path = "../../../tests/support/libraries.rs"]

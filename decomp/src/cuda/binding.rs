@@ -85,8 +85,8 @@ impl Round {
             let room = buffers.work + leg.receive_room as u64;
             if let Some(fetch) = leg.fetch {
                 pack.add(sizes, (input, &flow.from), (fetch.here, &flow.into.packed()), Goes::Always);
-                // Nobody else writes there, so any memory will do; and in place, too, since all of the input has been read
-                // when copy engines begin.
+                // Nobody else writes there, so any memory will do; and in place, too, since all of the input has been
+                // read when copy engines begin.
                 let straight = blocks.mode.direct && flow.at.is_contiguous();
                 if !straight {
                     unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));

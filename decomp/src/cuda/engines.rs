@@ -1,8 +1,8 @@
-//! Copy engines: this PE's block for a mapped peer waits in a room of the plan, from where the peer's copy engine fetches
-//! it once the two have met. When each has told the other that it has come, the rooms are free again.
+//! Copy engines: this PE's block for a mapped peer waits in a room of the plan, from where the peer's copy engine
+//! fetches it once the two have met. When each has told the other that it has come, the rooms are free again.
 //!
-//! PEs fetch and do not push. What a host has posted is done even if the round is late: a PE that has given up then reads
-//! what may be anything, but writes to nobody's memory but its own.
+//! PEs fetch and do not push. What a host has posted is done even if the round is late: a PE that has given up then
+//! reads what may be anything, but writes to nobody's memory but its own.
 
 use symrail::Pe;
 use symrail::team::heap::ALIGN;
@@ -29,8 +29,8 @@ pub(super) fn numbers(rooms: &[Option<u64>]) -> Vec<u64> {
     rooms.iter().map(|room| room.map_or(0, |at| at + 1)).collect()
 }
 
-/// Blocks are fetched where both ends have a room for the other's: a copy that only one of them can do would not be over
-/// when the other one is told so. `all` has the numbers of all PEs by rank, `at` the address of a room of a PE.
+/// Blocks are fetched where both ends have a room for the other's: a copy that only one of them can do would not be
+/// over when the other one is told so. `all` has the numbers of all PEs by rank, `at` the address of a room of a PE.
 pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: impl Fn(Option<Pe>, u64) -> u64) {
     let slots = blocks.slots();
     for leg in &mut blocks.legs {

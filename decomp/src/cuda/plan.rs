@@ -50,7 +50,8 @@ impl<'d> GpuPlan<'d> {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
-    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); what the driver says.
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); what the driver says, and where it says so to another PE
+    /// [`Error::OtherRefused`].
     pub(crate) fn new(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
@@ -67,25 +68,37 @@ impl<'d> GpuPlan<'d> {
             }
             rooms => rooms?,
         };
-        let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
-        own.fill(0)?;
-        let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
-        let (base, told) = (own.at().get(), report.device().get());
-        let plan = [
-            device.address(words.base),
-            blocks.slots() as u64,
-            base + ROUND,
-            told,
-            base + STOP,
-            told + 8 * REFUSAL as u64,
-        ];
-        own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
-        let images = Images::new(gpu, &blocks)?;
+        // One GPU alone may refuse what follows.
+        let made = (|| {
+            let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
+            own.fill(0)?;
+            let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
+            let (base, told) = (own.at().get(), report.device().get());
+            let plan = [
+                device.address(words.base),
+                blocks.slots() as u64,
+                base + ROUND,
+                told,
+                base + STOP,
+                told + 8 * REFUSAL as u64,
+            ];
+            own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+            Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?))
+        })();
+        let mut refused = [u64::from(made.is_err())];
+        team.max_of_all(&mut refused)?;
+        if refused != [0] {
+            heap.give_back(team, words)?;
+            rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
+            made?;
+            return Err(Error::OtherRefused { pe: device.runtime().my_pe(), operation: blocks.what });
+        }
+        let (own, report, images) = made?;
         Ok(GpuPlan { kernels, blocks, words, rooms, own, report, images })
     }
 
-    /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over the
-    /// team.
+    /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over
+    /// the team.
     fn agree_on_rooms(
         kernels: &GpuKernels<'_>,
         heap: &TeamHeap<'_>,

@@ -1,10 +1,10 @@
 //! High throughput by kernels. See `cu/high_throughput.cu`.
 //!
-//! Each token goes once to each rank of this host that owns some of its experts, straight to its place among that rank's
-//! rows, which are ordered by source and then as at the source. It crosses once to each other host, to the rank there that
-//! the host's [`HighThroughput`](crate::HighThroughput) chooses, and that one spreads it. What comes back is added on each
-//! host first. Mapped peers are written to by stores; others get chunks by requests to the proxy. Sums have the bits of
-//! the host's.
+//! Each token goes once to each rank of this host that owns some of its experts, straight to its place among that
+//! rank's rows, which are ordered by source and then as at the source. It crosses once to each other host, to the rank
+//! there that the host's [`HighThroughput`](crate::HighThroughput) chooses, and that one spreads it. What comes back is
+//! added on each host first. Mapped peers are written to by stores; others get chunks by requests to the proxy. Sums
+//! have the bits of the host's.
 //!
 //! What goes wrong on the GPU is in memory of the host, and every later call says it.
 
@@ -236,8 +236,8 @@ impl<'d> DeviceHighThroughput<'d> {
         self.rows
     }
 
-    /// Memory for routes of a dispatch that is launched on a stream: that of earlier ones which were dropped, behind what
-    /// has used them, where there is some. The stream may capture. Local.
+    /// Memory for routes of a dispatch that is launched on a stream: that of earlier ones which were dropped, behind
+    /// what has used them, where there is some. The stream may capture. Local.
     ///
     /// # Errors
     /// What the driver says.
@@ -272,8 +272,8 @@ impl<'d> DeviceHighThroughput<'d> {
     /// Computes the routes of tokens from their experts (`topk`: 64-bit indices, -1 for none). Local.
     ///
     /// # Safety
-    /// An address for the GPU, valid until the stream has come so far, and of so many tokens. This object stays until then,
-    /// too; routes may be dropped before. What was captured has come so far when its last replay has.
+    /// An address for the GPU, valid until the stream has come so far, and of so many tokens. This object stays until
+    /// then, too; routes may be dropped before. What was captured has come so far when its last replay has.
     ///
     /// # Errors
     /// [`Error::TooManyTokens`]; routes of an object with another shape; what the driver says.
@@ -353,7 +353,8 @@ impl<'d> DeviceHighThroughput<'d> {
     /// dispatch is over: [`DeviceHighThroughput::receive`] does not follow.
     ///
     /// # Errors
-    /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within `limit`.
+    /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
+    /// `limit`.
     pub fn counts(&self, stream: &Stream, routes: &DeviceRoutes, limit: Duration) -> Result<Counts> {
         let waited = stream.wait(limit).map_err(|error| self.record.not_announced().unwrap_or_else(|| failed(error)));
         let counts = waited.and_then(|()| self.check()).and_then(|()| routes.counts());
@@ -369,8 +370,8 @@ impl<'d> DeviceHighThroughput<'d> {
     /// As for [`DeviceHighThroughput::layout`]; room for as many rows as come.
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without a dispatch that goes; what
-    /// the driver says.
+    /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without a dispatch that goes;
+    /// what the driver says.
     pub unsafe fn receive(
         &self,
         stream: &Stream,

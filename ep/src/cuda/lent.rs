@@ -1,9 +1,9 @@
 //! Memory for what is launched on streams, which is lent again when it is given back.
 //!
-//! An event is behind all that was launched with it, and each use waits for the one before, on whatever streams. Streams
-//! are not compared: the driver gives the handle of one that was destroyed to another one, and those of the default streams
-//! mean another one in each thread. A graph may use what was captured at any time, and so that memory is kept as long as
-//! the pool or anything that was lent is there.
+//! An event is behind all that was launched with it, and each use waits for the one before, on whatever streams.
+//! Streams are not compared: the driver gives the handle of one that was destroyed to another one, and those of the
+//! default streams mean another one in each thread. A graph may use what was captured at any time, and so that memory
+//! is kept as long as the pool or anything that was lent is there.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};

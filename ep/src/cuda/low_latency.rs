@@ -72,7 +72,8 @@ pub struct DeviceLowLatency<'d> {
     block: *mut u8,
     parameters: DeviceBuffer,
     _rounds: DeviceBuffer,
-    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost, 32 bits each.
+    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost, 32 bits
+    /// each.
     masks: DeviceBuffer,
     late: DeviceBuffer,
     lost: DeviceBuffer,
@@ -363,8 +364,8 @@ impl<'d> DeviceLowLatency<'d> {
         self.check().and(waited)
     }
 
-    /// What went wrong since the last check, when the GPU is idle. Ranks that were late and have been masked for that are
-    /// no error.
+    /// What went wrong since the last check, when the GPU is idle. Ranks that were late and have been masked for that
+    /// are no error.
     ///
     /// # Errors
     /// [`Error::Late`]; [`Error::Left`] where others go on without this rank; what the device's state says.
@@ -421,7 +422,8 @@ mod tests {
 
     #[test]
     fn memory_has_room_for_all_that_comes_and_goes() {
-        // Of 24 tokens each of 16 blocks has two. A row: elements, and then 2 + 2 numbers; 2 rows come back for each token.
+        // Of 24 tokens each of 16 blocks has two. A row: elements, and then 2 + 2 numbers; 2 rows come back for each
+        // token.
         let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
         let part = 16 + 2 * (128 + 16);
         let all_parts = 2 * 4 * 16 * part;

@@ -1,7 +1,7 @@
 //! Both ways by kernels, on a GPU that is the PE's device.
 //!
-//! Peers whose memory the GPU reaches are written to by stores; others by requests to the proxy. Calls are in the order of
-//! a stream, and wait for nothing on the host but where they say so.
+//! Peers whose memory the GPU reaches are written to by stores; others by requests to the proxy. Calls are in the order
+//! of a stream, and wait for nothing on the host but where they say so.
 //!
 //! | file | concept |
 //! |---|---|

@@ -15,8 +15,8 @@ const NO_ROOM: u64 = 8;
 const LATE: u64 = 9;
 const COMPARED: [&str; 5] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
-/// Words of the record: what went wrong, of whom, what here and there, and calls that are over. Then a word for each rank,
-/// and another one.
+/// Words of the record: what went wrong, of whom, what here and there, and calls that are over. Then a word for each
+/// rank, and another one.
 const OTHER: usize = 1;
 const HERE: usize = 2;
 const THERE: usize = 3;

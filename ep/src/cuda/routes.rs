@@ -85,9 +85,9 @@ pub(super) struct Routes {
 
 /// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout).
 ///
-/// When they are dropped, their memory is taken for later ones, behind what was launched with it; that of routes with which
-/// something was captured is kept until the buffers are dropped that have made them. What is captured does not wait for what
-/// was launched with the same routes before, which is for the caller to order.
+/// When they are dropped, their memory is taken for later ones, behind what was launched with it; that of routes with
+/// which something was captured is kept until the buffers are dropped that have made them. What is captured does not
+/// wait for what was launched with the same routes before, which is for the caller to order.
 pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,

@@ -175,7 +175,8 @@ impl HighThroughput<'_> {
         Ok(come)
     }
 
-    /// The sums of this rank's tokens: of each host's ranks in their order, of the hosts in theirs, and then the biases.
+    /// The sums of this rank's tokens: of each host's ranks in their order, of the hosts in theirs, and then the
+    /// biases.
     fn sums_of_tokens(&self, parts: &Parts<'_>, handle: &Handle, rows: &mut Rows, sums: &mut Rows) -> Combined {
         let (me, layout, hosts, k) = (self.me(), &handle.layout, &self.hosts, rows.format.weights);
         let elements = parts.rows.bytes() / parts.element.bytes();

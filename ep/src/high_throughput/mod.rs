@@ -136,8 +136,8 @@ impl<'rt> HighThroughput<'rt> {
         self.rows.runtime().my_pe() as usize
     }
 
-    /// Sends each token to the ranks that the layout says, and returns what has arrived: by source, in the sources' order.
-    /// Collective.
+    /// Sends each token to the ranks that the layout says, and returns what has arrived: by source, in the sources'
+    /// order. Collective.
     ///
     /// # Errors
     /// Before anything is sent: arguments that do not go together, a row that has no room in a block. Before rows are

@@ -24,8 +24,8 @@ pub struct Dispatching {
     statistics: Statistics,
 }
 
-/// What has arrived, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of each
-/// expert; rows lie one behind the other from the first on, by source and then by token.
+/// What has arrived, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of
+/// each expert; rows lie one behind the other from the first on, by source and then by token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dispatched {
     /// For each of this rank's experts, its rows.
@@ -52,8 +52,8 @@ impl LowLatency<'_> {
     /// [`LowLatency::receive_dispatch`].
     ///
     /// # Errors
-    /// Before anything is sent: [`Error::TooManyTokens`], [`Error::NoSuchExpert`], rows that are larger than the buffers
-    /// were made for, more calls than may be under way; [`Error::Late`].
+    /// Before anything is sent: [`Error::TooManyTokens`], [`Error::NoSuchExpert`], rows that are larger than the
+    /// buffers were made for, more calls than may be under way; [`Error::Late`].
     pub fn send_dispatch(&mut self, rows: Rows<'_>, scales: Option<Rows<'_>>, topk: TopK<'_>) -> Result<Dispatching> {
         let (me, shape) = (self.me(), self.shape);
         let share = share(shape.experts, self.ranks())?;

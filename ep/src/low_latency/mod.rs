@@ -1,9 +1,9 @@
 //! Low latency: at most so many tokens of each rank, in one block for each other rank, through buffers in turns.
 //!
-//! Sending and receiving are separate calls, between which a program may compute; up to [`SLOTS`] dispatches and as many
-//! combines may have been sent and not received. A rank that does not arrive in time is named; with
-//! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It may
-//! come back in a new job only.
+//! Sending and receiving are separate calls, between which a program may compute; up to [`SLOTS`] dispatches and as
+//! many combines may have been sent and not received. A rank that does not arrive in time is named; with
+//! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It
+//! may come back in a new job only.
 //!
 //! A token crosses once for each rank that owns some of its experts, and is copied there for each expert. Combine
 //! brings a row for each expert back, and adds those of a token in the order of its slots, times their weights.

@@ -1,5 +1,5 @@
-// The device API for processes of this machine, as far as the kernels of cu/ use it: a PE is a process, its heap is memory
-// that all share, and the threads of a block are its threads. Which PEs are mapped is the test's choice.
+// The device API for processes of this machine, as far as the kernels of cu/ use it: a PE is a process, its heap is
+// memory that all share, and the threads of a block are its threads. Which PEs are mapped is the test's choice.
 #pragma once
 #include <pthread.h>
 #include <sched.h>

@@ -7,8 +7,8 @@ use super::error::DeviceError;
 use super::view::DeviceView;
 use super::waiter::Waiter;
 
-/// Threads of one block wait for one another here. A thread that has ended is not waited for; one that ended with an error breaks the
-/// barrier, because what the others wait for will not happen.
+/// Threads of one block wait for one another here. A thread that has ended is not waited for; one that ended with an
+/// error breaks the barrier, because what the others wait for will not happen.
 #[derive(Debug)]
 pub(super) struct Block {
     id: usize,

@@ -39,7 +39,8 @@ pub struct DeviceParts {
     pub timeout: Duration,
 }
 
-/// Some PEs as their devices know them: the plan of their barriers, and how many there were. One for all PEs, and one for each team.
+/// Some PEs as their devices know them: the plan of their barriers, and how many there were. One for all PEs, and one
+/// for each team.
 #[derive(Debug, Default)]
 pub struct DeviceTeam {
     pub(super) words: u64,
@@ -48,8 +49,8 @@ pub struct DeviceTeam {
 }
 
 impl DeviceTeam {
-    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`](crate::barrier_plan::WORDS) zeroed words of
-    /// this team alone.
+    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of
+    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of this team alone.
     #[must_use]
     pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
         DeviceTeam { words, steps: steps.into(), barriers: AtomicU64::new(0) }

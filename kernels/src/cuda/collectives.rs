@@ -1,9 +1,11 @@
-//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two barriers, so that
-//! destinations may be written to from the first one on, and sources and destinations be used again behind the last.
+//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two barriers, so
+//! that destinations may be written to from the first one on, and sources and destinations be used again behind the
+//! last.
 //!
 //! Small ones are one kernel of one block, which waits for the others itself. Large copies are puts on the stream
-//! ([`OnStream::put`]); reductions are kernels that read all PEs' memory, each PE another part of it, and put the result
-//! to all. A team's calls come in the same order on all of its PEs, on one stream or on streams that wait for each other.
+//! ([`OnStream::put`]); reductions are kernels that read all PEs' memory, each PE another part of it, and put the
+//! result to all. A team's calls come in the same order on all of its PEs, on one stream or on streams that wait for
+//! each other.
 
 use std::sync::Arc;
 
@@ -190,7 +192,8 @@ impl Collectives {
         unsafe { self.spread(stream, team, (dest + u64::from(team.me) * bytes, source), 0, bytes) }
     }
 
-    /// Copies block `i` of `source` to the team's PE `i`, where it becomes block `me` of `dest`. Blocks have so many bytes.
+    /// Copies block `i` of `source` to the team's PE `i`, where it becomes block `me` of `dest`. Blocks have so many
+    /// bytes.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`]; both have a block for each PE, and no byte in common.
@@ -208,8 +211,8 @@ impl Collectives {
         unsafe { self.spread(stream, team, (dest + u64::from(team.me) * block, source), block, block) }
     }
 
-    /// As [`Collectives::fcollect`], where PEs have sources of different lengths; `dest` has `room` bytes, the same on all
-    /// PEs. The kernels find out where each PE's bytes go, so that the host waits for nobody.
+    /// As [`Collectives::fcollect`], where PEs have sources of different lengths; `dest` has `room` bytes, the same on
+    /// all PEs. The kernels find out where each PE's bytes go, so that the host waits for nobody.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`], for `room` bytes at `dest`.

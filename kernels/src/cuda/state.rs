@@ -38,8 +38,8 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
-    /// barriers.
+    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every
+    /// PE, for barriers.
     pub barrier_words: DevicePtr,
     /// The barrier plan of this PE.
     pub steps: Vec<Step>,

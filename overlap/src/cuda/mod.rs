@@ -1,9 +1,9 @@
 //! The same products on GPUs, in the order of a stream.
 //!
-//! A plan carries out the programs of the host's plans: each lane is a stream, and what a step needs of another lane is an
-//! event. cuBLASLt multiplies; pieces move by a copy engine to and from PEs whose memory the GPU reaches, and by the proxy
-//! otherwise; an owner's kernel sums a piece while the next ones are multiplied. The host waits for nothing. Rounds are
-//! counted on the GPU, so that graphs can be replayed.
+//! A plan carries out the programs of the host's plans: each lane is a stream, and what a step needs of another lane is
+//! an event. cuBLASLt multiplies; pieces move by a copy engine to and from PEs whose memory the GPU reaches, and by the
+//! proxy otherwise; an owner's kernel sums a piece while the next ones are multiplied. The host waits for nothing.
+//! Rounds are counted on the GPU, so that graphs can be replayed.
 //!
 //! | file | concept |
 //! |---|---|

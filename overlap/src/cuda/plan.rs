@@ -1,6 +1,7 @@
 //! Plans on GPUs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, PinnedBuffer, Stream};
 use symrail::team::heap::{Block, aligned};
@@ -35,9 +36,9 @@ pub struct GpuMatmulReduce<'d>(GpuPlan<'d>);
 macro_rules! rounds {
     ($plan:ident) => {
         impl<'d> $plan<'d> {
-            /// Puts a round on a stream, which goes on behind it; the host waits for nothing. Called by all ranks of the
-            /// team, in the same order for all plans; those of a plan follow each other, on one stream or by events. It can
-            /// be captured in a graph, which can be replayed by all ranks.
+            /// Puts a round on a stream, which goes on behind it; the host waits for nothing. Called by all ranks of
+            /// the team, in the same order for all plans; those of a plan follow each other, on one stream or by
+            /// events. It can be captured in a graph, which can be replayed by all ranks.
             ///
             /// # Safety
             /// The operands are memory of the shape's sizes that the GPU reaches, and stay, as the plan does, until the
@@ -51,7 +52,8 @@ macro_rules! rounds {
                 unsafe { self.0.post(stream, operands) }
             }
 
-            /// Whether no round has failed so far. It reads a word on the driver's default stream, and waits for no other.
+            /// Whether no round has failed so far. It reads a word on the driver's default stream, and waits for no
+            /// other.
             ///
             /// # Errors
             /// [`Error::Late`] and [`Error::GivenUp`], after which the plan cannot be used again; what the device says.
@@ -85,7 +87,7 @@ impl<'d> GpuAllGatherMatmul<'d> {
     /// As for [`AllGatherMatmul::new`](crate::AllGatherMatmul::new); [`Error::Unsupported`]; what the driver says, or
     /// that there is no cuBLASLt.
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &TeamHeap<'_>, team: &Team<'_>, shape: &GpuShape) -> Result<Self> {
-        GpuPlan::gather(kernels, heap, team, shape).map(GpuAllGatherMatmul)
+        GpuPlan::gather(kernels, heap, team, shape, None).map(GpuAllGatherMatmul)
     }
 
     /// Where all rows are behind a round, until the next one: an address of the GPU.
@@ -107,14 +109,14 @@ impl<'d> GpuMatmulReduce<'d> {
         shape: &GpuShape,
         reduced: Reduced,
     ) -> Result<Self> {
-        GpuPlan::reduce(kernels, heap, team, shape, reduced).map(GpuMatmulReduce)
+        GpuPlan::reduce(kernels, heap, team, shape, reduced, None).map(GpuMatmulReduce)
     }
 }
 
 /// What both have in common.
 pub(super) struct GpuPlan<'d> {
     pub kernels: &'d GpuKernels<'d>,
-    pub lt: CublasLt,
+    pub lt: Arc<CublasLt>,
     pub group: Group,
     pub product: Product,
     pub program: Program,
@@ -135,8 +137,8 @@ pub(super) struct GpuPlan<'d> {
     /// Where the summands of each sum are listed, by the sum's place.
     pub summands: Vec<u64>,
     pub report: PinnedBuffer,
-    /// Of all lanes but that of products, which share them by turns. Steps are put there in the program's order, so that a
-    /// step never stands behind one that a rank can only do later.
+    /// Of all lanes but that of products, which share them by turns. Steps are put there in the program's order, so
+    /// that a step never stands behind one that a rank can only do later.
     pub streams: Vec<Stream>,
     /// Behind the round's begin, each step that others need, and each lane's end.
     pub begun: Event,
@@ -147,31 +149,33 @@ pub(super) struct GpuPlan<'d> {
 }
 
 impl<'d> GpuPlan<'d> {
-    /// As [`GpuAllGatherMatmul::new`].
+    /// As [`GpuAllGatherMatmul::new`]. Plans whose rounds all follow each other can have one `lt`.
     pub fn gather(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
         shape: &GpuShape,
+        lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan<'d>> {
         let (shards, width, schedule) = (&shape.shards, shape.inputs, shape.schedule);
         let sizes = (gather::words(shards, schedule), gather::numbers(shards, width));
         let moved = (Product::AllGatherMatmul, shape.numbers[0], width, sizes);
-        GpuPlan::new(kernels, heap, team, shape, moved, |me| Gather { shards, width, schedule, me }.program())
+        GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me| Gather { shards, width, schedule, me }.program())
     }
 
-    /// As [`GpuMatmulReduce::new`].
+    /// As [`GpuPlan::gather`].
     pub fn reduce(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
         shape: &GpuShape,
         reduced: Reduced,
+        lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan<'d>> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
         let moved = (reduced.product(), shape.numbers[2], width, sizes);
-        let mut plan = GpuPlan::new(kernels, heap, team, shape, moved, |me| {
+        let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me| {
             Reduce { shards, width, schedule, reduced, me }.program()
         })?;
         plan.first = if reduced == Reduced::ToShards { shards.of(plan.group.me() as usize).start } else { 0 };
@@ -182,7 +186,7 @@ impl<'d> GpuPlan<'d> {
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
-        shape: &GpuShape,
+        (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
         (product, moved, width, (words, numbers)): (Product, Number, usize, (usize, usize)),
         program: impl FnOnce(usize) -> Program,
     ) -> Result<GpuPlan<'d>> {
@@ -212,7 +216,7 @@ impl<'d> GpuPlan<'d> {
             }
             let (own, summands) = image(gpu, &program, &group)?;
             let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
-            let lt = CublasLt::load(gpu, &[])?;
+            let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
             Ok::<_, Error>((program, streams, ended, steps, own, summands, scales, report, lt, Event::new(gpu)?))
         })();
         let mut failed = [u64::from(made.is_err())];
@@ -272,11 +276,7 @@ impl<'d> GpuPlan<'d> {
 }
 
 /// Memory for `overlap_plan`, with the PEs of the team and the summands of each sum behind it; and where these are.
-fn image(
-    gpu: &std::sync::Arc<symrail::kernels::cuda::Gpu>,
-    program: &Program,
-    group: &Group,
-) -> Result<(DeviceBuffer, Vec<u64>)> {
+fn image(gpu: &Arc<symrail::kernels::cuda::Gpu>, program: &Program, group: &Group) -> Result<(DeviceBuffer, Vec<u64>)> {
     let mut words: Vec<u64> = (0..group.size()).map(|rank| u64::from(group.pe(rank))).collect();
     let mut at = vec![0; program.entries.len()];
     for (place, entry) in program.entries.iter().enumerate() {

@@ -4,9 +4,11 @@
 //! puts its round on a stream ([`GpuProducts::post`]). A round that was agreed on can be posted again, without a
 //! collective.
 
+use std::sync::Arc;
+
 use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail::{Runtime, Team, TeamHeap};
-use symrail_cuda::cublaslt::{Number, Product as Multiplication};
+use symrail_cuda::cublaslt::{CublasLt, Number, Product as Multiplication};
 
 use super::kernels::GpuKernels;
 use super::plan::GpuPlan;
@@ -26,6 +28,8 @@ pub struct GpuProducts<'d> {
     plans: Vec<Known<'d>>,
     /// How many plans there have been.
     made: u64,
+    /// Of all plans, since their rounds follow each other: it has a workspace of 32 MiB.
+    lt: Option<Arc<CublasLt>>,
 }
 
 /// A plan that was made, and what for.
@@ -115,11 +119,11 @@ impl GpuPassed {
 }
 
 impl<'d> GpuProducts<'d> {
-    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a number,
-    /// as [`Schedule::choose_on_gpu`] says.
+    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a
+    /// number, as [`Schedule::choose_on_gpu`] says.
     #[must_use]
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &'d TeamHeap<'d>, pieces: Option<usize>) -> GpuProducts<'d> {
-        GpuProducts { kernels, heap, pieces, plans: Vec::new(), made: 0 }
+        GpuProducts { kernels, heap, pieces, plans: Vec::new(), made: 0, lt: None }
     }
 
     /// Compares what ranks pass, and finds a plan, or makes it. Collective over the team.
@@ -214,10 +218,10 @@ impl<'d> GpuProducts<'d> {
 
     /// Makes a plan; in the place of those of before, if there is no room beside them.
     fn make(&mut self, team: &Team<'_>, agreed: Agreed, shape: &GpuShape) -> Result<usize> {
-        let (kernels, heap) = (self.kernels, self.heap);
+        let (kernels, heap, lt) = (self.kernels, self.heap, self.lt.clone());
         let make = || match agreed.reduced {
-            None => GpuPlan::gather(kernels, heap, team, shape),
-            Some(reduced) => GpuPlan::reduce(kernels, heap, team, shape, reduced),
+            None => GpuPlan::gather(kernels, heap, team, shape, lt.clone()),
+            Some(reduced) => GpuPlan::reduce(kernels, heap, team, shape, reduced, lt.clone()),
         };
         let plan = match make() {
             Err(Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
@@ -226,6 +230,7 @@ impl<'d> GpuProducts<'d> {
             }
             made => made?,
         };
+        self.lt.get_or_insert_with(|| Arc::clone(&plan.lt));
         self.made += 1;
         self.plans.push(Known { number: self.made, agreed, plan });
         Ok(self.plans.len() - 1)

@@ -8,8 +8,8 @@ use crate::exchange::Product;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 
-/// What a plan multiplies: rows of `inputs` numbers by `outputs` rows of as many. All ranks of an all-gather have the same
-/// `inputs`, all ranks of a reduction the same `outputs`; numbers and layout are the same on all.
+/// What a plan multiplies: rows of `inputs` numbers by `outputs` rows of as many. All ranks of an all-gather have the
+/// same `inputs`, all ranks of a reduction the same `outputs`; numbers and layout are the same on all.
 #[derive(Debug, Clone)]
 pub struct GpuShape {
     /// The rows of each rank.

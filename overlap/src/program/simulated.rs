@@ -1,6 +1,6 @@
 //! Programs of all ranks at once, their lanes at random: what streams of several GPUs may do. Nothing real moves; each
-//! number of memory says of which round and what it is, so that a row that is overwritten too early, or read too late or
-//! before it came, is found.
+//! number of memory says of which round and what it is, so that a row that is overwritten too early, or read too late
+//! or before it came, is found.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

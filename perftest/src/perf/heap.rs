@@ -130,8 +130,8 @@ pub fn rows_on_gpu(size: usize, ranks: usize) -> (Shards, Schedule) {
     (shards, schedule)
 }
 
-/// As [`of_product`], on a GPU: twice the plan of all PEs, and that of a PE alone. The host's plans, of numbers that are
-/// twice as long, take more.
+/// As [`of_product`], on a GPU: twice the plan of all PEs, and that of a PE alone. The host's plans, of numbers that
+/// are twice as long, take more.
 pub fn of_product_on_gpu(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
         let (shards, schedule) = rows_on_gpu(size, ranks);

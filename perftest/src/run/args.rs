@@ -18,11 +18,12 @@ pub struct Args {
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PES.into()))]
     #[arg(required_unless_present_any = ["hosts", "hostfile"])]
     n: Option<u32>,
-    /// Start PEs on these hosts by ssh: NAME or NAME:PES with commas between them, one PE unless said otherwise. A number
-    /// H: let the PEs believe that they are on H hosts, in blocks
+    /// Start PEs on these hosts by ssh: NAME or NAME:PES with commas between them, one PE unless said otherwise. A
+    /// number H: let the PEs believe that they are on H hosts, in blocks
     #[arg(long, value_name = "HOSTS")]
     hosts: Option<HostsOption>,
-    /// Start PEs by ssh on the hosts that a file names, one a line: NAME, NAME slots=PES or NAME:PES; # begins a comment
+    /// Start PEs by ssh on the hosts that a file names, one a line: NAME, NAME slots=PES or NAME:PES; # begins a
+    /// comment
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
     /// The command that reaches another host, in words without quotes
@@ -34,7 +35,8 @@ pub struct Args {
     /// This host's address for PEs on others; else the one from which ssh comes to them
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
-    /// Set a variable for all PEs, or give those on other hosts one that is set here, besides SYMRAIL_*, which they have
+    /// Set a variable for all PEs, or give those on other hosts one that is set here, besides SYMRAIL_*, which they
+    /// have
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     /// Give every PE R rails: the addresses 127.0.0.2 and following, unless SYMRAIL_NIC_LIST names some

@@ -79,8 +79,8 @@ impl fmt::Display for Ending {
 
 /// Puts the likely first cause first. `lost` are the PEs that broke off from the rendezvous, in that order.
 ///
-/// A death by signal, or of a host, is a cause: what follows from another's death is an error, and an exit code. Among equals the PE
-/// that was lost first comes first, because the others are told of it before they can fail of it.
+/// A death by signal, or of a host, is a cause: what follows from another's death is an error, and an exit code. Among
+/// equals the PE that was lost first comes first, because the others are told of it before they can fail of it.
 pub(super) fn sort_by_cause(failed: &mut [Process], lost: &[u32]) {
     let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
     let follows = |ending| !matches!(ending, Some(Ending::Signal { .. } | Ending::HostLost { .. }));

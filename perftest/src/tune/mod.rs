@@ -137,7 +137,8 @@ fn session(args: &Args, mut settings: Settings) -> Result<()> {
     Ok(runtime.finalize()?)
 }
 
-/// Measures all ways of all collectives, with a communicator of its own for each. Collective; all PEs get the same table.
+/// Measures all ways of all collectives, with a communicator of its own for each. Collective; all PEs get the same
+/// table.
 fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl Fn() -> Result<C>) -> Result<Table> {
     let (all, mut rows) = (new()?, Vec::new());
     for (name, collective) in &COLLECTIVES {

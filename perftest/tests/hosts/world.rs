@@ -1,7 +1,7 @@
 //! Hosts for tests: network namespaces with a name, an address and an sshd of their own, on one bridge.
 //!
-//! A test runs its binary again inside of new namespaces of network, mounts, names and processes, where it is process 1:
-//! the kernel ends all that runs there with it, and nothing of the machine around is touched.
+//! A test runs its binary again inside of new namespaces of network, mounts, names and processes, where it is process
+//! 1: the kernel ends all that runs there with it, and nothing of the machine around is touched.
 
 use std::io::Write;
 use std::net::TcpStream;

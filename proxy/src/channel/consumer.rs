@@ -239,8 +239,8 @@ impl Window {
         self.completed
     }
 
-    /// Marks so many positions from `first` on as done. `false` when one of them lies outside of the window, or the first
-    /// is so already; then nothing changes.
+    /// Marks so many positions from `first` on as done. `false` when one of them lies outside of the window, or the
+    /// first is so already; then nothing changes.
     #[inline]
     fn complete(&mut self, first: u64, count: u64) -> bool {
         let Some(distance) = first.checked_sub(self.completed) else { return false };

@@ -69,8 +69,8 @@ impl Engine {
         Ok(connection_info)
     }
 
-    /// Keeps AMOs and signals on staged words atomic with those of other engines that stage the same memory: all of them
-    /// are given clones of the same locks. Before [`Engine::stage`] nothing happens.
+    /// Keeps AMOs and signals on staged words atomic with those of other engines that stage the same memory: all of
+    /// them are given clones of the same locks. Before [`Engine::stage`] nothing happens.
     pub fn share_words(&mut self, locks: &WordLocks) {
         if let Some(stage) = &mut self.stage {
             stage.share_words(locks.clone());

@@ -121,8 +121,8 @@ impl Engine {
     /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit).
     ///
     /// # Errors
-    /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit); of a source in memory that the CPU cannot touch
-    /// no copy can be kept.
+    /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit); of a source in memory that the CPU cannot
+    /// touch no copy can be kept.
     pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
         match &mut self.stage {
             // SAFETY: the caller's promise.

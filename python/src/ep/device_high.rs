@@ -128,8 +128,8 @@ impl EpDeviceHighThroughput {
         })
     }
 
-    /// Sends rows back and adds them: addresses of rows, weights and their sums (if there are any), biases (0: none), and
-    /// where the sums go.
+    /// Sends rows back and adds them: addresses of rows, weights and their sums (if there are any), biases (0: none),
+    /// and where the sums go.
     #[allow(clippy::too_many_arguments)] // addresses, and what they mean
     fn combine(
         &self,

@@ -42,8 +42,8 @@ struct Parts {
     heap: *mut TeamHeap<'static>,
 }
 
-// SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles may
-// be used by any thread.
+// SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles
+// may be used by any thread.
 unsafe impl Send for Parts {}
 
 /// Numbers of an array.
@@ -55,8 +55,8 @@ type Made<'py> = Bound<'py, PyArray2<f32>>;
 
 #[pymethods]
 impl Products {
-    /// Takes bytes of each PE's heap for products of a team, whose shards are cut into so many pieces. Collective over all
-    /// PEs, each with its team.
+    /// Takes bytes of each PE's heap for products of a team, whose shards are cut into so many pieces. Collective over
+    /// all PEs, each with its team.
     #[new]
     fn new(
         py: Python<'_>,

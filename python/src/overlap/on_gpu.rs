@@ -51,8 +51,8 @@ impl OnGpu {
 
 /// Rows: this rank's, all that it passes, numbers of each, and where they are.
 type Rows = (usize, usize, usize, u64);
-/// A weight: inputs, outputs, whether the inputs of an output lie together, where it is; numbers of the bias and where it
-/// is, if there is one.
+/// A weight: inputs, outputs, whether the inputs of an output lie together, where it is; numbers of the bias and where
+/// it is, if there is one.
 type Factor = (usize, usize, bool, u64, Option<(usize, u64)>);
 
 /// A round that all ranks have agreed on, and what it works on.
@@ -64,8 +64,8 @@ pub struct GpuProduct {
 
 #[pymethods]
 impl GpuProduct {
-    /// Agrees with the other ranks on a round: `everywhere` is None for an all-gather; the types of the rows', the weight's
-    /// and the product's numbers by name; addresses of scales of 8-bit numbers. Collective over the team.
+    /// Agrees with the other ranks on a round: `everywhere` is None for an all-gather; the types of the rows', the
+    /// weight's and the product's numbers by name; addresses of scales of 8-bit numbers. Collective over the team.
     #[new]
     fn new(
         py: Python<'_>,

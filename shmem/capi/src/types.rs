@@ -1,7 +1,7 @@
 //! The types of OpenSHMEM's typed routines: the one table from which the exported functions and the C header are made.
 //!
-//! A list of types is a macro that calls another one with rows of: the name in routine names, the type in C, the type in
-//! Rust.
+//! A list of types is a macro that calls another one with rows of: the name in routine names, the type in C, the type
+//! in Rust.
 
 /// Calls a macro with the rows of some groups of types, one group after the other.
 macro_rules! rows {

@@ -1,4 +1,5 @@
-//! Active sets: PEs that wait for one another through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
+//! Active sets: PEs that wait for one another through an array of the caller (`pSync`), as OpenSHMEM before teams had
+//! it.
 //!
 //! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with
 //! it again. Threads may use several arrays at once, and never one, so each array has a team of its own. When an array

@@ -1,5 +1,5 @@
-//! Collectives that need nothing of their members but that they can wait for one another: everybody reaches into everybody's memory
-//! between two barriers.
+//! Collectives that need nothing of their members but that they can wait for one another: everybody reaches into
+//! everybody's memory between two barriers.
 
 use super::buffer::Buffer;
 use super::members::Members;

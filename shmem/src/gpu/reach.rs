@@ -1,7 +1,7 @@
 //! Which PEs' kernels reach one another's heaps by loads and stores, as all PEs know it alike.
 //!
-//! Kernels' barriers go by it, host by host ([`barrier_plan`](crate::barrier_plan)). They would be right with any table that all
-//! PEs share.
+//! Kernels' barriers go by it, host by host ([`barrier_plan`](crate::barrier_plan)). They would be right with any table
+//! that all PEs share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

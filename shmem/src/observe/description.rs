@@ -1,5 +1,5 @@
-//! What a PE has and how it reaches the others, for whoever wants to know: `symrail.info()` in Python, and programs that
-//! rather end than run on a slower path than they were made for.
+//! What a PE has and how it reaches the others, for whoever wants to know: `symrail.info()` in Python, and programs
+//! that rather end than run on a slower path than they were made for.
 
 use std::str::FromStr;
 

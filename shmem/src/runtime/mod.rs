@@ -100,8 +100,8 @@ impl Runtime {
         self.comm().job.me
     }
 
-    /// The first PE that shares memory with a PE: the same for all PEs of a host, and on all PEs. A PE that nobody may map
-    /// is by itself, and so is one that does not exist.
+    /// The first PE that shares memory with a PE: the same for all PEs of a host, and on all PEs. A PE that nobody may
+    /// map is by itself, and so is one that does not exist.
     #[must_use]
     pub fn first_on_host(&self, pe: Pe) -> Pe {
         self.comm().job.hosts.get(pe as usize).copied().unwrap_or(pe)

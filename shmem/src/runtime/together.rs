@@ -25,8 +25,8 @@ impl Runtime {
         all.wait_for_all("a barrier")
     }
 
-    /// Connects to all PEs that are reached over the wire, and waits until each has answered. A PE is connected when it is
-    /// first addressed, which takes some time then; this takes it now. [`Team::connect`] connects to some. Not
+    /// Connects to all PEs that are reached over the wire, and waits until each has answered. A PE is connected when it
+    /// is first addressed, which takes some time then; this takes it now. [`Team::connect`] connects to some. Not
     /// collective.
     ///
     /// # Errors

@@ -25,13 +25,13 @@ impl Runtime {
     }
 
     /// Lets waits be ended from within: each thread that has waited for a millisecond asks `go_on`, which returns after
-    /// how long to ask again, or `None` to end the wait with [`Error::Interrupted`](crate::Error::Interrupted). The first
-    /// call counts; later ones are ignored. [`Bootstrap::set_interrupt`](crate::bootstrap::Bootstrap::set_interrupt) is
-    /// the same for joining.
+    /// how long to ask again, or `None` to end the wait with [`Error::Interrupted`](crate::Error::Interrupted). The
+    /// first call counts; later ones are ignored.
+    /// [`Bootstrap::set_interrupt`](crate::bootstrap::Bootstrap::set_interrupt) is the same for joining.
     ///
-    /// A collective that was ended so is not complete, and this PE makes no other one with those PEs. An operation is as
-    /// one that was given up: see what [`Operations`](crate::Operations) says of buffers. After a quiet, operations may
-    /// still be under way; another quiet waits for them.
+    /// A collective that was ended so is not complete, and this PE makes no other one with those PEs. An operation is
+    /// as one that was given up: see what [`Operations`](crate::Operations) says of buffers. After a quiet, operations
+    /// may still be under way; another quiet waits for them.
     pub fn set_interrupt(&self, go_on: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         let _ = self.comm().job.interrupt.set(Arc::new(go_on));
     }

@@ -1,7 +1,7 @@
 //! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
 //!
-//! Teams of disjoint PEs use the same area number without a barrier. Which number a new team gets is agreed by those that
-//! make it: one that is free on all of them. An area's words are all zero when it is free.
+//! Teams of disjoint PEs use the same area number without a barrier. Which number a new team gets is agreed by those
+//! that make it: one that is free on all of them. An area's words are all zero when it is free.
 
 use symrail_kernels::barrier_plan::WORDS;
 

@@ -177,7 +177,8 @@ impl<'rt> Team<'rt> {
         progress.turns
     }
 
-    /// Connects to the team's PEs, as [`Runtime::connect_all`](crate::Runtime::connect_all) does to all. Not collective.
+    /// Connects to the team's PEs, as [`Runtime::connect_all`](crate::Runtime::connect_all) does to all. Not
+    /// collective.
     ///
     /// # Errors
     /// A peer that does not answer.

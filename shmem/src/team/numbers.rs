@@ -30,8 +30,8 @@ impl Team<'_> {
     /// Compares named parameters of a call of all PEs. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::ParametersDiffer`] on all PEs, with the first parameter that another PE has otherwise; two PEs that have
-    /// the same name a third one. Or a peer that does not answer.
+    /// [`Error::ParametersDiffer`] on all PEs, with the first parameter that another PE has otherwise; two PEs that
+    /// have the same name a third one. Or a peer that does not answer.
     pub fn compare(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<()> {
         self.compare_as_many(call, &[("the number of parameters", parameters.len() as u64)])?;
         self.compare_as_many(call, parameters)

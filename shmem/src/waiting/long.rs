@@ -1,4 +1,5 @@
-//! A wait that has become long: checking for PEs that are gone or late, and for such that wait for one another for ever.
+//! A wait that has become long: checking for PEs that are gone or late, and for such that wait for one another for
+//! ever.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

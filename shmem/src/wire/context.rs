@@ -223,8 +223,8 @@ impl<'a> WireContext<'a> {
         self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
     }
 
-    /// Before a get that is waited for: the same of all paths. OpenSHMEM does not order gets, but many programs count on
-    /// it, and TCP rails let gets overtake puts.
+    /// Before a get that is waited for: the same of all paths. OpenSHMEM does not order gets, but many programs count
+    /// on it, and TCP rails let gets overtake puts.
     #[inline]
     pub(super) fn end_fences(&self) -> Result<()> {
         if self.context.fenced.any() {

@@ -1,7 +1,7 @@
 //! Jobs of thousands of PEs, simulated in one thread on a virtual clock.
 //!
-//! What runs is the code of every PE: endpoints, engine and target agent, operations, teams, collectives, waits and what
-//! they say of who is lost. What is simulated is the time, by LogGP ([`Costs`]), and the fabric
+//! What runs is the code of every PE: endpoints, engine and target agent, operations, teams, collectives, waits and
+//! what they say of who is lost. What is simulated is the time, by LogGP ([`Costs`]), and the fabric
 //! ([`TimedFabric`](symrail_transport::mock::timed::TimedFabric)). What a PE of a simulation has not is said in
 //! [`symrail::simulation`]. A run follows from its options alone.
 //!

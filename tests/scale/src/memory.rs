@@ -18,7 +18,8 @@ pub(crate) fn leave_large_to_the_system() {
 #[derive(Debug, Clone, Copy)]
 pub struct Counting;
 
-// SAFETY: every call is handed on as it is to the system's allocator, which keeps the promises; counting takes no memory.
+// SAFETY: every call is handed on as it is to the system's allocator, which keeps the promises; counting takes no
+// memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

@@ -1,6 +1,6 @@
-//! Barriers of CPU devices: of all PEs and of teams, again and again. What each put to the others before a barrier must be there
-//! after it. The argument is the number of barriers. Each PE prints for each kind of barrier how many work requests it
-//! cost it to wait so often: `NAME: REQUESTS`.
+//! Barriers of CPU devices: of all PEs and of teams, again and again. What each put to the others before a barrier must
+//! be there after it. The argument is the number of barriers. Each PE prints for each kind of barrier how many work
+//! requests it cost it to wait so often: `NAME: REQUESTS`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Runtime};

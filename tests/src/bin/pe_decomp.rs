@@ -1,5 +1,6 @@
 //! Transposes, halos and all-to-alls of the teams of the first 1, 2, 3, 4, 6 and 8 PEs, every byte checked. The first
-//! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`, `device`.
+//! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`,
+//! `device`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};

@@ -275,8 +275,8 @@ fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_
 
 fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
-    // Several rounds on the same buffers, of which two are under way at a time; then one by one, in one of which each of
-    // two groups of ranks, who are in them by chance, has masked the other.
+    // Several rounds on the same buffers, of which two are under way at a time; then one by one, in one of which each
+    // of two groups of ranks, who are in them by chance, has masked the other.
     for (rounds, apart) in [(2, false), (1, false), (1, true), (1, false)] {
         let takes_part = |rank: usize| !apart || case.group[rank] == case.group[me];
         (0..case.ranks as u32).try_for_each(|rank| buffers.mask(rank, !takes_part(rank as usize)))?;

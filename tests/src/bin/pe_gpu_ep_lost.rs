@@ -1,6 +1,6 @@
 //! Two ranks on GPUs go on with low latency by kernels after the third was killed between rounds: they learn its name
-//! within their time limit and mask it, or with the argument `mask` the GPU does, and they go on for 300 rounds, each of
-//! which is verified.
+//! within their time limit and mask it, or with the argument `mask` the GPU does, and they go on for 300 rounds, each
+//! of which is verified.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,5 +1,5 @@
-//! Products of tensor-parallel layers on GPUs, all numbers checked: types, layouts, bias, shapes, schedules, with delays
-//! before waits; their bits beside the unfused form; graphs; a PE that does not come; and how long they take.
+//! Products of tensor-parallel layers on GPUs, all numbers checked: types, layouts, bias, shapes, schedules, with
+//! delays before waits; their bits beside the unfused form; graphs; a PE that does not come; and how long they take.
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_overlap right|bits|graph|late|bench
 //!

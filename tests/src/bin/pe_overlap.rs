@@ -1,6 +1,6 @@
 //! Products of tensor-parallel layers, bit by bit beside their unfused form. Arguments: `equal` (random shapes, with
-//! delays before steps if the third one is above 0), `order`, `refuse` or `give_up`; how many cases; the most microseconds of a
-//! delay; the seed.
+//! delays before steps if the third one is above 0), `order`, `refuse` or `give_up`; how many cases; the most
+//! microseconds of a delay; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -207,8 +207,8 @@ fn reduces<'rt>(
     plans.into_iter().try_for_each(|plan| plan.free(team))
 }
 
-/// Each piece is on its way while another is multiplied, where no rank is late: before some products, ranks wait for one
-/// another.
+/// Each piece is on its way while another is multiplied, where no rank is late: before some products, ranks wait for
+/// one another.
 fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
     let (me, ranks) = (team.group().me() as usize, team.group().size() as usize);
     let (shards, width) = (Shards::split(24 * ranks, ranks), 16);
@@ -312,8 +312,8 @@ fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> 
     plan.free(team)
 }
 
-/// PE 0 is interrupted in a round in which it waits for PE 2, which has not begun. PE 1, which waits in that round or has
-/// ended it, and PE 2, which begins later, are told.
+/// PE 0 is interrupted in a round in which it waits for PE 2, which has not begun. PE 1, which waits in that round or
+/// has ended it, and PE 2, which begins later, are told.
 fn give_up<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     rt.set_interrupt(|| (!INTERRUPTED.load(Ordering::Relaxed)).then_some(Duration::from_millis(1)));

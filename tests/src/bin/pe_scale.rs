@@ -1,7 +1,7 @@
-//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line with
-//! what that took: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors.
-//! With the argument `connect` it connects to everybody first. With `works` it does what simulated PEs do instead, and
-//! prints what it has asked of its rails for each work.
+//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line
+//! with what that took: milliseconds, and resident KiB (without pages of files) before and after each part; and
+//! descriptors. With the argument `connect` it connects to everybody first. With `works` it does what simulated PEs do
+//! instead, and prints what it has asked of its rails for each work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;

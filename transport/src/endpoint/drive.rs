@@ -118,8 +118,8 @@ impl Endpoint {
         self.core.lanes.expect_more(more);
     }
 
-    /// Asks for the acknowledgement of everything that was sent without asking, as far as there are buffers, and expects
-    /// nothing more. Costs nothing when there is nothing to do.
+    /// Asks for the acknowledgement of everything that was sent without asking, as far as there are buffers, and
+    /// expects nothing more. Costs nothing when there is nothing to do.
     #[inline]
     pub fn ask_for_acknowledgements(&mut self) {
         self.expect_more(false);

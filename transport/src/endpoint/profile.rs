@@ -256,7 +256,8 @@ impl Profile {
         }
     }
 
-    /// Whether an operation can be a part of another one: a request for which nothing but its acknowledgement comes back.
+    /// Whether an operation can be a part of another one: a request for which nothing but its acknowledgement comes
+    /// back.
     #[inline]
     pub fn joins(&self, lane: usize, command: &Command) -> bool {
         match *command {

@@ -1,7 +1,7 @@
 //! Expert-parallel dispatch and combine by a GPU's kernels, one call behind the other on a stream, which times them.
 //!
-//! Rows that come are read where they are. Low latency is replayed as a graph. The physical bandwidth is that of the bytes
-//! that stores write to other PEs, by where all tokens go, and of those that this PE's rails have counted.
+//! Rows that come are read where they are. Low latency is replayed as a graph. The physical bandwidth is that of the
+//! bytes that stores write to other PEs, by where all tokens go, and of those that this PE's rails have counted.
 
 use std::sync::Arc;
 

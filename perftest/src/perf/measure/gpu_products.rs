@@ -1,5 +1,5 @@
-//! Products of layers by a GPU, in the order of a stream, which times them: rows of 4096 numbers times 4096 x 4096 of each
-//! PE, all of bfloat16.
+//! Products of layers by a GPU, in the order of a stream, which times them: rows of 4096 numbers times 4096 x 4096 of
+//! each PE, all of bfloat16.
 //!
 //! A round is measured, and so are its parts, as on the host: what a PE multiplies, by a plan of a PE alone, and what
 //! moves, by the same plan with next to nothing to multiply.
@@ -23,7 +23,8 @@ use crate::perf::sample::{Figures, Samples};
 
 /// Inputs or outputs that are next to nothing, and that cuBLASLt multiplies as it does many.
 const FEW: usize = 16;
-/// What a row's numbers add up to is its own number as many times: few enough for bfloat16 to hold products as they are.
+/// What a row's numbers add up to is its own number as many times: few enough for bfloat16 to hold products as they
+/// are.
 const TIMES: usize = 8;
 
 /// A plan of either kind.

@@ -58,9 +58,9 @@ impl<C: Backend> Bench<'_, C> {
         Ok(self.is_first().then_some(figures))
     }
 
-    /// Warms up, then times launches of so many calls each, as the plan says. `launch` is told how many calls were before,
-    /// and returns microseconds of a call. Also returns how many calls were before those that are timed, and how many
-    /// there were in all. Collective.
+    /// Warms up, then times launches of so many calls each, as the plan says. `launch` is told how many calls were
+    /// before, and returns microseconds of a call. Also returns how many calls were before those that are timed, and
+    /// how many there were in all. Collective.
     pub(super) fn timed_launches(
         &mut self,
         size: usize,

@@ -38,8 +38,8 @@ pub fn content(buffer: &DeviceBuffer, bytes: usize) -> Result<Vec<u8>> {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Times what `call` launches on a stream. Also returns how many calls were before, and the bytes of a call that this
-    /// PE's rails have counted. Collective.
+    /// Times what `call` launches on a stream. Also returns how many calls were before, and the bytes of a call that
+    /// this PE's rails have counted. Collective.
     pub(super) fn timed_on(
         &mut self,
         stream: &Stream,

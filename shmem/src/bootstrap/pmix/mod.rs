@@ -4,8 +4,8 @@
 //! get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends:
 //! another reason to exchange little.
 //!
-//! `ffi` holds the C interface and everything unsafe that can be kept out of here; `apart` is how calls are made that may
-//! wait for the manager.
+//! `ffi` holds the C interface and everything unsafe that can be kept out of here; `apart` is how calls are made that
+//! may wait for the manager.
 
 mod apart;
 mod ffi;

@@ -284,8 +284,8 @@ impl Client {
         result
     }
 
-    /// Asks for the job's end. The process may end now, so nodes of the tree in it, the root or the PE's relay, pass that
-    /// on first.
+    /// Asks for the job's end. The process may end now, so nodes of the tree in it, the root or the PE's relay, pass
+    /// that on first.
     pub(in super::super) fn abort_beside(&mut self, root: Option<&Server>, code: i32, why: &str) {
         let why = &why.as_bytes()[..why.len().min(1024)];
         let payload = [&code.to_le_bytes(), why].concat();

@@ -1,9 +1,9 @@
 //! The rendezvous service, for jobs that have no process manager: PEs join a tree of TCP connections.
 //!
 //! The launcher runs a [`Server`] for the PEs that it starts; in unique-id mode the PE that created the id runs one. It
-//! is the root of the tree. In a job of more PEs than it serves itself, some of them run relays for the others. Every PE
-//! holds a [`Client`], which dials the root, and is sent on from there. A job's 32-byte [`Secret`] decides who belongs
-//! to it.
+//! is the root of the tree. In a job of more PEs than it serves itself, some of them run relays for the others. Every
+//! PE holds a [`Client`], which dials the root, and is sent on from there. A job's 32-byte [`Secret`] decides who
+//! belongs to it.
 //!
 //! | file | concept |
 //! |---|---|

@@ -4,7 +4,8 @@
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
 //! PE → service   hello       magic 8 · pe 4 · n_pes 4 · relay 18 · nonce 32 · tag 32   (once)
 //! both ways      frame       length 4 · kind 1 · payload `length` · tag 32             (from then on)
-//! service → PE   refusal     magic 8                                                   (in place of a frame: a wrong hello)
+//! service → PE   refusal     magic 8                                                   (in place of a frame: a wrong
+//! hello)
 //! ```
 //! Integers are little endian. A relay says hello for the first of its PEs, with the address where it listens (16) and
 //! its port (2), which is 0 in a PE's own hello. Nodes of the tree speak with each other as PEs do with a service. The

@@ -1,7 +1,7 @@
 //! How PEs join: the nodes of the tree are those of every job, driven by messages that take their time.
 //!
-//! A PE's own end of joining, which dials and waits, is written here again, since that of every PE has a socket. What it
-//! says in each step is as long, and as much alike on all PEs, as what PEs say over TCP with one rail. Dialing costs
+//! A PE's own end of joining, which dials and waits, is written here again, since that of every PE has a socket. What
+//! it says in each step is as long, and as much alike on all PEs, as what PEs say over TCP with one rail. Dialing costs
 //! three messages: the connection, the challenge and the hello.
 //!
 //! | file | concept |
@@ -44,7 +44,8 @@ pub struct Joining {
     /// The same of the root, which is the launcher's.
     pub of_root: u64,
     /// Frames that each PE has exchanged with the nodes that it came to, and their bytes, as real PEs count them
-    /// ([`Bootstrap::traffic`](symrail::bootstrap::Bootstrap::traffic)): without hellos, and without those of its relay.
+    /// ([`Bootstrap::traffic`](symrail::bootstrap::Bootstrap::traffic)): without hellos, and without those of its
+    /// relay.
     pub frames: Vec<(u64, u64)>,
     /// Bytes of the largest message.
     pub largest: u64,

@@ -1,6 +1,6 @@
-//! Transposes, halos and all-to-alls on GPUs, every byte checked: all process grids, element sizes, orders, halos, padding, in and out
-//! of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does not come; and how
-//! long they take.
+//! Transposes, halos and all-to-alls on GPUs, every byte checked: all process grids, element sizes, orders, halos,
+//! padding, in and out of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does
+//! not come; and how long they take.
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|all|misuse|late|bench|crossover
 //!

@@ -1,5 +1,5 @@
-//! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent; or they have
-//! left the job.
+//! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent; or they
+//! have left the job.
 //!
 //! The operations that needed such a peer fail, at the latest then. What is left are messages and flags, which would
 //! keep their buffers, and the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take

@@ -1,5 +1,5 @@
-//! What an endpoint remembers about each peer that it has to do with, and about each lane to it: what is under way there,
-//! and which lanes are in use.
+//! What an endpoint remembers about each peer that it has to do with, and about each lane to it: what is under way
+//! there, and which lanes are in use.
 //!
 //! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is
 //! what goes in messages.

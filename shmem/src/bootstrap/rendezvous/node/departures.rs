@@ -196,8 +196,8 @@ impl Node {
         (self.passed_on, self.inquiry) = (false, None);
     }
 
-    /// Tells the others, several at a time, of those who take part no more: all by way of the root, and without the node
-    /// above those below this one.
+    /// Tells the others, several at a time, of those who take part no more: all by way of the root, and without the
+    /// node above those below this one.
     pub(super) fn spread_news(&mut self, now: Instant) {
         if self.news.is_empty() || self.news_at.is_some_and(|at| now < at) {
             return;

@@ -70,8 +70,8 @@ pub enum Output {
     Send(Link, Kind, Arc<[u8]>),
     /// Closes a connection once everything is sent. It is not heard of again.
     Close(Link),
-    /// Tells whoever runs the node. The root tells of all PEs but for those that join, or leave with all others; a relay
-    /// tells of the PEs that it serves itself.
+    /// Tells whoever runs the node. The root tells of all PEs but for those that join, or leave with all others; a
+    /// relay tells of the PEs that it serves itself.
     Tell(Event),
 }
 
