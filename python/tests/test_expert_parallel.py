@@ -66,7 +66,8 @@ def test_sizes_are_printed() -> None:
 
 
 def test_tensors_of_a_gpu_are_refused_by_name():
-    from symrail.ep._on_gpu import address, gpu_of, is_on_gpu
+    from symrail._gpu import is_on_gpu, reached
+    from symrail.ep._on_gpu import address
 
     def tensor(**changes):
         given = dict(
@@ -91,7 +92,7 @@ def test_tensors_of_a_gpu_are_refused_by_name():
             address(wrong, "x", 1, "bfloat16", (3, 16))
     assert is_on_gpu(tensor()) and not is_on_gpu(np.zeros(3))
     with pytest.raises(UnsupportedError, match="heap"):
-        gpu_of(SimpleNamespace(device=None))
+        reached(None)
 
 
 def test_an_event_raises_what_went_wrong_before_it() -> None:
