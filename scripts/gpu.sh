@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), collectives (on streams), pencils (transposes and halos), products (overlapped products), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils (transposes and halos), products (overlapped products), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -22,6 +22,7 @@ build() {
     "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_overlap" "$built/pe_gpu_ep_lost"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
+  cc -O2 -o "$bin/beside_nccl" "$root/collectives/nccl/bench/beside_nccl.c" -ldl || exit 1
   rm -rf "$bin/python"
   mkdir -p "$bin/python"
   cp -r "$root/python/symrail" "$bin/python/" || exit 1
@@ -138,6 +139,24 @@ collectives() {
   python3 -c 'import torch' 2>/dev/null || { echo "SKIPPED: no PyTorch"; return; }
   LIMIT=600 case_of "torch.distributed on libsymrail_nccl.so" \
     python3 "$root/collectives/nccl/tests/gpu/torch_distributed.py" "$bin/libsymrail_nccl.so"
+}
+
+# NCCL's interface beside NCCL in the same processes, verified: in graphs, launched one by one, and over sockets; then
+# tuning. RESULTS names a folder for the figures, from which scripts/beside-nccl.py draws.
+nccl() {
+  local theirs work results
+  theirs=${NCCL_LIBRARY:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)/lib/libnccl.so.2}
+  [ -e "$theirs" ] || { echo "SKIPPED: no NCCL"; return; }
+  [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: NCCL needs a GPU for each rank"; return; }
+  work=$(mktemp -d)
+  results=${RESULTS:-$work}
+  local beside="$bin/beside_nccl $theirs $bin/libsymrail_nccl.so --json $results/beside-nccl.json"
+  rm -f "$results/beside-nccl.json"
+  LIMIT=170 case_of "collectives beside NCCL" $beside --seconds ${SECONDS_BESIDE:-110}
+  LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --sockets --seconds 45
+  LIMIT=60 case_of "collectives, tuned" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_LIBFABRIC_PROVIDER=shm \
+    "$bin/symrail" tune -n 2 --device cuda -b 1K -e 16M --out "$results/table.json"
+  rm -rf "$work"
 }
 
 # Transposes and halos, every byte; times.
