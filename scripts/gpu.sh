@@ -5,7 +5,10 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils (transposes and halos), products (overlapped products), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils (transposes
+# and halos), products (overlapped products), beside (copies and overlapped products beside NCCL's and PyTorch's; figures
+# go to the folder FIGURES), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy
+# threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -180,6 +183,16 @@ products() {
     case_of "products, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
   done
   LIMIT=300 case_of "products, times" $staged SYMRAIL_HEAP_SIZE=3G SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test bench 2048
+}
+
+# Copies on streams and overlapped products beside NCCL's and PyTorch's: a GPU for each PE.
+beside() {
+  local part of="env PYTHONPATH=$bin/python $bin/symrail run -n $pes" file=${FIGURES:+$FIGURES/products.json}
+  local products="python3 $root/python/benchmarks/products.py"
+  for part in copies gather reduce all-reduce; do
+    case_of "beside others: $part" $mapped SYMRAIL_HEAP_SIZE=14G $of -- $products $part $file
+  done
+  case_of "products through proxies" $pinned SYMRAIL_HEAP_SIZE=2G SYMRAIL_LIBFABRIC_PROVIDER=shm $of --hosts $pes -- $products rails $file
 }
 
 # The Python package: arrays, streams, graphs, other libraries' views, PyTorch's symmetric memory by both back ends.

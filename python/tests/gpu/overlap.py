@@ -211,7 +211,8 @@ def products() -> None:
             guarded(f"times {shape}", lambda: times(shape))
 
 
-torch.cuda.set_device(0)
+# A GPU for each PE, if there are as many.
+torch.cuda.set_device(int(os.environ.get("SYMRAIL_LAUNCHER_PE", "0")) % torch.cuda.device_count())
 torch.backends.cuda.matmul.allow_tf32 = False
 with symrail.init():
     products()
