@@ -312,5 +312,5 @@ nvshmem() {
 case ${1-run} in
   build) build ;;
   run) bin=${2-$bin} && run ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
