@@ -6,10 +6,10 @@
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
 # copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils (transposes
-# and halos), products (overlapped products), beside (copies and overlapped products beside NCCL's and PyTorch's; figures
-# go to the folder FIGURES), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy
-# threads over four rails), sanitize, nvshmem (the same kernels
-# on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
+# and halos), transposes (the same beside NCCL's and NVSHMEM's, on two GPUs), products (overlapped products), beside
+# (copies and overlapped products beside NCCL's and PyTorch's; figures go to the folder FIGURES), python (the Python
+# package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem
+# (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
@@ -172,6 +172,36 @@ pencils() {
     case_of "pencils, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
     case_of "pencils, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
   done
+}
+
+# The four transposes and halos of two GPUs beside the same by torch.distributed (NCCL) and by NVSHMEM, by turns; from
+# which size on copy engines are faster. EDGES chooses sizes.
+transposes() {
+  local home host work turn run="$bin/symrail run -n 2" here=$root/decomp/bench edges=${EDGES-64 128 256 512 1024}
+  local huge="$common SYMRAIL_TIMEOUT_S=10 SYMRAIL_HEAP_KIND=device SYMRAIL_LIBFABRIC_PROVIDER=shm SYMRAIL_HEAP_SIZE=${HEAP_GIB:-36}G"
+  [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: there are no two GPUs"; return; }
+  command -v nvcc mpirun >/dev/null || { echo "SKIPPED: no nvcc or mpirun"; return; }
+  work=$(mktemp -d)
+  nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC -o "$work/libmoves.so" "$here/moves.cu" &
+  if home=$(python3 -c 'import os, nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null); then
+    host=$(find "$home/lib" -name 'libnvshmem_host.so.*' | head -1)
+    nvcc -O3 -std=c++17 -rdc=true -arch=sm_90 -I"$home/include" -o "$work/nvshmem" "$here/nvshmem.cu" -L"$home/lib" \
+      -lnvshmem_device -Xlinker "$host" -lcuda -Xlinker -rpath -Xlinker "$home/lib" || failed=1
+  fi
+  wait
+  case_of "transposes, crossover" $huge SYMRAIL_HEAP_SIZE=1G $run -- "$bin/pe_gpu_decomp" crossover 800
+  for turn in ${TURNS:-1 2}; do
+    {
+      LIMIT=90 case_of "transposes, turn $turn" $huge $run -- "$bin/pe_gpu_decomp" versus ${HEAP_MIB:-18000} $edges
+      LIMIT=90 case_of "torch.distributed, turn $turn" TORCH_SYMM_MEM_DISABLE_MULTICAST=1 python3 -m torch.distributed.run \
+        --nproc-per-node 2 "$here/torch_all_to_all.py" "$work/libmoves.so" $edges
+      [ ! -x "$work/nvshmem" ] || LIMIT=90 case_of "NVSHMEM, turn $turn" mpirun --allow-run-as-root --oversubscribe -n 2 \
+        -x NVSHMEM_DISABLE_NVLS=1 -x NVSHMEM_BOOTSTRAP=MPI -x NVSHMEM_REMOTE_TRANSPORT=none "$work/nvshmem" $edges
+    } |& tee -a "$work/figures" | grep -v '^{"system"'
+  done
+  grep -q FAILED "$work/figures" && failed=1
+  python3 "$here/table.py" "$work/figures" || failed=1
+  rm -rf "$work"
 }
 
 # Overlapped products, every number; their bits; graphs; times.

@@ -4,17 +4,21 @@
 #[path = "../../tests/support/nvrtc.rs"]
 mod support;
 
+use symrail::kernels::cuda::Program;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_decomp::cuda::kernels::PROGRAM;
 
 use support::nvrtc;
 
+/// What fills and checks the arrays of `scripts/gpu.sh transposes`.
+const NUMBERS: Program<'static> = Program::new("numbers.cu", include_str!("../bench/numbers.cu"));
+
 #[test]
 fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
-    for arch in ["sm_80", "sm_90"] {
-        let compiled = nvrtc.compile(&PROGRAM, arch).unwrap();
-        assert_eq!(compiled.log, "", "{arch}");
-        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{arch}");
+    for (program, arch) in [(&PROGRAM, "sm_80"), (&PROGRAM, "sm_90"), (&NUMBERS, "sm_90")] {
+        let compiled = nvrtc.compile(program, arch).unwrap();
+        assert_eq!(compiled.log, "", "{} {arch}", program.name());
+        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} {arch}", program.name());
     }
 }

@@ -3,12 +3,12 @@
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Copies, OnStream};
 use symrail_decomp::cuda::GpuMemory;
-use symrail_decomp::{Axis, Crossover, Error, Grid, Transpose};
+use symrail_decomp::{Axis, BlockTime, Crossover, Error, Grid, Transpose};
 
 use crate::{ARRAY, TIME_LIMIT, World, good};
 
 /// Bytes of the largest block of which it is measured whether copy engines are faster.
-const LARGEST_BLOCK: usize = 64 << 20;
+const LARGEST_BLOCK: usize = 256 << 20;
 
 impl World<'_> {
     /// Microseconds of rounds, and bytes moved a second beside a copy of as many within the GPU.
@@ -66,11 +66,17 @@ impl World<'_> {
         "times".into()
     }
 
-    /// From which size of blocks on copy engines are faster: a table.
+    /// From which size of blocks on copy engines are faster: a table, and a line for scripts/decomp-crossover.py.
     pub fn crossover(&self) -> String {
         let found = good(Crossover::measure(self.kernels, self.heap, &self.rt.team_world().unwrap(), LARGEST_BLOCK));
         if self.rt.my_pe() == 0 {
             print!("{found}");
+            let block = |it: &BlockTime| {
+                let [one, other] = [it.multiprocessors, it.engines].map(|seconds| seconds * 1e6);
+                format!("{{\"bytes\": {}, \"multiprocessors\": {one:.2}, \"engines\": {other:.2}}}", it.bytes)
+            };
+            let blocks: Vec<String> = found.sizes.iter().map(block).collect();
+            println!("{{\"unit\": \"us\", \"blocks\": [{}]}}", blocks.join(", "));
         }
         found.engines_from().map_or("engines never".into(), |bytes| format!("engines from {bytes} bytes"))
     }

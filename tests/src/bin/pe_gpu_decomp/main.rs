@@ -2,13 +2,18 @@
 //! padding, in and out of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does
 //! not come; and how long they take.
 //!
-//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp small|large|graph|two|all|misuse|late|bench|crossover
+//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp WHAT
+//!
+//! with `small`, `large`, `graph`, `two`, `all`, `misuse`, `late`, `bench`, `crossover`, or `versus MIB EDGE…`, whose
+//! workspaces have so many MiB of the heap.
 //!
 //! Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod all_to_all;
 mod bench;
+mod numbers;
+mod versus;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +62,10 @@ fn main() -> std::process::ExitCode {
             "late" => world.late(),
             "bench" => world.bench(),
             "crossover" => world.crossover(),
+            "versus" => {
+                let edges: Vec<usize> = std::env::args().skip(3).filter_map(|edge| edge.parse().ok()).collect();
+                world.versus(&edges)
+            }
             _ => world.small()?,
         };
         if rt.my_pe() == 0 {
