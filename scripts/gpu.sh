@@ -9,8 +9,8 @@
 # and halos), transposes (the same beside NCCL's and NVSHMEM's, on two GPUs), products (overlapped products), beside
 # (copies and overlapped products beside NCCL's and PyTorch's; figures go to the folder FIGURES), python (the Python
 # package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem
-# (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
-# used.
+# (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink
+# multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
