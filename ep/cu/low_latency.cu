@@ -1,140 +1,22 @@
-// Low-latency dispatch and combine by kernels, for ep/src/cuda/low_latency.rs.
+// Low-latency dispatch and combine by kernels, for ep/src/cuda/low_latency.rs. What a round has in memory: rounds.cuh.
 //
-// A dispatch has a part of tokens for each rank and each block that sends there: a count and then rows, written into
-// the peer's memory where that is mapped, else into this PE's and put from there by one request. A word for each part
-// is set to the number of the round. By a combine rows come back as they went, by rank and part, and their numbers go
-// along with the tokens. From a mapped rank each row has a word; from others (far ones) the rows of a part are one
-// request. Rounds alternate between two sets of all, and nothing is cleared: every rank sends all parts of each round,
-// after it has ended the one before, and so nobody writes to what another one still reads.
-//
-// All that a rank writes to another one has a place of its own there. So what a masked rank writes that runs again
-// after a while harms nobody: it is not looked at. That rank learns who has left it behind, and masks those itself.
-#include "rows.cuh"
+// A kernel's time is that of what it waits for one thing behind the other: so a block looks at all tokens of its part
+// at a time, many loads are under way in each thread, and words are set by whoever has written what they tell of.
+#include "cast.cuh"
 
-struct parameters {
-    symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of rows, and
-    // then of far ranks' parts), and rows that go back to far ranks; for each rank the round in which it left this one
-    // behind.
-    symrail_u64 in, out, words, back, back_words, back_out, left;
-    // This PE's own: the number of rounds that are over; which ranks are masked, in which round each was late since
-    // that was asked last, and which are far; for each slot the number of its row; for each received row its number
-    // there, and its part in the upper half; how many rows of each part of each far rank are ready to go back; which
-    // ranks are lost.
-    symrail_u64 rounds, masks, late, far, back_numbers, numbers, ready, lost;
-    // Ranks that are late are masked.
-    symrail_u64 mask_late;
-};
+// Warps of a block, at most.
+#define MOST_WARPS 16
+// Rows that wait to be copied by a block: so many for each thread.
+#define LISTED 2
+// Slots of a sum whose pieces are under way.
+#define SLOTS_AHEAD 8
 
-// Of a rank: it was late once, it has been told so, it has left this one behind. Each is the end for both.
-enum { WAS_LATE = 1, IS_TOLD, HAS_LEFT };
-
-#define FP8_LARGEST 448.0f
-#define FP8_GROUP 128
-
-static __device__ symrail_u64 groups(const parameters& p) { return p.fp8 ? (p.hidden + FP8_GROUP - 1) / FP8_GROUP : 0; }
-static __device__ symrail_u64 token_bytes(const parameters& p) { return p.hidden * (p.fp8 ? 1 : 2); }
-static __device__ symrail_u64 scales_at(const parameters& p) { return up16(token_bytes(p)); }
-static __device__ symrail_u64 slots_at(const parameters& p) { return up16(scales_at(p) + 4 * groups(p)); }
-static __device__ symrail_u64 row_bytes(const parameters& p) { return up16(slots_at(p) + 4 * (p.k + 2)); }
-static __device__ symrail_u64 part_rows(const parameters& p) { return (p.most + p.parts - 1) / p.parts; }
-static __device__ symrail_u64 part_bytes(const parameters& p) { return 16 + part_rows(p) * row_bytes(p); }
-static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
-    return (rank * 2 + round % 2) * p.parts + part;
-}
-// Rows that come back from a rank, at most.
-static __device__ symrail_u64 back_rows(const parameters& p) { return p.most * (p.k < p.share ? p.k : p.share); }
-static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
-    return (round % 2 * p.ranks + rank) * back_rows(p) + number;
-}
-static __device__ symrail_u64 back_at(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
-    return p.back + back_number(p, round, rank, number) * 2 * p.hidden;
-}
-static __device__ symrail_u64* row_word(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
-    return (symrail_u64*)p.back_words + back_number(p, round, rank, number);
-}
-static __device__ symrail_u64* part_word(const parameters& p, symrail_u64 rank, symrail_u64 part) {
-    return (symrail_u64*)p.back_words + 2 * p.ranks * back_rows(p) + rank * p.parts + part;
-}
-static __device__ bool is_far(const parameters& p, symrail_u64 rank) { return ((const symrail_u32*)p.far)[rank] != 0; }
 // A token that names an expert twice has one row, of the first slot.
 static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail_u64 k) {
     symrail_u64 before = slot / k * k;
     while (topk[before] != topk[slot]) before++;
     return before == slot;
 }
-static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
-    return ((const volatile symrail_u32*)p.masks)[rank] != 0;
-}
-// Whether a word has come to the round's number, or another thread has waited for that rank for the whole time, which
-// is looked at now and then.
-struct set_or_late {
-    symrail_u64 round;
-    const volatile symrail_u32* late;
-    mutable symrail_u32 polls;
-    __device__ bool operator()(symrail_u64 now) const {
-        return now >= round || ((++polls & 15u) == 0 && *late == (symrail_u32)round);
-    }
-};
-// Waits for a word that a rank sets. If it does not in time, or was late in this round before, the rank is late.
-static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u64 round, symrail_u64 rank) {
-    set_or_late holds = {round, (const volatile symrail_u32*)p.late + rank, 0};
-    if (symrail_wait_for(word, holds) >= round) return true;
-    ((volatile symrail_u32*)p.late)[rank] = (symrail_u32)round;
-    ((volatile symrail_u32*)p.lost)[rank] = WAS_LATE;
-    if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
-    return false;
-}
-static __device__ symrail_u64 round_of(const parameters& p) { return *(const volatile symrail_u64*)p.rounds + 1; }
-
-// To the nearest e4m3, ties to even; what is larger than the largest becomes that.
-static __device__ symrail_u32 to_e4m3(float value) {
-#if __CUDA_ARCH__ >= 890
-    unsigned short two;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
-    return two & 0xffu;
-#else
-    symrail_u32 sign = __float_as_uint(value) >> 24 & 0x80u;
-    float size = fabsf(value);
-    if (size >= 464.0f) return sign | 0x7e;
-    // Below 2^-6 all values are 2^-9 apart; else 2^-3 of their power of two.
-    if (size < 0.015625f) return sign | (symrail_u32)rintf(size * 512.0f);
-    symrail_u32 bits = __float_as_uint(size);
-    bits += 0x7ffffu + ((bits >> 20) & 1);
-    symrail_u32 found = (bits >> 20) - ((127 - 7) << 3);
-    return sign | (found > 0x7e ? 0x7e : found);
-#endif
-}
-
-// A token as bytes of FP8 with a scale for each 128 elements; a warp does a group at a time.
-static __device__ void cast_row(const parameters& p, const unsigned short* from, char* row) {
-    symrail_u32 lane = threadIdx.x % 32;
-    for (symrail_u64 group = threadIdx.x / 32; group < groups(p); group += blockDim.x / 32) {
-        float values[4], most = 1e-4f;
-        for (int i = 0; i < 4; i++) {
-            symrail_u64 at = group * FP8_GROUP + lane * 4 + i;
-            values[i] = at < p.hidden ? low(from[at]) : 0.0f;
-            most = fmaxf(most, fabsf(values[i]));
-        }
-        for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-        float inverse = __fdiv_rn(FP8_LARGEST, most);
-        symrail_u32 four = 0;
-        for (int i = 0; i < 4; i++) four |= to_e4m3(__fmul_rn(values[i], inverse)) << (8 * i);
-        symrail_u64 at = group * FP8_GROUP + lane * 4;
-        if (at + 4 <= p.hidden) {
-            *(symrail_u32*)(row + at) = four;
-        } else {
-            for (int i = 0; at + i < p.hidden; i++) row[at + i] = (char)(four >> (8 * i));
-        }
-        if (lane == 0) ((float*)(row + scales_at(p)))[group] = __fdiv_rn(most, FP8_LARGEST);
-    }
-}
-
-static __device__ void copy_block(char* to, const char* from, symrail_u64 bytes) {
-    for (symrail_u64 at = threadIdx.x * 16; at < bytes; at += blockDim.x * 16)
-        *(uint4*)(to + at) = *(const uint4*)(from + at);
-}
-
 // How many rows come back from a rank before those of a part's tokens. By the block.
 static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 first, symrail_u64 rank) {
     __shared__ symrail_u32 sum;
@@ -147,17 +29,28 @@ static __device__ symrail_u32 rows_before(const parameters& p, const long long* 
     __syncthreads();
     return sum;
 }
-// Tells a rank that was late, and is masked for that, that this one goes on without it. Once.
-static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symrail_u64 round) {
-    symrail_u32* lost = (symrail_u32*)p.lost + rank;
-    if (*lost != WAS_LATE) return;
-    *lost = IS_TOLD;
-    symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
+// A slot as a row tells of it: the expert, counted from the rank's first one, and in the upper half the number of the row
+// that comes back for it, counted from the token's first one.
+static __device__ symrail_u32 expert_of(symrail_u32 slot) { return slot & 0xffffu; }
+static __device__ symrail_u32 number_of_slot(symrail_u32 slot) { return slot >> 16; }
+
+// Copies a batch of tokens as rows one behind the other, by a block.
+static __device__ void copy_rows(const parameters& p, const unsigned short* x, const symrail_u32* tokens, symrail_u32 many,
+                                 char* to) {
+    const symrail_u32 lap = 32 * 4;
+    symrail_u32 pieces = (symrail_u32)(p.hidden / 8), laps = (pieces + lap - 1) / lap, warps = blockDim.x / 32;
+    symrail_u64 bytes = row_bytes(p);
+    for (symrail_u32 unit = threadIdx.x / 32; unit < many * laps; unit += warps) {
+        symrail_u64 row = unit / laps, base = unit % laps * lap + threadIdx.x % 32;
+        pieces_of_row<4>((const char*)(x + tokens[row] * p.hidden), base, pieces).store(to + row * bytes);
+    }
 }
 
 // Blocks: `parts` for each rank. `topk` are 64-bit indices, -1 for none.
 extern "C" __global__ void __launch_bounds__(512)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
+    // Of each warp's token: rows that come back. Of each row of a batch: its token.
+    __shared__ symrail_u32 come_back[MOST_WARPS], token_of[MOST_WARPS];
     const parameters p = *given;
     symrail_u64 rank = blockIdx.x / p.parts, part = blockIdx.x % p.parts, round = round_of(p);
     if (is_masked(p, rank)) {
@@ -168,183 +61,216 @@ extern "C" __global__ void __launch_bounds__(512)
     symrail_u64* word = (symrail_u64*)p.words + part_number(p, p.me, round, part);
     char* mapped = (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
-    symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each;
-    symrail_u64 end = first + each < tokens ? first + each : tokens, count = 0;
+    symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each, count = 0;
+    symrail_u64 end = first + each < tokens ? first + each : tokens;
     symrail_u32 start = rows_before(p, topk, first < tokens ? first : tokens, rank), number = start;
-    for (symrail_u64 token = first; token < end; token++) {
-        int local = -1;
-        if (threadIdx.x < p.k) {
-            long long expert = topk[token * p.k + threadIdx.x];
-            if (expert >= 0 && expert / (long long)p.share == (long long)rank) local = (int)(expert % (long long)p.share);
+    symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, before = (1u << lane) - 1;
+    // A warp has a token of the batch, and a lane a slot.
+    for (symrail_u64 base = first; base < end; base += warps) {
+        symrail_u64 token = base + warp, slot = token * p.k + lane;
+        long long expert = token < end && lane < p.k ? topk[slot] : -1;
+        bool here = expert >= 0 && expert / (long long)p.share == (long long)rank;
+        symrail_u32 same = __match_any_sync(~0u, here ? expert : -1ll - lane);
+        symrail_u32 rows = __ballot_sync(~0u, here && (same & before) == 0);
+        if (lane == 0) come_back[warp] = __popc(rows);
+        __syncthreads();
+        symrail_u32 row = 0, many = 0, own = number;
+        for (symrail_u32 w = 0; w < warps; w++) {
+            symrail_u32 some = come_back[w];
+            if (w < warp) row += some != 0, own += some;
+            many += some != 0, number += some;
         }
-        if (!__syncthreads_or(local >= 0)) continue;
-        symrail_u32 of_row = number;
-        if (threadIdx.x < 32) {
-            symrail_u64 slot = token * p.k + threadIdx.x;
-            symrail_u32 rows = __ballot_sync(~0u, local >= 0 && is_first(topk, slot, p.k));
-            if (local >= 0)
-                ((symrail_u32*)p.back_numbers)[slot] = number + __popc(rows & ((1u << threadIdx.x) - 1));
-            number += __popc(rows);
+        if (rows != 0) {
+            symrail_u32* slots = (symrail_u32*)(to + 16 + (count + row) * row_bytes(p) + slots_at(p));
+            symrail_u32 behind = __popc(rows & ((same & (0u - same)) - 1));
+            if (here) ((symrail_u32*)p.back_numbers)[slot] = own + behind;
+            if (lane < p.k) slots[lane] = here ? (symrail_u32)(expert % (long long)p.share) | behind << 16 : ~0u;
+            if (lane == 0) slots[p.k] = (symrail_u32)token, slots[p.k + 1] = own, token_of[row] = (symrail_u32)token;
         }
-        char* row = to + 16 + count * row_bytes(p);
-        int* slots = (int*)(row + slots_at(p));
-        if (threadIdx.x < p.k) slots[threadIdx.x] = local;
-        if (threadIdx.x == 0) slots[p.k] = (int)token, slots[p.k + 1] = (int)of_row;
-        if (p.fp8) {
-            cast_row(p, x + token * p.hidden, row);
-        } else {
-            copy_block(row, (const char*)(x + token * p.hidden), token_bytes(p));
-        }
-        count++;
+        __syncthreads();
+        if (p.fp8) cast_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
+        else copy_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
+        // Tokens of the batch are used until here.
+        __syncthreads();
+        count += many;
     }
     // How many rows there are; which number the first one that comes back has, and how many those are.
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
-    deliver(there, to, 16 + count * row_bytes(p), word, round, rank, mapped != nullptr);
+    deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | count, rank, mapped != nullptr);
 }
 
-// Rows of a part that has come in this round; none of one that has not.
-static __device__ symrail_u64 rows_of(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
-    symrail_u64 number = part_number(p, rank, round, part);
-    if (is_masked(p, rank) || symrail_ld_acquire((symrail_u64*)p.words + number) < round) return 0;
-    symrail_u64 count = *(const volatile symrail_u64*)((const char*)p.in + number * part_bytes(p));
-    return count < part_rows(p) ? count : part_rows(p);
+// Copies rows that have come to those of an expert, by a block. `from` has where each is; they go to every `step`th row.
+static __device__ void take_rows(const parameters& p, const symrail_u64* from, symrail_u32 many, char* rows, float* scales,
+                                 symrail_u64 step) {
+    const symrail_u32 lap = 32 * 8;
+    symrail_u32 pieces = (symrail_u32)(token_bytes(p) / 16), laps = (pieces + lap - 1) / lap, warps = blockDim.x / 32;
+    symrail_u32 of_row = (symrail_u32)groups(p), all = many * of_row, at = threadIdx.x;
+    auto scale = [&](symrail_u32 i) { return ((const float*)(from[i / of_row] + scales_at(p)))[i % of_row]; };
+    auto place = [&](symrail_u32 i) { return scales + i / of_row * step * of_row + i % of_row; };
+    // On its way while rows are.
+    float ahead = at < all ? scale(at) : 0.0f;
+    for (symrail_u32 unit = threadIdx.x / 32; unit < many * laps; unit += warps) {
+        symrail_u64 row = unit / laps, base = unit % laps * lap + threadIdx.x % 32;
+        pieces_of_row<8>((const char*)from[row], base, pieces).store(rows + row * step * token_bytes(p));
+    }
+    if (at < all) *place(at) = ahead;
+    while ((at += blockDim.x) < all) *place(at) = scale(at);
 }
 
-// A block for each of this rank's experts. Its rows come to lie by source and then by token; `sources` has for each the
-// rank (upper half) and the slot among those of the rank's tokens; `places` is for this kernel's own use.
+// `blocks` for each of this rank's experts. An expert's rows come to lie by source and then by token; `sources` has for
+// each the rank (upper half) and the slot among those of the rank's tokens. Every block of an expert counts all of its
+// rows, and takes one in `blocks` of them.
 extern "C" __global__ void __launch_bounds__(512)
     ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
-                        symrail_u64* places) {
-    __shared__ symrail_u32 in_warp[16];
+                        symrail_u64 blocks) {
+    __shared__ symrail_u32 in_warp[MOST_WARPS];
+    __shared__ symrail_u64 from[LISTED * 32 * MOST_WARPS];
     const parameters p = *given;
-    symrail_u64 round = round_of(p), expert = blockIdx.x, room = p.ranks * p.most;
+    symrail_u64 round = round_of(p), expert = blockIdx.x % p.share, which = blockIdx.x / p.share, room = p.ranks * p.most;
     // A part that came late to some of the blocks of an earlier round has left a number behind.
-    for (symrail_u64 i = threadIdx.x; expert == 0 && i < p.ranks * p.parts; i += blockDim.x)
+    for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
-    for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x)
-        if (!is_masked(p, i / p.parts))
-            has_set(p, (symrail_u64*)p.words + part_number(p, i / p.parts, round, i % p.parts), round, i / p.parts);
-    __syncthreads();
-    sources += expert * room;
-    places += expert * room;
-    symrail_u64 found = 0, candidates = p.parts * part_rows(p);
-    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
-        for (symrail_u64 base = 0; base < candidates; base += blockDim.x) {
-            symrail_u64 i = base + threadIdx.x, part = i / part_rows(p), row = i % part_rows(p), slot = p.k;
-            symrail_u64 at = p.in + part_number(p, rank, round, part) * part_bytes(p) + 16 + row * row_bytes(p);
-            const int* slots = (const int*)(at + slots_at(p));
-            if (i < candidates && row < rows_of(p, rank, round, part))
-                for (slot = 0; slot < p.k && slots[slot] != (int)expert; slot++) {}
-            symrail_u32 all, before = count_before(slot < p.k, in_warp, all);
-            if (slot < p.k) {
-                sources[found + before] = rank << 32 | ((symrail_u64)slots[p.k] * p.k + slot);
-                places[found + before] = at;
-                symrail_u64 number = (symrail_u32)slots[p.k + 1];
-                for (symrail_u64 i = 0; i < slot; i++) {
-                    symrail_u64 same = 0;
-                    while (slots[same] != slots[i]) same++;
-                    if (slots[i] >= 0 && same == i) number++;
-                }
-                ((symrail_u64*)p.numbers)[expert * room + found + before] = part << 32 | number;
+    sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
+    symrail_u64* numbers = (symrail_u64*)p.numbers + expert * room;
+    symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
+    // Rows that were found, those of them that are this block's, and those that it has taken.
+    symrail_u64 found = 0, own = 0, taken = 0;
+    for (symrail_u64 base = 0; base < (symrail_u64)all_parts * each; base += blockDim.x) {
+        symrail_u32 i = (symrail_u32)base + threadIdx.x, of_job = i / each, row = i % each, slot = (symrail_u32)p.k, given_as = 0;
+        symrail_u64 rank = of_job / p.parts, part = of_job % p.parts;
+        symrail_u64 at = p.in + part_number(p, rank, round, part) * part_bytes(p) + 16 + row * row_bytes(p);
+        const symrail_u32* slots = (const symrail_u32*)(at + slots_at(p));
+        if (of_job < all_parts && !is_masked(p, rank) && row < rows_of_part(p, rank, round, part)) {
+#pragma unroll 2
+            for (symrail_u32 first = 0; first < p.k; first += 4) {
+                uint4 four = *(const uint4*)(slots + first);
+                symrail_u32 of_four[4] = {four.x, four.y, four.z, four.w};
+                for (int n = 3; n >= 0; n--)
+                    if (first + n < p.k && first + n < slot && expert_of(of_four[n]) == expert)
+                        slot = first + n, given_as = of_four[n];
             }
-            found += all;
         }
+        bool is_it = slot < p.k;
+        symrail_u32 all, place = count_before(is_it, in_warp, all);
+        symrail_u64 number = found + place;
+        if (is_it && number % blocks == which) {
+            from[number / blocks - taken] = at;
+            sources[number] = rank << 32 | ((symrail_u64)slots[p.k] * p.k + slot);
+            numbers[number] = part << 32 | (slots[p.k + 1] + number_of_slot(given_as));
+        }
+        found += all;
+        own = (found + blocks - 1 - which) / blocks;
+        __syncthreads();
+        bool is_last = base + blockDim.x >= (symrail_u64)all_parts * each;
+        if (!is_last && own - taken <= (LISTED - 1) * blockDim.x) continue;
+        symrail_u64 next = which + taken * blocks;
+        take_rows(p, from, (symrail_u32)(own - taken), rows + next * token_bytes(p), scales + next * groups(p), blocks);
+        taken = own;
+        __syncthreads();
     }
-    __syncthreads();
-    if (threadIdx.x == 0) counts[expert] = (int)found;
-    for (symrail_u64 row = 0; row < found; row++) {
-        const char* from = (const char*)places[row];
-        copy_block(rows + (expert * room + row) * token_bytes(p), from, token_bytes(p));
-        for (symrail_u64 i = threadIdx.x; i < groups(p); i += blockDim.x)
-            scales[(expert * room + row) * groups(p) + i] = ((const float*)(from + scales_at(p)))[i];
-    }
+    if (which == 0 && threadIdx.x == 0) counts[expert] = (int)found;
 }
 
-// A row that goes back to a far rank waits until all of its part are ready; the last one has them put by one request.
-static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number_and_part,
-                                const char* row) {
-    symrail_u64 number = (symrail_u32)number_and_part, part = number_and_part >> 32, bytes = 2 * p.hidden;
+// A row that goes back to a far rank, which a warp has copied, waits until all of its part are ready; the last one has
+// them put by one request.
+static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 part) {
     symrail_u64 of_part = ((const symrail_u64*)(p.in + part_number(p, rank, round, part) * part_bytes(p)))[1];
-    symrail_u32 first = (symrail_u32)of_part, rows = of_part >> 32;
-    char* out = (char*)p.back_out + rank * back_rows(p) * bytes;
-    copy_block(out + number * bytes, row, bytes);
-    symrail_fence_sys();
-    __syncthreads();
+    symrail_u64 first = (symrail_u32)of_part, rows = of_part >> 32, bytes = 2 * p.hidden;
     symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
-    if (!__syncthreads_or(threadIdx.x == 0 && atomicAdd(ready, 1u) + 1 == rows)) return;
+    __syncwarp();
     symrail_fence_sys();
-    symrailx_putmem_signal_nbi_block((char*)back_at(p, round, p.me, first), out + first * bytes, rows * bytes,
-                                     part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
+    bool last = threadIdx.x % 32 == 0 && atomicAdd(ready, 1u) + 1 == rows;
+    if (__ballot_sync(~0u, last) == 0) return;
+    symrail_fence_sys();
+    symrailx_putmem_signal_nbi_warp((char*)back_at(p, round, p.me, first),
+                                    (char*)p.back_out + (rank * back_rows(p) + first) * bytes, rows * bytes,
+                                    part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
-// Any number of blocks for each expert. Rows are of bfloat16, laid out as they came.
-extern "C" __global__ void __launch_bounds__(512)
+// Any number of blocks for each expert; a warp does a row. Rows are of bfloat16, laid out as they came.
+extern "C" __global__ void __launch_bounds__(256, 2)
     ep_send_combine(const parameters* given, const char* rows, const int* counts, const symrail_u64* sources,
                     symrail_u64 blocks) {
     const parameters p = *given;
-    symrail_u64 round = round_of(p), expert = blockIdx.x / blocks, room = p.ranks * p.most, bytes = 2 * p.hidden;
-    for (symrail_u64 i = blockIdx.x % blocks; i < (symrail_u64)counts[expert]; i += blocks) {
-        symrail_u64 at = expert * room + i, rank = sources[at] >> 32, number = ((const symrail_u64*)p.numbers)[at];
+    symrail_u64 round = round_of(p), expert = blockIdx.x % p.share, room = p.ranks * p.most, bytes = 2 * p.hidden;
+    symrail_u64 warps = blockDim.x / 32, lane = threadIdx.x % 32, pieces = bytes / 16, count = counts[expert];
+    for (symrail_u64 i = blockIdx.x / p.share * warps + threadIdx.x / 32; i < room; i += blocks * warps) {
+        // There is memory for rows that are none: whether this is one may come while it is read.
+        symrail_u64 at = expert * room + i, rank = sources[at] >> 32, part = ((const symrail_u64*)p.numbers)[at] >> 32;
+        symrail_u64 number = (symrail_u32)((const symrail_u64*)p.numbers)[at];
+        pieces_of_row<8> ahead(rows + at * bytes, lane, pieces);
+        if (i >= count) break;
         if (is_masked(p, rank)) continue;
-        if (is_far(p, rank)) {
-            send_far(p, round, rank, number, rows + at * bytes);
-        } else {
-            number = (symrail_u32)number;
-            symrailx_putmem_signal_nbi_block((char*)back_at(p, round, p.me, number), rows + at * bytes, bytes,
-                                             row_word(p, round, p.me, number), round, SYMRAIL_SIGNAL_SET, (int)rank);
+        bool far = is_far(p, rank);
+        char* to = far ? (char*)p.back_out + (rank * back_rows(p) + number) * bytes
+                       : (char*)symrail_ptr((char*)back_at(p, round, p.me, number), (int)rank);
+        ahead.store(to);
+        for (symrail_u64 base = lane + 32 * 8; base < pieces; base += 32 * 8)
+            pieces_of_row<8>(rows + at * bytes, base, pieces).store(to);
+        if (far) {
+            send_far(p, round, rank, part);
+            continue;
         }
+        __syncwarp();
+        if (lane != 0) continue;
+        symrail_fence_sys();
+        symrailx_signal_op(row_word(p, round, p.me, number), round, SYMRAIL_SIGNAL_SET, (int)rank);
     }
 }
 
-// A block for each token. Adds in the order of the slots, without fused operations, so that hosts get the same bits.
+// Any number of blocks for each token, which add pieces of it: in the order of the slots, without fused operations, so
+// that hosts get the same bits. `ends`: the last block ends the round.
 extern "C" __global__ void __launch_bounds__(512)
-    ep_receive_combine(const parameters* given, const long long* topk, const float* weights, char* out) {
+    ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
+                       symrail_u64 ends) {
     __shared__ symrail_u64 rows[32];
     __shared__ float factors[32];
     const parameters p = *given;
-    symrail_u64 round = round_of(p), token = blockIdx.x, bytes = 2 * p.hidden;
+    symrail_u64 round = round_of(p), token = blockIdx.x % tokens, blocks = gridDim.x / tokens, bytes = 2 * p.hidden;
     if (threadIdx.x < p.k) {
-        symrail_u64 slot = token * p.k, at = slot + threadIdx.x, each = (gridDim.x + p.parts - 1) / p.parts;
+        symrail_u64 slot = token * p.k, at = slot + threadIdx.x, each = (tokens + p.parts - 1) / p.parts;
         long long expert = topk[at];
+        factors[threadIdx.x] = weights[at];
         rows[threadIdx.x] = 0;
         while (topk[slot] != expert) slot++;
         symrail_u64 rank = expert < 0 ? p.ranks : expert / p.share;
         if (rank < p.ranks && !is_masked(p, rank)) {
             symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot];
             symrail_u64* word = is_far(p, rank) ? part_word(p, rank, token / each) : row_word(p, round, rank, number);
-            if (has_set(p, word, round, rank)) rows[threadIdx.x] = back_at(p, round, rank, number);
+            if (word_from(p, word, round, round, rank) != 0) rows[threadIdx.x] = back_at(p, round, rank, number);
         }
-        factors[threadIdx.x] = weights[at];
     }
     __syncthreads();
-    for (symrail_u64 at = threadIdx.x * 16; at < bytes; at += blockDim.x * 16) {
+    symrail_u64 pieces = bytes / 16, part = (pieces + blocks - 1) / blocks, first = blockIdx.x / tokens * part;
+    symrail_u64 end = first + part < pieces ? first + part : pieces;
+    for (symrail_u64 at = first + threadIdx.x; at < end; at += blockDim.x) {
         float sums[8] = {};
-        for (symrail_u64 slot = 0; slot < p.k; slot++) {
-            if (rows[slot] == 0) continue;
-            uint4 v = *(const uint4*)(rows[slot] + at);
-            symrail_u32 parts[4] = {v.x, v.y, v.z, v.w};
-            for (int i = 0; i < 4; i++) {
-                sums[2 * i] = __fadd_rn(sums[2 * i], __fmul_rn(low(parts[i]), factors[slot]));
-                sums[2 * i + 1] = __fadd_rn(sums[2 * i + 1], __fmul_rn(high(parts[i]), factors[slot]));
+        for (symrail_u64 base = 0; base < p.k; base += SLOTS_AHEAD) {
+            symrail_wide piece[SLOTS_AHEAD];
+#pragma unroll
+            for (int n = 0; n < SLOTS_AHEAD; n++)
+                if (base + n < p.k && rows[base + n] != 0)
+                    piece[n] = symrail_own_source::load((const symrail_wide*)rows[base + n] + at);
+#pragma unroll
+            for (int n = 0; n < SLOTS_AHEAD; n++) {
+                if (base + n >= p.k || rows[base + n] == 0) continue;
+                float factor = factors[base + n];
+                symrail_u32 parts[4] = {(symrail_u32)piece[n].a, (symrail_u32)(piece[n].a >> 32), (symrail_u32)piece[n].b,
+                                        (symrail_u32)(piece[n].b >> 32)};
+                for (int i = 0; i < 4; i++) {
+                    sums[2 * i] = __fadd_rn(sums[2 * i], __fmul_rn(low(parts[i]), factor));
+                    sums[2 * i + 1] = __fadd_rn(sums[2 * i + 1], __fmul_rn(high(parts[i]), factor));
+                }
             }
         }
         symrail_u32 two[4];
         for (int i = 0; i < 4; i++) two[i] = to_bf16(sums[2 * i]) | to_bf16(sums[2 * i + 1]) << 16;
-        *(uint4*)(out + token * bytes + at) = make_uint4(two[0], two[1], two[2], two[3]);
+        *(uint4*)(out + token * bytes + at * 16) = make_uint4(two[0], two[1], two[2], two[3]);
     }
+    if (!ends) return;
+    bool last = threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x;
+    if (__syncthreads_or(last)) end_round(given, p);
 }
 
-// One thread: what this PE has put by requests is delivered, so that its memory may be written again. Who has left this
-// PE behind sends nothing any more: it is masked, and told of as late.
-extern "C" __global__ void ep_end_round(const parameters* given) {
-    const parameters p = *given;
-    symrail_quiet();
-    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
-        symrail_u32* lost = (symrail_u32*)p.lost + rank;
-        if (*lost == HAS_LEFT || symrail_ld_acquire((symrail_u64*)p.left + rank) == 0) continue;
-        *lost = HAS_LEFT;
-        ((symrail_u32*)p.masks)[rank] = 1;
-        symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.left);
-    }
-    (*(symrail_u64*)p.rounds)++;
-}
+// One block: ends a round without tokens here.
+extern "C" __global__ void ep_end_round(parameters* given) { end_round(given, *given); }

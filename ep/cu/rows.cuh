@@ -31,10 +31,10 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
-// Up to so many pieces of a row that a thread has under way: many are loaded before the first is stored, also at the
-// end.
+// Up to so many pieces of a row that a thread has under way, by a warp: many are loaded before the first is stored, also
+// at the end.
+template <int AHEAD>
 struct pieces_of_row {
-    static const int AHEAD = 8;
     symrail_wide piece[AHEAD];
     symrail_u64 base, all;
     __device__ pieces_of_row(const char* from, symrail_u64 base, symrail_u64 all) : base(base), all(all) {
@@ -48,40 +48,37 @@ struct pieces_of_row {
             if (base + 32 * i < all) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
     }
 };
+// Pieces of rows of high throughput: 7,168 bytes are one lap of a warp.
+#define ROW_AHEAD 14
 // Copies a row, a multiple of 16 bytes, by a warp.
 static __device__ void copy_row(char* to, const char* from, symrail_u64 bytes) {
     symrail_u64 all = bytes / sizeof(symrail_wide);
-    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * pieces_of_row::AHEAD)
-        pieces_of_row(from, base, all).store(to);
+    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * ROW_AHEAD)
+        pieces_of_row<ROW_AHEAD>(from, base, all).store(to);
 }
 // Copies a row to a place among the rows of several, by a warp; those whose place has all bits set do not get it.
 static __device__ void copy_row_to(char* const* to, const symrail_u32* places, symrail_u64 many, const char* from,
                                    symrail_u64 bytes) {
     symrail_u64 all = bytes / sizeof(symrail_wide);
-    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * pieces_of_row::AHEAD) {
-        pieces_of_row pieces(from, base, all);
+    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * ROW_AHEAD) {
+        pieces_of_row<ROW_AHEAD> pieces(from, base, all);
         for (symrail_u64 i = 0; i < many; i++)
             if (places[i] != ~0u) pieces.store(to[i] + places[i] * bytes);
     }
 }
 
-// Tells a rank that this block has written to its memory, by a word there.
-static __device__ void tell(symrail_u64* word, symrail_u64 value, symrail_u64 rank) {
-    symrail_fence_sys();
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    symrail_fence_sys();
-    symrailx_signal_op(word, value, SYMRAIL_SIGNAL_SET, (int)rank);
-}
-
 // Delivers what this block has written for a rank, and then sets a word there: to the rank's own memory where that is
-// mapped; else to `from`, which is put to `there` by one request.
+// mapped; else to `from`, which is put to `there` by one request. One thread's fence is for what the block has written
+// before it came together.
 static __device__ void deliver(char* there, const char* from, symrail_u64 bytes, symrail_u64* word, symrail_u64 value,
                                symrail_u64 rank, bool mapped) {
-    if (mapped) return tell(word, value, rank);
-    symrail_fence_sys();
     __syncthreads();
-    symrailx_putmem_signal_nbi_block(there, from, bytes, word, value, SYMRAIL_SIGNAL_SET, (int)rank);
+    if (!mapped) {
+        symrailx_putmem_signal_nbi_block(there, from, bytes, word, value, SYMRAIL_SIGNAL_SET, (int)rank);
+    } else if (threadIdx.x == 0) {
+        symrail_fence_sys();
+        symrailx_signal_op(word, value, SYMRAIL_SIGNAL_SET, (int)rank);
+    }
 }
 
 #endif

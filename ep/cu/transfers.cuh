@@ -26,15 +26,14 @@ static __device__ bool has_come(const parameters& p, symrail_u64* words, symrail
     bool late = threadIdx.x < 2 && !has_set(p, words + threadIdx.x, call, rank, by_way_of);
     return !__syncthreads_or(late);
 }
-// Sets the words of a chunk, by two threads, whose fence is behind those of all that have written it.
+// Sets the words of a chunk, by two threads, whose fence is behind what all have written.
 static __device__ void set_words(symrail_u64* words, symrail_u64 call, symrail_u64 rank) {
     if (threadIdx.x < 2) symrailx_signal_op(words + threadIdx.x, call, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 // What this block has written is there before the words that it sets next.
 static __device__ void end_of_rows() {
-    symrail_fence_sys();
     __syncthreads();
-    symrail_fence_sys();
+    if (threadIdx.x < 2) symrail_fence_sys();
 }
 
 // What this PE sends: how many rows and to whom, which is the first one here, where that comes to lie there, and where

@@ -19,15 +19,20 @@ use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// Threads of a block, and blocks that send to each rank, at most.
-const THREADS: u32 = 512;
+/// Blocks that send to each rank, at most: behind the proxy each is a request. Where all memory is mapped there are more
+/// if few ranks would leave the GPU idle otherwise: about as many as it has multiprocessors.
 const PARTS: usize = 16;
-/// Blocks that send back for each expert.
-const BLOCKS_OF_EXPERT: u64 = 4;
+const MOST_PARTS: usize = 64;
+const BUSY: usize = 128;
+/// Blocks that add the rows of a token.
+const BLOCKS_OF_TOKEN: u64 = 2;
 /// Rounds that use memory of their own in turns.
 const SETS: usize = 2;
 /// Which of the [parts](DeviceShape::parts_of_heap) are words, which are cleared before the first round.
 const WORDS: [usize; 3] = [2, 4, 6];
+/// As in the kernels: rounds that are over, blocks that have ended, and whether the GPU masks late ranks, behind all
+/// other parameters.
+const LAST_WORDS: usize = 3;
 /// As in the kernels: a rank that goes on without this one.
 const HAS_LEFT: u32 = 3;
 /// Where parts of the symmetric memory begin.
@@ -71,18 +76,37 @@ pub struct DeviceLowLatency<'d> {
     /// Symmetric memory, to be given back.
     block: *mut u8,
     parameters: DeviceBuffer,
-    _rounds: DeviceBuffer,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost, 32 bits
     /// each.
     masks: DeviceBuffer,
     late: DeviceBuffer,
     lost: DeviceBuffer,
-    /// Where rows are found by the kernel that takes them.
-    places: DeviceBuffer,
     _of_rows: [DeviceBuffer; 4],
     parts: u64,
-    kernels: [Kernel; 5],
+    kernels: [Kernel; KERNELS.len()],
     broken: Broken,
+}
+
+/// The kernels.
+#[derive(Clone, Copy)]
+enum Step {
+    SendDispatch,
+    ReceiveDispatch,
+    SendCombine,
+    ReceiveCombine,
+    EndRound,
+}
+const KERNELS: [&str; 5] =
+    ["ep_send_dispatch", "ep_receive_dispatch", "ep_send_combine", "ep_receive_combine", "ep_end_round"];
+
+impl Step {
+    fn threads(self) -> u32 {
+        match self {
+            Step::SendCombine => 256,
+            Step::EndRound => 32,
+            _ => 512,
+        }
+    }
 }
 
 impl DeviceShape {
@@ -95,13 +119,14 @@ impl DeviceShape {
     }
 
     /// Blocks that send to each rank.
-    fn parts(&self) -> usize {
-        PARTS.min(self.most_tokens)
+    fn parts(&self, ranks: usize, all_mapped: bool) -> usize {
+        let parts = if all_mapped { (BUSY / ranks).clamp(PARTS, MOST_PARTS) } else { PARTS };
+        parts.min(self.most_tokens)
     }
 
     /// Bytes of the symmetric memory, part by part, in the order of `parameters` in the kernels.
     fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 7] {
-        let parts = self.parts();
+        let parts = self.parts(ranks, all_mapped);
         let part = 16 + self.most_tokens.div_ceil(parts.max(1)) * self.row();
         let all_parts = ranks * SETS * parts;
         // Rows that come back have places of their own for each rank.
@@ -158,7 +183,7 @@ impl<'d> DeviceLowLatency<'d> {
         )?;
         let far = far_ranks(device)?;
         let all_mapped = hold_for_all(runtime, !far.contains(&true))?;
-        let (parts, sizes) = (shape.parts(), shape.parts_of_heap(ranks, all_mapped));
+        let (parts, sizes) = (shape.parts(ranks, all_mapped), shape.parts_of_heap(ranks, all_mapped));
         let slots = shape.most_tokens * shape.k;
         let block = runtime.align(ALIGNMENT, sizes.iter().sum())?;
         let mut next = device.address(block);
@@ -171,13 +196,12 @@ impl<'d> DeviceLowLatency<'d> {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, sizes[part]) }.map_err(failed)?;
         }
-        let (_rounds, masks) = (zeroed(gpu, 8)?, zeroed(gpu, 4 * ranks)?);
-        let (late, lost) = (zeroed(gpu, 4 * ranks)?, zeroed(gpu, 4 * ranks)?);
-        let places = zeroed(gpu, 8 * share * ranks * shape.most_tokens)?;
+        let [masks, late, lost] = [(); 3].map(|()| zeroed(gpu, 4 * ranks));
+        let (masks, late, lost) = (masks?, late?, lost?);
         let of_rows = [
             zeroed(gpu, 4 * ranks)?,
             zeroed(gpu, 4 * slots)?,
-            zeroed(gpu, places.bytes())?,
+            zeroed(gpu, 8 * share * ranks * shape.most_tokens)?,
             zeroed(gpu, 4 * ranks * parts)?,
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
@@ -185,19 +209,14 @@ impl<'d> DeviceLowLatency<'d> {
         let numbers = [ranks, runtime.my_pe() as usize, share, shape.k, shape.most_tokens, shape.hidden];
         let numbers = numbers.map(|number| number as u64);
         let [far, back_numbers, row_numbers, ready] = &of_rows;
-        let own = [&_rounds, &masks, &late, far, back_numbers, row_numbers, ready, &lost];
+        let own = [&masks, &late, far, back_numbers, row_numbers, ready, &lost];
         let own = own.map(|buffer| buffer.at().get());
         let of_shape = [shape.fp8.into(), parts as u64];
-        let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0]].concat())?;
+        let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0; LAST_WORDS]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
-        let kernel = |name: &str| module.kernel(name).map_err(failed);
-        let kernels = [
-            kernel("ep_send_dispatch")?,
-            kernel("ep_receive_dispatch")?,
-            kernel("ep_send_combine")?,
-            kernel("ep_receive_combine")?,
-            kernel("ep_end_round")?,
-        ];
+        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_round] =
+            KERNELS.map(|name| module.kernel(name).map_err(failed));
+        let kernels = [send_dispatch?, receive_dispatch?, send_combine?, receive_combine?, end_round?];
         let (parts, _of_rows) = (parts as u64, of_rows);
         // Nobody may be written to before all have cleared their words.
         runtime.barrier_all()?;
@@ -207,11 +226,9 @@ impl<'d> DeviceLowLatency<'d> {
             share,
             block,
             parameters,
-            _rounds,
             masks,
             late,
             lost,
-            places,
             _of_rows,
             parts,
             kernels,
@@ -233,15 +250,14 @@ impl<'d> DeviceLowLatency<'d> {
 
     /// # Safety
     /// The kernel takes the parameters' address and these arguments, and what they point to stays.
-    unsafe fn launch(&self, stream: &Stream, kernel: usize, blocks: u64, arguments: &[u64]) -> Result<()> {
+    unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
         self.broken.check()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
-        let threads = if kernel == 4 { 1 } else { THREADS };
+        let shape = Shape { blocks: blocks as u32, threads: step.threads() };
         // SAFETY: the caller's promise.
-        let launched =
-            unsafe { stream.launch(&self.kernels[kernel], Shape { blocks: blocks as u32, threads }, &words) };
+        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
         // The first kernel tells the others of the round, and the last one ends it.
-        self.broken.noting_launch(kernel != 0, launched.map_err(failed))
+        self.broken.noting_launch(!matches!(step, Step::SendDispatch), launched.map_err(failed))
     }
 
     /// What it was made for.
@@ -268,7 +284,7 @@ impl<'d> DeviceLowLatency<'d> {
         self.must_fit(tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, 0, blocks, &[x, topk, tokens as u64]) }
+        unsafe { self.launch(stream, Step::SendDispatch, blocks, &[x, topk, tokens as u64]) }
     }
 
     /// Waits on the GPU for the tokens of all ranks, and takes them. A rank that does not come within `TIMEOUT_S` has
@@ -280,9 +296,11 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// What the driver says.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
-        let arguments = [to.rows, to.scales, to.counts, to.sources, self.places.at().get()];
+        let share = self.share as u64;
+        let blocks = (BUSY as u64 / share).max(1);
+        let arguments = [to.rows, to.scales, to.counts, to.sources, blocks];
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, 1, self.share as u64, &arguments) }
+        unsafe { self.launch(stream, Step::ReceiveDispatch, share * blocks, &arguments) }
     }
 
     /// Sends the experts' rows back: bfloat16, laid out as [`DeviceLowLatency::receive_dispatch`] has left them.
@@ -293,9 +311,11 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// What the driver says.
     pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, of: &DeviceReceived) -> Result<()> {
-        let blocks = self.share as u64 * BLOCKS_OF_EXPERT;
+        // Warps for all rows of a usual round at the same time, and some more for an expert that has many.
+        let share = self.share as u64;
+        let blocks = (4 * BUSY as u64 / share).max(1);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, 2, blocks, &[rows, of.counts, of.sources, BLOCKS_OF_EXPERT]) }
+        unsafe { self.launch(stream, Step::SendCombine, share * blocks, &[rows, of.counts, of.sources, blocks]) }
     }
 
     /// Waits on the GPU for the rows of this rank's tokens, and adds them, times their weights (32-bit floats), in the
@@ -314,12 +334,15 @@ impl<'d> DeviceLowLatency<'d> {
         out: u64,
     ) -> Result<()> {
         self.must_fit(tokens)?;
-        if tokens > 0 {
-            // SAFETY: the caller's promise.
-            unsafe { self.launch(stream, 3, tokens as u64, &[topk, weights, out]) }?;
+        if tokens == 0 {
+            // SAFETY: it takes nothing else.
+            return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
         }
-        // SAFETY: it takes nothing else.
-        unsafe { self.launch(stream, 4, 1, &[]) }
+        let (tokens, ends) = (tokens as u64, 1);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.launch(stream, Step::ReceiveCombine, tokens * BLOCKS_OF_TOKEN, &[topk, weights, tokens, out, ends])
+        }
     }
 
     /// Leaves a rank out of what is launched from now on, or takes part with it again.
@@ -437,6 +460,12 @@ mod tests {
         assert_eq!(usual.bytes(8), 763_964_544);
         assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 499_555_456);
         // Nothing goes through the proxy where all is mapped.
-        assert_eq!(shape.parts_of_heap(4, true), [all_parts, 0, words, 2 * back * 128, back_words, 0, 128]);
+        let of_mapped = |shape: DeviceShape, ranks| shape.parts_of_heap(ranks, true);
+        assert_eq!(
+            of_mapped(shape, 8),
+            [2 * all_parts, 0, 2 * words, 4 * back * 64, 8 * (4 * back / 2 + 8 * 16), 0, 128]
+        );
+        // A part for each of 24 tokens, where few ranks would leave the GPU idle otherwise.
+        assert_eq!(of_mapped(shape, 4)[0], 2 * 4 * 24 * (16 + 128 + 16));
     }
 }

@@ -36,8 +36,10 @@ pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// What the programs include.
-const HEADERS: [(&CStr, &str); 5] = [
+const HEADERS: [(&CStr, &str); 7] = [
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
+    (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
+    (c"cast.cuh", include_str!("../../cu/cast.cuh")),
     (c"routes.cuh", include_str!("../../cu/routes.cuh")),
     (c"calls.cuh", include_str!("../../cu/calls.cuh")),
     (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),

@@ -2,14 +2,34 @@
 #include "../../cu/low_latency.cu"
 
 struct shape {
-    symrail_u64 ranks, most, share, k, hidden;
+    symrail_u64 ranks, most, share, k, hidden, fp8 = 0;
+    enum { ANY, ALL_FOR_ONE, FEW_EXPERTS } routing = ANY;
 };
+
+// A number of e4m3 that is not negative; the nearest of them to a value, found among all, ties to even.
+static float of_e4m3(int bits) {
+    int power = bits >> 3, part = bits & 7;
+    return power == 0 ? std::ldexp((float)part, -9) : std::ldexp((float)(8 + part), power - 10);
+}
+static int nearest_e4m3(float value) {
+    float size = std::fabs(value);
+    int found = 0;
+    for (int bits = 1; bits < 0x7f; bits++) {
+        float apart = std::fabs(of_e4m3(bits) - size), before = std::fabs(of_e4m3(found) - size);
+        if (apart < before || (apart == before && bits % 2 == 0)) found = bits;
+    }
+    return found | (std::signbit(value) ? 0x80 : 0);
+}
 
 static std::vector<long long> slots_of(const shape& s, symrail_u64 rank, symrail_u64 round, symrail_u64& tokens) {
     tokens = mix({rank, round, 1}) % 4 == 0 ? 0 : mix({rank, round, 2}) % s.most + 1;
     std::vector<long long> slots(tokens * s.k);
     for (symrail_u64 i = 0; i < slots.size(); i++)
         slots[i] = (long long)(mix({rank, round, i, 3}) % (s.ranks * s.share + 1)) - 1;
+    for (symrail_u64 i = 0; i < slots.size(); i++) {
+        if (s.routing == shape::ALL_FOR_ONE) slots[i] = s.ranks * s.share - 1;
+        if (s.routing == shape::FEW_EXPERTS) slots[i] %= 3;
+    }
     return slots;
 }
 // A number that bfloat16 has: of a token, or of what an expert makes of it.
@@ -23,19 +43,35 @@ static void expect(bool well, const char* what) {
 
 static const unsigned THREADS = 64;
 
+// Whether a row is this token as FP8, with its scales.
+static bool is_cast(const unsigned char* row, const float* scales, const std::vector<float>& token) {
+    for (symrail_u64 first = 0; first < token.size(); first += 128) {
+        symrail_u64 end = std::min<symrail_u64>(first + 128, token.size());
+        float most = 1e-4f;
+        for (symrail_u64 i = first; i < end; i++) most = std::max(most, std::fabs(token[i]));
+        if (scales[first / 128] != most / 448.0f) return false;
+        for (symrail_u64 i = first; i < end; i++)
+            if (row[i] != nearest_e4m3(token[i] * (448.0f / most))) return false;
+    }
+    return true;
+}
+
 // Memory of a rank, and the kernels of a round.
 struct buffers {
     const shape& s;
     parameters p = {};
-    symrail_u64 over = 0, n_far = 0;
+    // For each expert, of those that receive.
+    symrail_u64 blocks = 2;
+    symrail_u64 n_far = 0;
     std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
-    std::vector<symrail_u64> numbers, places, sources;
+    std::vector<symrail_u64> numbers, sources;
     std::vector<uint4> rows, made, out;
     std::vector<int> counts;
+    std::vector<float> scales;
 
     buffers(const shape& s, char* heap) : s(s), masks(s.ranks), late(s.ranks), far(s.ranks), lost(s.ranks), counts(s.share) {
         symrail_u64 room = s.ranks * s.most, slots = s.most * s.k, bytes = 2 * s.hidden;
-        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden;
+        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden, p.fp8 = s.fp8;
         p.parts = std::min<symrail_u64>(4, s.most);
         char* next = heap;
         auto take = [&](symrail_u64 size) {
@@ -49,10 +85,11 @@ struct buffers {
         p.back = take(2 * back * bytes), p.back_words = take(8 * (2 * back + s.ranks * p.parts));
         p.back_out = take(back * bytes), p.left = take(8 * s.ranks);
         back_numbers.resize(slots), ready.resize(s.ranks * p.parts);
-        numbers.resize(s.share * room), places.resize(s.share * room), sources.resize(s.share * room);
+        numbers.resize(s.share * room), sources.resize(s.share * room);
+        scales.resize(s.share * room * groups(p));
         rows.resize(s.share * room * bytes / 16), made.resize(rows.size()), out.resize(s.most * bytes / 16);
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] = symrail_ptr(heap, rank) == nullptr;
-        p.rounds = (symrail_u64)&over, p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
+        p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
         p.back_numbers = (symrail_u64)back_numbers.data(), p.numbers = (symrail_u64)numbers.data();
     }
@@ -60,18 +97,22 @@ struct buffers {
         launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens); });
     }
     void receive_dispatch() {
-        launch(s.share, THREADS, [&] {
-            ep_receive_dispatch(&p, (char*)rows.data(), nullptr, counts.data(), sources.data(), places.data());
+        launch(s.share * blocks, THREADS, [&] {
+            ep_receive_dispatch(&p, (char*)rows.data(), scales.data(), counts.data(), sources.data(), blocks);
         });
     }
     void send_combine(const std::vector<uint4>& made) {
         launch(s.share * 2, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
     }
-    void receive_combine(const long long* topk, const float* weights, symrail_u64 tokens) {
-        if (tokens > 0) launch(tokens, THREADS, [&] { ep_receive_combine(&p, topk, weights, (char*)out.data()); });
+    void receive_combine(const long long* topk, const float* weights, symrail_u64 tokens, bool ends) {
+        if (tokens > 0) {
+            launch(tokens * 2, THREADS, [&] { ep_receive_combine(&p, topk, weights, tokens, (char*)out.data(), ends); });
+        } else if (ends) {
+            end();
+        }
     }
     void end() {
-        launch(1, 1, [&] { ep_end_round(&p); });
+        launch(1, THREADS, [&] { ep_end_round(&p); });
     }
 };
 
@@ -107,9 +148,13 @@ static void rounds(const shape& s, char* heap) {
                         if (its[slot] != (long long)(me * s.share + local) || !is_first(its.data(), slot, s.k)) continue;
                         expect(sources[row] == (rank << 32 | slot), "a source");
                         const unsigned short* found = (const unsigned short*)rows.data() + row * s.hidden;
+                        const unsigned char* cast = (const unsigned char*)rows.data() + row * s.hidden;
                         unsigned short* to = (unsigned short*)made.data() + row * s.hidden;
+                        std::vector<float> numbers(s.hidden);
+                        for (symrail_u64 i = 0; i < s.hidden; i++) numbers[i] = number_of(rank, round, token, i);
+                        if (s.fp8) expect(is_cast(cast, b.scales.data() + row * groups(p), numbers), "a row of FP8");
                         for (symrail_u64 i = 0; i < s.hidden; i++) {
-                            expect(low(found[i]) == number_of(rank, round, token, i), "a row");
+                            if (!s.fp8) expect(low(found[i]) == numbers[i], "a row");
                             to[i] = to_bf16(number_of(its[slot] + 100, round, rank * 1000 + slot, i));
                         }
                         far_rows += far[rank];
@@ -121,8 +166,8 @@ static void rounds(const shape& s, char* heap) {
         puts = job.puts;
         b.send_combine(made);
         expect(job.puts - puts <= std::min(n_far * p.parts, far_rows), "a combine has one request for each part at most");
-        b.receive_combine(topk.data(), weights.data(), tokens);
-        b.end();
+        b.receive_combine(topk.data(), weights.data(), tokens, true);
+        expect(p.over == round + 1 && p.ended == 0, "the last block ends a round");
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) {
             float sum = 0;
             for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
@@ -171,11 +216,11 @@ static void resumed(const shape& s, char* heap) {
     job.timeout_ns = 200000000;
     if (!is_lost) {
         b.send_combine(made);
-        b.receive_combine(first.data(), weights.data(), s.most);
+        b.receive_combine(first.data(), weights.data(), s.most, false);
         symrail_u64 waits = job.time_outs;
         expect(waits > 0 && waits <= s.k && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
         b.p.mask_late = 1, b.late[lost] = 0, waits *= 2;
-        b.receive_combine(first.data(), weights.data(), s.most);
+        b.receive_combine(first.data(), weights.data(), s.most, false);
         expect(job.time_outs <= waits && b.masks[lost] == 1, "a rank that stops is masked");
         waits = job.time_outs;
         expect_sums(1, "sums without it");
@@ -188,9 +233,8 @@ static void resumed(const shape& s, char* heap) {
             fill(job.me + 1);
             b.send_combine(made);
             if (round == 2) meet(3), meet(3);
-            b.receive_combine(next.data(), weights.data(), s.most);
+            b.receive_combine(next.data(), weights.data(), s.most, true);
             expect_sums(3, "sums while it runs again");
-            b.end();
         }
         expect(job.time_outs == waits && b.lost[lost] == IS_TOLD, "a masked rank is told, and not waited for");
         return;
@@ -206,7 +250,9 @@ static void resumed(const shape& s, char* heap) {
 int main() {
     int failures = 0;
     for (int mapped : {0, 1, 2})
-        for (const shape& s : {shape{1, 3, 2, 2, 16}, {2, 1, 3, 1, 8}, {3, 10, 2, 5, 24}, {4, 6, 2, 9, 16}}) {
+        for (const shape& s : {shape{1, 3, 2, 2, 16}, {2, 1, 3, 1, 8}, {3, 10, 2, 5, 24}, {4, 6, 2, 9, 16},
+                               {2, 9, 4, 16, 144, 1}, {8, 3, 1, 8, 16, 0, shape::FEW_EXPERTS},
+                               {2, 150, 2, 2, 272, 1, shape::ALL_FOR_ONE}, {1, 70, 9, 32, 16, 0, shape::FEW_EXPERTS}}) {
             auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / 2 == b / 2); };
             if (on_all(s.ranks, 4 << 20, is_mapped, [&](char* heap) { rounds(s, heap); })) continue;
             printf("%llu ranks, %llu tokens, mapped %d\n", s.ranks, s.most, mapped);

@@ -21,7 +21,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 // Blocks of a PE run one after the other.
 #define __shared__ static
 
@@ -93,6 +93,14 @@ static symrail_u32 __ballot_sync(symrail_u32, bool vote) {
         return all;
     });
 }
+[[maybe_unused]] static symrail_u32 __match_any_sync(symrail_u32, long long v) {
+    return with_lanes((symrail_u64)v, [v](symrail_u64* lanes) {
+        symrail_u32 all = 0;
+        for (int i = 0; i < 32; i++) all |= (symrail_u32)(lanes[i] == (symrail_u64)v) << i;
+        return all;
+    });
+}
+[[maybe_unused]] static void __syncwarp() { block->warps[threadIdx.x / 32]->wait(); }
 static symrail_u32 __float_as_uint(float v) { symrail_u32 bits; memcpy(&bits, &v, 4); return bits; }
 static float __uint_as_float(symrail_u32 bits) { float v; memcpy(&v, &bits, 4); return v; }
 [[maybe_unused]] static float __shfl_xor_sync(symrail_u32, float v, int mask) {
@@ -139,19 +147,26 @@ static T symrail_ld_acquire(const T* at) { return __atomic_load_n(at, __ATOMIC_A
 static void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
     __atomic_store_n((symrail_u64*)on_pe(word, 8, pe), value, __ATOMIC_RELEASE);
 }
+static void put_signal(void* dest, const void* source, size_t bytes, symrail_u64* word, symrail_u64 value, int op, int pe) {
+    if (symrail_ptr(dest, pe) == nullptr) {
+        on_pe(source, bytes, job.me);
+        job.puts++;
+        job.put_bytes += bytes;
+    }
+    memcpy(on_pe(dest, bytes, pe), source, bytes);
+    symrailx_signal_op(word, value, op, pe);
+}
 static void symrailx_putmem_signal_nbi_block(void* dest, const void* source, size_t bytes, symrail_u64* word,
                                              symrail_u64 value, int op, int pe) {
     __syncthreads();
-    if (threadIdx.x == 0) {
-        if (symrail_ptr(dest, pe) == nullptr) {
-            on_pe(source, bytes, job.me);
-            job.puts++;
-            job.put_bytes += bytes;
-        }
-        memcpy(on_pe(dest, bytes, pe), source, bytes);
-        symrailx_signal_op(word, value, op, pe);
-    }
+    if (threadIdx.x == 0) put_signal(dest, source, bytes, word, value, op, pe);
     __syncthreads();
+}
+[[maybe_unused]] static void symrailx_putmem_signal_nbi_warp(void* dest, const void* source, size_t bytes, symrail_u64* word,
+                                                             symrail_u64 value, int op, int pe) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) put_signal(dest, source, bytes, word, value, op, pe);
+    __syncwarp();
 }
 [[maybe_unused]] static struct { const symrail_u64& timeout_ns; } symrail_state = {job.timeout_ns};
 static symrail_u64 symrail_now() {
