@@ -78,6 +78,9 @@ pub struct Product {
     pub has_bias: bool,
     /// What the addresses of rows, weight and product are multiples of, in bytes.
     pub aligned: [u32; 3],
+    /// A number may be the sum of sums that several multiprocessors make, which is faster for few rows: then it depends
+    /// on how many rows there are.
+    pub split: bool,
 }
 
 /// `cublasLtMatmulDescAttributes_t`, and those of preferences.
@@ -137,11 +140,11 @@ impl Product {
         ];
         let [of_rows, of_weight, of_product] = self.aligned;
         let aligned = attribute::ALIGNED.into_iter().zip([of_weight, of_rows, of_product, of_product]);
-        let mut preference = vec![
-            (attribute::WORKSPACE, (workspace as u64).to_ne_bytes().to_vec()),
+        let mut preference = vec![(attribute::WORKSPACE, (workspace as u64).to_ne_bytes().to_vec())];
+        if !self.split {
             // No sums of sums: how a number is summed does not depend on how many rows there are.
-            (attribute::REDUCTIONS, 0u32.to_ne_bytes().to_vec()),
-        ];
+            preference.push((attribute::REDUCTIONS, 0u32.to_ne_bytes().to_vec()));
+        }
         preference.extend(aligned.map(|(key, bytes)| (key, bytes.to_ne_bytes().to_vec())));
         Told { product: attributes, layouts, preference }
     }
@@ -156,6 +159,8 @@ pub struct Places {
     pub weight: u64,
     /// The product.
     pub product: u64,
+    /// Numbers of its type, as many, to which it is added.
+    pub onto: u64,
     /// The bias.
     pub bias: u64,
     /// For short numbers a 32-bit float each, by which rows and weight are multiplied, at multiples of 16 bytes.
@@ -294,7 +299,7 @@ impl CublasLt {
     /// made one after the other, on streams that follow each other: they use one workspace.
     ///
     /// # Safety
-    /// Rows, weight, product, bias and scales are where `places` says, as the GPU reaches them, and stay until the
+    /// Rows, weight, product, what it is added to, bias and scales are where `places` says, as the GPU reaches them, and stay until the
     /// stream has come so far; nobody else writes to them, nor uses the product.
     ///
     /// # Errors
@@ -419,10 +424,11 @@ impl Functions {
         (stream, workspace): (*mut c_void, (u64, usize)),
     ) -> Result<()> {
         let (description, [weight, rows, to]) = self.made(gpu, product, told)?;
-        let [from_weight, from_rows, out, room] = [places.weight, places.rows, places.product, workspace.0]
+        let onto = if places.onto == 0 { places.product } else { places.onto };
+        let [from_weight, from_rows, onto, out, room] = [places.weight, places.rows, onto, places.product, workspace.0]
             .map(|at| std::ptr::with_exposed_provenance_mut::<c_void>(at as usize));
-        let (one, none) = (1f32, 0f32);
-        let (alpha, beta) = ((&raw const one).cast::<c_void>(), (&raw const none).cast::<c_void>());
+        let (one, of_onto) = (1f32, if places.onto == 0 { 0f32 } else { 1f32 });
+        let (alpha, beta) = ((&raw const one).cast::<c_void>(), (&raw const of_onto).cast::<c_void>());
         // SAFETY: the caller's promise; numbers of the host are read during the call.
         let multiply = |Chosen(algorithm): &Chosen| unsafe {
             (self.multiply)(
@@ -434,7 +440,7 @@ impl Functions {
                 from_rows,
                 rows.0,
                 beta,
-                out,
+                onto,
                 to.0,
                 out,
                 to.0,

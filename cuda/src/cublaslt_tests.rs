@@ -93,7 +93,7 @@ unsafe extern "C" fn multiply(
 ) -> Status {
     // SAFETY: two 32-bit floats and an algorithm, as the caller passes them.
     let (alpha, beta, algorithm) = unsafe { (*alpha.cast::<f32>(), *beta.cast::<f32>(), *algorithm) };
-    assert_eq!((alpha, beta), (1.0, 0.0));
+    assert_eq!((alpha, beta), (1.0, f32::from(u8::from(c.addr() != d.addr()))));
     let numbers = [handle, product, a_layout, b_layout, c_layout, d_layout, workspace, stream].map(number);
     let places = [a, b, c, d.cast_const()].map(|at| at.addr() as i64);
     note("multiply", &[&numbers[..], &places, &[bytes as i64]].concat(), &[]);
@@ -113,23 +113,24 @@ const FUNCTIONS: Functions = Functions {
 };
 
 fn linear(numbers: [Number; 3]) -> Product {
-    Product { rows: 5, inputs: 7, outputs: 3, numbers, by_inputs: false, has_bias: false, aligned: [16, 8, 4] }
+    let aligned = [16, 8, 4];
+    Product { rows: 5, inputs: 7, outputs: 3, numbers, by_inputs: false, has_bias: false, aligned, split: false }
 }
 
-const PLACES: Places = Places { rows: 0x1000, weight: 0x2000, product: 0x3000, bias: 0x4000, scales: [0x50, 0x60] };
+const PLACES: Places =
+    Places { rows: 0x1000, weight: 0x2000, product: 0x3000, onto: 0, bias: 0x4000, scales: [0x50, 0x60] };
 
 /// The calls of one product.
 fn calls(it: &Product) -> Vec<Call> {
-    calls_by(it, Chosen([7; 8]))
+    calls_by(it, Chosen([7; 8]), &PLACES)
 }
 
-fn calls_by(it: &Product, chosen: Chosen) -> Vec<Call> {
+fn calls_by(it: &Product, chosen: Chosen, places: &Places) -> Vec<Call> {
     CALLS.with_borrow_mut(Vec::clear);
-    let told = it.told(&PLACES, 64);
+    let told = it.told(places, 64);
     let to = (std::ptr::without_provenance_mut(99), (0x9000, 64));
     // SAFETY: functions of this file, which read nothing.
-    unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &told), &chosen, &PLACES, to) }
-        .unwrap();
+    unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &told), &chosen, places, to) }.unwrap();
     CALLS.take()
 }
 
@@ -158,9 +159,17 @@ fn a_linear_layer_is_the_turned_weight_times_the_rows_by_columns() {
 
 #[test]
 fn what_was_chosen_for_other_rows_and_is_not_supported_is_chosen_again() {
-    let calls = calls_by(&Product { rows: 1, ..linear([Number::F32; 3]) }, Chosen([8; 8]));
+    let calls = calls_by(&Product { rows: 1, ..linear([Number::F32; 3]) }, Chosen([8; 8]), &PLACES);
     let names: Vec<_> = calls.iter().map(|call| call.0).filter(|name| ["choose", "multiply"].contains(name)).collect();
     assert_eq!(names, ["multiply", "choose", "multiply"]);
+}
+
+#[test]
+fn a_product_is_added_to_numbers_elsewhere() {
+    let places = Places { onto: 0x7000, ..PLACES };
+    let calls = calls_by(&linear([Number::Bf16; 3]), Chosen([7; 8]), &places);
+    let multiplied = calls.iter().find(|call| call.0 == "multiply").unwrap();
+    assert_eq!(multiplied.1[8..12], [0x2000, 0x1000, 0x7000, 0x3000]);
 }
 
 #[test]
@@ -199,6 +208,8 @@ fn the_choice_is_of_one_that_sums_at_once_and_fits_the_addresses() {
     let preference = attributes(&calls)[2..].to_vec();
     let workspace = (1, 64u64.to_ne_bytes().to_vec());
     assert_eq!(preference, [workspace, (3, word(0)), (5, word(8)), (6, word(16)), (7, word(4)), (8, word(4))]);
+    let split = Product { split: true, ..it }.told(&PLACES, 64);
+    assert!(split.preference.iter().all(|&(key, _)| key != 3), "sums of sums are refused");
     for answer in [(15, 1), (0, 0)] {
         ANSWER.set(answer);
         let error = FUNCTIONS.choose(3, handle, &it, &told).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-// Rounds of a product on a GPU, for overlap/src/cuda: words that hold numbers of rounds, and sums.
+// Rounds of a product on a GPU, for overlap/src/cuda: words that hold numbers of rounds, copies, and sums.
 //
 // The round is counted here, so that a graph of a round can be replayed: stream memory operations would wait for the
 // same number in each replay, and without a limit. One thread waits, at most for the device's time-out.
@@ -13,20 +13,21 @@ struct overlap_plan {
     symrail_alarm alarm;
     // That word's place; how many PEs there are, whose numbers stand behind this.
     symrail_u64 gone, pes;
+    // The round; the same for copy engines to tell others, or 0 when a wait has failed; blocks that have copied.
+    symrail_u64 counted, telling, copied;
 };
 // Where these numbers are.
-#define OVERLAP_PES 64
+#define OVERLAP_PES 128
 
-extern "C" __global__ void overlap_begin(const overlap_plan* plan) { *(symrail_u64*)plan->round += 1; }
-
-// Waits until a PE has told this one's word, in a round that is so many before this.
-extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 word, symrail_u64 before,
-                                        symrail_u64 pe) {
+// Waits until a PE has told this one's word, in this round or a later one.
+static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
+                                                  symrail_u64 pe) {
     const symrail_u64* at = (const symrail_u64*)plan->words + word;
-    symrail_u64 round = *(const symrail_u64*)plan->round - before;
     auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
     if (symrail_await(plan->alarm, told, pe, word)) return;
-    // What follows in the streams goes on without what was waited for. No results of this plan are to be believed.
+    // What follows in the streams goes on without what was waited for. No results of this plan are to be believed, and
+    // copy engines tell nothing new.
+    *(volatile symrail_u64*)&plan->telling = 0;
     // Who was told by another PE need not tell: that one tells all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
     if (symrail_ld_sys(plan->alarm.stop) != own) return;
@@ -38,12 +39,57 @@ extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 wo
                                (int)pes[i]);
 }
 
+// Counts the round, and waits for `n` words, each with its PE, that were told in the round before.
+extern "C" __global__ void __launch_bounds__(32)
+    overlap_begin(overlap_plan* plan, const symrail_u64* waits, symrail_u64 n) {
+    symrail_u64 before = *(volatile symrail_u64*)plan->round;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *(volatile symrail_u64*)plan->round = before + 1;
+        *(volatile symrail_u64*)&plan->telling = before + 1;
+    }
+    __syncthreads();
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[2 * i], before, waits[2 * i + 1]);
+}
+
+// Waits until a PE has told this one's word, in a round that is so many before this.
+extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 word, symrail_u64 before,
+                                        symrail_u64 pe) {
+    overlap_await(plan, word, *(const symrail_u64*)plan->round - before, pe);
+}
+
 // Tells a PE's word, behind all that this PE has put there before.
 extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 word, symrail_u64 pe) {
     // Whose wait has failed has nothing to tell: others shall not take what is not there.
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     symrail_fence();
     symrailx_signal_op((symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round, SYMRAIL_SIGNAL_SET, (int)pe);
+}
+
+// Puts bytes of the heap to a PE and tells its word behind them, and does not wait for that: see overlap_settle.
+extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
+                                       symrail_u64 word, symrail_u64 pe) {
+    if (symrail_ld_sys(plan->alarm.stop) != 0) return;
+    symrail_putmem_signal_nbi(to, from, bytes, (symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round,
+                              SYMRAIL_SIGNAL_SET, (int)pe);
+}
+extern "C" __global__ void overlap_settle() { symrail_quiet(); }
+
+// Copies bytes to where this device reaches them at a PE, and tells its word there: by multiprocessors, which begin
+// sooner than a copy engine.
+extern "C" __global__ void __launch_bounds__(512)
+    overlap_send(overlap_plan* plan, char* to, const char* from, symrail_u64 bytes, symrail_u64 word) {
+    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
+    if (at < bytes) symrail_copy<symrail_block_scope>(to + at, from + at, at + part < bytes ? part : bytes - at);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    // The last block tells what all have copied.
+    symrail_fence_sys();
+    if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
+    plan->copied = 0;
+    symrail_fence_sys();
+    symrail_u64 round = *(volatile symrail_u64*)&plan->telling;
+    if (round != 0) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(round) : "memory");
 }
 
 // Does nothing for so long: tests are late on purpose.
@@ -53,14 +99,43 @@ extern "C" __global__ void overlap_delay(symrail_u64 nanoseconds) {
     }
 }
 
+// Numbers that are loaded and stored together.
+#define OVERLAP_TOGETHER 8
+template <class T>
+struct __align__(16) overlap_some {
+    T of[OVERLAP_TOGETHER];
+};
+
 // Sums summands in their order, as 32-bit floats, and the bias: `places` are `n` offsets from `base`, in numbers.
-// `shared`: where others get them, too; or 0.
+// `shared`: where others get them, too; or 0. `together`: all places and rows begin where some numbers do.
 template <class N>
 SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, symrail_u64 n, symrail_u64 bias,
-                                symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared) {
+                                symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared,
+                                symrail_u64 together) {
     typedef typename N::stored T;
+    typedef overlap_some<T> Some;
     symrail_u64 count = rows * width, step = (symrail_u64)gridDim.x * blockDim.x;
-    for (symrail_u64 i = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+    symrail_u64 first = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (together != 0) {
+        for (symrail_u64 i = first * OVERLAP_TOGETHER; i < count; i += step * OVERLAP_TOGETHER) {
+            float sum[OVERLAP_TOGETHER];
+            for (symrail_u64 s = 0; s < n; s++) {
+                Some some = *(const Some*)((const T*)base + places[s] + i);
+#pragma unroll
+                for (int k = 0; k < OVERLAP_TOGETHER; k++)
+                    sum[k] = s == 0 ? N::load(some.of[k]) : sum[k] + N::load(some.of[k]);
+            }
+            Some rounded, added = {};
+            if (bias != 0) added = *(const Some*)((const T*)bias + i % width);
+#pragma unroll
+            for (int k = 0; k < OVERLAP_TOGETHER; k++)
+                rounded.of[k] = N::store(bias != 0 ? sum[k] + N::load(added.of[k]) : sum[k]);
+            *(Some*)((T*)out + i) = rounded;
+            if (shared != 0) *(Some*)((T*)shared + i) = rounded;
+        }
+        return;
+    }
+    for (symrail_u64 i = first; i < count; i += step) {
         float sum = N::load(((const T*)base)[places[0] + i]);
         for (symrail_u64 s = 1; s < n; s++) sum += N::load(((const T*)base)[places[s] + i]);
         if (bias != 0) sum += N::load(((const T*)bias)[i % width]);
@@ -72,8 +147,9 @@ SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, sym
 #define OVERLAP_SUM(NAME, NUMBER)                                                                                    \
     extern "C" __global__ void __launch_bounds__(256)                                                                \
         overlap_sum_##NAME(symrail_u64 base, const symrail_u64* places, symrail_u64 n, symrail_u64 bias,             \
-                           symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared) {               \
-        overlap_sum<NUMBER>(base, places, n, bias, rows, width, out, shared);                                        \
+                           symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared,                 \
+                           symrail_u64 together) {                                                                   \
+        overlap_sum<NUMBER>(base, places, n, bias, rows, width, out, shared, together);                              \
     }
 OVERLAP_SUM(f32, symrail_plain<float>)
 OVERLAP_SUM(f16, symrail_f16)

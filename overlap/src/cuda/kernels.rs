@@ -11,9 +11,20 @@ use crate::error::Result;
 pub const PROGRAM: Program<'static> = Program::new("overlap.cu", include_str!("../../cu/overlap.cu"));
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
+const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
+/// Threads of a block that copies, and bytes for which one more block is worth it.
+const SENDING: u32 = 512;
+const SENT_BY_A_BLOCK: u64 = 16 << 10;
 /// Threads of a block that sums, and numbers for which one more block is worth it.
 const SUMMING: u32 = 256;
 const NUMBERS_OF_A_BLOCK: usize = 4096;
+
+/// Bytes that move: to and from addresses of the GPU.
+pub(super) struct Moved {
+    pub to: u64,
+    pub from: u64,
+    pub bytes: u64,
+}
 
 /// What plans on a GPU need: made once for a device.
 pub struct GpuKernels<'d> {
@@ -23,6 +34,9 @@ pub struct GpuKernels<'d> {
     begin: Kernel,
     wait: Kernel,
     tell: Kernel,
+    ask: Kernel,
+    settle: Kernel,
+    send: Kernel,
     delay: Kernel,
     sum_f32: Kernel,
     sum_f16: Kernel,
@@ -46,6 +60,9 @@ impl<'d> GpuKernels<'d> {
             begin: kernel("begin")?,
             wait: kernel("wait")?,
             tell: kernel("tell")?,
+            ask: kernel("ask")?,
+            settle: kernel("settle")?,
+            send: kernel("send")?,
             delay: kernel("delay")?,
             sum_f32: kernel("sum_f32")?,
             sum_f16: kernel("sum_f16")?,
@@ -60,13 +77,14 @@ impl<'d> GpuKernels<'d> {
         self.device
     }
 
-    /// Begins the next round of the plan at an address.
+    /// Begins the next round of the plan at an address, behind so many words, listed with their PEs, that were told in
+    /// the round before.
     ///
     /// # Safety
     /// There is a plan, which stays until the stream has come so far. The same for the functions below.
-    pub(super) unsafe fn begin(&self, stream: &Stream, plan: u64) -> Result<()> {
+    pub(super) unsafe fn begin(&self, stream: &Stream, plan: u64, waits: u64, count: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.begin, ONE, &[plan]) }?)
+        Ok(unsafe { stream.launch(&self.begin, ONE_WARP, &[plan, waits, count as u64]) }?)
     }
 
     /// Waits for a PE's word of so many rounds before this one.
@@ -87,6 +105,33 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.tell, ONE, &[plan, word as u64, pe.into()]) }?)
     }
 
+    /// Has the proxy put bytes of the heap to a PE and tell its word, and does not wait for that.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::begin`], and for the bytes until [`GpuKernels::settle`] has ended.
+    pub(super) unsafe fn ask(&self, stream: &Stream, plan: u64, what: &Moved, word: usize, pe: u32) -> Result<()> {
+        let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into()];
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.ask, ONE, &arguments) }?)
+    }
+
+    /// Waits until what was asked for has left.
+    pub(super) fn settle(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a kernel without arguments, which touches no memory of the caller's.
+        Ok(unsafe { stream.launch(&self.settle, ONE, &[]) }?)
+    }
+
+    /// Copies bytes to where this GPU reaches them at a PE, and tells its word, where this GPU reaches it.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::begin`], and for the bytes. One copy of a plan at a time.
+    pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Moved, word: u64) -> Result<()> {
+        let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
+        let arguments = [plan, what.to, what.from, what.bytes, word];
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.send, Shape { blocks, threads: SENDING }, &arguments) }?)
+    }
+
     /// Does nothing for so many nanoseconds.
     pub(super) fn delay(&self, stream: &Stream, nanoseconds: u64) -> Result<()> {
         // SAFETY: the kernel's argument; it touches no memory.
@@ -97,7 +142,7 @@ impl<'d> GpuKernels<'d> {
     ///
     /// # Safety
     /// The addresses are of memory for these numbers, which stays until the stream has come so far.
-    pub(super) unsafe fn sum(&self, stream: &Stream, number: Number, arguments: &[u64; 8]) -> Result<()> {
+    pub(super) unsafe fn sum(&self, stream: &Stream, number: Number, arguments: &[u64; 9]) -> Result<()> {
         let kernel = match number {
             Number::F16 => &self.sum_f16,
             Number::Bf16 => &self.sum_bf16,

@@ -14,12 +14,15 @@ use crate::error::{Error, Result};
 use crate::exchange::{Product, bytes_of_words, compare};
 use crate::program::gather::{self, Gather};
 use crate::program::reduce::{self, Reduce};
-use crate::program::{Action, Program};
+use crate::program::{Action, Program, pushed};
 use crate::reduce::Reduced;
+use crate::shards::Schedule;
 
-/// Bytes of `overlap_plan` in `cu/overlap.cu`, with the round behind it; PEs and places of summands follow.
-const OWN: usize = 64;
+/// Bytes of `overlap_plan` in `cu/overlap.cu`, and where the round and what copy engines tell are in it; PEs, the words
+/// of the first waits and places of summands follow.
+const OWN: usize = 128;
 const ROUND: u64 = 48;
+pub(super) const TELLING: u64 = 56;
 const REPORT_BYTES: usize = 8 * 4;
 /// What addresses of scales are multiples of, or cuBLASLt does not multiply.
 pub(super) const SCALE_ALIGN: u64 = 16;
@@ -90,7 +93,8 @@ impl<'d> GpuAllGatherMatmul<'d> {
         GpuPlan::gather(kernels, heap, team, shape, None).map(GpuAllGatherMatmul)
     }
 
-    /// Where all rows are behind a round, until the next one: an address of the GPU.
+    /// Where the rows of the others are behind a round, until the next one, with room for this rank's own among them:
+    /// an address of the GPU.
     #[must_use]
     pub fn gathered(&self) -> u64 {
         self.0.numbers_at
@@ -121,17 +125,28 @@ pub(super) struct GpuPlan<'d> {
     pub product: Product,
     pub program: Program,
     pub multiplication: Multiplication,
+    /// Pieces are multiplied as if they had so many rows.
+    pub chosen_for: Option<usize>,
     /// How numbers are summed, for each product and alignment so far.
     pub chosen: HashMap<Multiplication, Chosen>,
     /// The type of numbers that move.
     pub moved: Number,
-    /// The first row of the output.
+    /// The first row of this rank's shard, and of the output.
+    pub own_from: usize,
     pub first: usize,
     pub block: Block,
-    /// Where the numbers begin, behind the words, and the word that those who give up tell.
+    /// Where the words begin, the numbers behind them, and the word that those who give up tell.
+    pub words_at: u64,
     pub numbers_at: u64,
     pub gone_at: u64,
     pub own: DeviceBuffer,
+    /// How many of the program's first steps are waits that the round begins with, and where they are listed.
+    pub first_waits: usize,
+    /// What the proxy was asked to put is waited for at the program's end only.
+    pub settles: bool,
+    pub waits_at: u64,
+    /// Of a gather on a heap in the host's memory: rows where products read them fast.
+    pub rows_here: Option<DeviceBuffer>,
     /// Copies of 8-bit numbers' scales that do not lie where cuBLASLt takes them.
     pub scales: DeviceBuffer,
     /// Where the summands of each sum are listed, by the sum's place.
@@ -160,7 +175,13 @@ impl<'d> GpuPlan<'d> {
         let (shards, width, schedule) = (&shape.shards, shape.inputs, shape.schedule);
         let sizes = (gather::words(shards, schedule), gather::numbers(shards, width));
         let moved = (Product::AllGatherMatmul, shape.numbers[0], width, sizes);
-        GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me| Gather { shards, width, schedule, me }.program())
+        GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
+            let gather = Gather { shards, width, schedule, me };
+            match schedule {
+                Schedule::Ring { .. } => gather.program(),
+                _ => pushed::gather(&gather, reaches),
+            }
+        })
     }
 
     /// As [`GpuPlan::gather`].
@@ -175,8 +196,14 @@ impl<'d> GpuPlan<'d> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
         let moved = (reduced.product(), shape.numbers[2], width, sizes);
-        let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me| {
-            Reduce { shards, width, schedule, reduced, me }.program()
+        // Of 8-bit numbers cuBLASLt adds a bias to 16-bit products only.
+        let in_products = !(shape.numbers[0].is_short() && shape.numbers[2] == Number::F32);
+        let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
+            let reduce = Reduce { shards, width, schedule, reduced, me };
+            match in_products && pushed::sums_in_products(shards.ranks()) {
+                true => pushed::reduce(&reduce, reaches),
+                false => reduce.program(),
+            }
         })?;
         plan.first = if reduced == Reduced::ToShards { shards.of(plan.group.me() as usize).start } else { 0 };
         Ok(plan)
@@ -188,7 +215,7 @@ impl<'d> GpuPlan<'d> {
         team: &Team<'_>,
         (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
         (product, moved, width, (words, numbers)): (Product, Number, usize, (usize, usize)),
-        program: impl FnOnce(usize) -> Program,
+        program: impl FnOnce(usize, &dyn Fn(usize) -> bool) -> Program,
     ) -> Result<GpuPlan<'d>> {
         let (device, group) = (kernels.device, team.group());
         let gpu = device.gpu();
@@ -206,7 +233,13 @@ impl<'d> GpuPlan<'d> {
         // All that can fail for one rank alone is made before anything is taken, and found out by all.
         let made = (|| {
             shape.check(device.runtime().my_pe(), product)?;
-            let program = program(group.me() as usize);
+            let program = program(group.me() as usize, &|rank| device.is_mapped(group.pe(rank as u32)));
+            let gathers = matches!(product, Product::AllGatherMatmul);
+            let rows_here = if gathers && !device.state().reach().in_gpus() {
+                Some(gpu.alloc(numbers.saturating_mul(moved.bytes()).max(1))?)
+            } else {
+                None
+            };
             let streams =
                 (1..program.lanes.min(1 + MOST_STREAMS)).map(|_| Stream::new(gpu)).collect::<Result<Vec<_>, _>>()?;
             let ended = streams.iter().map(|_| Event::new(gpu)).collect::<Result<Vec<_>, _>>()?;
@@ -214,10 +247,11 @@ impl<'d> GpuPlan<'d> {
             for &needed in program.entries.iter().flat_map(|entry| &entry.after) {
                 steps[needed].get_or_insert(Event::new(gpu)?);
             }
-            let (own, summands) = image(gpu, &program, &group)?;
+            let (own, waits_at, summands) = image(gpu, &program, &group)?;
             let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
             let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
-            Ok::<_, Error>((program, streams, ended, steps, own, summands, scales, report, lt, Event::new(gpu)?))
+            let lists = (own, waits_at, summands);
+            Ok::<_, Error>((program, streams, ended, steps, lists, rows_here, scales, report, lt, Event::new(gpu)?))
         })();
         let mut failed = [u64::from(made.is_err())];
         team.max_of_all(&mut failed)?;
@@ -225,7 +259,7 @@ impl<'d> GpuPlan<'d> {
             made?;
             return Err(Error::OtherRefused { pe: device.runtime().my_pe(), product: product.name() });
         }
-        let (program, streams, ended, steps, own, summands, scales, report, lt, begun) = made?;
+        let (program, streams, ended, steps, (own, waits_at, summands), rows_here, scales, report, lt, begun) = made?;
         // One word more: of those who have given up.
         let word_bytes = bytes_of_words(words.saturating_add(1));
         let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));
@@ -234,7 +268,7 @@ impl<'d> GpuPlan<'d> {
         let gone_at = words_at + 8 * words as u64;
         let at = own.at().get();
         let ranks = group.size() as usize;
-        let image = [words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64];
+        let image = [words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64, 0, 0, 0];
         own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
         let numbers_at = words_at + word_bytes as u64;
         Ok(GpuPlan {
@@ -242,12 +276,19 @@ impl<'d> GpuPlan<'d> {
             lt,
             group,
             product,
+            first_waits: pushed::first_waits(&program),
+            settles: program.entries.iter().any(|entry| entry.action == Action::Settle),
+            waits_at,
+            rows_here,
             program,
             multiplication: shape.multiplication(),
+            chosen_for: shape.chosen_for,
             chosen: HashMap::new(),
             moved,
+            own_from: shape.shards.of(group.me() as usize).start,
             first: 0,
             block,
+            words_at,
             numbers_at,
             gone_at,
             own,
@@ -275,9 +316,20 @@ impl<'d> GpuPlan<'d> {
     }
 }
 
-/// Memory for `overlap_plan`, with the PEs of the team and the summands of each sum behind it; and where these are.
-fn image(gpu: &Arc<symrail::kernels::cuda::Gpu>, program: &Program, group: &Group) -> Result<(DeviceBuffer, Vec<u64>)> {
+/// Memory for `overlap_plan`, with the PEs of the team, the first waits and the summands of each sum behind it; and
+/// where these are.
+fn image(
+    gpu: &Arc<symrail::kernels::cuda::Gpu>,
+    program: &Program,
+    group: &Group,
+) -> Result<(DeviceBuffer, u64, Vec<u64>)> {
     let mut words: Vec<u64> = (0..group.size()).map(|rank| u64::from(group.pe(rank))).collect();
+    let waits_at = (OWN + 8 * words.len()) as u64;
+    for entry in &program.entries[..pushed::first_waits(program)] {
+        if let &Action::Wait { from, word, .. } = &entry.action {
+            words.extend([word as u64, group.pe(from as u32).into()]);
+        }
+    }
     let mut at = vec![0; program.entries.len()];
     for (place, entry) in program.entries.iter().enumerate() {
         if let Action::Sum { summands, .. } = &entry.action {
@@ -288,5 +340,5 @@ fn image(gpu: &Arc<symrail::kernels::cuda::Gpu>, program: &Program, group: &Grou
     let own = gpu.alloc(OWN + 8 * words.len())?;
     own.write(OWN, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
     let base = own.at().get();
-    Ok((own, at.into_iter().map(|offset| base + offset).collect()))
+    Ok((own, base + waits_at, at.into_iter().map(|offset| base + offset).collect()))
 }

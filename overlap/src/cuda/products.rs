@@ -4,6 +4,7 @@
 //! puts its round on a stream ([`GpuProducts::post`]). A round that was agreed on can be posted again, without a
 //! collective.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use symrail::kernels::cuda::{DevicePtr, Stream};
@@ -192,10 +193,22 @@ impl<'d> GpuProducts<'d> {
         plan.set_multiplication(round.multiplication);
         // SAFETY: the caller's promise.
         unsafe { plan.post(stream, operands) }?;
-        let bytes = agreed.shards.rows() * agreed.width * agreed.moved.bytes();
-        if gathered != 0 && bytes != 0 {
-            // SAFETY: as above; a gather's plan keeps all rows.
-            unsafe { stream.copy(DevicePtr::new(gathered), DevicePtr::new(plan.numbers_at), bytes as u64) }?;
+        if gathered == 0 {
+            return Ok(());
+        }
+        // The others' rows are in the plan's memory, this rank's where the caller has them.
+        let (pitch, own) = (agreed.width * agreed.moved.bytes(), agreed.shards.of(plan.group.me() as usize));
+        let of_plan = |rows: &Range<usize>| plan.numbers_at + (rows.start * pitch) as u64;
+        let before = 0..own.start;
+        let behind = own.end..agreed.shards.rows();
+        for (rows, from) in
+            [(before.clone(), of_plan(&before)), (own, operands.rows), (behind.clone(), of_plan(&behind))]
+        {
+            let (to, bytes) = (gathered + (rows.start * pitch) as u64, (rows.len() * pitch) as u64);
+            if bytes > 0 {
+                // SAFETY: as above.
+                unsafe { stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }?;
+            }
         }
         Ok(())
     }

@@ -1,13 +1,18 @@
 //! A round on a GPU: the steps of a program on streams, and what has gone wrong with them.
 
-use symrail::kernels::cuda::{DevicePtr, Stream};
-use symrail_cuda::cublaslt::{Chosen, Number, Places, Product as Multiplication};
+use std::ops::Range;
 
-use super::plan::{GpuPlan, SCALE_ALIGN};
+use symrail::Pe;
+use symrail::kernels::cuda::{DevicePtr, Stream};
+use symrail_cuda::cublaslt::{Places, Product as Multiplication};
+
+use super::kernels::Moved;
+use super::plan::{GpuPlan, SCALE_ALIGN, TELLING};
 use super::shape::Operands;
 use crate::error::{Error, Result};
 use crate::exchange::Product;
-use crate::program::{Action, PRODUCTS, Round};
+use crate::program::pushed::rows_of;
+use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 
 /// Words of the report, and the reason of a wait that has lasted too long: `symrail/semaphore.cuh`.
 const REASON: usize = 0;
@@ -15,6 +20,11 @@ const PE: usize = 1;
 const LATE: u64 = 1;
 /// What addresses of the driver's memory are multiples of, and what cuBLASLt asks for at most.
 const MOST_ALIGNED: u64 = 256;
+/// Sums are made of several numbers together where these addresses and widths are multiples: `cu/overlap.cu`.
+const SUMMED_ALIGN: u64 = 16;
+const SUMMED_TOGETHER: u64 = 8;
+/// More bytes a copy engine moves sooner than multiprocessors, which it leaves to products.
+const MOST_SENT_BY_KERNELS: u64 = 1 << 20;
 
 impl GpuPlan<'_> {
     /// # Safety
@@ -25,12 +35,15 @@ impl GpuPlan<'_> {
             return Err(Error::Broken { pe, product: self.product.name() });
         }
         self.reported()?;
-        let chosen = self.choose(operands)?;
+        self.choose(operands)?;
         self.broken = true;
         let plan = self.own.at().get();
+        if let Some(delay) = self.next_delay() {
+            self.kernels.delay(stream, delay)?;
+        }
         // SAFETY: the plan is there; the caller keeps it, and the operands.
         let operands = unsafe {
-            self.kernels.begin(stream, plan)?;
+            self.kernels.begin(stream, plan, self.waits_at, self.first_waits)?;
             &Operands { scales: self.scales(stream, operands.scales)?, ..*operands }
         };
         self.begun.record(stream)?;
@@ -47,13 +60,14 @@ impl GpuPlan<'_> {
             for event in entry.after.iter().filter_map(|&needed| self.steps[needed].as_ref()) {
                 on.wait_for(event)?;
             }
-            if let (Some(delay), Action::Wait { .. } | Action::Tell { .. } | Action::Put { .. }) =
-                (delay, &entry.action)
-            {
+            if let (Some(delay), true) = (delay, meets_others(&entry.action)) {
                 self.kernels.delay(on, delay)?;
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.act(on, place, operands, &chosen) }?;
+            // The round has begun with the first waits.
+            if place >= self.first_waits {
+                // SAFETY: the caller's promise.
+                unsafe { self.act(on, place, operands) }?;
+            }
             if let Some(event) = &self.steps[place] {
                 event.record(on)?;
             }
@@ -87,97 +101,203 @@ impl GpuPlan<'_> {
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
-    unsafe fn act(
-        &self,
-        on: &Stream,
-        place: usize,
-        operands: &Operands,
-        (multiplication, chosen): &(Multiplication, Chosen),
-    ) -> Result<()> {
+    unsafe fn act(&self, on: &Stream, place: usize, operands: &Operands) -> Result<()> {
         let (kernels, plan, size) = (self.kernels, self.own.at().get(), self.moved.bytes());
         let number = |at: usize| self.numbers_at + (at * size) as u64;
+        let of_output = |rows: &Rows| operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
+        let bytes = |rows: &Rows| (rows.len() * size) as u64;
         let pe = |rank: usize| self.group.pe(rank as u32);
+        let action = &self.program.entries[place].action;
+        let empty = rows_of(action).is_some_and(|rows| rows.len() == 0);
         // SAFETY: the plan's memory, at the places of its program, and the caller's promise for the operands: of all
         // below.
         unsafe {
-            match &self.program.entries[place].action {
+            match action {
                 &Action::Wait { from, word, round } => {
                     kernels.wait(on, plan, word, u64::from(round == Round::Before), pe(from))
                 }
+                &Action::Put { to, word, .. } | &Action::Send { to, word, .. } | &Action::Share { to, word, .. }
+                    if empty =>
+                {
+                    kernels.tell(on, plan, word, pe(to))
+                }
                 &Action::Tell { to, word } => kernels.tell(on, plan, word, pe(to)),
-                Action::Keep { rows } | Action::Take { rows } if rows.len() == 0 => Ok(()),
+                Action::Keep { .. } | Action::KeepSums { .. } | Action::Take { .. } | Action::Get { .. } if empty => {
+                    Ok(())
+                }
                 Action::Keep { rows } => {
-                    let bytes = (rows.len() * size) as u64;
-                    Ok(on.copy(DevicePtr::new(number(rows.at)), DevicePtr::new(operands.rows), bytes)?)
+                    Ok(on.copy(DevicePtr::new(number(rows.at)), DevicePtr::new(operands.rows), bytes(rows))?)
                 }
-                Action::Get { from, rows } => {
-                    let (at, bytes) = (number(rows.at), (rows.len() * size) as u64);
-                    Ok(kernels.moves.get(on, at, at, bytes, pe(*from))?)
-                }
-                Action::Put { to, rows, at, word } => {
-                    let bytes = (rows.len() * size) as u64;
-                    if bytes > 0 {
-                        kernels.moves.put(on, number(*at), number(rows.at), bytes, pe(*to))?;
-                    }
-                    kernels.tell(on, plan, *word, pe(*to))
-                }
-                Action::Multiply { rows } => {
-                    let it = Multiplication { rows: rows.len(), ..*multiplication };
-                    if it.rows == 0 || it.outputs == 0 {
-                        return Ok(());
-                    }
-                    let gathers = matches!(self.product, Product::AllGatherMatmul);
-                    let [from, to] =
-                        if gathers { [self.numbers_at, operands.output] } else { [operands.rows, self.numbers_at] };
-                    let places = Places {
-                        rows: from + (rows.start * it.inputs * it.numbers[0].bytes()) as u64,
-                        weight: operands.weight,
-                        product: to + (rows.start * it.outputs * it.numbers[2].bytes()) as u64,
-                        bias: operands.bias,
-                        scales: operands.scales,
-                    };
-                    Ok(self.lt.multiply(on, &it, chosen, &places)?)
-                }
-                Action::Sum { rows, summands, shared } => {
-                    if rows.len() == 0 {
-                        return Ok(());
-                    }
-                    let out = operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
-                    let shared = if *shared { number(rows.at) } else { 0 };
-                    let list = self.summands[place];
-                    let (count, width) = (rows.rows.len() as u64, rows.width as u64);
-                    let n = summands.len() as u64;
-                    let arguments = [self.numbers_at, list, n, operands.bias, count, width, out, shared];
-                    kernels.sum(on, self.moved, &arguments)
+                Action::KeepSums { rows } => {
+                    Ok(on.copy(DevicePtr::new(number(rows.at)), DevicePtr::new(of_output(rows)), bytes(rows))?)
                 }
                 Action::Take { rows } => {
-                    let out = operands.output + (rows.rows.start * rows.width * size) as u64;
-                    let bytes = (rows.len() * size) as u64;
-                    Ok(on.copy(DevicePtr::new(out), DevicePtr::new(number(rows.at)), bytes)?)
+                    Ok(on.copy(DevicePtr::new(of_output(rows)), DevicePtr::new(number(rows.at)), bytes(rows))?)
+                }
+                Action::Get { from, rows } => {
+                    let at = number(rows.at);
+                    Ok(kernels.moves.get(on, at, at, bytes(rows), pe(*from))?)
+                }
+                Action::Put { to, rows, at, word } => {
+                    let moved = Moved { to: number(*at), from: number(rows.at), bytes: bytes(rows) };
+                    self.transfer(on, &moved, *word, pe(*to))
+                }
+                Action::Send { to, rows, word } => {
+                    let skipped = (rows.rows.start - self.own_from) * rows.width * size;
+                    let from = operands.rows + skipped as u64;
+                    self.transfer(on, &Moved { to: number(rows.at), from, bytes: bytes(rows) }, *word, pe(*to))
+                }
+                Action::Share { to, rows, word } => {
+                    let moved = Moved { to: number(rows.at), from: of_output(rows), bytes: bytes(rows) };
+                    self.transfer(on, &moved, *word, pe(*to))
+                }
+                Action::Settle => kernels.settle(on),
+                Action::Multiply { rows } => {
+                    let mut from = operands.rows;
+                    if let Product::AllGatherMatmul = self.product {
+                        from = self.here(on, rows)?;
+                    } else {
+                        from += (rows.start * self.pitches()[0]) as u64;
+                    }
+                    let to = match self.product {
+                        Product::AllGatherMatmul => operands.output,
+                        _ => self.numbers_at,
+                    };
+                    self.multiply(on, rows, (from, to + (rows.start * self.pitches()[1]) as u64, 0), operands)
+                }
+                Action::MultiplyOwn { rows } => {
+                    let from = operands.rows + ((rows.start - self.own_from) * self.pitches()[0]) as u64;
+                    let to = operands.output + (rows.start * self.pitches()[1]) as u64;
+                    self.multiply(on, rows, (from, to, 0), operands)
+                }
+                Action::MultiplyOnto { rows, onto } => {
+                    let from = operands.rows + (rows.start * self.pitches()[0]) as u64;
+                    let to = operands.output + ((rows.start - self.first) * self.pitches()[1]) as u64;
+                    self.multiply(on, rows, (from, to, number(*onto)), operands)
+                }
+                Action::Sum { rows, .. } if rows.len() == 0 => Ok(()),
+                Action::Sum { rows, summands, shared } => {
+                    let (out, shared) = (of_output(rows), if *shared { number(rows.at) } else { 0 });
+                    let (count, width) = (rows.rows.len() as u64, rows.width as u64);
+                    let n = summands.len() as u64;
+                    let places = summands.iter().map(|&at| number(at));
+                    let all = places.chain([operands.bias, out, shared]).fold(0, |all, at| all | at);
+                    let together = u64::from(all % SUMMED_ALIGN == 0 && width % SUMMED_TOGETHER == 0);
+                    let list = self.summands[place];
+                    let arguments = [self.numbers_at, list, n, operands.bias, count, width, out, shared, together];
+                    kernels.sum(on, self.moved, &arguments)
                 }
             }
         }
     }
 
-    /// How numbers are summed, for operands that lie as these do.
-    pub fn choose(&mut self, operands: &Operands) -> Result<(Multiplication, Chosen)> {
+    /// Copies bytes to the same heap of a PE, and tells its word behind them: a copy engine does both, or
+    /// multiprocessors where it begins too late, or the proxy.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`].
+    unsafe fn transfer(&self, on: &Stream, moved: &Moved, word: Word, pe: Pe) -> Result<()> {
+        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let reach = kernels.device().state().reach();
+        let words = self.words_at + 8 * word as u64;
+        // SAFETY: the caller's promise; both are places in the plan's block, at a PE that is mapped.
+        unsafe {
+            match (reach.find(moved.to, moved.bytes, pe), reach.find(words, 8, pe)) {
+                (Some(to), Some(word)) if reach.in_gpus() => {
+                    let moved = Moved { to, ..*moved };
+                    if moved.bytes <= MOST_SENT_BY_KERNELS {
+                        return kernels.send(on, plan, &moved, word);
+                    }
+                    on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
+                    Ok(on.copy(DevicePtr::new(word), DevicePtr::new(plan + TELLING), 8)?)
+                }
+                (None, None) if self.settles => kernels.ask(on, plan, moved, word, pe),
+                _ => {
+                    kernels.moves.put(on, moved.to, moved.from, moved.bytes, pe)?;
+                    kernels.tell(on, plan, word, pe)
+                }
+            }
+        }
+    }
+
+    /// Where gathered rows are for a product: those of a heap in the host's memory are copied to this GPU's.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`].
+    unsafe fn here(&self, on: &Stream, rows: &Range<usize>) -> Result<u64> {
+        let skipped = (rows.start * self.pitches()[0]) as u64;
+        let from = self.numbers_at + skipped;
+        let Some(here) = &self.rows_here else { return Ok(from) };
+        let to = here.at().get() + skipped;
+        let bytes = (rows.len() * self.pitches()[0]) as u64;
+        if bytes > 0 {
+            // SAFETY: both have room for all rows.
+            unsafe { on.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }?;
+        }
+        Ok(to)
+    }
+
+    /// Multiplies rows at an address to another, and adds what is at a third, if there is one.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`].
+    unsafe fn multiply(
+        &self,
+        on: &Stream,
+        rows: &Range<usize>,
+        (from, to, onto): (u64, u64, u64),
+        operands: &Operands,
+    ) -> Result<()> {
+        let it = self.kind(operands, rows.len(), onto != 0);
+        if it.rows == 0 || it.outputs == 0 {
+            return Ok(());
+        }
+        let chosen = self.chosen.get(&self.key(&it)).copied().unwrap_or_default();
+        let Operands { weight, bias, scales, .. } = *operands;
+        let places = Places { rows: from, weight, product: to, onto, bias, scales };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.lt.multiply(on, &it, &chosen, &places) }?)
+    }
+
+    /// Bytes of a row of the first factor, and of the product.
+    fn pitches(&self) -> [usize; 2] {
+        let Multiplication { inputs, outputs, numbers: [of_rows, _, of_product], .. } = self.multiplication;
+        [inputs * of_rows.bytes(), outputs * of_product.bytes()]
+    }
+
+    /// A product of so many rows, for operands that lie as these do.
+    fn kind(&self, operands: &Operands, rows: usize, onto: bool) -> Multiplication {
         let gathers = matches!(self.product, Product::AllGatherMatmul);
-        let it = &self.multiplication;
-        let pitch = |columns: usize, number: Number| (columns * number.bytes()) as u64;
-        let (of_rows, of_product) = (pitch(it.inputs, it.numbers[0]), pitch(it.outputs, it.numbers[2]));
-        let (rows, product) =
-            if gathers { (self.numbers_at, operands.output) } else { (operands.rows, self.numbers_at) };
-        let aligned = [alignment(rows | of_rows), alignment(operands.weight), alignment(product | of_product)];
-        let wanted = Multiplication { aligned, has_bias: gathers && operands.bias != 0, ..*it };
-        if wanted.outputs == 0 {
-            return Ok((wanted, Chosen::default()));
+        let [of_rows, of_product] = self.pitches().map(|bytes| bytes as u64);
+        let here = self.rows_here.as_ref().map_or(self.numbers_at, |here| here.at().get());
+        // All products of a round are taken to lie as the worst of them.
+        let from = if gathers { operands.rows | here } else { operands.rows };
+        let to = if gathers { operands.output } else { operands.output | self.numbers_at };
+        let aligned = [alignment(from | of_rows), alignment(operands.weight), alignment(to | of_product)];
+        Multiplication { rows, aligned, has_bias: (gathers || onto) && operands.bias != 0, ..self.multiplication }
+    }
+
+    /// What is chosen once for a product.
+    fn key(&self, it: &Multiplication) -> Multiplication {
+        Multiplication { rows: self.chosen_for.unwrap_or(it.rows).max(1), ..*it }
+    }
+
+    /// Has cuBLASLt choose how numbers are summed, for operands that lie as these do.
+    pub fn choose(&mut self, operands: &Operands) -> Result<()> {
+        for place in 0..self.program.entries.len() {
+            let (rows, onto) = match &self.program.entries[place].action {
+                Action::Multiply { rows } | Action::MultiplyOwn { rows } => (rows.len(), false),
+                Action::MultiplyOnto { rows, .. } => (rows.len(), true),
+                _ => continue,
+            };
+            let it = self.kind(operands, rows, onto);
+            let key = self.key(&it);
+            if it.rows > 0 && it.outputs > 0 && !self.chosen.contains_key(&key) {
+                let chosen = self.lt.choose(&key)?;
+                self.chosen.insert(key, chosen);
+            }
         }
-        if let Some(&known) = self.chosen.get(&wanted) {
-            return Ok((wanted, known));
-        }
-        let known = self.lt.choose(&wanted)?;
-        self.chosen.insert(wanted, known);
-        Ok((wanted, known))
+        Ok(())
     }
 
     fn next_delay(&mut self) -> Option<u64> {
@@ -213,6 +333,14 @@ impl GpuPlan<'_> {
         Error::told(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
+}
+
+/// Whether a step has something to do with other ranks.
+fn meets_others(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Wait { .. } | Action::Tell { .. } | Action::Put { .. } | Action::Send { .. } | Action::Share { .. }
+    )
 }
 
 /// What an address is a multiple of, as far as that matters.

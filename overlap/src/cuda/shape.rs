@@ -24,8 +24,8 @@ pub struct GpuShape {
     pub layout: Layout,
     /// How a round is carried out: see [`Schedule::choose_on_gpu`].
     pub schedule: Schedule,
-    /// The rows for which cuBLASLt chooses how to sum, which is then done for all pieces; without it, those of a piece.
-    /// Plans with the same number give the same bits.
+    /// The rows for which cuBLASLt chooses how to sum, which is then done for all pieces: plans with the same number
+    /// give the same bits. Without it, what it likes best for each number of rows that is multiplied.
     pub chosen_for: Option<usize>,
 }
 
@@ -50,6 +50,7 @@ impl GpuShape {
             by_inputs: self.layout == Layout::ByInputs,
             has_bias: false,
             aligned: [0; 3],
+            split: self.chosen_for.is_none(),
         }
     }
 }

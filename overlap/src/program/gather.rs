@@ -113,19 +113,19 @@ impl Gather<'_> {
         }
     }
 
-    fn wait(&self, from: usize, word: Word) -> Action {
+    pub(super) fn wait(&self, from: usize, word: Word) -> Action {
         Action::Wait { from, word, round: Round::This }
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         others(self.me, self.shards.ranks())
     }
 
-    fn pieces(&self, rank: usize) -> impl Iterator<Item = Piece> + use<> {
+    pub(super) fn pieces(&self, rank: usize) -> impl Iterator<Item = Piece> + use<> {
         self.shards.pieces(rank, self.schedule.piece_rows(self.shards))
     }
 
-    fn rows(&self, rows: std::ops::Range<usize>) -> Rows {
+    pub(super) fn rows(&self, rows: std::ops::Range<usize>) -> Rows {
         Rows { at: rows.start * self.width, rows, width: self.width }
     }
 
@@ -135,12 +135,12 @@ impl Gather<'_> {
     }
 
     /// The word by which a rank tells that it has got the rows.
-    fn done(&self, rank: usize) -> Word {
+    pub(super) fn done(&self, rank: usize) -> Word {
         self.shards.ranks() + rank
     }
 
     /// The word by which the rank before tells that a piece has arrived.
-    fn arrived(&self, piece: &Piece) -> Word {
+    pub(super) fn arrived(&self, piece: &Piece) -> Word {
         2 * self.shards.ranks() + piece.rank * self.shards.pieces_of_a_rank(self.schedule) + piece.number
     }
 }

@@ -1,4 +1,4 @@
-//! What a rank does in a round: steps in lanes. Pure; the host and GPUs carry out the same programs.
+//! What a rank does in a round: steps in lanes. Pure; the host and GPUs carry them out.
 //!
 //! A lane is a queue: its steps are done one after the other. A GPU has a stream for each lane, the host one thread for
 //! all of them. A step that needs another lane's says so ([`Entry::after`]), as an event of a stream does.
@@ -7,6 +7,7 @@
 //! do so too. Who waits for the first step that is left therefore never waits for ever for ranks that are alive.
 
 pub(crate) mod gather;
+pub(crate) mod pushed;
 pub(crate) mod reduce;
 #[cfg(test)]
 mod simulated;
@@ -65,6 +66,18 @@ pub(crate) enum Action {
     Put { to: usize, rows: Rows, at: usize, word: Word },
     /// Multiplies rows.
     Multiply { rows: Range<usize> },
+    /// Multiplies rows of this rank that are where the caller has them.
+    MultiplyOwn { rows: Range<usize> },
+    /// Multiplies rows and adds what is kept for them at a place, and the bias: the caller gets the sums.
+    MultiplyOnto { rows: Range<usize>, onto: usize },
+    /// Puts rows of this rank that the caller has to the same place of another one, and then tells its word.
+    Send { to: usize, rows: Rows, word: Word },
+    /// The same with sums that the caller has got.
+    Share { to: usize, rows: Rows, word: Word },
+    /// Keeps sums that the caller has got.
+    KeepSums { rows: Rows },
+    /// Waits until what this lane has put has left.
+    Settle,
     /// Adds numbers that are kept for these rows at each of the places, in their order, and the bias.
     Sum { rows: Rows, summands: Vec<usize>, shared: bool },
     /// Copies sums of another rank to the caller's.

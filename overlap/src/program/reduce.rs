@@ -49,7 +49,7 @@ impl Reduce<'_> {
                 if piece.number == 0 {
                     program.push(MOVES, self.wait(rank, self.ready(rank)), &[]);
                 }
-                self.put_summand(&mut program, &piece, made);
+                self.put_summand(&mut program, MOVES, &piece, &[made]);
             }
         }
         let own: Vec<(Piece, Place)> =
@@ -69,12 +69,12 @@ impl Reduce<'_> {
     }
 
     /// Puts a piece of this rank's product to its owner.
-    fn put_summand(&self, program: &mut Program, piece: &Piece, made: Place) {
+    pub(super) fn put_summand(&self, program: &mut Program, lane: usize, piece: &Piece, after: &[Place]) {
         let distance = (piece.rank + self.shards.ranks() - self.me) % self.shards.ranks();
         let at = self.summand_at(distance, piece.rows.start - self.shards.of(piece.rank).start);
         let rows = Rows { at: piece.rows.start * self.width, rows: piece.rows.clone(), width: self.width };
         let put = Action::Put { to: piece.rank, rows, at, word: self.arrived(distance, piece) };
-        program.push(MOVES, put, &[made]);
+        program.push(lane, put, after);
     }
 
     /// Adds a piece of this rank once all have sent theirs, and puts the sums to the others if these want them: who has
@@ -84,7 +84,8 @@ impl Reduce<'_> {
         let mut summands = Vec::new();
         for distance in 1..ranks {
             let from = (self.me + ranks - distance) % ranks;
-            program.push(ARRIVALS, self.wait(from, self.arrived(distance, piece)), &[]);
+            // A GPU's kernel that waited longer would take a multiprocessor from the product.
+            program.push(ARRIVALS, self.wait(from, self.arrived(distance, piece)), &[made]);
             summands.push(self.summand_at(distance, start));
         }
         summands.push(piece.rows.start * self.width);
@@ -100,41 +101,41 @@ impl Reduce<'_> {
         }
     }
 
-    fn wait(&self, from: usize, word: Word) -> Action {
+    pub(super) fn wait(&self, from: usize, word: Word) -> Action {
         Action::Wait { from, word, round: Round::This }
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         others(self.me, self.shards.ranks())
     }
 
-    fn pieces(&self, rank: usize) -> impl Iterator<Item = Piece> + use<> {
+    pub(super) fn pieces(&self, rank: usize) -> impl Iterator<Item = Piece> + use<> {
         self.shards.pieces(rank, self.schedule.piece_rows(self.shards))
     }
 
     /// Where an owner keeps a row of the product of the rank that is so many before it.
-    fn summand_at(&self, distance: usize, row: usize) -> usize {
+    pub(super) fn summand_at(&self, distance: usize, row: usize) -> usize {
         (self.shards.rows() + (distance - 1) * self.shards.largest() + row) * self.width
     }
 
     /// The sums of a piece, where all ranks keep them if all want them.
-    fn sums(&self, piece: &Piece) -> Rows {
+    pub(super) fn sums(&self, piece: &Piece) -> Rows {
         let at = (rooms(self.shards) + piece.rows.start) * self.width;
         Rows { rows: piece.rows.clone(), at, width: self.width }
     }
 
     /// The word by which a rank tells that it has room for this round.
-    fn ready(&self, rank: usize) -> Word {
+    pub(super) fn ready(&self, rank: usize) -> Word {
         rank
     }
 
     /// The word by which the rank that is so many before a piece's owner tells that its product has arrived.
-    fn arrived(&self, distance: usize, piece: &Piece) -> Word {
+    pub(super) fn arrived(&self, distance: usize, piece: &Piece) -> Word {
         self.shards.ranks() + distance * self.shards.pieces_of_a_rank(self.schedule) + piece.number
     }
 
     /// The word by which the owner of a piece tells that its sums have arrived.
-    fn summed(&self, piece: &Piece) -> Word {
+    pub(super) fn summed(&self, piece: &Piece) -> Word {
         let pieces = self.shards.pieces_of_a_rank(self.schedule);
         self.shards.ranks() * (1 + pieces) + piece.rank * pieces + piece.number
     }

@@ -6,6 +6,7 @@
 use proptest::prelude::*;
 
 use super::gather::{self, Gather};
+use super::pushed;
 use super::reduce::{self, Reduce};
 use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
 use crate::reduce::Reduced;
@@ -40,6 +41,15 @@ struct Rank {
     memory: Vec<Value>,
     /// Rows that the caller got in this round.
     output: Vec<bool>,
+    /// The sums among them.
+    sums: Vec<Value>,
+}
+
+/// Who carries programs out: a GPU whose copy engines reach the ranks of these bits.
+#[derive(Debug, Clone, Copy)]
+enum Device {
+    Host,
+    Gpu(u32),
 }
 
 /// All ranks, and whether they gather.
@@ -50,14 +60,30 @@ struct Job {
 }
 
 impl Job {
-    fn gather(shards: &Shards, schedule: Schedule) -> Job {
-        let make = |me| Gather { shards, width: 1, schedule, me }.program();
+    fn gather(shards: &Shards, schedule: Schedule, device: Device) -> Job {
+        let make = |me| {
+            let gather = Gather { shards, width: 1, schedule, me };
+            match device {
+                Device::Gpu(reached) if !matches!(schedule, Schedule::Ring { .. }) => {
+                    pushed::gather(&gather, |rank| reached >> rank & 1 == 1)
+                }
+                _ => gather.program(),
+            }
+        };
         let sizes = (gather::words(shards, schedule), gather::numbers(shards, 1));
         Job { ranks: ranks(shards, make, sizes), gathers: true, rows: shards.rows() }
     }
 
-    fn reduce(shards: &Shards, schedule: Schedule, reduced: Reduced) -> Job {
-        let make = |me| Reduce { shards, width: 1, schedule, reduced, me }.program();
+    fn reduce(shards: &Shards, schedule: Schedule, reduced: Reduced, device: Device) -> Job {
+        let make = |me| {
+            let reduce = Reduce { shards, width: 1, schedule, reduced, me };
+            match device {
+                Device::Gpu(reached) if pushed::sums_in_products(shards.ranks()) => {
+                    pushed::reduce(&reduce, |rank| reached >> rank & 1 == 1)
+                }
+                _ => reduce.program(),
+            }
+        };
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, 1, reduced));
         Job { ranks: ranks(shards, make, sizes), gathers: false, rows: shards.rows() }
     }
@@ -97,6 +123,30 @@ impl Job {
                     }
                 }
             }
+            Action::MultiplyOwn { rows } => {
+                rows.clone().for_each(|row| self.ranks[rank].output[row] |= !begins);
+            }
+            Action::MultiplyOnto { rows, onto } => {
+                let of = (rank + 1) % self.ranks.len();
+                for (i, row) in rows.clone().enumerate() {
+                    self.ranks[rank].expect(onto + i, Value { round, what: What::Product(of, row) });
+                    self.ranks[rank].output[row] |= !begins;
+                    self.ranks[rank].sums[row] = Value { round, what: What::Sum(row) };
+                }
+            }
+            Action::Send { to, rows, .. } => {
+                let value = |row| Value { round, what: What::Row(row) };
+                self.write(*to, rows, rows.rows.clone().map(value).collect(), begins);
+            }
+            Action::Share { to, rows, .. } => {
+                let values = self.ranks[rank].sums[rows.rows.clone()].to_vec();
+                assert!(values.iter().all(|value| value.round == round), "{rows:?} of rank {rank}");
+                self.write(*to, rows, values, begins);
+            }
+            Action::KeepSums { rows } => {
+                let values = self.ranks[rank].sums[rows.rows.clone()].to_vec();
+                self.write(rank, rows, values, begins);
+            }
             Action::Keep { rows } => {
                 for (i, row) in rows.rows.clone().enumerate() {
                     self.ranks[rank].memory[rows.at + i] = Value { round, what: What::Row(row) };
@@ -121,25 +171,35 @@ impl Job {
                     self.ranks[rank].output[row] |= !begins;
                 }
             }
-            Action::Wait { .. } | Action::Tell { .. } => {}
+            Action::Wait { .. } | Action::Tell { .. } | Action::Settle => {}
         }
         if begins {
             self.ranks[rank].begun[place] = true;
             return;
         }
         self.ranks[rank].ended[place] = true;
-        if let Action::Tell { to, word } | Action::Put { to, word, .. } = action {
+        if let Action::Tell { to, word }
+        | Action::Put { to, word, .. }
+        | Action::Send { to, word, .. }
+        | Action::Share { to, word, .. } = action
+        {
             self.ranks[to].words[word] = round;
         }
     }
 
     /// Half a copy, of what has to be there; where it goes nobody may still want what was there.
     fn copy(&mut self, from: (usize, usize), to: (usize, usize), rows: &Rows, round: u64, begins: bool) {
-        for i in 0..rows.len() {
-            let value = self.ranks[from.0].memory[from.1 + i];
+        let values = self.ranks[from.0].memory[from.1..from.1 + rows.len()].to_vec();
+        for value in &values {
             assert_eq!(value.round, round, "{rows:?} of {from:?} to {to:?}");
-            // In the first half what arrives is neither the old nor the new.
-            self.ranks[to.0].memory[to.1 + i] = if begins { Value { round: 0, what: What::Nothing } } else { value };
+        }
+        self.write(to.0, &Rows { at: to.1, ..rows.clone() }, values, begins);
+    }
+
+    /// Half a write: in the first half what arrives is neither the old nor the new.
+    fn write(&mut self, to: usize, rows: &Rows, values: Vec<Value>, begins: bool) {
+        for (at, value) in (rows.at..).zip(values) {
+            self.ranks[to].memory[at] = if begins { Value { round: 0, what: What::Nothing } } else { value };
         }
     }
 
@@ -179,8 +239,8 @@ fn ranks(shards: &Shards, make: impl Fn(usize) -> Program, (words, numbers): (us
         let program: Program = make(me);
         let steps = program.entries.len();
         let (words, memory) = (vec![0; words], vec![Value::default(); numbers]);
-        let output = vec![false; shards.rows()];
-        Rank { program, round: 0, begun: vec![true; steps], ended: vec![true; steps], words, memory, output }
+        let (output, sums) = (vec![false; shards.rows()], vec![Value::default(); shards.rows()]);
+        Rank { program, round: 0, begun: vec![true; steps], ended: vec![true; steps], words, memory, output, sums }
     };
     (0..shards.ranks()).map(rank).collect()
 }
@@ -207,6 +267,10 @@ fn schedules() -> impl Strategy<Value = Schedule> {
     })
 }
 
+fn devices() -> impl Strategy<Value = Device> {
+    (any::<bool>(), 0u32..32).prop_map(|(host, reached)| if host { Device::Host } else { Device::Gpu(reached) })
+}
+
 fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -219,9 +283,9 @@ proptest! {
 
     #[test]
     fn gathered_rows_are_those_of_the_round_whatever_lane_is_late(
-        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), seed: u64
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), device in devices(), seed: u64
     ) {
-        let mut job = Job::gather(&Shards::new(&rows), schedule);
+        let mut job = Job::gather(&Shards::new(&rows), schedule, device);
         job.run(3, random(seed));
         for rank in &job.ranks {
             prop_assert!(rank.output.iter().all(|&made| made));
@@ -230,10 +294,11 @@ proptest! {
 
     #[test]
     fn sums_are_of_all_products_of_the_round_whatever_lane_is_late(
-        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), everywhere: bool, seed: u64
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), everywhere: bool, device in devices(),
+        seed: u64
     ) {
         let (shards, reduced) = (Shards::new(&rows), if everywhere { Reduced::Everywhere } else { Reduced::ToShards });
-        let mut job = Job::reduce(&shards, schedule, reduced);
+        let mut job = Job::reduce(&shards, schedule, reduced, device);
         job.run(3, random(seed));
         for (me, rank) in job.ranks.iter().enumerate() {
             let wanted = if everywhere { 0..job.rows } else { shards.of(me) };
@@ -243,10 +308,13 @@ proptest! {
 
     #[test]
     fn steps_can_be_done_one_by_one_in_their_order(
-        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), gathers: bool
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), gathers: bool, device in devices()
     ) {
         let shards = Shards::new(&rows);
-        let mut job = if gathers { Job::gather(&shards, schedule) } else { Job::reduce(&shards, schedule, Reduced::Everywhere) };
+        let mut job = match gathers {
+            true => Job::gather(&shards, schedule, device),
+            false => Job::reduce(&shards, schedule, Reduced::Everywhere, device),
+        };
         // Each rank does its first step that is left, or waits for it.
         for rank in &mut job.ranks {
             rank.next_round();
