@@ -4,8 +4,8 @@
 #define SYMRAIL_EXECUTOR_CUH
 
 #include "plan.cuh"
+#include "elements.cuh"
 #include "proxied.cuh"
-#include "symrail/number.cuh"
 
 typedef symrail_block_scope symrail_all_threads;
 
@@ -63,38 +63,6 @@ static __device__ __noinline__ bool symrail_meet_ranks(const symrail_plan& plan,
 }
 
 static __device__ __noinline__ void symrail_quiet_here() { symrail_quiet(); }
-
-template <class N>
-SYMRAIL_DEVICE void symrail_load_element(symrail_u64 at, typename N::stored& code) {
-    typedef typename N::stored T;
-    if (at % sizeof(T) == 0) {
-        code = symrail_peer_source::value((const T*)at);
-        return;
-    }
-    for (symrail_u32 i = 0; i < sizeof(T); i++) ((char*)&code)[i] = symrail_peer_source::value((const char*)at + i);
-}
-template <class N>
-SYMRAIL_DEVICE void symrail_store_element(symrail_u64 at, typename N::stored code) {
-    typedef typename N::stored T;
-    if (at % sizeof(T) == 0) {
-        *(T*)at = code;
-        return;
-    }
-    for (symrail_u32 i = 0; i < sizeof(T); i++) ((char*)at)[i] = ((const char*)&code)[i];
-}
-template <class N>
-SYMRAIL_DEVICE void symrail_divide_element(symrail_u64 at, symrail_u32 by) {
-    typename N::stored code;
-    symrail_load_element<N>(at, code);
-    symrail_store_element<N>(at, N::store(symrail_quotient_of(N::load(code), by)));
-}
-
-template <class N>
-SYMRAIL_DEVICE void symrail_multiply_element(symrail_u64 at, typename N::stored by) {
-    typename N::stored code;
-    symrail_load_element<N>(at, code);
-    symrail_store_element<N>(at, N::store(N::load(code) * N::load(by)));
-}
 
 template <class N>
 struct symrail_executor {

@@ -8,6 +8,7 @@ use symrail::Pe;
 use crate::build::{Shape, all_reduce, moves};
 use crate::defaults::Defaults;
 use crate::error::{Error, Result};
+use crate::gpu::straight;
 use crate::members::Members;
 use crate::plan::registry::{Registry, Wanted};
 use crate::plan::{Check, Collective, Document, Plan};
@@ -33,6 +34,9 @@ impl Choice {
 /// The algorithms of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Algorithm {
+    /// Those of `gpu::straight`, for several collectives.
+    Packets,
+    Pushed,
     OneShot,
     TwoPhase,
     Direct,
@@ -45,8 +49,10 @@ pub(crate) enum Algorithm {
     ReduceTo(u32),
 }
 
-/// Those of an all-reduce, by the names that users and tables have for them.
-const NAMES: [(&str, Algorithm); 5] = [
+/// Those that users and tables have names for.
+const NAMES: [(&str, Algorithm); 7] = [
+    ("packets", Algorithm::Packets),
+    ("pushed", Algorithm::Pushed),
     ("one_shot", Algorithm::OneShot),
     ("two_phase", Algorithm::TwoPhase),
     ("direct", Algorithm::Direct),
@@ -55,13 +61,15 @@ const NAMES: [(&str, Algorithm); 5] = [
 ];
 
 impl Algorithm {
-    /// Its name in tables: collectives with one algorithm have no names for it.
+    /// Its name in tables: collectives with one plan have no names for it.
     fn name(self) -> &'static str {
         NAMES.iter().find(|(_, one)| *one == self).map_or("own", |(name, _)| name)
     }
 
-    fn document(self, shape: &Shape) -> Document {
-        match self {
+    /// The plan, unless it needs none.
+    fn document(self, shape: &Shape) -> Option<Document> {
+        Some(match self {
+            Algorithm::Packets | Algorithm::Pushed => return None,
             Algorithm::OneShot => all_reduce::one_shot(shape),
             Algorithm::TwoPhase => all_reduce::two_phase(shape),
             Algorithm::Direct => all_reduce::direct(shape),
@@ -72,7 +80,7 @@ impl Algorithm {
             Algorithm::AllToAll => moves::all_to_all(shape),
             Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
             Algorithm::ReduceTo(root) => moves::reduce(shape, root as usize),
-        }
+        })
     }
 }
 
@@ -89,6 +97,11 @@ fn numbers(in_common: impl Iterator<Item = u64>) -> Vec<u32> {
     (0..).zip(in_common).map(|(pe, of_host)| *first.entry(of_host).or_insert(pe)).collect()
 }
 
+/// Whether a device with ways without a plan has them among these PEs.
+fn near_each_other(limits: Limits, hosts: &[u32]) -> bool {
+    limits.straight && (2..=straight::MOST_RANKS).contains(&hosts.len()) && hosts.iter().all(|&host| host == hosts[0])
+}
+
 /// From which sizes on a device does what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -101,19 +114,37 @@ pub(crate) struct Limits {
     pub block_bytes: (u64, u64),
     /// See `block_bytes`.
     pub most_blocks: usize,
+    /// Whether it has ways without a plan.
+    pub straight: bool,
 }
 
 /// Threads of the CPU device.
-pub(crate) const CPU: Limits =
-    Limits { one_shot: 4 << 10, packets: 64 << 10, block_bytes: (128 << 10, 128 << 10), most_blocks: 2 };
+pub(crate) const CPU: Limits = Limits {
+    one_shot: 4 << 10,
+    packets: 64 << 10,
+    block_bytes: (128 << 10, 128 << 10),
+    most_blocks: 2,
+    straight: false,
+};
 /// GPUs that reach one another over NVLink.
-pub(crate) const GPU: Limits =
-    Limits { one_shot: 32 << 10, packets: 512 << 10, block_bytes: (8 << 10, 64 << 10), most_blocks: 32 };
+pub(crate) const GPU: Limits = Limits {
+    one_shot: 32 << 10,
+    packets: 512 << 10,
+    block_bytes: (8 << 10, 64 << 10),
+    most_blocks: 32,
+    straight: true,
+};
+
+/// Blocks of the ways without a plan, which take fewer for small messages.
+const MOST_BLOCKS_OF_PACKETS: usize = 64;
+const MOST_BLOCKS_OF_PUSHES: usize = 64;
 
 impl Limits {
     /// A power of two, so that there are few different plans.
     fn blocks(&self, algorithm: Algorithm, message: u64) -> usize {
         let bytes = match algorithm {
+            Algorithm::Packets => return MOST_BLOCKS_OF_PACKETS,
+            Algorithm::Pushed => return MOST_BLOCKS_OF_PUSHES,
             Algorithm::OneShot | Algorithm::TwoPhase => self.block_bytes.0,
             _ => self.block_bytes.1,
         };
@@ -134,6 +165,11 @@ pub(crate) struct Selection {
     pub tuning: Tuning,
     /// The one that users have asked for by its name, or a plan of theirs.
     pub asked: Option<String>,
+    /// Whether this device has ways without a plan among these PEs; and whether buffers may be any memory, so that the
+    /// plans' would be copied.
+    pub straight: bool,
+    /// See `straight`.
+    pub any_memory: bool,
 }
 
 impl Selection {
@@ -154,7 +190,9 @@ impl Selection {
         }
         let hosts = numbers(said.chunks(2).map(|of_pe| of_pe[0]));
         let (users, tuning) = (Registry::default(), Tuning::default());
-        let mut selection = Selection { hosts, users, defaults, limits, device, tuning, asked: None };
+        let (straight, any_memory) = (near_each_other(limits, &hosts), false);
+        let mut selection =
+            Selection { hosts, users, defaults, limits, device, tuning, asked: None, straight, any_memory };
         let scale = (selection.device.as_str(), selection.n_hosts());
         selection.tuning = Tuning::agree(members, scale, |table| selection.accepts(table))?;
         match &selection.tuning {
@@ -194,7 +232,11 @@ impl Selection {
 
     /// The algorithms of a collective among these hosts.
     fn algorithms(&self, collective: &Collective, root: u32) -> Vec<Algorithm> {
-        match collective {
+        let straight = match straight::parts(collective, 0) {
+            Some(_) if self.straight => vec![Algorithm::Packets, Algorithm::Pushed],
+            _ => Vec::new(),
+        };
+        let plans = match collective {
             Collective::AllReduce if self.one_host() => {
                 vec![Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Direct, Algorithm::ByPuts]
             }
@@ -206,13 +248,42 @@ impl Selection {
             Collective::Broadcast => vec![Algorithm::BroadcastFrom(root)],
             Collective::Reduce => vec![Algorithm::ReduceTo(root)],
             Collective::Other(_) => Vec::new(),
+        };
+        [straight, plans].concat()
+    }
+
+    /// Whether a message goes in packets.
+    fn fits_packets(&self, collective: &Collective, message: u64) -> bool {
+        let n = self.hosts.len() as u64;
+        let part = if *collective == Collective::AllReduce { message } else { message / n };
+        part <= straight::most_in_packets(n)
+    }
+
+    /// The way without a plan that suits best, if one does.
+    fn straight(&self, collective: &Collective, message: u64) -> Option<Algorithm> {
+        straight::parts(collective, 0).filter(|_| self.straight)?;
+        let n = self.hosts.len() as u64;
+        // Everybody sends everything to all; two phases of packets, which send less, take longer to begin.
+        let most = if *collective == Collective::AllReduce && n > 2 { self.limits.one_shot } else { u64::MAX };
+        match (message <= most && self.fits_packets(collective, message), self.any_memory) {
+            (true, _) => Some(Algorithm::Packets),
+            (false, true) if *collective != Collective::AllReduce || message > self.limits.packets || n == 2 => {
+                Some(Algorithm::Pushed)
+            }
+            _ => None,
         }
     }
 
     /// All ways of a collective that a table may name, with as many blocks as are worth it on this device.
     pub fn ways(&self, collective: &Collective) -> Vec<Way> {
-        let blocks = (0..=self.limits.most_blocks.ilog2()).map(|power| 1 << power);
-        let of = |one: Algorithm| blocks.clone().map(move |blocks| Way { algorithm: one.name().into(), blocks });
+        let of = |one: Algorithm| {
+            let most = match one {
+                Algorithm::Packets => MOST_BLOCKS_OF_PACKETS,
+                Algorithm::Pushed => MOST_BLOCKS,
+                _ => self.limits.most_blocks,
+            };
+            (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power })
+        };
         self.algorithms(collective, 0).into_iter().flat_map(of).collect()
     }
 
@@ -314,7 +385,10 @@ impl Selection {
             }
         }
         if let Some((_, algorithm, blocks)) = self.row(collective, message, root, None) {
-            return Ok(Choice::Own(algorithm, blocks));
+            return Ok(self.own(collective, message, algorithm, blocks));
+        }
+        if let Some(algorithm) = self.straight(collective, message) {
+            return Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)));
         }
         let one_host = self.one_host();
         let algorithm = match collective {
@@ -331,6 +405,14 @@ impl Selection {
             Collective::Other(name) => return Err(Error::Call(format!("there is no plan for {name}"))),
         };
         Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)))
+    }
+
+    /// What a table says, if the message fits.
+    fn own(&self, collective: &Collective, message: u64, algorithm: Algorithm, blocks: usize) -> Choice {
+        if algorithm == Algorithm::Packets && !self.fits_packets(collective, message) {
+            return Choice::Own(Algorithm::Pushed, MOST_BLOCKS_OF_PUSHES);
+        }
+        Choice::Own(algorithm, blocks)
     }
 
     /// The algorithm or the user's plan of a name, if it suits.
@@ -350,6 +432,18 @@ impl Selection {
             return refuse(format!("there is none; there are {known}, and plans that were added"));
         };
         match algorithm {
+            Algorithm::Packets | Algorithm::Pushed if !self.straight => {
+                let most = straight::MOST_RANKS;
+                refuse(format!("it is for GPUs of 2 to {most} PEs on one host that reach one another"))
+            }
+            Algorithm::Packets if !self.fits_packets(collective, wanted.message) => {
+                let most = straight::most_in_packets(self.hosts.len() as u64);
+                refuse(format!("parts of a message are of {most} bytes at most"))
+            }
+            Algorithm::Packets | Algorithm::Pushed if straight::parts(collective, 0).is_none() => {
+                refuse(format!("it is for all-reduces, all-gathers and reduce-scatters, and not for {collective:?}"))
+            }
+            Algorithm::Packets | Algorithm::Pushed => Ok(Choice::Own(algorithm, self.measured(wanted, algorithm))),
             _ if *collective != Collective::AllReduce => refuse("it is an all-reduce".into()),
             Algorithm::OneShot | Algorithm::TwoPhase | Algorithm::Direct if !self.one_host() => {
                 refuse("it is for PEs of one host".into())
@@ -357,18 +451,22 @@ impl Selection {
             Algorithm::Hierarchical if !self.hosts_are_alike() => {
                 refuse("it is for hosts with equally many PEs".into())
             }
-            _ => {
-                let measured = self.row(collective, wanted.message, 0, Some(algorithm)).map(|(.., blocks)| blocks);
-                let blocks = measured.unwrap_or_else(|| self.limits.blocks(algorithm, wanted.message));
-                Ok(Choice::Own(algorithm, blocks))
-            }
+            _ => Ok(Choice::Own(algorithm, self.measured(wanted, algorithm))),
         }
+    }
+
+    /// The blocks of an algorithm that is asked for.
+    fn measured(&self, wanted: &Wanted<'_>, algorithm: Algorithm) -> usize {
+        let measured = self.row(&wanted.collective, wanted.message, 0, Some(algorithm)).map(|(.., blocks)| blocks);
+        measured.unwrap_or_else(|| self.limits.blocks(algorithm, wanted.message))
     }
 
     /// Why an algorithm is chosen.
     fn reason(&self, algorithm: Algorithm) -> String {
         let Limits { one_shot, packets, .. } = self.limits;
         match algorithm {
+            Algorithm::Packets => "for GPUs of one host and a message that fits".into(),
+            Algorithm::Pushed => "for GPUs of one host, large messages and any memory".into(),
             Algorithm::OneShot => format!("for one host and up to {one_shot} bytes"),
             Algorithm::TwoPhase => format!("for one host and {} to {packets} bytes", one_shot + 1),
             Algorithm::Direct => format!("for one host and more than {packets} bytes"),
@@ -385,7 +483,7 @@ impl Selection {
             Choice::Default(place) => self.defaults.plans.get(place).cloned().ok_or_else(|| choice.unknown()),
             Choice::Own(algorithm, blocks) => {
                 let shape = Shape { hosts: self.hosts.clone(), blocks };
-                Plan::new(&algorithm.document(&shape), Check::Result)
+                Plan::new(&algorithm.document(&shape).ok_or_else(|| choice.unknown())?, Check::Result)
             }
         }
     }
@@ -412,7 +510,8 @@ mod tests {
 
     fn of_two_pes(tuning: Tuning) -> Selection {
         let (hosts, defaults, users) = (vec![0, 0], Defaults::default(), Registry::default());
-        Selection { hosts, users, defaults, limits: CPU, device: String::new(), tuning, asked: None }
+        let (device, straight, any_memory) = (String::new(), false, false);
+        Selection { hosts, users, defaults, limits: CPU, device, tuning, asked: None, straight, any_memory }
     }
 
     #[test]

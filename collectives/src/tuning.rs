@@ -12,7 +12,7 @@ use crate::members::Members;
 use crate::plan::Collective;
 
 /// The most blocks that a row may ask for.
-pub const MOST_BLOCKS: usize = 32;
+pub const MOST_BLOCKS: usize = 128;
 
 /// What was measured, for communicators of as many PEs on as many hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -24,7 +24,12 @@ fn the_executor_becomes_ptx_and_machine_code() {
         let compiled = nvrtc.compile(&program::program(&source), arch).unwrap();
         assert_eq!(compiled.log, "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(&compiled.ptx);
-        assert!(ptx.contains(".entry execute_plan("), "{ty:?} for {arch}");
+        assert!(
+            ["execute_plan", "straight_packets", "straight_pushed"]
+                .iter()
+                .all(|one| ptx.contains(&format!(".entry {one}("))),
+            "{ty:?} for {arch}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Collectives of all PEs of a job, or of a team's, on streams of their GPUs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
@@ -14,12 +14,13 @@ use super::plan::{Call, GpuPlan, Memory};
 use super::program::{Which, compiled};
 use super::report::AbortHandle;
 use super::stage::{Stage, StagedCall};
+use super::straight::{self, Straight, StraightCall, Way as StraightWay};
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
-use crate::selection::{Choice, GPU, Selection, message_of};
+use crate::selection::{Algorithm, Choice, GPU, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
 use crate::tuning::{Row, Table, Tuning, Way};
 
@@ -29,6 +30,8 @@ const LEAST_CAPACITY: u64 = 64 << 10;
 /// The kernels for a type of elements.
 struct Kernels {
     execute: Kernel,
+    packets: Kernel,
+    pushed: Kernel,
     divide: Kernel,
     multiply: Kernel,
 }
@@ -52,7 +55,11 @@ pub struct GpuCommunicator<'d> {
     exchanges: Option<Kernel>,
     /// Where buffers may be any memory.
     stage: Option<Stage>,
+    /// For what needs no plan, made for the first such call.
+    straight: Option<Straight<'d>>,
     plans: BTreeMap<Choice, GpuPlan<'d>>,
+    /// What the log has told of.
+    told: BTreeSet<Choice>,
     /// Smaller ones than those that took their places, which graphs may still use.
     replaced: Vec<GpuPlan<'d>>,
     /// Behind the last call.
@@ -110,7 +117,9 @@ impl<'d> GpuCommunicator<'d> {
             exchange,
             exchanges: None,
             stage: None,
+            straight: None,
             plans: BTreeMap::new(),
+            told: BTreeSet::new(),
             replaced: Vec::new(),
             last: Event::new(device.gpu())?,
             accumulate: Accumulate::default(),
@@ -137,6 +146,7 @@ impl<'d> GpuCommunicator<'d> {
     pub fn accept_any_memory(&mut self) -> Result<()> {
         if self.stage.is_none() {
             self.stage = Some(Stage::new(&mut self.memory)?);
+            self.selection.any_memory = true;
         }
         Ok(())
     }
@@ -329,6 +339,7 @@ impl<'d> GpuCommunicator<'d> {
     /// PEs give up then, and the communicator is not used again.
     pub fn check(&self) -> Result<()> {
         self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
+        self.straight.iter().try_for_each(Straight::check)?;
         self.exchange.check()?;
         Ok(self.device.state().check()?)
     }
@@ -395,13 +406,15 @@ impl<'d> GpuCommunicator<'d> {
         }
         let captured = self.begin(stream)?;
         let how = How { collective, reduction, ty, root, captured };
+        let message = message_of(collective, input.len, output.len);
+        let choice = self.choose(collective, message, input.overlaps(output), root)?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.stage {
-                Some(stage) => self.in_pieces(stage, stream, (input, output), part, &how),
-                None => {
-                    let message = message_of(collective, input.len, output.len);
-                    let choice = self.choose(collective, message, input.overlaps(output), root)?;
+                Some(stage) if choice.way().is_none() || matches!(reduction, Reduction::ScaledSum(_)) => {
+                    self.in_pieces(stage, stream, (input, output), part, &how)
+                }
+                _ => {
                     self.prepare(&choice, part, ty, captured)?;
                     self.launch(stream, &choice, (input, output), part, &how)
                 }
@@ -455,8 +468,13 @@ impl<'d> GpuCommunicator<'d> {
             pieces.push((piece, choice));
         }
         for (piece, choice) in pieces {
-            let plan = self.plans.get(&choice).ok_or_else(|| choice.unknown())?;
-            let ([reaches_input, reaches_output], in_place) = (plan.shared(), plan.plan().in_place());
+            let ([reaches_input, reaches_output], in_place) = match (choice.way(), self.plans.get(&choice)) {
+                (Some(_), _) => ([false, false], false),
+                (None, plan) => {
+                    let plan = plan.ok_or_else(|| choice.unknown())?;
+                    (plan.shared(), plan.plan().in_place())
+                }
+            };
             let call = StagedCall {
                 input,
                 output,
@@ -484,9 +502,10 @@ impl<'d> GpuCommunicator<'d> {
     }
 
     /// What a call is carried out by, which the log tells of a first one.
-    fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
+    fn choose(&mut self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         let choice = self.selection.choose(collective, message, in_place, root)?;
-        if !self.plans.contains_key(&choice) {
+        if !self.told.contains(&choice) {
+            self.told.insert(choice.clone());
             self.selection.log(collective, message, in_place);
         }
         Ok(choice)
@@ -502,9 +521,24 @@ impl<'d> GpuCommunicator<'d> {
         part: u64,
         how: &How<'_>,
     ) -> Result<()> {
-        let (Some(plan), Some(kernels)) = (self.plans.get(choice), self.kernels.get(&how.ty)) else {
-            return Err(choice.unknown());
-        };
+        let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
+        if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
+            let kernel = if way == StraightWay::Packets { &kernels.packets } else { &kernels.pushed };
+            // A reduction to one rank is carried out as one to all.
+            let collective = if straight::parts(how.collective, 0).is_some() { how.collective } else { &REDUCED };
+            let call = StraightCall {
+                collective: StraightCall::number(collective),
+                input: input.at,
+                output: output.at,
+                part,
+                op: how.reduction.op(),
+                accumulate: self.accumulate,
+                most_blocks: *blocks as u64,
+            };
+            // SAFETY: the caller's promise.
+            return unsafe { straight.launch(stream, kernel, way, (input, output), collective, &call) };
+        }
+        let plan = self.plans.get(choice).ok_or_else(|| choice.unknown())?;
         let call = Call { input, output, part, op: how.reduction.op(), accumulate: self.accumulate };
         // SAFETY: the caller's promise.
         unsafe { plan.launch(stream, &kernels.execute, &call) }
@@ -548,12 +582,22 @@ impl<'d> GpuCommunicator<'d> {
 
     /// Has the plan with memory for parts of so many bytes, and the type's kernels.
     fn prepare(&mut self, choice: &Choice, part: u64, ty: DataType, captured: bool) -> Result<()> {
-        let small = self.plans.get(choice).is_none_or(|plan| plan.capacity() < part);
+        let small = match (choice.way(), &mut self.straight) {
+            (None, _) => self.plans.get(choice).is_none_or(|plan| plan.capacity() < part),
+            (Some(way), Some(straight)) => !straight.has(way),
+            (Some(_), None) => true,
+        };
         if captured && (small || !self.kernels.contains_key(&ty)) {
             let reason = format!("a first call of {part} bytes of {ty:?} cannot be captured: make it once before");
             return Err(Error::Call(reason));
         }
-        if small {
+        if let Some(way) = choice.way().filter(|_| small) {
+            let straight = match &mut self.straight {
+                Some(straight) => straight,
+                none => none.insert(Straight::new(self.device, &mut self.memory, &self.abort)?),
+            };
+            straight.prepare(way, &mut self.memory)?;
+        } else if small {
             let plan = match self.plans.remove(choice) {
                 Some(small) => {
                     let plan = small.plan().clone();
@@ -570,6 +614,8 @@ impl<'d> GpuCommunicator<'d> {
             let module = self.load(Which::Executor(ty))?;
             let kernels = Kernels {
                 execute: module.kernel("execute_plan")?,
+                packets: module.kernel("straight_packets")?,
+                pushed: module.kernel("straight_pushed")?,
                 divide: module.kernel("divide_elements")?,
                 multiply: module.kernel("multiply_elements")?,
             };
@@ -587,6 +633,17 @@ impl<'d> GpuCommunicator<'d> {
     }
 }
 
+impl Choice {
+    /// The way without a plan.
+    fn way(&self) -> Option<StraightWay> {
+        match self {
+            Choice::Own(Algorithm::Packets, _) => Some(StraightWay::Packets),
+            Choice::Own(Algorithm::Pushed, _) => Some(StraightWay::Pushed),
+            _ => None,
+        }
+    }
+}
+
 /// What a call does, besides its buffers.
 struct How<'a> {
     collective: &'a Collective,
@@ -595,6 +652,9 @@ struct How<'a> {
     root: u32,
     captured: bool,
 }
+
+/// See [`GpuCommunicator::launch`].
+const REDUCED: Collective = Collective::AllReduce;
 
 /// What moves bytes only.
 const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));

@@ -1,4 +1,5 @@
-//! Running plans on GPUs: a block of the plan is a block of a kernel, on a stream or in a graph.
+//! Collectives on GPUs, on a stream or in a graph. A block of a plan is a block of a kernel; what matters most has kernels
+//! of its own.
 //!
 //! | file | concept |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | `plan` | a plan with its memory; a launch |
 //! | [`stage`] | buffers anywhere in the GPU's memory |
 //! | [`exchange`] | sends and receives |
+//! | [`straight`] | all-reduces, all-gathers and reduce-scatters without a plan |
 //! | `memory` | symmetric memory for all of these |
 //! | `report` | what kernels say when they give up |
 //! | [`encode`] | a plan as kernels read it |
@@ -28,6 +30,7 @@ mod plan;
 pub mod program;
 mod report;
 pub mod stage;
+pub mod straight;
 
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;

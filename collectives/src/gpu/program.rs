@@ -40,7 +40,11 @@ pub(super) fn compiled(nvrtc: &Nvrtc, which: Which, arch: &str) -> Result<Compil
 }
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 4] = [
+const HEADERS: [(&std::ffi::CStr, &str); 8] = [
+    (c"elements.cuh", include_str!("../../cu/elements.cuh")),
+    (c"straight.cuh", include_str!("../../cu/straight.cuh")),
+    (c"packets.cuh", include_str!("../../cu/packets.cuh")),
+    (c"pushed.cuh", include_str!("../../cu/pushed.cuh")),
     (c"plan.cuh", include_str!("../../cu/plan.cuh")),
     (c"proxied.cuh", include_str!("../../cu/proxied.cuh")),
     (c"executor.cuh", include_str!("../../cu/executor.cuh")),

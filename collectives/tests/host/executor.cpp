@@ -3,6 +3,8 @@
 
 #include "exchange.cuh"
 #include "executor.cuh"
+#include "packets.cuh"
+#include "pushed.cuh"
 
 #include <thread>
 #include <vector>
@@ -73,6 +75,18 @@ static auto with_type(int type, DO&& what) {
 
 extern "C" void execute(int type, const Call* call) {
     with_type(type, [call](auto number) { run<decltype(number)>(*call); });
+}
+// Without a plan: `input` is the address of the kernel's argument, `output` is whether data goes in packets.
+extern "C" void straight(int type, const Call* call) {
+    with_type(type, [call](auto number) {
+        typedef decltype(number) N;
+        const symrail_straight& argument = *(const symrail_straight*)call->input;
+        launch(*call, [&](symrail_u32 b) {
+            if (call->output != 0) return symrail_packets<N>(argument, b);
+            symrail_pushed<N> pushed(argument, b);
+            pushed.run();
+        });
+    });
 }
 // Sends and receives: `input` is the address of the kernel's argument.
 extern "C" void exchange(const Call* call) {

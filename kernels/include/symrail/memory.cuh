@@ -74,6 +74,10 @@ SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) {
 SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
+/* A store behind everything that this thread has done and seen. */
+SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
 SYMRAIL_DEVICE void symrail_fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 SYMRAIL_DEVICE symrail_u64 symrail_now() {

@@ -148,7 +148,7 @@ fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl
             let row = Row { collective: (*name).into(), up_to: None, way: way.clone(), microseconds: None };
             calls.take(row)?;
             for (best, &size) in best.iter_mut().zip(sizes) {
-                if matches!(way.algorithm.as_str(), "one_shot" | "two_phase") && size > PACKETS {
+                if matches!(way.algorithm.as_str(), "packets" | "one_shot" | "two_phase") && size > PACKETS {
                     continue;
                 }
                 let time = timed(runtime, &mut calls, collective, size, iterations)?;

@@ -1,0 +1,133 @@
+/* One way: every rank sends everybody what is theirs as packets of 16 bytes, with 8 bytes of data, and takes what it gets
+ * as it comes. Nothing is waited for but the data. */
+#ifndef SYMRAIL_PACKETS_CUH
+#define SYMRAIL_PACKETS_CUH
+
+#include "straight.cuh"
+
+/* Packets of a thread that are under way at a time, where there are more than threads. */
+#define SYMRAIL_PACKETS_MANY 4
+/* Packets that a call wipes. */
+#define SYMRAIL_PACKETS_WIPED 32u
+
+/* Flags are never 0, which is what fresh memory has: the number after 2^32 - 2 is left out, and one more, so that halves
+ * take turns. */
+SYMRAIL_DEVICE symrail_u32 symrail_packets_flag(symrail_u64 number) { return (symrail_u32)number + 1; }
+SYMRAIL_DEVICE symrail_u64 symrail_packets_next(symrail_u64 number) {
+    return symrail_packets_flag(number + 1) == 0 ? number + 3 : number + 1;
+}
+
+/* Has the call's number advanced when all blocks have read it. */
+SYMRAIL_DEVICE void symrail_packets_advance(const symrail_straight& call, symrail_u64 number) {
+    if (symrail_all::rank() != 0) return;
+    if (call.blocks > 1 && symrail_add_gpu(call.words + 8, 1) + 1 != call.blocks) return;
+    if (call.blocks > 1) symrail_st_gpu(call.words + 8, 0);
+    symrail_st_gpu(call.words, symrail_packets_next(number));
+}
+
+/* Flags come again after 2^32 calls. Until then every packet was written by a later call or wiped: each call wipes a few
+ * that it does not use itself. Nobody writes to its half again before it has ended. */
+SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u64 half, symrail_u64 number,
+                                         symrail_u64 used) {
+    symrail_u32 of_rank = (symrail_u32)(call.region / 16), all = of_rank * (symrail_u32)(call.n - 1);
+    for (symrail_u32 k = symrail_all::rank(); k < SYMRAIL_PACKETS_WIPED; k += symrail_all::size()) {
+        symrail_u32 at = ((symrail_u32)(number >> 1) * SYMRAIL_PACKETS_WIPED + k) % all;
+        if (at % of_rank >= used) symrail_st_pair(half + 16ull * at, 0, 0);
+    }
+}
+
+template <class N, int MANY>
+SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u32 block, symrail_u64 half,
+                                         symrail_u32 flag) {
+    const symrail_u64 count = (call.part + 7) / 8, threads = call.blocks * symrail_all::size(), me = call.me;
+    const bool scatters = call.collective == SYMRAIL_REDUCE_SCATTER, gathers = call.collective == SYMRAIL_ALL_GATHER;
+    const symrail_u32 op = (symrail_u32)(call.how & 0xff);
+    const bool own = (call.how >> 8) != 0;
+    for (symrail_u64 first = (symrail_u64)block * symrail_all::size() + symrail_all::rank(); first < count;
+         first += MANY * threads) {
+        symrail_u64 mine[MANY];
+        const char* from = (const char*)call.input + (scatters ? me * call.part : 0);
+#pragma unroll
+        for (int k = 0; k < MANY; k++) {
+            symrail_u64 at = 8 * (first + k * threads);
+            mine[k] = at < call.part ? symrail_load_some(from + at, call.part - at) : 0;
+        }
+        for (symrail_u64 i = 1; i < call.n; i++) {
+            symrail_u64 to = me + i < call.n ? me + i : me + i - call.n;
+            symrail_u64 there = half + call.ranks[to].distance + symrail_place_at(me, to) * call.region;
+            const char* theirs = (const char*)call.input + to * call.part;
+#pragma unroll
+            for (int k = 0; k < MANY; k++) {
+                symrail_u64 packet = first + k * threads, at = 8 * packet;
+                if (packet >= count) continue;
+                symrail_u64 data = scatters ? symrail_load_some(theirs + at, call.part - at) : mine[k];
+                symrail_packet16_write(there + 16 * packet, data, flag);
+            }
+        }
+        /* What a rank has sent, or this one has; `false`: it does not come. */
+        auto read = [&](symrail_u64 rank, symrail_u64* raw) {
+#pragma unroll
+            for (int k = 0; k < MANY; k++) raw[k] = mine[k];
+            if (rank == me) return true;
+            symrail_u64 here = half + symrail_place_at(rank, me) * call.region;
+            auto came = [&]() {
+                bool all = true;
+#pragma unroll
+                for (int k = 0; k < MANY; k++) {
+                    symrail_u64 packet = first + k * threads;
+                    if (packet < count) all &= symrail_packet16_read(here + 16 * packet, flag, raw[k]);
+                }
+                return all;
+            };
+            return symrail_straight_await(call, came, rank, block);
+        };
+        auto store = [&](symrail_u64 to, const symrail_u64* raw) {
+#pragma unroll
+            for (int k = 0; k < MANY; k++) {
+                symrail_u64 at = 8 * (first + k * threads);
+                if (at < call.part) symrail_store_some((char*)to + at, raw[k], call.part - at);
+            }
+        };
+        symrail_u64 raw[MANY];
+        if (gathers) {
+            for (symrail_u64 rank = 0; rank < call.n; rank++) {
+                symrail_u64 to = call.output + rank * call.part;
+                if (!read(rank, raw)) return false;
+                /* In place, this rank's part is there. */
+                if (rank != me || to != call.input) store(to, raw);
+            }
+            continue;
+        }
+        symrail_elements<N, 8> sum[MANY], more;
+        if (!read(0, raw)) return false;
+#pragma unroll
+        for (int k = 0; k < MANY; k++) sum[k].unpack(&raw[k]);
+        for (symrail_u64 rank = 1; rank < call.n; rank++) {
+            if (!read(rank, raw)) return false;
+#pragma unroll
+            for (int k = 0; k < MANY; k++) {
+                more.unpack(&raw[k]);
+                sum[k].take(op, more, own);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < MANY; k++) sum[k].pack(&raw[k]);
+        store(call.output, raw);
+    }
+    return true;
+}
+
+template <class N>
+SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 block) {
+    symrail_u64 number = symrail_ld_gpu(call.words), count = (call.part + 7) / 8;
+    if (!symrail_straight_begin(call, number, block)) return;
+    symrail_packets_advance(call, number);
+    symrail_u32 flag = symrail_packets_flag(number);
+    symrail_u64 half = call.packets + (number & 1) * (call.n - 1) * call.region;
+    bool good = count <= call.blocks * symrail_all::size()
+                    ? symrail_packets_move<N, 1>(call, block, half, flag)
+                    : symrail_packets_move<N, SYMRAIL_PACKETS_MANY>(call, block, half, flag);
+    if (good && block == 0) symrail_packets_wipe(call, half, number, count);
+}
+
+#endif

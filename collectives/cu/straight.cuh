@@ -1,0 +1,85 @@
+/* All-reduces, all-gathers and reduce-scatters among PEs that reach one another, without a plan: what an interpreter
+ * spends on reading steps is more than small messages take. This is what both ways have in common; packets.cuh and
+ * pushed.cuh have them. Inputs and outputs may be any memory of this device, and the same memory.
+ *
+ * Reductions go through the ranks in their order on all of them, so that all get the same bits. */
+#ifndef SYMRAIL_STRAIGHT_CUH
+#define SYMRAIL_STRAIGHT_CUH
+
+#include "elements.cuh"
+#include "proxied.cuh"
+
+/* As collectives/src/gpu/straight.rs has them. */
+#define SYMRAIL_STRAIGHT_RANKS 16
+#define SYMRAIL_STRAIGHT_BLOCKS 128ull
+
+#define SYMRAIL_ALL_REDUCE 0ull
+#define SYMRAIL_ALL_GATHER 1ull
+#define SYMRAIL_REDUCE_SCATTER 2ull
+
+typedef symrail_block_scope symrail_all;
+
+/* A rank: how far its memory is from this PE's, and its PE. */
+struct symrail_straight_rank {
+    symrail_u64 distance;
+    symrail_u64 pe;
+};
+
+/* A call, and where its memory is. Everything symmetric is at the same place of all heaps. */
+struct symrail_straight {
+    symrail_alarm alarm;
+    symrail_u64 me;
+    symrail_u64 n;
+    symrail_u64 blocks;
+    symrail_u64 collective;
+    /* The reduction, and above that whether elements are rounded after every step of it. */
+    symrail_u64 how;
+    symrail_u64 input;
+    symrail_u64 output;
+    /* Bytes of a part: of the whole in an all-reduce, else of what is each rank's. */
+    symrail_u64 part;
+    /* Symmetric: packets in two halves, with so many bytes for each other rank. */
+    symrail_u64 packets;
+    symrail_u64 region;
+    /* Symmetric: two rings of slots for each block, of so many bytes, and words that say how far they are filled. */
+    symrail_u64 rings;
+    symrail_u64 slot_bytes;
+    symrail_u64 filled;
+    /* Bytes of a slot that this call uses. */
+    symrail_u64 chunk;
+    /* This device's words: the number of the next call by packets; blocks of that which have begun; of each block, the
+     * number of its next slot. */
+    symrail_u64 words;
+    symrail_straight_rank ranks[SYMRAIL_STRAIGHT_RANKS];
+};
+
+/* Tells all other ranks that this one has given up, unless it was told so itself. By one thread. */
+static __device__ __noinline__ void symrail_straight_tell(const symrail_straight& call) {
+    for (symrail_u64 i = 0; i < call.n; i++)
+        symrail_tell_one(call.alarm.stop, true, call.ranks[i].distance, call.ranks[i].pe);
+}
+
+/* Waits, by the calling thread, for what rank `who` does. */
+template <class F>
+SYMRAIL_DEVICE bool symrail_straight_await(const symrail_straight& call, F& holds, symrail_u64 who, symrail_u64 block) {
+    if (symrail_await(call.alarm, holds, call.ranks[who].pe, block << 32)) return true;
+    symrail_straight_tell(call);
+    return false;
+}
+
+/* Whether nobody has given up so far, which all threads of the block ask together. */
+SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail_u64 number, symrail_u64 block) {
+    /* The number takes part, so that all threads have read it when the first one goes on. */
+    bool stopped = symrail_ld_sys(call.alarm.stop) != 0 || number == ~0ull;
+    if (__syncthreads_or(stopped ? 1 : 0) == 0) return true;
+    if (symrail_all::rank() == 0)
+        symrail_give_up(call.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(call.alarm.stop) - 1, block << 32);
+    return false;
+}
+
+/* The place of a rank among the other ranks of another one. */
+SYMRAIL_DEVICE symrail_u64 symrail_place_at(symrail_u64 rank, symrail_u64 other) {
+    return rank < other ? rank : rank - 1;
+}
+
+#endif

@@ -1,0 +1,291 @@
+//! All-reduces, all-gathers and reduce-scatters of PEs that reach one another, by kernels that need no plan
+//! (`cu/straight.cuh`): small ones in packets, all others through slots in the receivers' heaps. Buffers may be any
+//! memory of the GPU.
+
+use std::sync::Arc;
+
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
+
+use super::encode::{Reached, op_number};
+use super::memory::SymmetricMemory;
+use super::plan::{Memory, reached};
+use super::report::{AbortHandle, Report};
+use crate::error::{Error, Result};
+use crate::number::{Accumulate, ReduceOp};
+use crate::plan::Collective;
+
+/// As `cu/straight.cuh` and `cu/pushed.cuh` have them.
+pub const MOST_RANKS: usize = 16;
+/// See above.
+pub const MOST_BLOCKS: u64 = 128;
+const SLOTS: u64 = 4;
+const RINGS: u64 = 2;
+/// Threads of a block.
+pub const THREADS: u64 = 512;
+/// Bytes of data in a packet, and of a packet.
+const PACKET_DATA: u64 = 8;
+const PACKET: u64 = 16;
+/// Bytes that a rank can send to all others as packets, and what a block's slot for all others has.
+const PACKETS: u64 = 1 << 20;
+const SLOT: u64 = 32 << 10;
+const LEAST_SLOT: u64 = 4 << 10;
+
+/// The two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// All at once, with flags in the data.
+    Packets,
+    /// Chunk by chunk through slots.
+    Pushed,
+}
+
+/// The largest part that goes in packets among so many ranks.
+#[must_use]
+pub fn most_in_packets(n: u64) -> u64 {
+    PACKETS / n.saturating_sub(1).max(1) / PACKET * PACKET
+}
+
+/// How many parts input and output have; `None`: there is no such way.
+#[must_use]
+pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
+    match collective {
+        Collective::AllReduce => Some((1, 1)),
+        Collective::AllGather => Some((1, n)),
+        Collective::ReduceScatter => Some((n, 1)),
+        _ => None,
+    }
+}
+
+/// Where the memory is: all but `words` and `report` are symmetric.
+#[derive(Debug, Clone, Default)]
+pub struct Addresses {
+    /// Four words of pinned memory.
+    pub report: u64,
+    /// A word for giving up.
+    pub stop: u64,
+    /// Packets: see [`Sizes`].
+    pub packets: u64,
+    /// Slots.
+    pub rings: u64,
+    /// How far slots are filled.
+    pub filled: u64,
+    /// This device's counters.
+    pub words: u64,
+    /// All ranks, in their order.
+    pub ranks: Vec<Reached>,
+}
+
+/// Bytes of all of it, among so many ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// What another rank can send as packets.
+    pub region: u64,
+    /// A slot.
+    pub slot: u64,
+    n: u64,
+}
+
+impl Sizes {
+    /// As communicators have them.
+    #[must_use]
+    pub fn of(n: u64) -> Sizes {
+        let others = n.saturating_sub(1).max(1);
+        Sizes::with(n, most_in_packets(n), (SLOT / others / PACKET * PACKET).max(LEAST_SLOT))
+    }
+
+    /// With so many bytes of packets' data, and of a slot.
+    #[must_use]
+    pub fn with(n: u64, data: u64, slot: u64) -> Sizes {
+        Sizes { region: data / PACKET_DATA * PACKET, slot, n }
+    }
+
+    /// Of all packets.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        2 * (self.n - 1) * self.region
+    }
+
+    /// Of all slots.
+    #[must_use]
+    pub fn rings(&self) -> u64 {
+        RINGS * MOST_BLOCKS * SLOTS * (self.n - 1) * self.slot
+    }
+
+    /// Of the words that say how far slots are filled.
+    #[must_use]
+    pub fn filled(&self) -> u64 {
+        8 * RINGS * MOST_BLOCKS * MOST_RANKS as u64
+    }
+
+    /// Of this device's counters.
+    #[must_use]
+    pub fn words(&self) -> u64 {
+        8 * (2 + MOST_BLOCKS)
+    }
+}
+
+/// A call.
+#[derive(Debug, Clone, Copy)]
+pub struct StraightCall {
+    /// 0 for an all-reduce, 1 for an all-gather, 2 for a reduce-scatter.
+    pub collective: u64,
+    /// What the call works on.
+    pub input: u64,
+    /// See `input`.
+    pub output: u64,
+    /// Bytes of a part.
+    pub part: u64,
+    /// The reduction.
+    pub op: ReduceOp,
+    /// In which type narrow elements are reduced.
+    pub accumulate: Accumulate,
+    /// At most so many blocks work on it.
+    pub most_blocks: u64,
+}
+
+impl StraightCall {
+    /// The number of a collective in kernels.
+    #[must_use]
+    pub fn number(collective: &Collective) -> u64 {
+        match collective {
+            Collective::AllReduce => 0,
+            Collective::AllGather => 1,
+            _ => 2,
+        }
+    }
+
+    /// Blocks, threads of a block, and bytes of a slot that are used.
+    #[must_use]
+    pub fn shape(&self, way: Way, sizes: &Sizes) -> (u64, u64, u64) {
+        let most = self.most_blocks.clamp(1, MOST_BLOCKS);
+        match way {
+            Way::Packets => {
+                let packets = self.part.div_ceil(PACKET_DATA);
+                let threads = packets.next_multiple_of(32).clamp(32, THREADS);
+                (packets.div_ceil(threads).clamp(1, most), threads, sizes.slot)
+            }
+            Way::Pushed => {
+                let piece = if self.collective == 0 { self.part.div_ceil(16 * sizes.n) * 16 } else { self.part };
+                // A vector of 16 bytes for each thread at least.
+                let blocks = piece.div_ceil(16 * THREADS).clamp(1, most);
+                let share = piece.div_ceil(16 * blocks) * 16;
+                (blocks, THREADS, share.clamp(16, sizes.slot))
+            }
+        }
+    }
+
+    /// The kernel's argument, `symrail_straight`.
+    #[must_use]
+    pub fn argument(&self, at: &Addresses, sizes: &Sizes, me: u64, blocks: u64, chunk: u64) -> Vec<u64> {
+        let own = u64::from(self.accumulate == Accumulate::Own);
+        let how = u64::from(op_number(self.op)) | own << 8;
+        let mut words = vec![at.report, at.stop, me, sizes.n, blocks, self.collective, how];
+        words.extend([self.input, self.output, self.part, at.packets, sizes.region]);
+        words.extend([at.rings, sizes.slot, at.filled, chunk, at.words]);
+        let ranks = at.ranks.iter().flat_map(|to| [to.distance.unwrap_or(0), to.pe.into()]);
+        words.extend(ranks);
+        words.resize(17 + 2 * MOST_RANKS, 0);
+        words
+    }
+}
+
+/// A communicator's memory for both ways.
+pub(super) struct Straight<'d> {
+    device: &'d GpuDevice<'d>,
+    me: u64,
+    sizes: Sizes,
+    at: Addresses,
+    report: Arc<PinnedBuffer>,
+    /// It stays as long as kernels may use it.
+    _words: DeviceBuffer,
+}
+
+impl<'d> Straight<'d> {
+    /// Takes what both ways need. All ranks do so at the same place in the order of what they take.
+    ///
+    /// # Errors
+    /// The runtime's, or the driver's.
+    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, abort: &AbortHandle) -> Result<Self> {
+        let members = memory.members();
+        let sizes = Sizes::of(u64::from(members.n()));
+        let stop = memory.take(8 + sizes.filled() as usize)?;
+        let report = abort.report(device.gpu())?;
+        let words = device.gpu().alloc(sizes.words() as usize)?;
+        words.write(0, &vec![0; sizes.words() as usize])?;
+        let at = Addresses {
+            report: report.device().get(),
+            stop,
+            filled: stop + 8,
+            words: words.at().get(),
+            ranks: reached(device, members, stop),
+            ..Addresses::default()
+        };
+        Ok(Straight { device, me: u64::from(members.me()), sizes, at, report, _words: words })
+    }
+
+    fn memory(&mut self, way: Way) -> (&mut u64, u64) {
+        match way {
+            Way::Packets => (&mut self.at.packets, self.sizes.packets()),
+            Way::Pushed => (&mut self.at.rings, self.sizes.rings()),
+        }
+    }
+
+    /// Whether a way can be gone.
+    pub fn has(&mut self, way: Way) -> bool {
+        *self.memory(way).0 != 0
+    }
+
+    /// Takes the memory for a way, unless it has it. All ranks do so at the same place in the order of what they take.
+    ///
+    /// # Errors
+    /// The runtime's: the heap is exhausted.
+    pub fn prepare(&mut self, way: Way, memory: &mut SymmetricMemory<'d>) -> Result<()> {
+        let (at, bytes) = self.memory(way);
+        if *at == 0 {
+            *at = memory.take(bytes as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a call.
+    ///
+    /// # Safety
+    /// The memory stays, and nobody else changes it, until the stream has come so far.
+    ///
+    /// # Errors
+    /// The buffers have other sizes, or what the driver says.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        kernel: &Kernel,
+        way: Way,
+        (input, output): (Memory, Memory),
+        collective: &Collective,
+        call: &StraightCall,
+    ) -> Result<()> {
+        let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
+            return Err(Error::Call(format!("{collective:?} needs a plan")));
+        };
+        for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
+            if let Some(why) = memory.other_than(parts, call.part) {
+                return Err(Error::Call(format!("the {what} {why}")));
+            }
+        }
+        let (blocks, threads, chunk) = call.shape(way, &self.sizes);
+        let argument = call.argument(&self.at, &self.sizes, self.me, blocks, chunk);
+        let shape = Shape { blocks: blocks as u32, threads: threads as u32 };
+        // SAFETY: the kernel's argument; the memory is freed after the streams, the caller vouches for the rest.
+        Ok(unsafe { stream.launch_struct(kernel, shape, &argument) }?)
+    }
+
+    /// Whether nothing has failed so far.
+    ///
+    /// # Errors
+    /// Why a call did.
+    pub fn check(&self) -> Result<()> {
+        let Some(report) = Report::of(&self.report) else { return Ok(()) };
+        let runtime = self.device.runtime();
+        Err(report.error("a collective without a plan", None, runtime.my_pe(), runtime.settings().timeout_s))
+    }
+}

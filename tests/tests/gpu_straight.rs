@@ -1,0 +1,306 @@
+//! The device code of collectives that need no plan, compiled for the CPU: a thread for each thread of each block of each
+//! PE. What only a GPU has (its memory's order, its instructions) is not tested here.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use symrail_collectives::gpu::encode::Reached;
+use symrail_collectives::gpu::straight::{Addresses, Sizes, StraightCall, Way};
+use symrail_collectives::plan::Collective;
+use symrail_collectives::{Accumulate, DataType, ReduceOp};
+use symrail_tests::collectives::{Data, difference, parts};
+
+#[path = "../support/emulation.rs"]
+mod emulation;
+
+use emulation::{Call, library};
+
+type Straight = unsafe extern "C" fn(i32, *const Call);
+
+/// Bytes before a PE's words, packets, slots, source and destination.
+const WORDS: u64 = 64;
+const PACKETS: u64 = 64 << 10;
+const RINGS: u64 = 1 << 20;
+const SOURCE: u64 = 4 << 20;
+const DEST: u64 = 5 << 20;
+const HEAP: usize = 6 << 20;
+
+/// PEs in one process, each with its heap.
+struct Pes {
+    heaps: Vec<Vec<u64>>,
+    reports: Vec<Vec<u64>>,
+    words: Vec<Vec<u64>>,
+    sizes: Sizes,
+    timeouts_ns: Vec<u64>,
+}
+
+/// How a call is carried out.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    way: Way,
+    blocks: u64,
+    threads: u64,
+    chunk: u64,
+}
+
+impl Pes {
+    /// Each can send so many bytes as packets, and so many at a time through a slot.
+    fn new(n: usize, data: u64, slot: u64) -> Pes {
+        let sizes = Sizes::with(n as u64, data, slot);
+        assert!(WORDS + 8 + sizes.filled() <= PACKETS && PACKETS + sizes.packets() <= RINGS);
+        assert!(RINGS + sizes.rings() <= SOURCE);
+        let zeros = |len: usize| (0..n).map(|_| vec![0u64; len]).collect::<Vec<_>>();
+        let (heaps, words) = (zeros(HEAP / 8 + 2), zeros(sizes.words() as usize / 8));
+        Pes { heaps, reports: zeros(4), words, sizes, timeouts_ns: vec![20_000_000_000; n] }
+    }
+
+    fn base(&self, pe: usize) -> u64 {
+        (self.heaps[pe].as_ptr() as u64).next_multiple_of(16)
+    }
+
+    fn bytes(&mut self, pe: usize, at: u64, len: usize) -> &mut [u8] {
+        let start = (self.base(pe) + at) as *mut u8;
+        // SAFETY: inside of the PE's heap, and nobody else uses it now.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// A call of these PEs, from and to what is so many bytes behind where their heaps begin.
+    fn call(
+        &self,
+        pes: &[usize],
+        how: How,
+        collective: &Collective,
+        (ty, op, part): (DataType, ReduceOp, u64),
+        at: impl Fn(usize) -> (u64, u64) + Sync,
+    ) {
+        let library = library().unwrap();
+        // SAFETY: the function's type.
+        let straight = unsafe { library.get::<Straight>(b"straight") }.unwrap();
+        let n = self.heaps.len();
+        let number = DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32;
+        std::thread::scope(|scope| {
+            for &pe in pes {
+                let (straight, at) = (&straight, &at);
+                scope.spawn(move || {
+                    let apart: Vec<u64> = (0..n).map(|other| self.base(other).wrapping_sub(self.base(pe))).collect();
+                    let to = |(pe, &distance)| Reached { pe: pe as u32, distance: Some(distance), atomics: true };
+                    let base = self.base(pe);
+                    let addresses = Addresses {
+                        report: self.reports[pe].as_ptr() as u64,
+                        stop: base + WORDS,
+                        filled: base + WORDS + 8,
+                        packets: base + PACKETS,
+                        rings: base + RINGS,
+                        words: self.words[pe].as_ptr() as u64,
+                        ranks: apart.iter().enumerate().map(to).collect(),
+                    };
+                    let (input, output) = at(pe);
+                    let call = StraightCall {
+                        collective: StraightCall::number(collective),
+                        input: base + input,
+                        output: base + output,
+                        part,
+                        op,
+                        accumulate: Accumulate::F32,
+                        most_blocks: how.blocks,
+                    };
+                    let argument = call.argument(&addresses, &self.sizes, pe as u64, how.blocks, how.chunk);
+                    let call = Call {
+                        plan: 0,
+                        input: argument.as_ptr() as u64,
+                        output: u64::from(how.way == Way::Packets),
+                        part: 0,
+                        chunk: 0,
+                        how: 0,
+                        blocks: how.blocks,
+                        threads: how.threads,
+                        pe: pe as u64,
+                        timeout_ns: self.timeouts_ns[pe],
+                        apart: apart.as_ptr(),
+                    };
+                    // SAFETY: the argument and all memory are there until all threads have ended.
+                    unsafe { straight(number, &call) };
+                });
+            }
+        });
+    }
+
+    /// Calls with data that tells where it comes from, and checks what comes out.
+    fn verify(
+        &mut self,
+        how: How,
+        collective: &Collective,
+        (ty, op, count): (DataType, ReduceOp, usize),
+        (shift, in_place): (u64, bool),
+        round: usize,
+    ) {
+        let (n, part) = (self.heaps.len(), count * ty.size());
+        let (inputs, outputs) = parts(collective, n);
+        let data = Data { ty, op, n, round };
+        let own = |me: usize, here: bool| if in_place && here { (me * part) as u64 } else { 0 };
+        let source = if in_place { DEST } else { SOURCE };
+        let from = |me: usize| source + shift + own(me, inputs < outputs);
+        let to = |me: usize| DEST + shift + own(me, outputs < inputs);
+        for me in 0..n {
+            self.bytes(me, DEST, n * part + 128).fill(0xee);
+            self.bytes(me, from(me), inputs * part).copy_from_slice(&data.input(me, inputs * count));
+        }
+        let all: Vec<usize> = (0..n).collect();
+        self.call(&all, how, collective, (ty, op, part as u64), |me| (from(me), to(me)));
+        for me in 0..n {
+            let what = format!(
+                "{collective:?}, PE {me} of {n}: {count} {ty:?}, {op:?}, in place {in_place}, byte {shift}, {how:?}"
+            );
+            assert_eq!(self.reports[me], [0; 4], "{what}");
+            let expected = data.output(collective, me, count);
+            if let Some(difference) = difference(self.bytes(me, to(me), outputs * part), &expected) {
+                panic!("{what}: {difference}");
+            }
+            if !in_place {
+                let around = [to(me) - 1, to(me) + (outputs * part) as u64].map(|at| self.bytes(me, at, 1)[0]);
+                assert!((shift == 0 || around[0] == 0xee) && around[1] == 0xee, "{what}: bytes around it were written");
+                let inputs = self.bytes(me, from(me), inputs * part).to_vec();
+                assert!(inputs == data.input(me, inputs.len() / ty.size()), "{what}: its input was changed");
+            }
+        }
+    }
+}
+
+const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+
+#[test]
+fn all_types_and_operations_both_ways() {
+    if library().is_none() {
+        return;
+    }
+    let mut round = 0;
+    for n in [2, 3] {
+        let mut pes = Pes::new(n, 2048, 64);
+        for collective in &COLLECTIVES {
+            for &ty in DataType::ALL {
+                for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+                    if op != ReduceOp::Sum && *collective == Collective::AllGather {
+                        continue;
+                    }
+                    round += 1;
+                    let (size, blocks, threads) = (ty.size() as u64, 1 + round as u64 % 3, 1 + round as u64 % 4);
+                    let packets = How { way: Way::Packets, blocks, threads, chunk: 64 };
+                    let pushed = How { way: Way::Pushed, chunk: 16 << (round % 3), ..packets };
+                    for how in [packets, pushed] {
+                        let count = if how.way == Way::Packets { 101 } else { 201 };
+                        pes.verify(how, collective, (ty, op, count), (round as u64 % 3 * size, false), round);
+                        pes.verify(how, collective, (ty, op, 128), (0, true), round);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls of all kinds one after the other, whose slots and packets are those of the calls before.
+#[test]
+fn any_call_follows_any_other() {
+    if library().is_none() {
+        return;
+    }
+    for n in [2, 4] {
+        let mut pes = Pes::new(n, 1024, 48);
+        let mut state = 1u64;
+        for round in 0..150 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let pick = |shift: u32, of: u64| (state >> shift) % of;
+            let how = How {
+                way: if pick(20, 2) == 0 { Way::Packets } else { Way::Pushed },
+                blocks: 1 + pick(23, 4),
+                threads: 1 + pick(27, 3),
+                chunk: 16 * (1 + pick(30, 3)),
+            };
+            let count = 1 + pick(33, if how.way == Way::Packets { 256 } else { 700 }) as usize;
+            let collective = &COLLECTIVES[pick(45, 3) as usize];
+            let what = (DataType::F32, ReduceOp::Sum, count);
+            pes.verify(how, collective, what, (4 * pick(50, 4), pick(55, 2) == 0), round);
+        }
+    }
+}
+
+/// Flags come again after 2^32 calls: by then no packet has the old one, and none was 0 between.
+#[test]
+fn flags_come_round() {
+    if library().is_none() {
+        return;
+    }
+    let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16 };
+    let mut pes = Pes::new(2, 1024, 48);
+    let what = |count| (DataType::U32, ReduceOp::Sum, count);
+    for words in &mut pes.words {
+        words[0] = 2;
+    }
+    // The first call fills all packets of a half; those after it use one.
+    pes.verify(how, &Collective::AllReduce, what(256), (0, false), 0);
+    for words in &mut pes.words {
+        words[0] = (1 << 32) - 20;
+    }
+    let again = (1 << 32) + 2;
+    for round in 1..21 {
+        assert!(pes.words.iter().all(|words| words[0] < again && words[0] as u32 != u32::MAX));
+        pes.verify(how, &Collective::AllReduce, what(2), (0, false), round);
+    }
+    assert!(pes.words.iter().all(|words| words[0] == again));
+    // What the next call would take for its own.
+    let packets = pes.sizes.packets() as usize;
+    for pe in 0..2 {
+        let words = pes.bytes(pe, PACKETS, packets).chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+        assert_eq!(words.filter(|word| word >> 32 == 3).count(), 0, "packets of long ago");
+    }
+}
+
+/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call
+/// does anything, PE 1's neither, and what was reported stays.
+#[test]
+fn who_does_not_come_is_named() {
+    if library().is_none() {
+        return;
+    }
+    for way in [Way::Packets, Way::Pushed] {
+        let how = How { way, blocks: 2, threads: 2, chunk: 32 };
+        let mut pes = Pes::new(3, 2048, 64);
+        let what = (DataType::F32, ReduceOp::Sum, 400);
+        pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
+        pes.timeouts_ns[0] = 300_000_000;
+        pes.call(&[0, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
+        assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{way:?}");
+        for pe in 0..3 {
+            pes.bytes(pe, DEST, 400).fill(0xee);
+        }
+        pes.call(&[0, 1, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
+        let reports: Vec<&[u64]> = pes.reports.iter().map(|report| &report[..2]).collect();
+        assert_eq!(reports, [[1, 1], [2, 0], [2, 0]], "{way:?}");
+        assert!((0..3).all(|pe| pes.bytes(pe, DEST, 400).iter().all(|&byte| byte == 0xee)), "{way:?}");
+    }
+}
+
+#[test]
+fn every_byte_has_a_block_and_a_slot() {
+    for n in [2, 3, 8, 16] {
+        let sizes = Sizes::of(n);
+        for collective in 0..3 {
+            for part in [1, 8, 4095, 4096, 1 << 20, (1 << 30) + 2] {
+                let call = StraightCall {
+                    collective,
+                    input: 0,
+                    output: 0,
+                    part,
+                    op: ReduceOp::Sum,
+                    accumulate: Accumulate::F32,
+                    most_blocks: 64,
+                };
+                for way in [Way::Packets, Way::Pushed] {
+                    let (blocks, threads, chunk) = call.shape(way, &sizes);
+                    assert!(
+                        (1..=64).contains(&blocks) && (32..=512).contains(&threads),
+                        "{call:?}: {blocks} x {threads}"
+                    );
+                    assert!(chunk >= 16 && chunk % 16 == 0 && chunk <= sizes.slot, "{call:?}: {chunk}");
+                }
+            }
+        }
+    }
+}
