@@ -106,18 +106,17 @@ struct __align__(16) overlap_some {
     T of[OVERLAP_TOGETHER];
 };
 
-// Sums summands in their order, as 32-bit floats, and the bias: `places` are `n` offsets from `base`, in numbers.
-// `shared`: where others get them, too; or 0. `together`: all places and rows begin where some numbers do.
+// Sums the numbers from `first` to `end`: summands in their order, as 32-bit floats, and the bias. `places` are `n`
+// offsets from `base`, in numbers. `shared`: where others get them, too; or 0. `together`: all places and rows begin
+// where some numbers do.
 template <class N>
 SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, symrail_u64 n, symrail_u64 bias,
-                                symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared,
-                                symrail_u64 together) {
+                                symrail_u64 width, symrail_u64 out, symrail_u64 shared, symrail_u64 together,
+                                symrail_u64 first, symrail_u64 end, symrail_u64 thread, symrail_u64 threads) {
     typedef typename N::stored T;
     typedef overlap_some<T> Some;
-    symrail_u64 count = rows * width, step = (symrail_u64)gridDim.x * blockDim.x;
-    symrail_u64 first = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (together != 0) {
-        for (symrail_u64 i = first * OVERLAP_TOGETHER; i < count; i += step * OVERLAP_TOGETHER) {
+        for (symrail_u64 i = first + thread * OVERLAP_TOGETHER; i < end; i += threads * OVERLAP_TOGETHER) {
             float sum[OVERLAP_TOGETHER];
             for (symrail_u64 s = 0; s < n; s++) {
                 Some some = *(const Some*)((const T*)base + places[s] + i);
@@ -135,7 +134,7 @@ SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, sym
         }
         return;
     }
-    for (symrail_u64 i = first; i < count; i += step) {
+    for (symrail_u64 i = first + thread; i < end; i += threads) {
         float sum = N::load(((const T*)base)[places[0] + i]);
         for (symrail_u64 s = 1; s < n; s++) sum += N::load(((const T*)base)[places[s] + i]);
         if (bias != 0) sum += N::load(((const T*)bias)[i % width]);
@@ -144,13 +143,103 @@ SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, sym
         if (shared != 0) ((T*)shared)[i] = rounded;
     }
 }
+
+// A round that is not cut, in one kernel: what moves between two ranks.
+struct overlap_part {
+    symrail_u64 pe;
+    // A word for each block: that this rank has room, and that bytes have arrived. Here, and at the other rank, where
+    // this device reaches them.
+    symrail_u64 ready, arrived, ready_there, arrived_there;
+    // The bytes that go there: from so far behind what the kernel is given, to where this device reaches the other.
+    symrail_u64 from, to, bytes;
+};
+
+// The part of a block, the same for whoever sends and whoever gets.
+SYMRAIL_DEVICE symrail_u64 overlap_slice(symrail_u64 bytes, symrail_u64& at) {
+    symrail_u64 slice = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
+    at = slice * blockIdx.x;
+    return at >= bytes ? 0 : at + slice < bytes ? slice : bytes - at;
+}
+
+// Each block exchanges its slice of all parts with the same block of the others. It is the round's only kernel that
+// counts and waits: whatever used the memory before it in this rank's stream has ended, which each block tells first.
+static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* parts, symrail_u64 n,
+                                        symrail_u64 from) {
+    symrail_u64 round = *(volatile symrail_u64*)plan->round + 1, block = 8 * (symrail_u64)blockIdx.x;
+    bool given_up = symrail_ld_sys(plan->alarm.stop) != 0;
+    if (threadIdx.x < n) {
+        const overlap_part& part = parts[threadIdx.x];
+        if (!given_up)
+            asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(part.ready_there + block), "l"(round) : "memory");
+        overlap_await(plan, (part.ready + block - plan->words) / 8, round, part.pe);
+    }
+    __syncthreads();
+    for (symrail_u64 i = 0; i < n; i++) {
+        symrail_u64 at, bytes = overlap_slice(parts[i].bytes, at);
+        if (bytes != 0)
+            symrail_copy<symrail_block_scope>((char*)parts[i].to + at, (const char*)from + parts[i].from + at, bytes);
+    }
+    __syncthreads();
+    if (threadIdx.x < n) {
+        const overlap_part& part = parts[threadIdx.x];
+        symrail_fence_sys();
+        if (symrail_ld_sys(plan->alarm.stop) == 0)
+            asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(part.arrived_there + block), "l"(round) : "memory");
+    }
+}
+static __device__ void overlap_arrive(overlap_plan* plan, const overlap_part* parts, symrail_u64 n) {
+    symrail_u64 round = *(volatile symrail_u64*)plan->round + 1, block = 8 * (symrail_u64)blockIdx.x;
+    if (threadIdx.x < n) {
+        const overlap_part& part = parts[threadIdx.x];
+        overlap_await(plan, (part.arrived + block - plan->words) / 8, round, part.pe);
+    }
+    __syncthreads();
+}
+// The last block counts the round.
+static __device__ void overlap_count(overlap_plan* plan) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
+    plan->copied = 0;
+    *(volatile symrail_u64*)plan->round += 1;
+}
+
+// Sends this rank's rows to the others, keeps them among all rows, and waits for those of the others.
+extern "C" __global__ void __launch_bounds__(512)
+    overlap_gather(overlap_plan* plan, const overlap_part* parts, symrail_u64 n, symrail_u64 from, symrail_u64 keep,
+                   symrail_u64 bytes) {
+    overlap_exchange(plan, parts, n, from);
+    symrail_u64 at, own = overlap_slice(bytes, at);
+    if (own != 0) symrail_copy<symrail_block_scope>((char*)keep + at, (const char*)from + at, own);
+    overlap_arrive(plan, parts, n);
+    overlap_count(plan);
+}
+
+// Sends the others' rows of this rank's product, and sums those of its own: see overlap_sum.
+#define OVERLAP_REDUCE(NAME, NUMBER)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(512)                                                                \
+        overlap_reduce_##NAME(overlap_plan* plan, const overlap_part* parts, symrail_u64 n, symrail_u64 from,        \
+                              const symrail_u64* places, symrail_u64 bias, symrail_u64 count, symrail_u64 width,     \
+                              symrail_u64 out, symrail_u64 together) {                                               \
+        overlap_exchange(plan, parts, n, from);                                                                      \
+        overlap_arrive(plan, parts, n);                                                                              \
+        const symrail_u64 size = sizeof(NUMBER::stored);                                                             \
+        symrail_u64 at, own = overlap_slice(count * size, at), first = at / size;                                    \
+        overlap_sum<NUMBER>(from, places, n + 1, bias, width, out, 0, together, first, first + own / size,           \
+                            threadIdx.x, blockDim.x);                                                                \
+        overlap_count(plan);                                                                                         \
+    }
 #define OVERLAP_SUM(NAME, NUMBER)                                                                                    \
     extern "C" __global__ void __launch_bounds__(256)                                                                \
         overlap_sum_##NAME(symrail_u64 base, const symrail_u64* places, symrail_u64 n, symrail_u64 bias,             \
                            symrail_u64 rows, symrail_u64 width, symrail_u64 out, symrail_u64 shared,                 \
                            symrail_u64 together) {                                                                   \
-        overlap_sum<NUMBER>(base, places, n, bias, rows, width, out, shared, together);                              \
+        overlap_sum<NUMBER>(base, places, n, bias, width, out, shared, together, 0, rows * width,                    \
+                            (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x,                                      \
+                            (symrail_u64)gridDim.x * blockDim.x);                                                    \
     }
-OVERLAP_SUM(f32, symrail_plain<float>)
-OVERLAP_SUM(f16, symrail_f16)
-OVERLAP_SUM(bf16, symrail_bf16)
+#define OVERLAP_NUMBER(NAME, NUMBER) OVERLAP_SUM(NAME, NUMBER) OVERLAP_REDUCE(NAME, NUMBER)
+OVERLAP_NUMBER(f32, symrail_plain<float>)
+OVERLAP_NUMBER(f16, symrail_f16)
+OVERLAP_NUMBER(bf16, symrail_bf16)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use symrail::Team;
 
 use crate::error::Result;
+use crate::reduce::Reduced;
 
 /// A piece of a shard that moves at a time has at least so many bytes, unless the shard has fewer.
 const LEAST_BYTES: usize = 256 << 10;
@@ -13,10 +14,11 @@ const MOST_PIECES: usize = 8;
 /// Below so many multiplications for a rank's shard, a product ends before a message has arrived.
 const LEAST_WORK: usize = 1 << 21;
 
-/// The same on GPUs, whose kernels and copies take microseconds to start.
-const LEAST_BYTES_ON_GPU: usize = 4 << 20;
-const MOST_PIECES_ON_GPU: usize = 4;
-const LEAST_SHARD_ON_GPU: usize = 1 << 20;
+/// The same on GPUs. Shards up to so many bytes move faster at once, by one kernel, than they are hidden: of an
+/// all-gather, and of a reduction.
+const AT_ONCE_ON_GPU: [usize; 2] = [4 << 20, 2 << 20];
+const LEAST_BYTES_ON_GPU: [usize; 2] = [32 << 20, 3 << 20];
+const MOST_PIECES_ON_GPU: [usize; 2] = [2, 4];
 
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -132,16 +134,19 @@ impl Schedule {
         Schedule::Direct { rows: rows.min(largest) }
     }
 
-    /// As [`Schedule::choose`], on GPUs, for rows of so many bytes: `Unfused` for shards of less than 1 MiB, which
-    /// move while kernels start; else pieces of 4 MiB or more, four for the largest shard at most.
+    /// As [`Schedule::choose`], on GPUs, for rows of so many bytes; `reduced` is `None` for an all-gather. Shards of up
+    /// to 4 MiB, or 2 MiB of a reduction, are `Unfused`. An all-gather's are in pieces of 32 MiB or more, two at most,
+    /// since what comes is hidden by the product of a rank's own rows; a reduction's in pieces of 3 MiB or more, four at
+    /// most.
     #[must_use]
-    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize) -> Schedule {
-        let (largest, row_bytes) = (shards.largest(), row_bytes.max(1));
-        if shards.ranks() == 1 || largest.saturating_mul(row_bytes) < LEAST_SHARD_ON_GPU {
+    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>) -> Schedule {
+        let (largest, row_bytes, kind) = (shards.largest(), row_bytes.max(1), usize::from(reduced.is_some()));
+        let bytes = largest.saturating_mul(row_bytes);
+        if shards.ranks() == 1 || bytes <= AT_ONCE_ON_GPU[kind] {
             return Schedule::Unfused;
         }
-        let rows = LEAST_BYTES_ON_GPU.div_ceil(row_bytes).max(largest.div_ceil(MOST_PIECES_ON_GPU));
-        Schedule::Direct { rows: rows.min(largest) }
+        let pieces = (bytes / LEAST_BYTES_ON_GPU[kind]).clamp(1, MOST_PIECES_ON_GPU[kind]);
+        Schedule::Direct { rows: largest.div_ceil(pieces) }
     }
 
     /// The largest shard in so many pieces; with 0 it is not cut: `Unfused`.
@@ -195,11 +200,22 @@ mod tests {
     }
 
     #[test]
-    fn on_gpus_small_shards_are_not_cut_and_large_ones_into_four_pieces_at_most() {
-        assert_eq!(Schedule::choose_on_gpu(&Shards::split(64, 4), 8192), Schedule::Unfused);
-        assert_eq!(Schedule::choose_on_gpu(&Shards::split(1 << 20, 1), 8192), Schedule::Unfused);
-        assert_eq!(Schedule::choose_on_gpu(&Shards::split(8192, 8), 4096), Schedule::Direct { rows: 1024 });
-        assert_eq!(Schedule::choose_on_gpu(&Shards::split(32768, 8), 16384), Schedule::Direct { rows: 1024 });
+    fn on_gpus_small_shards_are_not_cut_and_large_ones_into_few_pieces() {
+        let (gathered, reduced) = (None, Some(Reduced::ToShards));
+        for (rows, ranks, row_bytes, kind, wanted) in [
+            (64, 4, 8192, gathered, None),
+            (1 << 20, 1, 8192, gathered, None),
+            (512, 2, 16384, gathered, None),
+            (2048, 2, 16384, gathered, Some(1024)),
+            (32768, 2, 32768, gathered, Some(8192)),
+            (512, 2, 7168, reduced, None),
+            (2048, 2, 7168, reduced, Some(512)),
+            (32768, 2, 16384, reduced, Some(4096)),
+        ] {
+            let wanted = wanted.map_or(Schedule::Unfused, |rows| Schedule::Direct { rows });
+            let found = Schedule::choose_on_gpu(&Shards::split(rows, ranks), row_bytes, kind);
+            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {kind:?}");
+        }
     }
 
     proptest! {

@@ -37,10 +37,14 @@ pub struct GpuKernels<'d> {
     ask: Kernel,
     settle: Kernel,
     send: Kernel,
+    gather: Kernel,
     delay: Kernel,
     sum_f32: Kernel,
+    reduce_f32: Kernel,
     sum_f16: Kernel,
+    reduce_f16: Kernel,
     sum_bf16: Kernel,
+    reduce_bf16: Kernel,
     /// Blocks that sum at most: half of the multiprocessors go on multiplying.
     most: usize,
 }
@@ -63,10 +67,14 @@ impl<'d> GpuKernels<'d> {
             ask: kernel("ask")?,
             settle: kernel("settle")?,
             send: kernel("send")?,
+            gather: kernel("gather")?,
             delay: kernel("delay")?,
             sum_f32: kernel("sum_f32")?,
+            reduce_f32: kernel("reduce_f32")?,
             sum_f16: kernel("sum_f16")?,
+            reduce_f16: kernel("reduce_f16")?,
             sum_bf16: kernel("sum_bf16")?,
+            reduce_bf16: kernel("reduce_bf16")?,
             most: (gpu.multiprocessors() as usize / 2).max(1),
         })
     }
@@ -130,6 +138,31 @@ impl<'d> GpuKernels<'d> {
         let arguments = [plan, what.to, what.from, what.bytes, word];
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.send, Shape { blocks, threads: SENDING }, &arguments) }?)
+    }
+
+    /// Counts a round, and gathers all rows by so many blocks: the arguments are those of `overlap_gather` in
+    /// `cu/overlap.cu`.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::begin`], and for the bytes. All ranks have the same blocks.
+    pub(super) unsafe fn gather(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.gather, Shape { blocks, threads: SENDING }, arguments) }?)
+    }
+
+    /// Counts a round, and sums this rank's rows of all products, by so many blocks: the arguments are those of
+    /// `overlap_reduce` in `cu/overlap.cu`.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::gather`].
+    pub(super) unsafe fn reduce(&self, stream: &Stream, blocks: u32, number: Number, arguments: &[u64]) -> Result<()> {
+        let kernel = match number {
+            Number::F16 => &self.reduce_f16,
+            Number::Bf16 => &self.reduce_bf16,
+            _ => &self.reduce_f32,
+        };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// Does nothing for so many nanoseconds.

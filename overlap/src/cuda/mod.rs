@@ -1,9 +1,8 @@
 //! The same products on GPUs, in the order of a stream.
 //!
-//! A plan carries out the programs of the host's plans: each lane is a stream, and what a step needs of another lane is
-//! an event. cuBLASLt multiplies; pieces move by a copy engine to and from PEs whose memory the GPU reaches, and by the
-//! proxy otherwise; an owner's kernel sums a piece while the next ones are multiplied. The host waits for nothing.
-//! Rounds are counted on the GPU, so that graphs can be replayed.
+//! A plan carries out a program: each lane is a stream, and what a step needs of another lane is an event. cuBLASLt
+//! multiplies; pieces move by a copy engine to PEs whose memory the GPU reaches, and by the proxy otherwise. The host
+//! waits for nothing. Rounds are counted on the GPU, so that graphs can be replayed.
 //!
 //! | file | concept |
 //! |---|---|
@@ -11,8 +10,10 @@
 //! | `shape` | what is multiplied |
 //! | `plan` | plans |
 //! | `round` | a round of a plan, step by step |
+//! | `at_once` | rounds that are not cut, in one kernel |
 //! | `products` | plans by shape, for callers who have tensors |
 
+mod at_once;
 mod kernels;
 mod plan;
 mod products;

@@ -8,6 +8,7 @@ use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Team, TeamHeap};
 use symrail_cuda::cublaslt::{Chosen, CublasLt, Number, Product as Multiplication};
 
+use super::at_once::{self, AtOnce};
 use super::kernels::GpuKernels;
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
@@ -147,6 +148,8 @@ pub(super) struct GpuPlan<'d> {
     pub waits_at: u64,
     /// Of a gather on a heap in the host's memory: rows where products read them fast.
     pub rows_here: Option<DeviceBuffer>,
+    /// Rounds are two kernels, of which the product is one.
+    pub at_once: Option<AtOnce>,
     /// Copies of 8-bit numbers' scales that do not lie where cuBLASLt takes them.
     pub scales: DeviceBuffer,
     /// Where the summands of each sum are listed, by the sum's place.
@@ -219,6 +222,7 @@ impl<'d> GpuPlan<'d> {
     ) -> Result<GpuPlan<'d>> {
         let (device, group) = (kernels.device, team.group());
         let gpu = device.gpu();
+        let (me, ranks) = (group.me() as usize, group.size() as usize);
         compare(
             heap,
             team,
@@ -230,10 +234,26 @@ impl<'d> GpuPlan<'d> {
                 ("the rows that the sums are chosen for", shape.chosen_for.map_or(0, |rows| rows as u64 + 1)),
             ],
         )?;
+        // Bits that are promised are those of products that are cut.
+        let reach = device.state().reach();
+        let mut apart = [u64::from(
+            ranks == 1
+                || shape.schedule != Schedule::Unfused
+                || shape.chosen_for.is_some()
+                || matches!(product, Product::MatmulAllReduce)
+                || !reach.in_gpus()
+                || (0..ranks).any(|rank| !device.is_mapped(group.pe(rank as u32))),
+        )];
+        team.max_of_all(&mut apart)?;
+        let at_once = apart == [0];
+        let words_of_blocks = if at_once { at_once::words(ranks) } else { 0 };
         // All that can fail for one rank alone is made before anything is taken, and found out by all.
         let made = (|| {
             shape.check(device.runtime().my_pe(), product)?;
-            let program = program(group.me() as usize, &|rank| device.is_mapped(group.pe(rank as u32)));
+            let program = match at_once {
+                true => Program::of_one(Action::Multiply { rows: 0..shape.shards.rows() }),
+                false => program(me, &|rank| device.is_mapped(group.pe(rank as u32))),
+            };
             let gathers = matches!(product, Product::AllGatherMatmul);
             let rows_here = if gathers && !device.state().reach().in_gpus() {
                 Some(gpu.alloc(numbers.saturating_mul(moved.bytes()).max(1))?)
@@ -250,7 +270,8 @@ impl<'d> GpuPlan<'d> {
             let (own, waits_at, summands) = image(gpu, &program, &group)?;
             let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
             let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
-            let lists = (own, waits_at, summands);
+            let list = if at_once { Some(gpu.alloc(at_once::list_bytes(ranks))?) } else { None };
+            let lists = (own, waits_at, summands, list);
             Ok::<_, Error>((program, streams, ended, steps, lists, rows_here, scales, report, lt, Event::new(gpu)?))
         })();
         let mut failed = [u64::from(made.is_err())];
@@ -259,18 +280,23 @@ impl<'d> GpuPlan<'d> {
             made?;
             return Err(Error::OtherRefused { pe: device.runtime().my_pe(), product: product.name() });
         }
-        let (program, streams, ended, steps, (own, waits_at, summands), rows_here, scales, report, lt, begun) = made?;
+        let (program, streams, ended, steps, (own, waits_at, summands, list), rows_here, scales, report, lt, begun) =
+            made?;
         // One word more: of those who have given up.
-        let word_bytes = bytes_of_words(words.saturating_add(1));
+        let word_bytes = bytes_of_words(words.saturating_add(1 + words_of_blocks));
         let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));
         let block = heap.take_words(team, bytes)?;
         let words_at = device.address(block.base);
         let gone_at = words_at + 8 * words as u64;
         let at = own.at().get();
-        let ranks = group.size() as usize;
         let image = [words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64, 0, 0, 0];
         own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
         let numbers_at = words_at + word_bytes as u64;
+        let at_once = list.map(|list| {
+            let (size, words, numbers) = (moved.bytes(), gone_at + 8, numbers_at);
+            let places = at_once::Places { product, shards: &shape.shards, width, size, group, words, numbers };
+            AtOnce::new(list, reach, &places)
+        });
         Ok(GpuPlan {
             kernels,
             lt,
@@ -280,12 +306,13 @@ impl<'d> GpuPlan<'d> {
             settles: program.entries.iter().any(|entry| entry.action == Action::Settle),
             waits_at,
             rows_here,
+            at_once: at_once.transpose()?,
             program,
             multiplication: shape.multiplication(),
             chosen_for: shape.chosen_for,
             chosen: HashMap::new(),
             moved,
-            own_from: shape.shards.of(group.me() as usize).start,
+            own_from: shape.shards.of(me).start,
             first: 0,
             block,
             words_at,

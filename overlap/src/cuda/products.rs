@@ -154,7 +154,7 @@ impl<'d> GpuProducts<'d> {
         }
         let schedule = match self.pieces {
             Some(pieces) => Schedule::in_pieces(&shards, pieces),
-            None => Schedule::choose_on_gpu(&shards, width.saturating_mul(moved.bytes())),
+            None => Schedule::choose_on_gpu(&shards, width.saturating_mul(moved.bytes()), passed.reduced),
         };
         let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product, schedule };
         let shape = passed.shape(agreed.shards.clone(), schedule);

@@ -21,7 +21,7 @@ const LATE: u64 = 1;
 /// What addresses of the driver's memory are multiples of, and what cuBLASLt asks for at most.
 const MOST_ALIGNED: u64 = 256;
 /// Sums are made of several numbers together where these addresses and widths are multiples: `cu/overlap.cu`.
-const SUMMED_ALIGN: u64 = 16;
+pub(super) const SUMMED_ALIGN: u64 = 16;
 const SUMMED_TOGETHER: u64 = 8;
 /// More bytes a copy engine moves sooner than multiprocessors, which it leaves to products.
 const MOST_SENT_BY_KERNELS: u64 = 1 << 20;
@@ -40,6 +40,15 @@ impl GpuPlan<'_> {
         let plan = self.own.at().get();
         if let Some(delay) = self.next_delay() {
             self.kernels.delay(stream, delay)?;
+        }
+        if let Some(at_once) = &self.at_once {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let operands = Operands { scales: self.scales(stream, operands.scales)?, ..*operands };
+                self.post_at_once(at_once, stream, &operands)
+            }?;
+            self.broken = false;
+            return Ok(());
         }
         // SAFETY: the plan is there; the caller keeps it, and the operands.
         let operands = unsafe {
@@ -101,7 +110,7 @@ impl GpuPlan<'_> {
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
-    unsafe fn act(&self, on: &Stream, place: usize, operands: &Operands) -> Result<()> {
+    pub(super) unsafe fn act(&self, on: &Stream, place: usize, operands: &Operands) -> Result<()> {
         let (kernels, plan, size) = (self.kernels, self.own.at().get(), self.moved.bytes());
         let number = |at: usize| self.numbers_at + (at * size) as u64;
         let of_output = |rows: &Rows| operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
@@ -182,7 +191,7 @@ impl GpuPlan<'_> {
                     let n = summands.len() as u64;
                     let places = summands.iter().map(|&at| number(at));
                     let all = places.chain([operands.bias, out, shared]).fold(0, |all, at| all | at);
-                    let together = u64::from(all % SUMMED_ALIGN == 0 && width % SUMMED_TOGETHER == 0);
+                    let together = together(all, width).into();
                     let list = self.summands[place];
                     let arguments = [self.numbers_at, list, n, operands.bias, count, width, out, shared, together];
                     kernels.sum(on, self.moved, &arguments)
@@ -333,6 +342,11 @@ impl GpuPlan<'_> {
         Error::told(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
+}
+
+/// Whether numbers are summed several at a time, in rows of so many, at addresses with these bits.
+pub(super) fn together(addresses: u64, width: u64) -> bool {
+    addresses.is_multiple_of(SUMMED_ALIGN) && width.is_multiple_of(SUMMED_TOGETHER)
 }
 
 /// Whether a step has something to do with other ranks.

@@ -109,6 +109,13 @@ impl Program {
         self.entries.len() - 1
     }
 
+    /// A program of one step.
+    pub fn of_one(action: Action) -> Program {
+        let mut program = Program::default();
+        program.push(PRODUCTS, action, &[]);
+        program
+    }
+
     /// The steps of a lane, in their order.
     pub fn of_lane(&self, lane: usize) -> impl Iterator<Item = Place> + '_ {
         (0..self.entries.len()).filter(move |&place| self.entries[place].lane == lane)

@@ -26,6 +26,11 @@ pub(crate) fn numbers(shards: &Shards, width: usize, reduced: Reduced) -> usize 
     (rooms(shards) + sums).saturating_mul(width)
 }
 
+/// Where an owner keeps a row of the product of the rank that is so many before it.
+pub(crate) fn summand_at(shards: &Shards, width: usize, distance: usize, row: usize) -> usize {
+    (shards.rows() + (distance - 1) * shards.largest() + row) * width
+}
+
 /// How many rows there is room for before those of all sums.
 fn rooms(shards: &Shards) -> usize {
     shards.rows() + shards.ranks().saturating_sub(1) * shards.largest()
@@ -115,7 +120,7 @@ impl Reduce<'_> {
 
     /// Where an owner keeps a row of the product of the rank that is so many before it.
     pub(super) fn summand_at(&self, distance: usize, row: usize) -> usize {
-        (self.shards.rows() + (distance - 1) * self.shards.largest() + row) * self.width
+        summand_at(self.shards, self.width, distance, row)
     }
 
     /// The sums of a piece, where all ranks keep them if all want them.

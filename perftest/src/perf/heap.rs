@@ -123,10 +123,15 @@ pub const WIDTH_ON_GPU: usize = 4096;
 const SHORT: usize = 2;
 
 /// As [`rows`], on a GPU.
-pub fn rows_on_gpu(size: usize, ranks: usize) -> (Shards, Schedule) {
+pub fn rows_on_gpu(what: Product, size: usize, ranks: usize) -> (Shards, Schedule) {
     let pitch = WIDTH_ON_GPU * SHORT;
     let shards = Shards::split((size / pitch).max(1), ranks);
-    let schedule = Schedule::choose_on_gpu(&shards, pitch);
+    let reduced = match what {
+        Product::AllGather => None,
+        Product::ReduceScatter => Some(Reduced::ToShards),
+        Product::AllReduce => Some(Reduced::Everywhere),
+    };
+    let schedule = Schedule::choose_on_gpu(&shards, pitch, reduced);
     (shards, schedule)
 }
 
@@ -134,7 +139,7 @@ pub fn rows_on_gpu(size: usize, ranks: usize) -> (Shards, Schedule) {
 /// are twice as long, take more.
 pub fn of_product_on_gpu(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
-        let (shards, schedule) = rows_on_gpu(size, ranks);
+        let (shards, schedule) = rows_on_gpu(what, size, ranks);
         bytes(what, &shards, WIDTH_ON_GPU, schedule)
     };
     of(n_pes as usize).saturating_mul(2).saturating_add(of(1))

@@ -478,7 +478,7 @@ impl<'d> World<'d> {
             for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
                 let shards = Shards::split(rows, ranks);
                 let moved = if reduced.is_none() { inputs } else { outputs };
-                let chosen = Schedule::choose_on_gpu(&shards, moved * 2);
+                let chosen = Schedule::choose_on_gpu(&shards, moved * 2, reduced);
                 let mut line = format!("{rows} x {inputs} x {outputs}, {reduced:?}:");
                 for schedule in [chosen, Schedule::Unfused] {
                     let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);

@@ -120,7 +120,7 @@ impl<C: Backend> Bench<'_, C> {
         let device = kernels.device();
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (me, ranks) = (rt.my_pe() as usize, rt.n_pes() as usize);
-        let (shards, schedule) = heap::rows_on_gpu(size, ranks);
+        let (shards, schedule) = heap::rows_on_gpu(what, size, ranks);
         let (rows, own) = (shards.rows(), shards.of(me));
         let heap = TeamHeap::new(rt, heap::of_product_on_gpu(what, size, rt.n_pes()))?;
         let world = rt.team_world()?;

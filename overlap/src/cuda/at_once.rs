@@ -1,0 +1,126 @@
+//! Rounds that are not cut, between GPUs that reach each other: one kernel moves all rows, before the product of an
+//! all-gather, behind that of a reduction. Each of its blocks meets the same block of the others.
+
+use symrail::kernels::cuda::{DeviceBuffer, Reach, Stream};
+use symrail::{Group, Pe};
+
+use super::kernels::GpuKernels;
+use super::plan::GpuPlan;
+use super::shape::Operands;
+use crate::error::Result;
+use crate::exchange::Product;
+use crate::program::reduce::summand_at;
+use crate::shards::Shards;
+
+/// Blocks at most, and bytes for which one more is worth it.
+const MOST_BLOCKS: usize = 96;
+const BYTES_OF_A_BLOCK: usize = 8 << 10;
+/// Words of `overlap_part` in `cu/overlap.cu`.
+const PART: usize = 8;
+
+/// How many words each rank has for it.
+pub(super) fn words(ranks: usize) -> usize {
+    2 * ranks * MOST_BLOCKS
+}
+
+/// Bytes of what the kernel needs of a plan.
+pub(super) fn list_bytes(ranks: usize) -> usize {
+    8 * (PART * ranks.saturating_sub(1) + ranks)
+}
+
+/// What is known when a plan is made.
+pub(super) struct Places<'a> {
+    pub product: Product,
+    pub shards: &'a Shards,
+    /// Numbers of a row that moves, and bytes of each.
+    pub width: usize,
+    pub size: usize,
+    pub group: Group,
+    /// Where this rank's words for it are, and its numbers.
+    pub words: u64,
+    pub numbers: u64,
+}
+
+/// What the kernel needs of a plan.
+pub(super) struct AtOnce {
+    /// `overlap_part` of each other rank, and behind them where the summands are.
+    list: DeviceBuffer,
+    others: usize,
+    blocks: u32,
+    /// This rank's rows, in bytes: where they begin among all, and how many.
+    own: (u64, u64),
+    /// Whether all summands begin where numbers can be summed together.
+    together: bool,
+}
+
+impl AtOnce {
+    /// `list` has [`list_bytes`].
+    pub fn new(list: DeviceBuffer, reach: &Reach, it: &Places<'_>) -> Result<AtOnce> {
+        let (me, ranks, pitch) = (it.group.me() as usize, it.shards.ranks(), it.width * it.size);
+        let own = it.shards.of(me);
+        let word = |kind: usize, rank: usize| it.words + 8 * (MOST_BLOCKS * (kind * ranks + rank)) as u64;
+        let there = |at: u64, bytes: usize, pe: Pe| reach.find(at, bytes as u64, pe).unwrap_or_default();
+        let mut words = Vec::new();
+        let mut summands = Vec::new();
+        for distance in 1..ranks {
+            let rank = (me + distance) % ranks;
+            let pe = it.group.pe(rank as u32);
+            let (from, at, rows) = match it.product {
+                Product::AllGatherMatmul => (0, own.start * pitch, own.len()),
+                _ => {
+                    let at = summand_at(it.shards, it.width, distance, 0) * it.size;
+                    (it.shards.of(rank).start * pitch, at, it.shards.of(rank).len())
+                }
+            };
+            let to = there(it.numbers + at as u64, rows * pitch, pe);
+            let flags = [there(word(0, me), 8 * MOST_BLOCKS, pe), there(word(1, me), 8 * MOST_BLOCKS, pe)];
+            words.extend([pe.into(), word(0, rank), word(1, rank), flags[0], flags[1]]);
+            words.extend([from as u64, to, (rows * pitch) as u64]);
+            summands.push(summand_at(it.shards, it.width, distance, 0) as u64);
+        }
+        summands.push((own.start * it.width) as u64);
+        let align = super::round::SUMMED_ALIGN;
+        let together = summands.iter().all(|at| (at * it.size as u64).is_multiple_of(align));
+        words.extend(summands);
+        list.write(0, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let blocks = (it.shards.largest() * pitch).div_ceil(BYTES_OF_A_BLOCK).clamp(1, MOST_BLOCKS) as u32;
+        let own = ((own.start * pitch) as u64, (own.len() * pitch) as u64);
+        Ok(AtOnce { list, others: ranks - 1, blocks, own, together })
+    }
+
+    fn places(&self) -> u64 {
+        self.list.at().get() + (8 * PART * self.others) as u64
+    }
+}
+
+impl GpuPlan<'_> {
+    /// Puts a round on a stream.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post).
+    pub(super) unsafe fn post_at_once(&self, it: &AtOnce, stream: &Stream, operands: &Operands) -> Result<()> {
+        let (plan, list) = (self.own.at().get(), it.list.at().get());
+        let kernels: &GpuKernels<'_> = self.kernels;
+        let others = it.others as u64;
+        if let Product::AllGatherMatmul = self.product {
+            let (at, bytes) = it.own;
+            let arguments = [plan, list, others, operands.rows, self.numbers_at + at, bytes];
+            // SAFETY: the caller's promise; the plan's memory, and that of the others.
+            return unsafe {
+                kernels.gather(stream, it.blocks, &arguments)?;
+                self.act(stream, 0, operands)
+            };
+        }
+        let width = self.multiplication.outputs as u64;
+        let count = it.own.1 / self.moved.bytes() as u64;
+        let together = it.together && super::round::together(self.numbers_at | operands.bias | operands.output, width);
+        let (from, places) = (self.numbers_at, it.places());
+        let sum = [operands.bias, count, width, operands.output, together.into()];
+        let arguments = [&[plan, list, others, from, places][..], &sum].concat();
+        // SAFETY: as above.
+        unsafe {
+            self.act(stream, 0, operands)?;
+            kernels.reduce(stream, it.blocks, self.moved, &arguments)
+        }
+    }
+}
