@@ -12,7 +12,7 @@ struct __align__(16) symrail_wide { symrail_u64 a, b; };
 #include "../cu/copy.cuh"
 #include "numbers.cu"
 
-static __global__ void __launch_bounds__(DECOMP_THREADS) move_all(const decomp_copy copy) {
+static __global__ void __launch_bounds__(DECOMP_THREADS, DECOMP_AT_ONCE) move_all(const decomp_copy copy) {
     decomp_copy_part<symrail_wide>(copy, copy.to, blockIdx.x, gridDim.x);
 }
 
@@ -48,7 +48,7 @@ extern "C" int moves_copy(const void* from, void* to, int n, const symrail_u64* 
     int device = 0, multiprocessors = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    symrail_u64 blocks = std::min<symrail_u64>((elements + 4 * DECOMP_THREADS - 1) / (4 * DECOMP_THREADS), multiprocessors * 8);
+    symrail_u64 blocks = std::min<symrail_u64>((elements + 4 * DECOMP_THREADS - 1) / (4 * DECOMP_THREADS), multiprocessors * DECOMP_AT_ONCE);
     move_all<<<(unsigned)std::max<symrail_u64>(blocks, 1), DECOMP_THREADS, 0, stream>>>(copy);
     return (int)cudaGetLastError();
 }

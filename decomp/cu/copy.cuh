@@ -9,6 +9,11 @@
 #ifndef DECOMP_THREADS
 #define DECOMP_THREADS 256
 #endif
+// Blocks that are on a multiprocessor at once: registers are for so many.
+#define DECOMP_AT_ONCE 4
+#ifndef DECOMP_SHARED
+#define DECOMP_SHARED(TYPE, NAME) __shared__ TYPE NAME
+#endif
 #define DECOMP_LOOPS 5
 // Elements that a thread of `copy_rows` has under way.
 #define DECOMP_UNROLL 4
@@ -97,7 +102,8 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     const symrail_u32 size = sizeof(T) <= 4 ? 64 : 32, lines = DECOMP_THREADS / 32;
     // Columns of the tile are in different banks.
     const symrail_u32 gap = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    __shared__ T tile_of[size][size + gap];
+    typedef T decomp_tile_of[size][size + gap];
+    DECOMP_SHARED(decomp_tile_of, tile_of);
     const decomp_loop row = copy.loops[0], column = copy.loops[1];
     symrail_u64 tiles = decomp_tiles(copy, size, size);
     symrail_u32 x = threadIdx.x % 32, y = threadIdx.x / 32;
@@ -126,17 +132,24 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     }
 }
 
-// Copies elements of T to `to`, as block `block` of so many.
+// Copies elements of T to `to`, as block `block` of so many. What there is to know of the copy is in the block's memory,
+// and not in its threads' registers.
 template <class T>
 SYMRAIL_DEVICE void decomp_copy_part(const decomp_copy& given, symrail_u64 to, symrail_u64 block, symrail_u64 blocks) {
-    decomp_copy copy = given;
-    if (copy.tiled) return decomp_copy_tiles((const decomp_copy&)copy, (const T*)copy.from, (T*)to, block, blocks);
-    if (!copy.wide || ((copy.from | to) & 15) != 0)
-        return decomp_copy_rows((const decomp_copy&)copy, (const T*)copy.from, (T*)to, block, blocks);
+    DECOMP_SHARED(decomp_copy, copy);
     const symrail_u64 in_piece = sizeof(symrail_wide) / sizeof(T);
-    copy.loops[0].count /= in_piece;
-    for (int i = 1; i < DECOMP_LOOPS; i++) copy.loops[i].from /= in_piece, copy.loops[i].to /= in_piece;
-    decomp_copy_rows((const decomp_copy&)copy, (const symrail_wide*)copy.from, (symrail_wide*)to, block, blocks);
+    bool wide = given.wide && !given.tiled && ((given.from | to) & 15) == 0;
+    if (threadIdx.x == 0) {
+        copy = given;
+        if (wide) {
+            copy.loops[0].count /= in_piece;
+            for (int i = 1; i < DECOMP_LOOPS; i++) copy.loops[i].from /= in_piece, copy.loops[i].to /= in_piece;
+        }
+    }
+    __syncthreads();
+    if (copy.tiled) decomp_copy_tiles(copy, (const T*)copy.from, (T*)to, block, blocks);
+    else if (wide) decomp_copy_rows(copy, (const symrail_wide*)copy.from, (symrail_wide*)to, block, blocks);
+    else decomp_copy_rows(copy, (const T*)copy.from, (T*)to, block, blocks);
 }
 
 #endif

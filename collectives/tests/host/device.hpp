@@ -75,7 +75,10 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_noted(symrail_u64 at) { return symrail_ld_
 SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
     __atomic_store_n((symrail_u64*)at, v, __ATOMIC_RELEASE);
 }
+<<<<<<< HEAD
 SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) { symrail_st_sys(at, v); }
+=======
+>>>>>>> f6c684b (Rounds between mapped GPUs are one launch, or two if they are large: blocks wait where there is room for them, the last one of a block tells the receiver)
 SYMRAIL_DEVICE void symrail_st_gpu(symrail_u64 at, symrail_u64 v) { symrail_st_sys(at, v); }
 SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
     return __atomic_fetch_add((symrail_u64*)at, n, __ATOMIC_ACQ_REL);
@@ -84,8 +87,9 @@ SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) { symrail_st_
 SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
 SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
 SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
-    a = symrail_ld_sys(at);
+    // As if at once: what was written before the second word is seen with it.
     b = symrail_ld_sys(at + 8);
+    a = symrail_ld_sys(at);
 }
 SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b) {
     symrail_st_sys(at, a);

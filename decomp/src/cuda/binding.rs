@@ -28,6 +28,8 @@ pub(super) struct Binding {
     pub copies: [Copies; 3],
     /// What copy engines do when they have met.
     pub fetches: Vec<Fetched>,
+    /// One launch can tell the others and copy: each leg has a copy, and nothing but that.
+    pub in_one: bool,
 }
 
 /// A block that a copy engine brings.
@@ -63,13 +65,14 @@ pub(super) struct Round {
     legs: Vec<u64>,
     lists: [List; 3],
     fetches: Vec<Fetched>,
+    in_one: bool,
 }
 
 impl Round {
     /// Nothing is exchanged: all others are told why.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
         let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
-        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new() }
+        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), in_one: false }
     }
 
     /// The blocks go from the input to the output.
@@ -127,7 +130,9 @@ impl Round {
             }
             room += (to.len() * blocks.element) as u64;
         }
-        Round { legs, lists: [pack, send, unpack], fetches }
+        let alone = |leg: &Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
+        let in_one = !blocks.legs.is_empty() && blocks.legs.iter().all(alone);
+        Round { legs, lists: [pack, send, unpack], fetches, in_one }
     }
 
     /// The words of an image at an address, and the binding to it.
@@ -138,7 +143,7 @@ impl Round {
             words.extend(&list.words);
             Copies { at, count: list.count, units: list.units }
         });
-        (words, Binding { legs: base, copies, fetches: self.fetches })
+        (words, Binding { legs: base, copies, fetches: self.fetches, in_one: self.in_one })
     }
 }
 

@@ -33,6 +33,7 @@ struct Call {
     apart: u64,
     mapped: u64,
     hidden_from: u64,
+    launches: u64,
 }
 
 /// The library, compiled once; `None` where there is no C++ compiler.
@@ -75,7 +76,7 @@ const UNTOUCHED: u8 = 0xA5;
 /// A PE, with memory that is symmetric.
 struct Pe {
     memory: Vec<u128>,
-    /// The plan, the round and the stop word, the landings; the report.
+    /// The plan, the round, the stop word and what is done, the landings; the report.
     plan: Vec<u64>,
     report: Vec<u64>,
 }
@@ -109,6 +110,8 @@ struct How {
     engines: Option<usize>,
     /// A PE that does not reach the outputs of the others.
     blind: Option<usize>,
+    /// Launches of a round whose PEs are all mapped; refusals have 3.
+    launches: u64,
 }
 
 impl How {
@@ -169,7 +172,8 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 };
                 let legs = blocks.legs.len() as u64;
                 let (plan, report) = (pe.plan.as_ptr().addr() as u64, pe.report.as_ptr().addr() as u64);
-                pe.plan[..6].copy_from_slice(&[base, blocks.slots() as u64, plan + 48, report, plan + 56, report + 32]);
+                let own = [base, blocks.slots() as u64, plan + 56, report, plan + 64, report + 32, plan + 72];
+                pe.plan[..7].copy_from_slice(&own);
                 let mut room = vec![0u64; 1 << 14];
                 let at = room.as_ptr().addr() as u64;
                 let (words, binding) = made.image(at);
@@ -181,7 +185,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     plan,
                     legs: at,
                     n: legs,
-                    landings: plan + 64,
+                    landings: plan + 80,
                     copies: binding.copies.map(|copies| [copies.at, copies.count]),
                     fetches: [binding.fetches.as_ptr().addr() as u64, binding.fetches.len() as u64],
                     unit: blocks.unit(16) as u64,
@@ -190,6 +194,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     apart: apart.as_ptr().addr() as u64,
                     mapped: mapped.as_ptr().addr() as u64,
                     hidden_from: base + OUTPUT as u64,
+                    launches: if binding.in_one && how.launches < 3 { how.launches } else { 3 },
                 };
                 // SAFETY: the memory is that of all PEs, which stay.
                 unsafe { run(&raw const call) };
@@ -258,6 +263,7 @@ fn every_byte_comes_to_its_place() {
                     rails: i / 2 % 3,
                     engines: [None, Some(0), Some(1500)][i / 4 % 3],
                     blind: None,
+                    launches: 1 + i as u64 / 6 % 3,
                 };
                 let transpose = Transpose {
                     input: form(i),
@@ -284,6 +290,7 @@ fn every_byte_comes_to_its_place() {
                     rails: i % 3,
                     engines: i.is_multiple_of(2).then_some(0),
                     blind: None,
+                    launches: 1 + i as u64 / 3 % 3,
                 };
                 check(library, &flows, how);
             }
@@ -323,6 +330,7 @@ fn blocks_of_any_size_and_none() {
                     rails,
                     engines: (i % 2 == 1).then_some(1000),
                     blind: None,
+                    launches: 1 + i as u64 % 3,
                 },
             );
         }
@@ -350,6 +358,7 @@ fn tiles_and_wide_pieces_too() {
                     rails,
                     engines: (i % 2 == 1).then_some(1000),
                     blind: None,
+                    launches: 1 + i as u64 / 2 % 3,
                 },
             );
         }
@@ -363,8 +372,9 @@ fn a_refusal_ends_the_round_for_all() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    for (rails, engines) in [(1, None), (0, Some(0))] {
-        let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, blind: None };
+    for (rails, engines, launches) in [(1, None, 3), (0, Some(0), 3), (0, None, 2), (0, None, 1)] {
+        let how =
+            How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, blind: None, launches };
         let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
         for _ in 0..2 {
             round(library, &mut pes, &flows, how, &[1]);
@@ -391,30 +401,40 @@ fn a_landing_that_is_not_reached_is_told_on_both_sides() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    let how =
-        How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, engines: None, blind: Some(1) };
-    let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
-    for (me, pe) in pes.iter_mut().enumerate() {
-        pe.bytes(INPUT, flows[me].elements.0 * 8).fill(me as u8);
-    }
-    round(library, &mut pes, &flows, how, &[]);
-    let unreached = Refusal::Unreached.code() + 1;
-    for (me, pe) in pes.iter_mut().enumerate() {
-        assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
-        assert_eq!(pe.report[4], unreached, "PE {me}");
-        assert_eq!(pe.report[5] == 1, me != 1, "PE {me}");
-        let mut count = [0; 3];
-        pe.bytes(OUTPUT, flows[me].elements.1 * 8)
-            .iter()
-            .filter(|&&byte| byte < 3)
-            .for_each(|&by| count[by as usize] += 1);
-        for (from, bytes) in count.into_iter().enumerate() {
-            let block = flows[me].others.iter().find(|flow| flow.rank == from).map(|flow| flow.at.len() * 8);
-            let expected = if from == 1 { 0 } else { block.unwrap_or(bytes) };
-            assert!(bytes == expected || from == me, "PE {me} has {bytes} bytes of PE {from}");
+    for launches in 1..=3 {
+        let how = How {
+            element: 8,
+            direct: true,
+            in_place: false,
+            symmetric: true,
+            rails: 0,
+            engines: None,
+            blind: Some(1),
+            launches,
+        };
+        let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
+        for (me, pe) in pes.iter_mut().enumerate() {
+            pe.bytes(INPUT, flows[me].elements.0 * 8).fill(me as u8);
         }
+        round(library, &mut pes, &flows, how, &[]);
+        let unreached = Refusal::Unreached.code() + 1;
+        for (me, pe) in pes.iter_mut().enumerate() {
+            assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
+            assert_eq!(pe.report[4], unreached, "PE {me}");
+            assert_eq!(pe.report[5] == 1, me != 1, "PE {me}");
+            let mut count = [0; 3];
+            pe.bytes(OUTPUT, flows[me].elements.1 * 8)
+                .iter()
+                .filter(|&&byte| byte < 3)
+                .for_each(|&by| count[by as usize] += 1);
+            for (from, bytes) in count.into_iter().enumerate() {
+                let block = flows[me].others.iter().find(|flow| flow.rank == from).map(|flow| flow.at.len() * 8);
+                let expected = if from == 1 { 0 } else { block.unwrap_or(bytes) };
+                assert!(bytes == expected || from == me, "PE {me} has {bytes} bytes of PE {from}");
+            }
+        }
+        pes.iter_mut().for_each(|pe| pe.report.fill(0));
+        round(library, &mut pes, &flows, How { blind: None, ..how }, &[]);
+        assert!(pes.iter().all(|pe| pe.report == [0; 8]), "the next round is as if nothing had been");
     }
-    pes.iter_mut().for_each(|pe| pe.report.fill(0));
-    round(library, &mut pes, &flows, How { blind: None, ..how }, &[]);
-    assert!(pes.iter().all(|pe| pe.report == [0; 8]), "the next round is as if nothing had been");
 }

@@ -10,9 +10,10 @@ use crate::error::Result;
 pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!("../../cu/pencils.cu"))
     .with_headers(&[(c"copy.cuh", include_str!("../../cu/copy.cuh"))]);
 
-/// Threads of a block that copies, and blocks on each multiprocessor.
+/// Threads of a block that copies, and blocks on each multiprocessor: `DECOMP_THREADS` and `DECOMP_AT_ONCE` of
+/// `cu/copy.cuh`.
 const THREADS: u32 = 256;
-const BLOCKS: u32 = 8;
+const BLOCKS: u32 = 4;
 /// Units in which elements are copied, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
 
@@ -21,8 +22,9 @@ pub struct GpuKernels<'d> {
     pub(super) device: &'d GpuDevice<'d>,
     meet: Kernel,
     arrive: Kernel,
-    /// For each of [`UNITS`].
+    /// For each of [`UNITS`]: copies alone, and with what the others are told.
     copies: Vec<Kernel>,
+    rounds: Vec<Kernel>,
     blocks: u32,
 }
 
@@ -34,12 +36,14 @@ impl<'d> GpuKernels<'d> {
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
-        let copies = UNITS.iter().map(|unit| module.kernel(&format!("decomp_copy_{unit}")));
+        let all = |what| UNITS.iter().map(move |unit| format!("decomp_{what}_{unit}"));
+        let load = |what| all(what).map(|name| module.kernel(&name)).collect::<Result<Vec<_>, _>>();
         Ok(GpuKernels {
             device,
             meet: module.kernel("decomp_meet")?,
             arrive: module.kernel("decomp_arrive")?,
-            copies: copies.collect::<Result<_, _>>()?,
+            copies: load("copy")?,
+            rounds: load("round")?,
             blocks: gpu.multiprocessors() * BLOCKS,
         })
     }
@@ -79,10 +83,33 @@ impl<'d> GpuKernels<'d> {
         [copies, count, landings]: [u64; 3],
     ) -> Result<()> {
         let kernel = &self.copies[unit.trailing_zeros() as usize];
-        let most = (self.blocks / count as u32).max(1);
-        let each = (units.div_ceil(4 * THREADS as usize) as u32).clamp(1, most);
-        let shape = Shape { blocks: each * count as u32, threads: THREADS };
+        let shape = self.shape(units, count, self.blocks);
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, shape, &[copies, count, landings]) }?)
+    }
+
+    /// Does the copies of a round, tells the others so, and waits for their blocks; before that it tells them where
+    /// blocks may go, and waits for their answers, if there is room for `most` blocks that wait. Arguments are those of
+    /// [`GpuKernels::meet`] and of [`GpuKernels::copy`], and whether it meets.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn round(
+        &self,
+        stream: &Stream,
+        (unit, units): (usize, usize),
+        most: Option<u32>,
+        arguments: &[u64; 7],
+    ) -> Result<()> {
+        let kernel = &self.rounds[unit.trailing_zeros() as usize];
+        let shape = self.shape(units, arguments[5], most.unwrap_or(self.blocks));
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel, shape, arguments) }?)
+    }
+
+    /// As many blocks for each of so many copies.
+    fn shape(&self, units: usize, count: u64, most: u32) -> Shape {
+        let each = (units.div_ceil(4 * THREADS as usize) as u32).clamp(1, (most / count as u32).max(1));
+        Shape { blocks: each * count as u32, threads: THREADS }
     }
 }

@@ -6,6 +6,7 @@ use super::binding::{Binding, Buffers, Copies, Fetched, Round};
 use super::engines;
 use super::images::Images;
 use super::kernels::GpuKernels;
+use super::room::Room;
 use crate::blocks::{Blocks, Extent, Wrong};
 use crate::error::{Error, Refusal, Result};
 use crate::staging::{Memory, Path};
@@ -13,14 +14,16 @@ use crate::workspace::Workspace;
 use symrail::team::heap::Block;
 use symrail::{Team, TeamHeap};
 
-/// Bytes of the plan's own words in the GPU's memory, before those of landings; the round and the stop word among them.
-const OWN: usize = 64;
-const ROUND: u64 = 48;
-const STOP: u64 = 56;
+/// Bytes of the plan's own words in the GPU's memory, before those of landings; the round, the stop word and blocks that
+/// have done their copies among them.
+const OWN: usize = 80;
+const ROUND: u64 = 56;
+const STOP: u64 = 64;
+const DONE: u64 = 72;
 /// Words of the report that are about refusals: behind those of waits.
 const REFUSAL: usize = 4;
 /// Bytes of a landing: `decomp_landing` in `cu/pencils.cu`.
-const LANDING: usize = 24;
+const LANDING: usize = 32;
 const REPORT_BYTES: usize = 8 * (REFUSAL + 2);
 
 /// Memory that the GPU reaches, by the address that kernels use.
@@ -44,6 +47,10 @@ pub struct GpuPlan<'d> {
     own: DeviceBuffer,
     report: PinnedBuffer,
     images: Images,
+    /// Whether the GPU reaches the words of all peers, in GPUs' memory.
+    near: bool,
+    /// For rounds of one launch.
+    room: Option<Room>,
 }
 
 impl<'d> GpuPlan<'d> {
@@ -81,6 +88,7 @@ impl<'d> GpuPlan<'d> {
                 told,
                 base + STOP,
                 told + 8 * REFUSAL as u64,
+                base + DONE,
             ];
             own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
             Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?))
@@ -94,7 +102,11 @@ impl<'d> GpuPlan<'d> {
             return Err(Error::OtherRefused { pe: device.runtime().my_pe(), operation: blocks.what });
         }
         let (own, report, images) = made?;
-        Ok(GpuPlan { kernels, blocks, words, rooms, own, report, images })
+        let reach = device.state().reach();
+        let at = (device.address(words.base), words.bytes as u64);
+        let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
+        let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
+        Ok(GpuPlan { kernels, blocks, words, rooms, own, report, images, near, room })
     }
 
     /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over
@@ -173,10 +185,16 @@ impl<'d> GpuPlan<'d> {
     ) -> Result<()> {
         let [input, output] = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
         let work_at = self.kernels.device.address(work.base());
-        let wrong = self.check_buffers(input, output, work).err();
-        let key = wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
-        let captured = stream.is_capturing()?;
-        let place = match self.images.find(&key) {
+        let mut wrong = self.blocks.check(input, output, work, self.blocks.unit(16)).err();
+        let key_of = |wrong: Option<Wrong>| wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
+        let (mut key, captured) = (key_of(wrong), stream.is_capturing()?);
+        let mut known = self.images.find(&key);
+        if known.is_none() && wrong.is_none() && self.is_host_memory([input, output]) {
+            wrong = Some((Refusal::HostMemory, 0, 0));
+            key = key_of(wrong);
+            known = self.images.find(&key);
+        }
+        let place = match known {
             Some(place) => place,
             None if captured => return Err(Error::FirstCaptured { operation: self.blocks.what }),
             None => {
@@ -210,6 +228,18 @@ impl<'d> GpuPlan<'d> {
         let [pack, send, unpack] = &binding.copies;
         copy(pack)?;
         let arguments = [plan, binding.legs, legs, landings];
+        if binding.in_one && self.near {
+            let most = self.room.as_ref().map(Room::blocks);
+            if most.is_none() {
+                // SAFETY: the kernel's arguments.
+                unsafe { self.kernels.meet(stream, &arguments) }?;
+            }
+            let meets = u64::from(most.is_some());
+            let arguments = [plan, binding.legs, legs, landings, send.at, send.count, meets];
+            // SAFETY: the kernel's arguments; the caller's promise.
+            unsafe { self.kernels.round(stream, (unit, send.units), most, &arguments) }?;
+            return copy(unpack);
+        }
         if legs > 0 {
             // SAFETY: the kernel's arguments.
             unsafe { self.kernels.meet(stream, &arguments) }?;
@@ -258,13 +288,10 @@ impl<'d> GpuPlan<'d> {
         Ok(self.kernels.device.state().check()?)
     }
 
-    fn check_buffers(&self, input: Extent, output: Extent, work: &Workspace) -> Result<(), Wrong> {
-        for (buffer, needed) in [(input, self.input_bytes()), (output, self.output_bytes())] {
-            if needed > 0 && buffer.at != 0 && !Gpu::reaches(buffer.at as usize) {
-                return Err((Refusal::HostMemory, 0, 0));
-            }
-        }
-        self.blocks.check(input, output, work, self.blocks.unit(16))
+    /// Whether one of the buffers, if it is used, is memory that the GPU does not reach: asked of the driver.
+    fn is_host_memory(&self, [input, output]: [Extent; 2]) -> bool {
+        let used = [(input, self.input_bytes()), (output, self.output_bytes())];
+        used.iter().any(|(buffer, needed)| *needed > 0 && !Gpu::reaches(buffer.at as usize))
     }
 
     /// What a buffer is, and the workspace, as the driver says.

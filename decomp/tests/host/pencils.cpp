@@ -1,14 +1,13 @@
 // The kernels of cu/pencils.cu as a library for tests on the CPU: a thread for each thread of a block.
 #include "device.hpp"
 
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #define __global__
-#define __launch_bounds__(threads)
-// One block at a time uses it: see `launch`.
-#define __shared__ static
+#define __launch_bounds__(...)
+// A place for each name that the kernels have, by its first letter.
+#define DECOMP_SHARED(TYPE, NAME) TYPE& NAME = *(TYPE*)(shared_of + (#NAME[0] - 'a') * SHARED_BYTES)
 #define DECOMP_THREADS 32
 #define SYMRAIL_SIGNAL_SET 9
 
@@ -16,6 +15,9 @@ struct Dim {
     unsigned x;
 };
 static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
+// The memory of a block.
+static const size_t SHARED_BYTES = 20480;
+static thread_local char* shared_of;
 // How PEs are reached: by the proxy, by loads and stores, or so up to an address.
 static thread_local const unsigned char* mapped_of;
 static thread_local symrail_u64 hidden_from;
@@ -62,6 +64,8 @@ struct Call {
     const symrail_u64* apart;
     const unsigned char* mapped;
     symrail_u64 hidden_from;
+    // 3: the PEs meet, copies are done, and the others are told; 2: the last two in one; 1: all in one.
+    symrail_u64 launches;
 };
 
 // Blocks run one after the other.
@@ -69,6 +73,7 @@ template <class F>
 static void launch(const Call& call, unsigned blocks, unsigned threads, const F& kernel) {
     for (unsigned b = 0; b < blocks; b++) {
         Threads all_threads;
+        std::vector<symrail_wide> shared(26 * SHARED_BYTES / sizeof(symrail_wide));
         pthread_barrier_init(&all_threads.barrier, nullptr, threads);
         all_threads.votes[0] = 0;
         std::vector<std::thread> all;
@@ -77,6 +82,7 @@ static void launch(const Call& call, unsigned blocks, unsigned threads, const F&
                 symrail_state = State{(int)call.pe, call.timeout_ns, 0};
                 block = &all_threads, thread_rank = t, block_size = threads;
                 apart_of = call.apart, mapped_of = call.mapped, hidden_from = call.hidden_from;
+                shared_of = (char*)shared.data();
                 threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
                 kernel();
             });
@@ -86,11 +92,9 @@ static void launch(const Call& call, unsigned blocks, unsigned threads, const F&
 }
 
 static void copy(const Call& call, int which) {
-    static std::mutex one_at_a_time;
     symrail_u64 count = call.copies[which].count;
     const decomp_copy* at = call.copies[which].at;
     if (count == 0) return;
-    std::lock_guard<std::mutex> lock(one_at_a_time);
     launch(call, 2 * (unsigned)count, DECOMP_THREADS, [&] {
         switch (call.unit) {
             case 1: return decomp_copy_1(at, count, call.landings);
@@ -102,11 +106,31 @@ static void copy(const Call& call, int which) {
     });
 }
 
+static void copy_and_tell(const Call& call) {
+    symrail_u64 count = call.copies[1].count, meets = call.launches == 1;
+    const decomp_copy* at = call.copies[1].at;
+    launch(call, 3 * (unsigned)count, DECOMP_THREADS, [&] {
+        switch (call.unit) {
+            case 1: return decomp_round_1(call.plan, call.legs, call.n, call.landings, at, count, meets);
+            case 2: return decomp_round_2(call.plan, call.legs, call.n, call.landings, at, count, meets);
+            case 4: return decomp_round_4(call.plan, call.legs, call.n, call.landings, at, count, meets);
+            case 8: return decomp_round_8(call.plan, call.legs, call.n, call.landings, at, count, meets);
+            default: return decomp_round_16(call.plan, call.legs, call.n, call.landings, at, count, meets);
+        }
+    });
+}
+
 // A round of a PE.
 extern "C" void pencils_round(const Call* given) {
     const Call& call = *given;
     copy(call, 0);
-    if (call.n != 0) launch(call, 1, 2, [&] { decomp_meet(call.plan, call.legs, call.n, call.landings); });
+    if (call.n != 0 && call.launches != 1)
+        launch(call, 1, 2, [&] { decomp_meet(call.plan, call.legs, call.n, call.landings); });
+    if (call.launches != 3) {
+        copy_and_tell(call);
+        copy(call, 2);
+        return;
+    }
     copy(call, 1);
     for (symrail_u64 i = 0; i < call.fetches.count; i++) {
         const auto& fetch = call.fetches.at[i];

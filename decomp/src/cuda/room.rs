@@ -1,0 +1,107 @@
+//! How many blocks of kernels may wait at once.
+//!
+//! A launch that does a whole round waits in many blocks. If launches of several streams filled the GPU with waiting
+//! blocks, those that the peers wait for might find no room: PEs may post plans in different orders. So each plan takes
+//! room for its blocks when it is made, and all together do not take more than a share of the GPU. A plan that gets none
+//! meets the others in a launch of its own, of one block.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::blocks::Blocks;
+
+/// Blocks of a plan's launches, and of those of all plans, on each multiprocessor; it has room for `DECOMP_AT_ONCE` of
+/// `cu/copy.cuh`.
+const EACH: u32 = 1;
+const ALL: u32 = 3;
+/// Units that a block copies at once, how often it should do so, and how often at most: larger rounds have more blocks
+/// than there is room for, and a launch more costs them little.
+const STEP: usize = 1024;
+const STEPS: usize = 2;
+const MOST_STEPS: usize = 8;
+
+/// Blocks that this process's plans may have waiting.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
+/// Room that is given back when it is dropped.
+pub(super) struct Room {
+    blocks: u32,
+}
+
+impl Room {
+    /// Room for rounds of one launch; `None` if they are too large, have nobody to wait for, or there is none.
+    pub fn for_rounds(blocks: &Blocks, multiprocessors: u32) -> Option<Room> {
+        let wanted = wanted(blocks, multiprocessors)?;
+        let take = |taken: u32| Some(taken + wanted).filter(|&all| all <= ALL * multiprocessors);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(Room { blocks: wanted })
+    }
+
+    /// How many blocks.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.blocks, Ordering::Relaxed);
+    }
+}
+
+/// Blocks that rounds should have, each copy as many.
+fn wanted(blocks: &Blocks, multiprocessors: u32) -> Option<u32> {
+    if blocks.legs.is_empty() || blocks.legs.iter().any(|leg| leg.fetch.is_some()) {
+        return None;
+    }
+    let parts = blocks.element / blocks.unit(16);
+    let others = blocks.legs.iter().map(|leg| leg.flow.from.len());
+    let units: Vec<usize> =
+        others.chain(blocks.flows.own.iter().map(|(from, _)| from.len())).map(|len| len * parts).collect();
+    let (all, most) = (units.iter().sum::<usize>(), units.iter().max().copied().unwrap_or(0));
+    let (copies, limit) = (units.len(), (multiprocessors * EACH) as usize);
+    if all > limit * STEP * MOST_STEPS || copies > limit {
+        return None;
+    }
+    let each = most.div_ceil(STEP * STEPS).clamp(1, limit / copies);
+    Some((each * copies) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::all_to_all::{Span, flows};
+    use crate::plan::Mode;
+    use crate::staging::Path;
+
+    fn blocks(ranks: usize, count: usize) -> Blocks {
+        let spans: Vec<Span> = (0..ranks).map(|rank| Span { offset: rank * count, count }).collect();
+        let mapped = |_| Path::Mapped;
+        Blocks::new(("a test", 16, Mode::default()), flows(0, &spans, &spans), |rank| rank as u32, mapped, (0, 0))
+    }
+
+    #[test]
+    fn plans_wait_in_a_share_of_the_gpu_and_no_more() {
+        let multiprocessors = 100;
+        // Of two copies each.
+        let rooms = |count: usize| {
+            let mut rooms = Vec::new();
+            while let Some(room) = Room::for_rounds(&blocks(2, count), multiprocessors) {
+                assert!(room.blocks() <= EACH * multiprocessors && room.blocks().is_multiple_of(2));
+                rooms.push(room);
+                assert!(rooms.len() < 1000, "there is no end");
+            }
+            rooms
+        };
+        let (large, small) = (100 * STEP, 20 * STEP * STEPS);
+        for _ in 0..2 {
+            let all = rooms(large);
+            assert_eq!(all.iter().map(Room::blocks).sum::<u32>(), 300);
+            assert!(Room::for_rounds(&blocks(2, 1), multiprocessors).is_none());
+            drop(all);
+            assert_eq!(rooms(small).len(), 7, "of 40 blocks each");
+        }
+        assert!(Room::for_rounds(&blocks(1, 1), multiprocessors).is_none(), "there is nobody to wait for");
+        assert!(Room::for_rounds(&blocks(2, 500 * STEP), multiprocessors).is_none(), "that is too large");
+        assert!(Room::for_rounds(&blocks(101, 1), multiprocessors).is_none(), "each copy has a block");
+    }
+}
