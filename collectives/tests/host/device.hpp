@@ -75,10 +75,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_noted(symrail_u64 at) { return symrail_ld_
 SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
     __atomic_store_n((symrail_u64*)at, v, __ATOMIC_RELEASE);
 }
-<<<<<<< HEAD
 SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) { symrail_st_sys(at, v); }
-=======
->>>>>>> f6c684b (Rounds between mapped GPUs are one launch, or two if they are large: blocks wait where there is room for them, the last one of a block tells the receiver)
 SYMRAIL_DEVICE void symrail_st_gpu(symrail_u64 at, symrail_u64 v) { symrail_st_sys(at, v); }
 SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
     return __atomic_fetch_add((symrail_u64*)at, n, __ATOMIC_ACQ_REL);
