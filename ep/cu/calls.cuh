@@ -15,6 +15,8 @@
 struct progress {
     // Calls that are over; what becomes of the present one; the call in which ranks were late, or 0.
     symrail_u64 calls, state, alarm;
+    // Of the kernel that runs: what its warps have taken, and blocks that have come to their end.
+    symrail_u64 tickets, blocks;
 };
 enum { NOT_MADE, REFUSED, GOES };
 
@@ -46,6 +48,36 @@ static __device__ volatile progress& progress_of(const parameters& p) { return *
 static __device__ volatile record& record_of(const parameters& p) { return *(volatile record*)p.record; }
 static __device__ symrail_u64 call_of(const parameters& p) { return progress_of(p).calls + 1; }
 static __device__ bool is_over(const parameters& p) { return progress_of(p).alarm != 0; }
+// Numbers that the warps of a kernel take one after the other, so that none of them is late because of its share. The
+// next one is asked for while the present one is worked on.
+struct tickets {
+    symrail_u64 *at, ahead;
+    __device__ explicit tickets(const parameters& p) : at(&((progress*)p.progress)->tickets), ahead(0) { ask(); }
+    __device__ void ask() {
+        if (threadIdx.x % 32 == 0) ahead = atomicAdd(at, 1ull);
+    }
+    __device__ symrail_u64 take() {
+        symrail_u64 mine = __shfl_sync(~0u, ahead, 0);
+        ask();
+        return mine;
+    }
+};
+// By all blocks of a kernel, when they have done what they do: whether this one is the last. What the others have
+// written is visible to it, and behind its next fence also to other ranks.
+static __device__ bool is_last_block(const parameters& p) {
+    progress* now = (progress*)p.progress;
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        symrail_fence_sys();
+        last = atomicAdd(&now->blocks, 1ull) + 1 == gridDim.x;
+        if (last) now->blocks = now->tickets = 0;
+    }
+    last = __syncthreads_or(last);
+    if (last) symrail_fence_sys();
+    return last;
+}
+
 // Asked by all threads of a block, which get one answer: another block may raise the alarm meanwhile.
 static __device__ bool goes(const parameters& p) {
     return !__syncthreads_or(progress_of(p).state != GOES || is_over(p));
@@ -99,14 +131,11 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
     return false;
 }
 
-// A block for each rank: says what is called. `first`: on new routes.
-extern "C" __global__ void __launch_bounds__(512)
-    ep_announce(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
-                symrail_u64 scales, symrail_u64 k) {
+// A block says to a rank what is called.
+static __device__ void announce(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 first, symrail_u64 kind,
+                                symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
     __shared__ symrail_u64 common;
-    const parameters p = *given;
-    const routes r = *of;
-    symrail_u64 rank = blockIdx.x, call = call_of(p);
+    symrail_u64 call = call_of(p);
     if (is_over(p) || (first && *(const symrail_u64*)r.wrong_slot != ~0ull)) return;
     char* there = (char*)&header_of(p, call, p.me);
     char* mapped = (char*)symrail_ptr(there, (int)rank);
@@ -128,12 +157,10 @@ extern "C" __global__ void __launch_bounds__(512)
     deliver(there, to, header_bytes(p), (symrail_u64*)p.header_words + p.me, call, rank, mapped != nullptr);
 }
 
-// One block: waits for all ranks' headers, and sees whether they go together.
-extern "C" __global__ void __launch_bounds__(512) ep_collect(const parameters* given, const routes* of, symrail_u64 first) {
+// A block waits for all ranks' headers, and sees whether they go together.
+static __device__ void collect(const parameters& p, const routes& r, symrail_u64 first) {
     // For each rank the rows that come there, and those that are gathered there for sums.
     __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS];
-    const parameters p = *given;
-    const routes r = *of;
     symrail_u64 call = call_of(p);
     if (threadIdx.x == 0) progress_of(p).state = NOT_MADE;
     if (is_over(p)) {
@@ -188,13 +215,26 @@ extern "C" __global__ void __launch_bounds__(512) ep_collect(const parameters* g
     }
 }
 
+// A block for each rank, the last of which waits for the others' headers. `first`: on new routes.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
+             symrail_u64 scales, symrail_u64 k) {
+    const parameters p = *given;
+    const routes r = *of;
+    announce(p, r, blockIdx.x, first, kind, bytes, scales, k);
+    if (is_last_block(p)) collect(p, r, first);
+}
+
 // One thread: the call is over. What this PE has put by requests is delivered, so that its memory may be written again.
-extern "C" __global__ void ep_end_call(const parameters* given) {
+static __device__ void end_call(const parameters& p) {
     symrail_quiet();
-    volatile progress& now = progress_of(*given);
+    volatile progress& now = progress_of(p);
     if (now.state != NOT_MADE) now.calls = now.calls + 1;
     now.state = NOT_MADE;
-    record_of(*given).calls = now.calls;
+    now.tickets = 0;
+    now.blocks = 0;
+    record_of(p).calls = now.calls;
 }
+extern "C" __global__ void __launch_bounds__(32) ep_end_call(const parameters* given) { end_call(*given); }
 
 #endif

@@ -47,7 +47,7 @@ static __device__ void copy_rows(const parameters& p, const unsigned short* x, c
 }
 
 // Blocks: `parts` for each rank. `topk` are 64-bit indices, -1 for none.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
     // Of each warp's token: rows that come back. Of each row of a batch: its token.
     __shared__ symrail_u32 come_back[MOST_WARPS], token_of[MOST_WARPS];
@@ -120,7 +120,7 @@ static __device__ void take_rows(const parameters& p, const symrail_u64* from, s
 // `blocks` for each of this rank's experts. An expert's rows come to lie by source and then by token; `sources` has for
 // each the rank (upper half) and the slot among those of the rank's tokens. Every block of an expert counts all of its
 // rows, and takes one in `blocks` of them.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
                         symrail_u64 blocks) {
     __shared__ symrail_u32 in_warp[MOST_WARPS];
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 
 // Any number of blocks for each token, which add pieces of it: in the order of the slots, without fused operations, so
 // that hosts get the same bits. `ends`: the last block ends the round.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
                        symrail_u64 ends) {
     __shared__ symrail_u64 rows[32];
@@ -273,4 +273,4 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 // One block: ends a round without tokens here.
-extern "C" __global__ void ep_end_round(parameters* given) { end_round(given, *given); }
+extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) { end_round(given, *given); }

@@ -14,9 +14,10 @@ struct parameters {
     symrail_u64 hosts, members, staged;
     // Symmetric memory: headers that come and that go, and their words; words of chunks, and of those that are
     // gathered; rows and what is beside them, that come by dispatch, that come back by combine, that go to ranks that
-    // are not mapped, that are staged for others of this host, and that come back as sums of another host.
+    // are not mapped, that are staged for others of this host, and that come back as sums of another host; words of the
+    // ranks of this host.
     symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, back_rows, back_sides, out_rows,
-        out_sides, staged_rows, staged_sides, sum_rows, sum_sides;
+        out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words;
     // Bytes of what is beside a row, at most.
     symrail_u64 side;
     // This PE's own: `progress`, and `record` in memory of the host; which ranks make a host; what is added to a sum,
@@ -34,10 +35,23 @@ struct routes {
     symrail_u64 matrix, crossings, lists, places, host_places, per_expert, come, wrong_slot, spread;
 };
 
+// Where kernels have both: in shared memory, since in registers they would take the room of what is under way.
+static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes) {
+    for (symrail_u64 i = threadIdx.x; i < bytes / 8; i += blockDim.x) ((symrail_u64*)to)[i] = ((const symrail_u64*)from)[i];
+}
+#define PARAMETERS_AND_ROUTES(p, r)         \
+    __shared__ parameters p;                \
+    __shared__ routes r;                    \
+    copy_words(&p, given, sizeof(p));       \
+    copy_words(&r, of, sizeof(r));          \
+    __syncthreads()
+
 #define MOST_RANKS 256
 // Ranks of a host, at most.
 #define MOST_MEMBERS 64
 #define CHUNK 32
+// Rows that a warp stores to a rank of its own host, for which it sets a word.
+#define NEAR 4
 
 static __device__ symrail_u64 chunks(symrail_u64 rows) { return (rows + CHUNK - 1) / CHUNK; }
 static __device__ symrail_u32 tokens_of(const parameters& p, const routes& r, symrail_u64 from, symrail_u64 to) {
@@ -61,6 +75,9 @@ static __device__ symrail_u64 members_of(const parameters& p, symrail_u64 host) 
 static __device__ symrail_u64 member_of(const parameters& p, symrail_u64 host, symrail_u64 place) {
     return starts_of_hosts(p)[p.hosts + 1 + starts_of_hosts(p)[host] + place];
 }
+// Whether ranks are of one host: rows between them go by stores of warps, chunk by chunk of few.
+static __device__ bool is_near(const parameters& p, symrail_u64 a, symrail_u64 b) { return host_of(p, a) == host_of(p, b); }
+static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEAR - 1) / NEAR; }
 // The rank through which a source's tokens come to another host: its ranks in turn, as the host's form has it.
 static __device__ symrail_u64 through(const parameters& p, symrail_u64 source, symrail_u64 host) {
     return member_of(p, host, place_of(p, source) % members_of(p, host));
@@ -94,9 +111,9 @@ static __device__ symrail_u32 first_row(const parameters& p, const routes& r, sy
 
 // A block for each rank, and behind them one for each host: which tokens it gets. `topk` are 64-bit indices, -1 for
 // none.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_layout(const parameters* given, const routes* of, const long long* topk, symrail_u64 tokens, symrail_u64 k) {
-    __shared__ symrail_u32 in_warp[32];
+    __shared__ symrail_u32 in_warp[16];
     __shared__ symrail_u64 wrong;
     const parameters p = *given;
     const routes r = *of;

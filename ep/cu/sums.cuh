@@ -3,10 +3,13 @@
 #ifndef SYMRAIL_EP_SUMS_CUH
 #define SYMRAIL_EP_SUMS_CUH
 
-#include "transfers.cuh"
+#include "near.cuh"
 
-// Pieces of 16 bytes that a thread has under way.
+// Pieces of 16 bytes that a thread has under way of each row, and of how many rows.
 #define PIECES 4
+#define TERMS_AHEAD 2
+// So many groups of rows are sent before the sums of the first: about as many as multiprocessors have under way.
+#define GROUPS_BACK 256
 // Marks of terms, besides the number of a rank, or of a host: it is the first of its host; it is a host's sum.
 #define FIRST_OF_HOST 0x80000000u
 #define IS_SUM 0x40000000u
@@ -33,6 +36,10 @@ struct of_f32 {
         float4 v = *(const float4*)at;
         values[0] = v.x, values[1] = v.y, values[2] = v.z, values[3] = v.w;
     }
+    static __device__ void take(symrail_wide v, float* values) {
+        values[0] = __uint_as_float((symrail_u32)v.a), values[1] = __uint_as_float((symrail_u32)(v.a >> 32));
+        values[2] = __uint_as_float((symrail_u32)v.b), values[3] = __uint_as_float((symrail_u32)(v.b >> 32));
+    }
     static __device__ void store(char* at, const float* v) { *(float4*)at = make_float4(v[0], v[1], v[2], v[3]); }
 };
 struct of_bf16 {
@@ -41,6 +48,13 @@ struct of_bf16 {
         uint4 v = *(const uint4*)at;
         symrail_u32 parts[4] = {v.x, v.y, v.z, v.w};
         for (int i = 0; i < 4; i++) values[2 * i] = low(parts[i]), values[2 * i + 1] = high(parts[i]);
+    }
+    static __device__ void take(symrail_wide v, float* values) {
+        symrail_u64 halves[2] = {v.a, v.b};
+        for (int i = 0; i < 4; i++) {
+            symrail_u32 two = (symrail_u32)(halves[i / 2] >> (i % 2 * 32));
+            values[2 * i] = low(two), values[2 * i + 1] = high(two);
+        }
     }
     static __device__ void store(char* at, const float* v) {
         symrail_u32 two[4];
@@ -69,20 +83,35 @@ struct term {
     const char* row;
     bool first_of_host, is_sum;
 };
-// What a sum of this PE's own token is made of. `bytes` are those of a row, and of a host's sum.
+// What a sum of this PE's own token is made of. `bytes` are those of a row, and of a host's sum; this PE's own row is
+// where it was given.
 struct of_token {
     const parameters& p;
     const int *places, *host_places;
     const symrail_u32 *starts, *sum_starts;
-    symrail_u64 rows, sums, bytes, sum_bytes;
+    symrail_u64 rows, sums, bytes, sum_bytes, own, own_bytes;
     __device__ symrail_u64 count() const { return p.n_terms; }
     __device__ term at(symrail_u64 i) const {
         symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
         bool is_sum = (next & IS_SUM) != 0;
         int place = is_sum ? host_places[which] : places[which];
         symrail_u64 number = (is_sum ? sum_starts : starts)[which] + (symrail_u64)place;
-        const char* row = (const char*)(is_sum ? sums + number * sum_bytes : rows + number * bytes);
-        return term{place < 0 ? nullptr : row, (next & FIRST_OF_HOST) != 0, is_sum};
+        symrail_u64 row = is_sum ? sums + number * sum_bytes : rows + number * bytes;
+        if (!is_sum && which == p.me) row = own + (symrail_u64)place * own_bytes;
+        return term{place < 0 ? nullptr : (const char*)row, (next & FIRST_OF_HOST) != 0, is_sum};
+    }
+};
+// What a sum is made of, written down; the lowest bits of a row's address say the rest.
+struct of_list {
+    symrail_u64 many;
+    const symrail_u64* listed;
+    __device__ symrail_u64 count() const { return many; }
+    __device__ term at(symrail_u64 i) const {
+        symrail_u64 next = listed[i];
+        return term{(const char*)(next & ~15ull), (next & 1) != 0, (next & 2) != 0};
+    }
+    static __device__ symrail_u64 listing(const term& next) {
+        return (symrail_u64)next.row | (symrail_u64)next.first_of_host | (symrail_u64)next.is_sum << 1;
     }
 };
 // What this host's sum of another host's token is made of.
@@ -158,11 +187,10 @@ static __device__ symrail_u32 first_sum(const parameters& p, const routes& r, sy
 
 // Any number of blocks: adds what the ranks of this host have gathered here for tokens of other hosts, and sends the
 // sums.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_add(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 k, symrail_u64 f32) {
     __shared__ symrail_u32 starts[MOST_MEMBERS];
-    const parameters p = *given;
-    const routes r = *of;
+    PARAMETERS_AND_ROUTES(p, r);
     if (!goes(p)) return;
     symrail_u64 call = call_of(p), own = host_of(p, p.me), members = members_of(p, own), warps = blockDim.x / 32;
     symrail_u64 side = of_combine(k).bytes(), of_sum = f32 ? bytes : 2 * bytes;
@@ -217,42 +245,167 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
-// Any number of blocks: adds what came back by a combine. `f32`: rows are of that, else of bfloat16. Absent biases are
-// null; without weights `k` is 0.
-extern "C" __global__ void __launch_bounds__(512)
-    ep_reduce(const parameters* given, const routes* of, symrail_u64 tokens, symrail_u64 bytes, symrail_u64 k,
-              symrail_u64 f32, const char* bias, const char* second_bias, char* out, char* weights) {
-    // The first row of each rank, and the first sum of each host.
+// Adds up terms of one host, none of which is a sum, and then the biases, as `add_up` does: many pieces are under way.
+template <class E>
+static __device__ void add_up_host(const of_list& terms, const char* first_bias, const char* second_bias, char* to,
+                                   symrail_u64 at, symrail_u64 end) {
+    float found[PIECES][E::N] = {};
+    for (symrail_u64 base = 0; base < terms.many; base += TERMS_AHEAD) {
+        symrail_wide piece[TERMS_AHEAD][PIECES];
+        const char* row[TERMS_AHEAD];
+#pragma unroll
+        for (int t = 0; t < TERMS_AHEAD; t++) {
+            row[t] = base + t < terms.many ? terms.at(base + t).row : nullptr;
+#pragma unroll
+            for (int n = 0; n < PIECES; n++)
+                if (row[t] != nullptr && at + n * 512 < end)
+                    piece[t][n] = symrail_own_source::load((const symrail_wide*)(row[t] + at + n * 512));
+        }
+#pragma unroll
+        for (int t = 0; t < TERMS_AHEAD; t++) {
+            if (row[t] == nullptr) continue;
+#pragma unroll
+            for (int n = 0; n < PIECES; n++) {
+                float values[E::N];
+                E::take(piece[t][n], values);
+                for (int i = 0; i < E::N; i++) found[n][i] = __fadd_rn(found[n][i], values[i]);
+            }
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < PIECES; n++) {
+        symrail_u64 here = at + n * 512;
+        if (here >= end) break;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const char* bias = i == 0 ? first_bias : second_bias;
+            float values[E::N];
+            if (bias == nullptr) continue;
+            E::load(bias + here, values);
+            for (int v = 0; v < E::N; v++) found[n][v] = __fadd_rn(found[n][v], values[v]);
+        }
+        E::store(to + here, found[n]);
+    }
+}
+// A token's sum, by a warp. Each form is a function of its own, so that none lacks the registers that another one takes.
+template <class E>
+static __device__ __noinline__ void add_token_of_host(const of_list terms, const char* bias, const char* second_bias,
+                                                      char* to, symrail_u64 bytes) {
+    for (symrail_u64 at = threadIdx.x % 32 * 16; at < bytes; at += 512 * PIECES)
+        add_up_host<E>(terms, bias, second_bias, to, at, bytes);
+}
+static __device__ __noinline__ void add_token_of_hosts(const of_list terms, bool f32, const char* bias,
+                                                       const char* second_bias, char* to, symrail_u64 bytes) {
+    const char* biases[2] = {bias, second_bias};
+    add_row<false>(terms, f32, biases, to, bytes);
+}
+static __device__ __noinline__ void add_weights_of_token(const of_token& terms, char* to, symrail_u64 k) {
+    add_weights(terms, to, k);
+}
+
+// Waits for the row of a term that a rank sends, or for a host's sum.
+static __device__ bool has_term(const parameters& p, symrail_u64 i, const of_token& rows, symrail_u64 call) {
+    symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
+    bool is_sum = (next & IS_SUM) != 0;
+    int place = is_sum ? rows.host_places[which] : rows.places[which];
+    if (place < 0 || (!is_sum && which == p.me)) return true;
+    symrail_u64 rank = is_sum ? through(p, p.me, which) : which;
+    if (!is_sum && is_near(p, rank, p.me)) return has_set(p, combine_word(p, rank, place / NEAR), call, rank, rank);
+    symrail_u64* words = chunk_words(p, rank, place / CHUNK);
+    return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
+}
+
+// What a combine is given, and where its sums go. `k`: of weights, 0 for none. Absent biases are null.
+struct combined {
+    const char* rows;
+    symrail_u64 tokens, bytes, k;
+    const symrail_u32* weights;
+    const char *bias, *second_bias;
+    char *out, *sums_of_weights;
+};
+
+// By a warp: a few rows go back to a rank of this host, and a word says so.
+static __device__ __noinline__ void send_back(const parameters& p, const combined& c, const way& w, symrail_u64 chunk,
+                                              symrail_u64 call) {
+    symrail_u64 first = chunk * NEAR, side = of_combine(c.k).bytes(), lane = threadIdx.x % 32;
+    if (first >= w.rows) return;
+    symrail_u64 many = w.rows - first < NEAR ? w.rows - first : NEAR, from = w.from + first, there = w.there + first;
+    char* to = (char*)symrail_ptr((char*)p.back_rows + there * c.bytes, (int)w.to);
+    for (symrail_u64 i = 0; i < many; i++) copy_row(to + i * c.bytes, c.rows + (from + i) * c.bytes, c.bytes);
+    char* beside_to = (char*)symrail_ptr((char*)p.back_sides + there * side, (int)w.to);
+    for (symrail_u64 i = lane; i < many * c.k; i += 32)
+        ((symrail_u32*)(beside_to + i / c.k * side))[i % c.k] = c.weights[from * c.k + i];
+    __syncwarp();
+    if (lane != 0) return;
+    symrail_fence_sys();
+    symrailx_signal_op(combine_word(p, p.me, chunk), call, SYMRAIL_SIGNAL_SET, (int)w.to);
+}
+
+// Any number of blocks: sends rows back to the ranks of this host, and adds what comes back here, of all hosts. `f32`:
+// rows are of that, else of bfloat16. Ends the call.
+//
+// Warps take turns in groups: a few rows for each other rank, and then the sums of a few tokens that lie back by so many
+// groups that their rows have come, about. A token's row is not behind its own number among a rank's rows. So a sum waits
+// for what comes earlier in the order in which all ranks' warps take turns, and no order of blocks makes all wait.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_reduce(const parameters* given, const routes* of, const char* given_rows, symrail_u64 tokens, symrail_u64 bytes,
+              symrail_u64 k, symrail_u64 f32, const symrail_u32* given_weights, const char* bias, const char* second_bias,
+              char* out, char* sums_of_weights) {
+    // The first row of each rank, and the first sum of each host; what each warp adds up.
     __shared__ symrail_u32 starts[MOST_RANKS], sum_starts[MOST_RANKS];
-    const parameters p = *given;
-    const routes r = *of;
-    if (!goes(p)) return;
-    symrail_u64 call = call_of(p), side = of_combine(k).bytes(), most = chunks(p.most);
-    bool late = false;
-    for (symrail_u64 i = threadIdx.x; i < p.ranks * most * 2 && !late; i += blockDim.x) {
-        symrail_u64 rank = i / 2 / most, chunk = i / 2 % most;
-        if (chunk * CHUNK < rows_sent(p, r, p.me, rank))
-            late = !has_set(p, chunk_words(p, rank, chunk) + i % 2, call, rank, rank);
+    __shared__ symrail_u64 listed[512 / 32][MOST_RANKS];
+    __shared__ way ways[MOST_MEMBERS];
+    PARAMETERS_AND_ROUTES(p, r);
+    bool made = goes(p);
+    if (made) {
+        symrail_u64 call = call_of(p), side = of_combine(k).bytes(), own = host_of(p, p.me), of_sum = f32 ? bytes : 2 * bytes;
+        symrail_u64 others = members_of(p, own) - 1, lane = threadIdx.x % 32, own_row = first_row(p, r, p.me, p.me), most = 0;
+        const combined c = {given_rows, tokens, bytes, k, given_weights, bias, second_bias, out, sums_of_weights};
+        for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
+            starts[rank] = 0;
+            for (symrail_u64 i = 0; i < rank; i++)
+                if (is_direct(p, p.me, i)) starts[rank] += tokens_of(p, r, p.me, i);
+        }
+        for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) sum_starts[host] = first_sum(p, r, p.me, host);
+        for (symrail_u64 m = threadIdx.x; m < others + 1; m += blockDim.x) ways[m] = way_back(p, r, member_of(p, own, m));
+        __syncthreads();
+        for (symrail_u64 m = 0; m < others + 1; m++)
+            if (m != place_of(p, p.me) && ways[m].rows > most) most = ways[m].rows;
+        symrail_u64 sends = near_chunks(most), groups = near_chunks(tokens) + GROUPS_BACK, *list = listed[threadIdx.x / 32];
+        groups = groups > sends ? groups : sends;
+        tickets all(p);
+        for (symrail_u64 turn = all.take(); turn < groups * (others + NEAR); turn = all.take()) {
+            symrail_u64 group = turn / (others + NEAR), i = turn % (others + NEAR);
+            if (i < others) {
+                send_back(p, c, ways[(place_of(p, p.me) + 1 + i) % (others + 1)], group, call);
+                continue;
+            }
+            symrail_u64 token = (group - GROUPS_BACK) * NEAR + i - others;
+            if (group < GROUPS_BACK || token >= tokens) continue;
+            const int *places = (const int*)r.places + token * p.ranks, *host_places = (const int*)r.host_places + token * p.hosts;
+            const of_token rows = {p, places, host_places, starts, sum_starts, p.back_rows, p.sum_rows, bytes, of_sum,
+                                   (symrail_u64)given_rows + own_row * bytes, bytes};
+            bool late = false;
+            for (symrail_u64 term = lane; term < p.n_terms; term += 32) {
+                late |= !has_term(p, term, rows, call);
+                list[term] = of_list::listing(rows.at(term));
+            }
+            if (__ballot_sync(~0u, late) != 0) break;
+            __syncwarp();
+            symrail_u64 here = token * bytes;
+            const char *first = bias == nullptr ? bias : bias + here, *second = second_bias == nullptr ? second_bias : second_bias + here;
+            const of_list terms = {p.n_terms, list};
+            if (p.hosts > 1) add_token_of_hosts(terms, f32, first, second, out + here, bytes);
+            else if (f32) add_token_of_host<of_f32>(terms, first, second, out + here, bytes);
+            else add_token_of_host<of_bf16>(terms, first, second, out + here, bytes);
+            const of_token sides = {p, places, host_places, starts, sum_starts, p.back_sides, p.sum_sides, side, side,
+                                    (symrail_u64)(given_weights + own_row * k), 4 * k};
+            if (k > 0) add_weights_of_token(sides, sums_of_weights + 4 * token * k, k);
+            // The list is used until here.
+            __syncwarp();
+        }
     }
-    for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
-        starts[rank] = 0;
-        for (symrail_u64 i = 0; i < rank; i++)
-            if (is_direct(p, p.me, i)) starts[rank] += tokens_of(p, r, p.me, i);
-    }
-    for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) sum_starts[host] = first_sum(p, r, p.me, host);
-    if (__syncthreads_or(late)) return;
-    // A warp adds up a token.
-    symrail_u64 warps = blockDim.x / 32;
-    for (symrail_u64 token = blockIdx.x * warps + threadIdx.x / 32; token < tokens; token += gridDim.x * warps) {
-        symrail_u64 here = token * bytes, of_sum = f32 ? bytes : 2 * bytes;
-        const int *places = (const int*)r.places + token * p.ranks, *host_places = (const int*)r.host_places + token * p.hosts;
-        const char* biases[2] = {bias == nullptr ? bias : bias + here,
-                                 second_bias == nullptr ? second_bias : second_bias + here};
-        const of_token rows = {p, places, host_places, starts, sum_starts, p.back_rows, p.sum_rows, bytes, of_sum};
-        const of_token sides = {p, places, host_places, starts, sum_starts, p.back_sides, p.sum_sides, side, side};
-        add_row<false>(rows, f32, biases, out + here, bytes);
-        add_weights(sides, weights + 4 * token * k, k);
-    }
+    if (is_last_block(p) && threadIdx.x == 0) end_call(p);
 }
 
 #endif

@@ -115,15 +115,14 @@ static __device__ symrail_u32 word_beside(const parameters& p, const routes& r, 
     return ((const symrail_u32*)r.places)[row * p.ranks + member_of(p, host_of(p, w.to), i - b.number)];
 }
 
-// Any number of blocks. `back`: the rows of all sources, in their order, go back there; else this PE's tokens go to the
-// ranks that get them.
-extern "C" __global__ void __launch_bounds__(512)
+// Any number of blocks: what goes to other hosts, or through a rank of this one to them. `back`: the rows of all sources,
+// in their order, go back there; else this PE's tokens go to the ranks that get them.
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_send(const parameters* given, const routes* of, symrail_u64 back, const char* rows, symrail_u64 bytes,
             const symrail_u32* scales, symrail_u64 of_scales, const long long* topk, const symrail_u32* weights,
             symrail_u64 k) {
     __shared__ way ways[MOST_RANKS];
-    const parameters p = *given;
-    const routes r = *of;
+    PARAMETERS_AND_ROUTES(p, r);
     if (!goes(p)) return;
     for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x)
         ways[rank] = back ? way_back(p, r, rank) : way_to(p, r, rank);
@@ -136,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(512)
         for (symrail_u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
             symrail_u64 index = (p.me + unit) % p.ranks, chunk = unit / p.ranks, first = chunk * CHUNK;
             const way w = ways[index];
-            if (first >= w.rows) continue;
+            if (first >= w.rows || is_near(p, index, p.me)) continue;
             symrail_u64 count = w.rows - first < CHUNK ? w.rows - first : CHUNK, host = host_of(p, w.to);
             const beside b = back ? of_combine(k) : of_dispatch(of_scales, k, w.staged ? members_of(p, host) : 0);
             symrail_u64 side = b.bytes(), list = w.staged ? p.ranks + host : w.to;
@@ -178,12 +177,11 @@ extern "C" __global__ void __launch_bounds__(512)
 
 // Any number of blocks: what is staged here goes to the ranks of this host that get it, this one among them. `first`:
 // on new routes.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     ep_spread(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 bytes, symrail_u64 of_scales,
               symrail_u64 k) {
     __shared__ char *rows_of[MOST_MEMBERS], *sides_of[MOST_MEMBERS];
-    const parameters p = *given;
-    const routes r = *of;
+    PARAMETERS_AND_ROUTES(p, r);
     if (!goes(p)) return;
     symrail_u64 call = call_of(p), own = host_of(p, p.me), members = members_of(p, own), warps = blockDim.x / 32;
     const beside b = of_dispatch(of_scales, k, members), kept = of_dispatch(of_scales, k, 0);
@@ -229,43 +227,6 @@ extern "C" __global__ void __launch_bounds__(512)
             start += all;
         }
         end_of_rows();
-    }
-}
-
-// Any number of blocks: takes what came by a dispatch. Rows are copied only where `rows` is not null: they are where
-// they have come to.
-extern "C" __global__ void __launch_bounds__(512)
-    ep_receive(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 of_scales, symrail_u64 k,
-               char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
-    const parameters p = *given;
-    const routes r = *of;
-    if (!goes(p)) return;
-    const beside b = of_dispatch(of_scales, k, 0);
-    symrail_u64 call = call_of(p), start = 0, warps = blockDim.x / 32, unit = 0, own = host_of(p, p.me);
-    for (symrail_u64 rank = 0; rank < p.ranks; start += tokens_of(p, r, rank, p.me), rank++) {
-        symrail_u64 all = tokens_of(p, r, rank, p.me);
-        bool direct = is_direct(p, rank, p.me);
-        for (symrail_u64 chunk = 0; chunk < chunks(all); chunk++, unit++) {
-            if (unit % gridDim.x != blockIdx.x) continue;
-            if (direct && !has_come(p, chunk_words(p, rank, chunk), call, rank, rank)) return;
-            // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so
-            // before.
-            symrail_u64 hand = direct ? p.me : through(p, rank, own);
-            for (symrail_u64 i = 0; hand != p.me && i < chunks(crossings_of(p, r, rank, own)); i++)
-                if (!has_come(p, chunk_words(p, rank, i), call, rank, hand)) return;
-            symrail_u64 end = (chunk + 1) * CHUNK < all ? (chunk + 1) * CHUNK : all;
-            for (symrail_u64 i = start + chunk * CHUNK + threadIdx.x / 32; i < start + end; i += warps) {
-                if (rows != nullptr) copy_row(rows + i * bytes, (const char*)p.rows + i * bytes, bytes);
-                const symrail_u32* of_row = (const symrail_u32*)(p.sides + i * b.bytes());
-                for (symrail_u64 word = threadIdx.x % 32; word < b.words(); word += 32) {
-                    symrail_u32 value = of_row[word];
-                    if (word < b.scales) scales[i * b.scales + word] = value;
-                    else if (word < b.scales + k) topk[i * k + word - b.scales] = (int)value;
-                    else if (word < b.scales + 2 * k) weights[i * k + word - b.scales - k] = value;
-                    else sources[i] = (int)value;
-                }
-            }
-        }
     }
 }
 

@@ -116,7 +116,9 @@ def cast(x):
     """FP8 with a scale for each 128 elements."""
     grouped = x.float().reshape(len(x), -1, GROUP)
     most = grouped.abs().amax(dim=2).clamp(min=1e-4)
-    return (grouped * (448 / most)[:, :, None]).to(torch.float8_e4m3fn).reshape(x.shape), most / 448
+    # Divided by numbers torch multiplies by what it has rounded before.
+    largest = torch.full_like(most, 448)
+    return (grouped * (largest / most)[:, :, None]).to(torch.float8_e4m3fn).reshape(x.shape), most / largest
 
 
 def uncast(rows, scales):

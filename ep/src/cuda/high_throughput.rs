@@ -29,7 +29,7 @@ use crate::exchange::hold_for_all;
 /// Blocks of a kernel that copies or adds, each of which takes a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
 /// Words of `progress` in the kernels.
-const PROGRESS: usize = 3;
+const PROGRESS: usize = 5;
 
 /// A rank's tokens for a dispatch: addresses for the GPU.
 #[derive(Debug, Clone, Copy)]
@@ -100,26 +100,17 @@ pub struct DeviceHighThroughput<'d> {
 #[derive(Clone, Copy)]
 enum Step {
     Layout,
-    Announce,
-    Collect,
+    Begin,
     Send,
+    Store,
     Spread,
     Receive,
     Add,
     Reduce,
     End,
 }
-const KERNELS: [&str; 9] = [
-    "ep_layout",
-    "ep_announce",
-    "ep_collect",
-    "ep_send",
-    "ep_spread",
-    "ep_receive",
-    "ep_add",
-    "ep_reduce",
-    "ep_end_call",
-];
+const KERNELS: [&str; 9] =
+    ["ep_layout", "ep_begin", "ep_send", "ep_store", "ep_spread", "ep_receive", "ep_add", "ep_reduce", "ep_end_call"];
 
 /// Kinds of calls, as headers say them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -185,8 +176,8 @@ impl<'d> DeviceHighThroughput<'d> {
         let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
         let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let [layout, announce, collect, send, spread, receive, add, reduce, end] = kernels;
-        let kernels = [layout?, announce?, collect?, send?, spread?, receive?, add?, reduce?, end?];
+        let [layout, begin, send, store, spread, receive, add, reduce, end] = kernels;
+        let kernels = [layout?, begin?, send?, store?, spread?, receive?, add?, reduce?, end?];
         // Nobody may be written to before all have cleared their words.
         rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
@@ -265,7 +256,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let words = [&[self.parameters.at().get()], arguments].concat();
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) };
-        let is_announced = !matches!(step, Step::Layout | Step::Announce);
+        let is_announced = !matches!(step, Step::Layout | Step::Begin);
         self.broken.noting_launch(is_announced, launched.map_err(failed))
     }
 
@@ -287,7 +278,7 @@ impl<'d> DeviceHighThroughput<'d> {
         routes.tokens = tokens;
         let (arguments, blocks) = ([routes.at(), topk, tokens as u64, self.shape.k as u64], self.ranks() + self.hosts);
         // SAFETY: the caller's promise.
-        routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 1024), &arguments) })
+        routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 512), &arguments) })
     }
 
     /// Ends a call that was begun, if there is one, in the order of the stream.
@@ -307,10 +298,10 @@ impl<'d> DeviceHighThroughput<'d> {
         // SAFETY: the caller's promise.
         unsafe {
             let arguments = [routes, first, call as u64, bytes, scales, k];
-            self.launch(stream, Step::Announce, (self.ranks() as u32, 512), &arguments)?;
-            self.open.store(true, Ordering::Relaxed);
-            self.launch(stream, Step::Collect, (1, 512), &[routes, first])
+            self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
         }
+        self.open.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sends each token to the ranks that own its experts; `again`: on the routes of a dispatch that was made already.
@@ -336,12 +327,15 @@ impl<'d> DeviceHighThroughput<'d> {
         let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
         let (at, sizes) = (routes.at(), [tokens.bytes as u64, of_scales as u64, k]);
         let call = if again { Call::Again } else { Call::Dispatch };
-        let arguments = [at, 0, tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
+        let content = [tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
         let first = u64::from(call == Call::Dispatch);
         // SAFETY: the caller's promise.
         routes.while_used(stream, || unsafe {
             self.begin(stream, at, call, sizes)?;
-            self.launch(stream, Step::Send, (self.blocks, 512), &arguments)?;
+            if self.hosts > 1 {
+                self.launch(stream, Step::Send, (self.blocks, 512), &[&[at, 0], &content[..]].concat())?;
+            }
+            self.launch(stream, Step::Store, (self.blocks, 512), &[&[at], &content[..]].concat())?;
             if self.hands_on {
                 self.launch(stream, Step::Spread, (self.blocks, 512), &[at, first, sizes[0], sizes[1], k])?;
             }
@@ -391,7 +385,8 @@ impl<'d> DeviceHighThroughput<'d> {
         routes.while_used(stream, || {
             // SAFETY: the caller's promise.
             unsafe { self.launch(stream, Step::Receive, (self.blocks, 512), &arguments) }?;
-            self.close(stream)
+            self.open.store(false, Ordering::Relaxed);
+            Ok(())
         })
     }
 
@@ -413,16 +408,20 @@ impl<'d> DeviceHighThroughput<'d> {
         let send = [at, 1, parts.rows, bytes, 0, 0, 0, weights, k];
         let f32 = u64::from(parts.element == Element::F32);
         let [bias, second] = parts.biases;
-        let reduce = [at, routes.tokens as u64, bytes, k, f32, bias, second, parts.out, sums];
+        let tokens = routes.tokens as u64;
+        let reduce = [at, parts.rows, tokens, bytes, k, f32, weights, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         routes.while_used(stream, || unsafe {
             self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
-            self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
+            if self.hosts > 1 {
+                self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
+            }
             if self.hands_on {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }
             self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;
-            self.close(stream)
+            self.open.store(false, Ordering::Relaxed);
+            Ok(())
         })
     }
 

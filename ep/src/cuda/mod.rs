@@ -36,13 +36,14 @@ pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// What the programs include.
-const HEADERS: [(&CStr, &str); 7] = [
+const HEADERS: [(&CStr, &str); 8] = [
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
     (c"cast.cuh", include_str!("../../cu/cast.cuh")),
     (c"routes.cuh", include_str!("../../cu/routes.cuh")),
     (c"calls.cuh", include_str!("../../cu/calls.cuh")),
     (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),
+    (c"near.cuh", include_str!("../../cu/near.cuh")),
     (c"sums.cuh", include_str!("../../cu/sums.cuh")),
 ];
 /// The kernels of high throughput, and those of low latency.

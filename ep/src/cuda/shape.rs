@@ -4,8 +4,9 @@ use super::hosts::DeviceHosts;
 use crate::error::{Error, Result};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// As in the kernels: rows of a chunk, ranks, and bytes of a header besides its counts.
+/// As in the kernels: rows of a chunk, those of one within a host, ranks, and bytes of a header besides its counts.
 const CHUNK: usize = 32;
+const NEAR: usize = 4;
 const MOST_RANKS: usize = 256;
 const HEADER: usize = 40;
 /// Kernels number rows, and what is beside them, by 32 bits. The largest row keeps all sizes within 64.
@@ -33,7 +34,7 @@ pub struct HighThroughputShape {
 /// Symmetric memory, part by part.
 pub(super) struct Parts {
     /// Bytes, in the order of `parameters` in the kernels.
-    pub bytes: [usize; 15],
+    pub bytes: [usize; 16],
     /// Bytes beside a row, at most.
     pub side: usize,
     /// Rows that may be staged at a rank, and tokens that may go through it.
@@ -42,7 +43,7 @@ pub(super) struct Parts {
 }
 
 /// Which of the [parts](Parts::bytes) are words, which are cleared before the first call.
-pub(super) const WORDS: [usize; 3] = [2, 3, 4];
+pub(super) const WORDS: [usize; 4] = [2, 3, 4, 15];
 /// Which one has the rows that come.
 pub(super) const ROWS: usize = 5;
 
@@ -130,6 +131,7 @@ impl HighThroughputShape {
             staged * side,
             2 * sums * row,
             sums * side,
+            8 * ranks * (1 + tokens.div_ceil(NEAR)),
         ];
         Parts { bytes: bytes.map(|bytes| bytes.next_multiple_of(128)), side, staged, passed }
     }

@@ -88,6 +88,7 @@ struct buffers {
         p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
         p.staged_rows = take(p.staged * s.bytes), p.staged_sides = take(p.staged * p.side);
         p.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.sum_sides = take(s.tokens * p.hosts * p.side);
+        p.near_words = take(8 * s.ranks * (1 + near_chunks(s.tokens)));
         matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
         places.resize(s.ranks * s.tokens), host_places.resize(p.hosts * s.tokens), spread.resize(p.staged * members);
         per_expert.resize(s.ranks * s.share), come.resize(s.share);
@@ -101,8 +102,7 @@ struct buffers {
         launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
-        launch(s.ranks, THREADS, [&] { ep_announce(&p, &r, first, kind, bytes, scales, k); });
-        launch(1, THREADS, [&] { ep_collect(&p, &r, first); });
+        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k); });
     }
     void end() {
         launch(1, 1, [&] { ep_end_call(&p); });
@@ -129,6 +129,9 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     symrail_u64 put = job.put_bytes, own = host_of(b.p, me);
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 0, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
+    });
+    launch(3, b.THREADS, [&] {
+        ep_store(&b.p, &b.r, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
     });
     // A token crosses once to each host that has some of its experts.
     auto wanted_by = [&](const std::vector<long long>& its, symrail_u64 token, symrail_u64 host) {
@@ -159,7 +162,6 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         ep_receive(&b.p, &b.r, s.bytes, s.scales, k, (char*)rows.data(), its_scales.data(), its_slots.data(),
                    its_weights.data(), sources.data());
     });
-    b.end();
     symrail_u64 row = 0;
     std::vector<symrail_u32> come(s.share);
     for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
@@ -214,9 +216,9 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
     expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
     launch(2, b.THREADS, [&] {
-        ep_reduce(&b.p, &b.r, tokens, s.bytes, k, s.f32, bias, second, (char*)out.data(), (char*)sums.data());
+        ep_reduce(&b.p, &b.r, (const char*)made.data(), tokens, s.bytes, k, s.f32, (const symrail_u32*)parts.data(), bias, second,
+                  (char*)out.data(), (char*)sums.data());
     });
-    b.end();
     for (symrail_u64 token = 0; token < tokens; token++) {
         auto sum = [&](symrail_u64 n) {
             float total = 0;
@@ -322,6 +324,7 @@ static void lost(const shape& s, char* heap) {
     std::vector<float> sums(s.tokens * s.k);
     auto send = [&](symrail_u64 back) {
         launch(3, b.THREADS, [&] { ep_send(&b.p, &b.r, back, (char*)rows.data(), s.bytes, 0, 0, slots.data(), 0, 0); });
+        if (!back) launch(3, b.THREADS, [&] { ep_store(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0, slots.data(), 0, 0); });
     };
     auto receive = [&] {
         launch(2, b.THREADS, [&] { ep_spread(&b.p, &b.r, 1, s.bytes, 0, 0); });
@@ -332,15 +335,16 @@ static void lost(const shape& s, char* heap) {
     if (COMBINE) {
         send(0);
         receive();
-        b.end();
         b.begin(false, 3, s.bytes, 0, 0);
     }
     if (job.me == 1) return;
     job.timeout_ns = 300000000;
     send(COMBINE);
-    if (!COMBINE) return receive(), expect_late(b, 1, 2, "a rank that announces a dispatch and sends nothing");
+    if (!COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
     launch(4, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, 0, s.f32); });
-    launch(4, b.THREADS, [&] { ep_reduce(&b.p, &b.r, s.tokens, s.bytes, 0, s.f32, 0, 0, (char*)rows.data(), (char*)sums.data()); });
+    launch(4, b.THREADS, [&] {
+        ep_reduce(&b.p, &b.r, (char*)rows.data(), s.tokens, s.bytes, 0, s.f32, 0, 0, 0, (char*)rows.data(), (char*)sums.data());
+    });
     expect_late(b, 1, 2 * chunks(s.tokens), "a rank that announces a combine and sends nothing");
 }
 

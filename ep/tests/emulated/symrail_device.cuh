@@ -22,6 +22,7 @@
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
+#define __noinline__
 // Blocks of a PE run one after the other.
 #define __shared__ static
 
@@ -99,6 +100,9 @@ static symrail_u32 __ballot_sync(symrail_u32, bool vote) {
         for (int i = 0; i < 32; i++) all |= (symrail_u32)(lanes[i] == (symrail_u64)v) << i;
         return all;
     });
+}
+[[maybe_unused]] static symrail_u64 __shfl_sync(symrail_u32, symrail_u64 v, int from) {
+    return with_lanes(v, [from](symrail_u64* lanes) { return lanes[from]; });
 }
 [[maybe_unused]] static void __syncwarp() { block->warps[threadIdx.x / 32]->wait(); }
 static symrail_u32 __float_as_uint(float v) { symrail_u32 bits; memcpy(&bits, &v, 4); return bits; }

@@ -1,0 +1,161 @@
+// High throughput: rows to ranks of this host, and rows that have come.
+//
+// Warps work on their own, a few rows at a time. A dispatch's rows have one word, which the last block sets: they are
+// read when all of them are there. A combine's have a word for each few, since sums are made while rows come.
+#ifndef SYMRAIL_EP_NEAR_CUH
+#define SYMRAIL_EP_NEAR_CUH
+
+#include "transfers.cuh"
+
+// Words that a thread has under way beside rows.
+#define BESIDE_AHEAD 8
+
+// A rank's word for its dispatch, and those for its combine.
+static __device__ symrail_u64* dispatch_word(const parameters& p, symrail_u64 rank) {
+    return (symrail_u64*)p.near_words + rank * (1 + near_chunks(p.most));
+}
+static __device__ symrail_u64* combine_word(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
+    return dispatch_word(p, rank) + 1 + chunk;
+}
+// Waits for words, each lane for its own, if it has one; whether all have come.
+static __device__ bool warp_has(const parameters& p, symrail_u64* word, bool some, symrail_u64 call, symrail_u64 rank,
+                                symrail_u64 by_way_of) {
+    bool late = some && !has_set(p, word, call, rank, by_way_of);
+    bool all = __ballot_sync(~0u, late) == 0;
+    // What one lane has seen, all see.
+    __syncwarp();
+    return all;
+}
+
+// By a warp: what goes beside a few rows of a dispatch, which are the lanes' first ones.
+static __device__ void store_beside(const parameters& p, const content& c, const beside& b, symrail_u32 rows,
+                                    symrail_u32 many, symrail_u64 rank, char* to) {
+    symrail_u32 lane = threadIdx.x % 32, scales = (symrail_u32)b.scales, slots = (symrail_u32)b.indices;
+    symrail_u64 side = b.bytes();
+    auto place = [&](symrail_u32 row) { return (symrail_u32*)(to + row * side); };
+    for (symrail_u32 base = 0; base < many * scales; base += 32 * BESIDE_AHEAD) {
+        symrail_u32 found[BESIDE_AHEAD];
+#pragma unroll
+        for (int n = 0; n < BESIDE_AHEAD; n++) {
+            symrail_u32 i = base + 32 * n + lane, row = i / scales;
+            symrail_u64 token = (symrail_u32)__shfl_sync(~0u, rows, row < many ? row : 0);
+            if (row < many) found[n] = c.scales[token * scales + i % scales];
+        }
+#pragma unroll
+        for (int n = 0; n < BESIDE_AHEAD; n++) {
+            symrail_u32 i = base + 32 * n + lane, row = i / scales;
+            if (row < many) place(row)[i % scales] = found[n];
+        }
+    }
+    for (symrail_u32 base = 0; base < many * slots; base += 32) {
+        symrail_u32 i = base + lane, row = i / slots;
+        symrail_u64 token = (symrail_u32)__shfl_sync(~0u, rows, row < many ? row : 0);
+        if (row >= many) continue;
+        symrail_u32 slot = i % slots, local = local_of(p, c.topk[token * slots + slot], rank);
+        symrail_u32 weight = c.weights[token * slots + slot];
+        place(row)[scales + slot] = local;
+        place(row)[scales + slots + slot] = local == ~0u ? 0 : weight;
+    }
+    if (lane < many) place(lane)[scales + 2 * slots] = rows;
+}
+
+// Any number of blocks: this PE's tokens go to the ranks of this host that get them, itself among them.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_store(const parameters* given, const routes* of, const char* rows, symrail_u64 bytes, const symrail_u32* scales,
+             symrail_u64 of_scales, const long long* topk, const symrail_u32* weights, symrail_u64 k) {
+    __shared__ way ways[MOST_MEMBERS];
+    PARAMETERS_AND_ROUTES(p, r);
+    bool made = goes(p);
+    symrail_u64 own = host_of(p, p.me), members = members_of(p, own), lane = threadIdx.x % 32;
+    if (made) {
+        for (symrail_u64 m = threadIdx.x; m < members; m += blockDim.x) ways[m] = way_to(p, r, member_of(p, own, m));
+        __syncthreads();
+        symrail_u64 most = 0;
+        for (symrail_u64 m = 0; m < members; m++) most = ways[m].rows > most ? ways[m].rows : most;
+        const content c = {rows, bytes, scales, topk, weights};
+        const beside b = of_dispatch(of_scales, k, 0);
+        tickets all(p);
+        for (symrail_u64 unit = all.take(); unit < near_chunks(most) * members; unit = all.take()) {
+            // Others first, and each of them as often as the others.
+            const way& w = ways[(place_of(p, p.me) + 1 + unit) % members];
+            symrail_u64 first = unit / members * NEAR;
+            if (first >= w.rows) continue;
+            symrail_u32 many = w.rows - first < NEAR ? (symrail_u32)(w.rows - first) : NEAR, token = 0;
+            if (lane < many) token = ((const symrail_u32*)r.lists)[w.to * p.most + first + lane];
+            char* to = (char*)symrail_ptr((char*)p.rows + (w.there + first) * bytes, (int)w.to);
+            store_beside(p, c, b, token, many, w.to,
+                         (char*)symrail_ptr((char*)p.sides + (w.there + first) * b.bytes(), (int)w.to));
+            for (symrail_u32 i = 0; i < many; i++)
+                copy_row(to + i * bytes, rows + (symrail_u32)__shfl_sync(~0u, token, i) * bytes, bytes);
+        }
+    }
+    if (is_last_block(p) && made)
+        for (symrail_u64 m = threadIdx.x; m < members; m += blockDim.x)
+            symrailx_signal_op(dispatch_word(p, p.me), call_of(p), SYMRAIL_SIGNAL_SET, (int)member_of(p, own, m));
+}
+
+// By a warp: a few rows that have come, from a row on. Rows are copied only where `rows` is not null.
+static __device__ void take_few(const parameters& p, const beside& b, symrail_u64 first, symrail_u32 many, symrail_u64 bytes,
+                                char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
+    symrail_u32 lane = threadIdx.x % 32, words = (symrail_u32)b.words(), of_scales = (symrail_u32)b.scales;
+    symrail_u32 k = (symrail_u32)b.indices;
+    const char* sides = (const char*)p.sides + first * b.bytes();
+    for (symrail_u32 base = lane; base < many * words; base += 32 * BESIDE_AHEAD) {
+        symrail_u32 found[BESIDE_AHEAD];
+#pragma unroll
+        for (int n = 0; n < BESIDE_AHEAD; n++) {
+            symrail_u32 i = base + 32 * n;
+            if (i < many * words) found[n] = ((const symrail_u32*)(sides + i / words * b.bytes()))[i % words];
+        }
+#pragma unroll
+        for (int n = 0; n < BESIDE_AHEAD; n++) {
+            symrail_u32 i = base + 32 * n, word = i % words;
+            symrail_u64 row = first + i / words;
+            if (i >= many * words) break;
+            if (word < of_scales) scales[row * of_scales + word] = found[n];
+            else if (word < of_scales + k) topk[row * k + word - of_scales] = (int)found[n];
+            else if (word < of_scales + 2 * k) weights[row * k + word - of_scales - k] = found[n];
+            else sources[row] = (int)found[n];
+        }
+    }
+    for (symrail_u64 row = first; rows != nullptr && row < first + many; row++)
+        copy_row(rows + row * bytes, (const char*)p.rows + row * bytes, bytes);
+}
+
+// Takes what came by a dispatch, by the warps of all blocks in turns. False where a rank is late.
+static __device__ bool take_all(const parameters& p, const routes& r, const beside& b, symrail_u64 bytes, char* rows,
+                                symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
+    symrail_u64 call = call_of(p), start = 0, unit = 0, own = host_of(p, p.me), lane = threadIdx.x % 32;
+    symrail_u64 warps = (symrail_u64)gridDim.x * (blockDim.x / 32), mine = threadIdx.x / 32 * (symrail_u64)gridDim.x + blockIdx.x;
+    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
+        symrail_u64 all = tokens_of(p, r, rank, p.me), units = near_chunks(all);
+        bool near = is_near(p, rank, p.me), direct = is_direct(p, rank, p.me);
+        // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so before.
+        symrail_u64 hand = direct ? p.me : through(p, rank, own), handed = chunks(crossings_of(p, r, rank, own));
+        bool is_first = true;
+        for (symrail_u64 i = (mine + warps - unit % warps) % warps; i < units; i += warps) {
+            if (near && is_first && !warp_has(p, dispatch_word(p, rank), lane == 0, call, rank, rank)) return false;
+            if (!near && direct && !warp_has(p, chunk_words(p, rank, i * NEAR / CHUNK) + lane, lane < 2, call, rank, rank))
+                return false;
+            for (symrail_u64 base = 0; is_first && hand != p.me && base < 2 * handed; base += 32)
+                if (!warp_has(p, chunk_words(p, rank, 0) + base + lane, base + lane < 2 * handed, call, rank, hand)) return false;
+            is_first = false;
+            symrail_u64 first = i * NEAR;
+            symrail_u32 many = all - first < NEAR ? (symrail_u32)(all - first) : NEAR;
+            take_few(p, b, start + first, many, bytes, rows, scales, topk, weights, sources);
+        }
+        start += all, unit += units;
+    }
+    return true;
+}
+
+// Any number of blocks: takes what came by a dispatch, and ends the call.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_receive(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 of_scales, symrail_u64 k,
+               char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
+    PARAMETERS_AND_ROUTES(p, r);
+    if (goes(p)) take_all(p, r, of_dispatch(of_scales, k, 0), bytes, rows, scales, topk, weights, sources);
+    if (is_last_block(p) && threadIdx.x == 0) end_call(p);
+}
+
+#endif
