@@ -153,10 +153,25 @@ nccl() {
   [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: NCCL needs a GPU for each rank"; return; }
   work=$(mktemp -d)
   results=${RESULTS:-$work}
-  local beside="$bin/beside_nccl $theirs $bin/libsymrail_nccl.so --json $results/beside-nccl.json"
+  local beside="$bin/beside_nccl $theirs $bin/libsymrail_nccl.so"
   rm -f "$results/beside-nccl.json"
-  LIMIT=170 case_of "collectives beside NCCL" $beside --seconds ${SECONDS_BESIDE:-110}
-  LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --sockets --seconds 45
+  LIMIT=170 case_of "collectives beside NCCL" $beside --json "$results/beside-nccl.json" --seconds ${SECONDS_BESIDE:-110}
+  LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --json "$results/beside-nccl.json" --sockets --seconds 45
+  # The blocks that push, which are the same for all sizes here.
+  local blocks kind
+  kind=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1 | tr '[:upper:]' '[:lower:]' | tr -c 'a-z0-9\n' -)
+  for blocks in 16 32 128; do
+    sed "s/KIND/$kind/; s/BLOCKS/$blocks/g" > "$work/pushed.json" <<'END'
+{"device": "KIND", "pes": 2, "hosts": 1, "rows": [
+  {"collective": "allreduce", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
+  {"collective": "allgather", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
+  {"collective": "reducescatter", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null}]}
+END
+    LIMIT=40 case_of "collectives beside NCCL, $blocks blocks push" SYMRAIL_TUNING="$work/pushed.json" \
+      $beside --only graph/plain --least 262144 --most 268435456 --seconds 30
+  done
+  LIMIT=40 case_of "collectives beside NCCL, kernels begin early" SYMRAIL_EARLY_LAUNCH=1 \
+    $beside --only graph/plain --most 4194304 --seconds 30
   LIMIT=60 case_of "collectives, tuned" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_LIBFABRIC_PROVIDER=shm \
     "$bin/symrail" tune -n 2 --device cuda -b 1K -e 16M --out "$results/table.json"
   rm -rf "$work"

@@ -36,9 +36,15 @@ SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u
     }
 }
 
+/* This rank's part of its input. */
+SYMRAIL_DEVICE symrail_u64 symrail_packets_source(const symrail_straight& call) {
+    return call.input + (call.collective == SYMRAIL_REDUCE_SCATTER ? call.me * call.part : 0);
+}
+
+/* `early`: the thread's data, where it has one packet at most. */
 template <class N, int MANY>
 SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u32 block, symrail_u64 half,
-                                         symrail_u32 flag) {
+                                         symrail_u32 flag, symrail_u64 early) {
     const symrail_u64 count = (call.part + 7) / 8, threads = call.blocks * symrail_all::size(), me = call.me;
     const bool scatters = call.collective == SYMRAIL_REDUCE_SCATTER, gathers = call.collective == SYMRAIL_ALL_GATHER;
     const symrail_u32 op = (symrail_u32)(call.how & 0xff);
@@ -46,11 +52,12 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
     for (symrail_u64 first = (symrail_u64)block * symrail_all::size() + symrail_all::rank(); first < count;
          first += MANY * threads) {
         symrail_u64 mine[MANY];
-        const char* from = (const char*)call.input + (scatters ? me * call.part : 0);
+        const char* from = (const char*)symrail_packets_source(call);
 #pragma unroll
         for (int k = 0; k < MANY; k++) {
             symrail_u64 at = 8 * (first + k * threads);
-            mine[k] = at < call.part ? symrail_load_some(from + at, call.part - at) : 0;
+            if (MANY == 1) mine[k] = early;
+            else mine[k] = at < call.part ? symrail_load_some(from + at, call.part - at) : 0;
         }
         for (symrail_u64 i = 1; i < call.n; i++) {
             symrail_u64 to = me + i < call.n ? me + i : me + i - call.n;
@@ -119,14 +126,18 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
 
 template <class N>
 SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 block) {
-    symrail_u64 number = symrail_ld_gpu(call.words), count = (call.part + 7) / 8;
+    symrail_straight_launched();
+    symrail_u64 number = symrail_ld_gpu(call.words), count = (call.part + 7) / 8, early = 0;
+    /* Data is on its way while the number is. */
+    symrail_u64 at = 8 * ((symrail_u64)block * symrail_all::size() + symrail_all::rank());
+    if (at < call.part) early = symrail_load_some((const char*)symrail_packets_source(call) + at, call.part - at);
     if (!symrail_straight_begin(call, number, block)) return;
     symrail_packets_advance(call, number);
     symrail_u32 flag = symrail_packets_flag(number);
     symrail_u64 half = call.packets + (number & 1) * (call.n - 1) * call.region;
     bool good = count <= call.blocks * symrail_all::size()
-                    ? symrail_packets_move<N, 1>(call, block, half, flag)
-                    : symrail_packets_move<N, SYMRAIL_PACKETS_MANY>(call, block, half, flag);
+                    ? symrail_packets_move<N, 1>(call, block, half, flag, early)
+                    : symrail_packets_move<N, SYMRAIL_PACKETS_MANY>(call, block, half, flag, 0);
     if (good && block == 0) symrail_packets_wipe(call, half, number, count);
 }
 

@@ -188,6 +188,7 @@ struct symrail_pushed {
     }
 
     SYMRAIL_WAITER_FN void run() {
+        symrail_straight_launched();
         symrail_u64 word = call.words + 16 + 8 * block;
         first = symrail_ld_gpu(word);
         if (!symrail_straight_begin(call, first, block)) return;

@@ -53,6 +53,15 @@ struct symrail_straight {
     symrail_straight_rank ranks[SYMRAIL_STRAIGHT_RANKS];
 };
 
+/* Where a launch begins before the kernel before it has ended: waits for that, and lets the next launch begin. Nothing is
+ * read or written before. */
+SYMRAIL_DEVICE void symrail_straight_launched() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* Tells all other ranks that this one has given up, unless it was told so itself. By one thread. */
 static __device__ __noinline__ void symrail_straight_tell(const symrail_straight& call) {
     for (symrail_u64 i = 0; i < call.n; i++)

@@ -96,6 +96,53 @@ impl Stream {
         unsafe { self.launch_with(kernel, shape, vec![argument.as_ptr().cast_mut().cast()]) }
     }
 
+    /// The same, but its blocks may begin when those of the kernel before it on the stream say so
+    /// (`griddepcontrol.launch_dependents`), and wait themselves for what that does (`griddepcontrol.wait`). For compute
+    /// capability 9.0 and later.
+    ///
+    /// # Safety
+    /// As for [`launch_struct`](Self::launch_struct).
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub unsafe fn launch_early(&self, kernel: &Kernel, shape: Shape, argument: &[u64]) -> Result<()> {
+        self.gpu.bind()?;
+        let mut places = [argument.as_ptr().cast_mut().cast::<c_void>()];
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: shape.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: shape.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: self.raw,
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        // SAFETY: the caller's promise; the driver copies the argument and reads the rest during the call.
+        let answer = unsafe { sys::cuLaunchKernelEx(&raw const config, kernel.raw, places.as_mut_ptr(), null_mut()) };
+        self.launched("cuLaunchKernelEx", kernel, shape, answer)
+    }
+
+    fn launched(&self, call: &'static str, kernel: &Kernel, shape: Shape, answer: CUresult) -> Result<()> {
+        if answer == CUresult::CUDA_SUCCESS {
+            return Ok(());
+        }
+        let detail = format!(
+            ": {} blocks of {} threads with {} registers each",
+            shape.blocks,
+            shape.threads,
+            kernel.registers()
+        );
+        Err(failed(self.gpu.ordinal(), call, answer, detail))
+    }
+
     /// # Safety
     /// The kernel takes what is at these places.
     unsafe fn launch_with(&self, kernel: &Kernel, shape: Shape, mut places: Vec<*mut c_void>) -> Result<()> {
@@ -116,16 +163,7 @@ impl Stream {
                 null_mut(),
             )
         };
-        if answer == CUresult::CUDA_SUCCESS {
-            return Ok(());
-        }
-        let detail = format!(
-            ": {} blocks of {} threads with {} registers each",
-            shape.blocks,
-            shape.threads,
-            kernel.registers()
-        );
-        Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail))
+        self.launched("cuLaunchKernel", kernel, shape, answer)
     }
 
     /// Copies bytes from memory that this GPU reaches to other such memory: its own, a peer's that is mapped, pinned.

@@ -2,7 +2,8 @@
  * turns, by one process for each GPU. Every result is compared, number by number.
  *
  *     cc -O2 -o beside_nccl beside_nccl.c -ldl
- *     beside_nccl NCCL OTHER [--ranks N] [--json FILE] [--only MODE] [--seconds S] [--sockets]
+ *     beside_nccl NCCL OTHER [--ranks N] [--json FILE] [--only MODE] [--least BYTES] [--most BYTES] [--seconds S]
+ *                 [--sockets]
  *
  * NCCL and OTHER are paths of libraries. MODE is the start of modes' names: graph (calls in a CUDA graph), eager, or
  * graph/plain, graph/alloc, graph/window (memory of cuMemAlloc; of ncclMemAlloc, registered; the same as a symmetric
@@ -88,7 +89,7 @@ static char device_name[128];
 static void* stream;
 static void* events[2];
 static char* pinned;
-static size_t largest;
+static size_t largest, least, most = (size_t)1 << 40;
 static int nccl_version;
 #define PINNED ((size_t)16 << 20)
 /* What each type's input holds, and the sum of all ranks' inputs. */
@@ -401,7 +402,7 @@ static void run_case(const Case* c) {
 static void add(int eager, int kind, int collective, int type, const size_t* sizes) {
     for (; *sizes; sizes++) {
         Case c = {eager, kind, collective, type, *sizes};
-        if (strncmp(mode_of(&c), only, strlen(only)) != 0) continue;
+        if (*sizes < least || *sizes > most || strncmp(mode_of(&c), only, strlen(only)) != 0) continue;
         cases[n_cases++] = c;
         if (*sizes > largest) largest = *sizes;
     }
@@ -527,7 +528,7 @@ static int generation(int first, char** paths, double until) {
 int main(int argc, char** argv) {
     double seconds = 150;
     if (argc < 3) {
-        fprintf(stderr, "usage: %s NCCL OTHER [--ranks N] [--json FILE] [--only MODE] [--seconds S] [--sockets]\n", argv[0]);
+        fprintf(stderr, "usage: %s NCCL OTHER [--ranks N] [--json FILE] [--only MODE] [--least BYTES] [--most BYTES] [--seconds S] [--sockets]\n", argv[0]);
         return 2;
     }
     for (int i = 3; i < argc; i++) {
@@ -536,6 +537,8 @@ int main(int argc, char** argv) {
         else if (strcmp(argv[i], "--ranks") == 0) ranks = atoi(next), i++;
         else if (strcmp(argv[i], "--json") == 0) json = next, i++;
         else if (strcmp(argv[i], "--only") == 0) only = next, i++;
+        else if (strcmp(argv[i], "--least") == 0) least = strtoull(next, NULL, 10), i++;
+        else if (strcmp(argv[i], "--most") == 0) most = strtoull(next, NULL, 10), i++;
         else if (strcmp(argv[i], "--seconds") == 0) seconds = atof(next), i++;
         else return fprintf(stderr, "what is %s?\n", argv[i]), 2;
     }

@@ -197,6 +197,8 @@ pub(super) struct Straight<'d> {
     sizes: Sizes,
     at: Addresses,
     report: Arc<PinnedBuffer>,
+    /// Whether kernels begin before those before them have ended.
+    early: bool,
     /// It stays as long as kernels may use it.
     _words: DeviceBuffer,
 }
@@ -221,7 +223,9 @@ impl<'d> Straight<'d> {
             ranks: reached(device, members, stop),
             ..Addresses::default()
         };
-        Ok(Straight { device, me: u64::from(members.me()), sizes, at, report, _words: words })
+        // To be measured.
+        let early = std::env::var_os("SYMRAIL_EARLY_LAUNCH").is_some() && device.gpu().compute_capability().0 >= 9;
+        Ok(Straight { device, me: u64::from(members.me()), sizes, at, report, early, _words: words })
     }
 
     fn memory(&mut self, way: Way) -> (&mut u64, u64) {
@@ -276,7 +280,13 @@ impl<'d> Straight<'d> {
         let argument = call.argument(&self.at, &self.sizes, self.me, blocks, chunk);
         let shape = Shape { blocks: blocks as u32, threads: threads as u32 };
         // SAFETY: the kernel's argument; the memory is freed after the streams, the caller vouches for the rest.
-        Ok(unsafe { stream.launch_struct(kernel, shape, &argument) }?)
+        Ok(unsafe {
+            if self.early {
+                stream.launch_early(kernel, shape, &argument)
+            } else {
+                stream.launch_struct(kernel, shape, &argument)
+            }
+        }?)
     }
 
     /// Whether nothing has failed so far.
