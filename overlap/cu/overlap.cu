@@ -2,43 +2,6 @@
 //
 // The round is counted here, so that a graph of a round can be replayed: stream memory operations would wait for the
 // same number in each replay, and without a limit. One thread waits, at most for the device's time-out.
-#include "symrail_channels.cuh"
-#include "symrail/number.cuh"
-
-// As plan.rs has it.
-struct overlap_plan {
-    // The plan's words, by the address that kernels use for all PEs; the number of the round, in this device's memory.
-    symrail_u64 words, round;
-    // It stops at a word that others tell when they give up: so their waits end this PE's, too.
-    symrail_alarm alarm;
-    // That word's place; how many PEs there are, whose numbers stand behind this.
-    symrail_u64 gone, pes;
-    // The round; the same for copy engines to tell others, or 0 when a wait has failed; blocks that have copied.
-    symrail_u64 counted, telling, copied;
-};
-// Where these numbers are.
-#define OVERLAP_PES 128
-
-// Waits until a PE has told this one's word, in this round or a later one.
-static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
-                                                  symrail_u64 pe) {
-    const symrail_u64* at = (const symrail_u64*)plan->words + word;
-    auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
-    if (symrail_await(plan->alarm, told, pe, word)) return;
-    // What follows in the streams goes on without what was waited for. No results of this plan are to be believed, and
-    // copy engines tell nothing new.
-    *(volatile symrail_u64*)&plan->telling = 0;
-    // Who was told by another PE need not tell: that one tells all.
-    symrail_u64 own = (symrail_u64)symrail_state.me + 1;
-    if (symrail_ld_sys(plan->alarm.stop) != own) return;
-    const symrail_u64* pes = (const symrail_u64*)((const char*)plan + OVERLAP_PES);
-    // As Error::told has it: who gives up, and for which PE.
-    for (symrail_u64 i = 0; i < plan->pes; i++)
-        if (pes[i] + 1 != own)
-            symrailx_signal_op((symrail_u64*)plan->words + plan->gone, own | (pe + 1) << 32, SYMRAIL_SIGNAL_SET,
-                               (int)pes[i]);
-}
-
 // Counts the round, and waits for `n` words, each with its PE, that were told in the round before.
 extern "C" __global__ void __launch_bounds__(32)
     overlap_begin(overlap_plan* plan, const symrail_u64* waits, symrail_u64 n) {

@@ -30,6 +30,20 @@ pub enum Error {
         /// The shape's.
         wanted: usize,
     },
+    /// A number that is too large.
+    #[error("PE {pe}: {product}: {what} is {given}; wanted is one up to {most}")]
+    Argument {
+        /// This PE.
+        pe: Pe,
+        /// What was to be done.
+        product: &'static str,
+        /// The number's meaning.
+        what: &'static str,
+        /// The number.
+        given: usize,
+        /// The largest one that there is.
+        most: usize,
+    },
     /// The driver, cuBLASLt, a kernel or a device's state.
     #[error(transparent)]
     Gpu(#[from] symrail::kernels::cuda::Error),

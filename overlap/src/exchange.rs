@@ -14,12 +14,13 @@ use crate::shards::{Schedule, Shards};
 use crate::step::{Observer, Step};
 use crate::weight::Weight;
 
-/// What a plan computes.
+/// What a plan computes, or what it is without one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Product {
     AllGatherMatmul,
     MatmulReduceScatter,
     MatmulAllReduce,
+    PointToPoint,
 }
 
 impl Product {
@@ -28,6 +29,7 @@ impl Product {
             Product::AllGatherMatmul => "all_gather_matmul",
             Product::MatmulReduceScatter => "matmul_reduce_scatter",
             Product::MatmulAllReduce => "matmul_all_reduce",
+            Product::PointToPoint => "a copy between two ranks",
         }
     }
 }

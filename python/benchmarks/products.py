@@ -367,78 +367,63 @@ class Product:
 
 
 def copies(bench: Bench) -> None:
-    """From PE 0 to PE 1, which says that it is ready: by a put, or a get; and by NCCL. Then both ways at once."""
+    """From PE 0 to PE 1, each behind the other's word: by a put, by a get, the same in a graph, and by NCCL."""
     me, stream = bench.me, torch.cuda.current_stream()
-    peer = 1 - me
     largest = SIZES[-1]
     to, of = symrail.array(largest, "uint8"), symrail.array(largest, "uint8")
-    words = symrail.array(8, "uint64")
     seen = torch.as_tensor(to, device="cuda")
     torch.as_tensor(of, device="cuda").copy_(torch.arange(largest, dtype=torch.int32, device="cuda") * 7 + me)
-    counts = {"put": 0, "get": 0, "both": 0}
-    places = {"put": 0, "get": 2, "both": 4}
+    between = overlap.PointToPoint(tags=2)
+    torch.cuda.synchronize()
     symrail.barrier_all()
     say("\none copy behind its handshake, microseconds (GB/s)")
 
-    def ours(what: str, size: int):
-        there, here, place = to[:size], of[:size], places[what]
+    def put(size: int):
+        if me == 0:
+            return lambda: between.send(to[:size], of[:size], 1, stream=torch.cuda.current_stream())
+        return lambda: between.receive(0, stream=torch.cuda.current_stream())
 
-        def ready():
-            symrail.signal_op(words, counts[what], "set", peer, offset=place, stream=stream)
-
-        def wait(which: int):
-            symrail.signal_wait(words, counts[what], ">=", offset=place + which, stream=stream)
-
-        def put():
-            symrail.put_signal(there, here, words, counts[what], "set", peer, offset=place + 1, stream=stream)
-
-        def work():
-            counts[what] += 1
-            if what == "both":
-                ready()
-                wait(0)
-                put()
-                wait(1)
-            elif what == "put" and me == 1:
-                ready()
-                wait(1)
-            elif what == "put":
-                wait(0)
-                put()
-            elif me == 0:
-                ready()
-                wait(1)
-            else:
-                wait(0)
-                symrail.get(there, here, peer, stream=stream)
-                symrail.signal_op(words, counts[what], "set", peer, offset=place + 1, stream=stream)
-
-        return work
+    def get(size: int):
+        if me == 0:
+            return lambda: between.offer(1, tag=1, stream=torch.cuda.current_stream())
+        return lambda: between.fetch(to[:size], of[:size], 0, tag=1, stream=torch.cuda.current_stream())
 
     def by_nccl(size: int):
         source, target = (torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(2))
         return lambda: dist.send(source, 1) if me == 0 else dist.recv(target, 0)
 
     for size in SIZES:
-        works = {what: ours(what, size) for what in counts}
+        works = {"put": put(size), "get": get(size)}
         if bench.has_nccl:
             works["nccl"] = by_nccl(size)
         calls = max(1, min(40, (1 << 30) // size))
         seen[:size].zero_()
         torch.cuda.synchronize()
         symrail.barrier_all()
-        times = bench.in_turns(works, 5 if size > 1 << 26 else 9, calls)
+        rounds = 5 if size > 1 << 26 else 9
+        times = bench.in_turns(works, rounds, calls)
+
+        def several(work):
+            return lambda: [work() for _ in range(calls)]
+
+        graphs = {name: bench.graphed(several(work)) for name, work in works.items()}
+        graphs = {f"{name}, graph": graph for name, graph in graphs.items() if graph is not None}
+        times.update({name: us / calls for name, us in bench.in_turns(graphs, rounds).items()})
         torch.cuda.synchronize()
-        wanted = (torch.arange(size, dtype=torch.int32, device="cuda") * 7 + peer).to(torch.uint8)
-        right = torch.equal(seen[:size], wanted)
+        right = True
+        if me == 1:
+            wanted = (torch.arange(size, dtype=torch.int32, device="cuda") * 7).to(torch.uint8)
+            right = torch.equal(seen[:size], wanted)
         right = not bench.largest(float(not right))
         each = "".join(f"  {name} {us:8.2f} ({size / us / 1e3:5.1f})" for name, us in times.items())
         line = f"  {size:>10} B:" + each
         say(line + ("" if right else "  WRONG BYTES"))
         for name, us in times.items():
             bench.write(kind="copy", bytes=size, name=name, us=us, right=right)
+    between.check()
+    between.free()
     symrail.barrier_all()
-    for array in (to, of, words):
+    for array in (to, of):
         symrail.free(array)
 
 

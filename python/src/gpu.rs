@@ -148,7 +148,7 @@ impl HeldGpu {
 
     /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that
     /// the GPU reaches, or memory of the heap, where the proxy does the copy.
-    fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
+    pub fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
         if let Some(apart) = self.apart(view.bounds()) {
             return Ok(apart);
         }

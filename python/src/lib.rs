@@ -87,6 +87,7 @@ mod _symrail {
         module.add_class::<crate::collectives::Collectives>()?;
         module.add_class::<crate::overlap::Products>()?;
         module.add_class::<crate::overlap::on_gpu::GpuProduct>()?;
+        module.add_class::<crate::overlap::point_to_point::PointToPoint>()?;
         job::watch_exit()
     }
 

@@ -7,8 +7,15 @@ use symrail_cuda::cublaslt::Number;
 
 use crate::error::Result;
 
-/// The program.
-pub const PROGRAM: Program<'static> = Program::new("overlap.cu", include_str!("../../cu/overlap.cu"));
+/// The program: plans, and copies between two ranks.
+pub const PROGRAM: Program<'static> = Program::new(
+    "overlap.cu",
+    concat!(
+        include_str!("../../cu/plan.cuh"),
+        include_str!("../../cu/overlap.cu"),
+        include_str!("../../cu/point_to_point.cu")
+    ),
+);
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
 const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
@@ -38,6 +45,10 @@ pub struct GpuKernels<'d> {
     settle: Kernel,
     send: Kernel,
     gather: Kernel,
+    meet: Kernel,
+    ready: Kernel,
+    say: Kernel,
+    copy: Kernel,
     delay: Kernel,
     sum_f32: Kernel,
     reduce_f32: Kernel,
@@ -68,6 +79,10 @@ impl<'d> GpuKernels<'d> {
             settle: kernel("settle")?,
             send: kernel("send")?,
             gather: kernel("gather")?,
+            meet: kernel("meet")?,
+            ready: kernel("ready")?,
+            say: kernel("say")?,
+            copy: kernel("copy")?,
             delay: kernel("delay")?,
             sum_f32: kernel("sum_f32")?,
             reduce_f32: kernel("reduce_f32")?,
@@ -163,6 +178,37 @@ impl<'d> GpuKernels<'d> {
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
+    }
+
+    /// Copies between two ranks: the arguments are those of the kernels in `cu/point_to_point.cu`.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::begin`]. The same for the functions below.
+    pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.meet, ONE, arguments) }?)
+    }
+
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn ready(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.ready, ONE, arguments) }?)
+    }
+
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn say(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.say, ONE, arguments) }?)
+    }
+
+    /// # Safety
+    /// As for [`GpuKernels::meet`], and for the bytes.
+    pub(super) unsafe fn copy(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
+        let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.copy, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// Does nothing for so many nanoseconds.

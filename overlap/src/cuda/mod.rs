@@ -11,17 +11,20 @@
 //! | `plan` | plans |
 //! | `round` | a round of a plan, step by step |
 //! | `at_once` | rounds that are not cut, in one kernel |
+//! | `point_to_point` | copies between two ranks, in the order of streams |
 //! | `products` | plans by shape, for callers who have tensors |
 
 mod at_once;
 mod kernels;
 mod plan;
+mod point_to_point;
 mod products;
 mod round;
 mod shape;
 
 pub use kernels::{GpuKernels, PROGRAM};
 pub use plan::{GpuAllGatherMatmul, GpuMatmulReduce};
+pub use point_to_point::GpuPointToPoint;
 pub use products::{GpuPassed, GpuProducts, GpuRound};
 pub use shape::{GpuShape, Operands};
 pub use symrail::kernels::cuda::Stream;

@@ -21,10 +21,10 @@ use crate::shards::Schedule;
 
 /// Bytes of `overlap_plan` in `cu/overlap.cu`, and where the round and what copy engines tell are in it; PEs, the words
 /// of the first waits and places of summands follow.
-const OWN: usize = 128;
-const ROUND: u64 = 48;
+pub(super) const OWN: usize = 128;
+pub(super) const ROUND: u64 = 48;
 pub(super) const TELLING: u64 = 56;
-const REPORT_BYTES: usize = 8 * 4;
+pub(super) const REPORT_BYTES: usize = 8 * 4;
 /// What addresses of scales are multiples of, or cuBLASLt does not multiply.
 pub(super) const SCALE_ALIGN: u64 = 16;
 /// Streams of a plan beside the caller's at most: the driver has eight queues, unless CUDA_DEVICE_MAX_CONNECTIONS says

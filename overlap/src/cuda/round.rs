@@ -15,9 +15,9 @@ use crate::program::pushed::rows_of;
 use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 
 /// Words of the report, and the reason of a wait that has lasted too long: `symrail/semaphore.cuh`.
-const REASON: usize = 0;
-const PE: usize = 1;
-const LATE: u64 = 1;
+pub(super) const REASON: usize = 0;
+pub(super) const PE: usize = 1;
+pub(super) const LATE: u64 = 1;
 /// What addresses of the driver's memory are multiples of, and what cuBLASLt asks for at most.
 const MOST_ALIGNED: u64 = 256;
 /// Sums are made of several numbers together where these addresses and widths are multiples: `cu/overlap.cu`.

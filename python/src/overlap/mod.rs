@@ -5,10 +5,12 @@
 //! |---|---|
 //! | here | host memory; errors |
 //! | `on_gpu` | a GPU's memory, by addresses |
+//! | `point_to_point` | copies between two ranks, in the order of streams |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
 pub mod on_gpu;
+pub mod point_to_point;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

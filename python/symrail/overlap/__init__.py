@@ -16,6 +16,7 @@ group's team. `symrail.overlap.layers` has layers for torch.
 """
 
 from ._group import Group
+from ._point_to_point import PointToPoint
 from ._products import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter
 
-__all__ = ["Group", "all_gather_matmul", "matmul_all_reduce", "matmul_reduce_scatter"]
+__all__ = ["Group", "PointToPoint", "all_gather_matmul", "matmul_all_reduce", "matmul_reduce_scatter"]

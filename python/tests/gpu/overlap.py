@@ -172,27 +172,51 @@ def times(shape) -> None:
         print(f"times {shape}: {'; '.join(line)}; product alone (of each PE) {plain:.0f}", flush=True)
 
 
-def floor() -> None:
-    """A put of 8 bytes with its signal on streams: there and back; of one PE to itself."""
-    data, word = symrail.array(8, "uint8"), symrail.array(1, "uint64")
-    peer, rounds = (symrail.my_pe() + 1) % symrail.n_pes(), 200
-    stream, number = torch.cuda.current_stream(), 0
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    symrail.barrier_all()
-    for turn in range(rounds + 50):
-        if turn == 50:
-            begin.record()
-        number += 1
-        if symrail.my_pe() == 0:
-            symrail.put_signal(data, data, word, number, "set", peer, stream=stream)
-            symrail.signal_wait(word, number, ">=", stream=stream)
-        else:
-            symrail.signal_wait(word, number, ">=", stream=stream)
-            symrail.put_signal(data, data, word, number, "set", peer, stream=stream)
-    end.record()
-    end.synchronize()
-    if symrail.my_pe() == 0:
-        print(f"8 B, put with signal on streams: {begin.elapsed_time(end) * 1e3 / rounds / symrail.n_pes():.2f} us one way", flush=True)
+def copies() -> None:
+    """Between the first two PEs, by puts and gets, there and back, eagerly and replayed: each copy has other bytes."""
+    me, stream = symrail.my_pe(), torch.cuda.Stream()
+    with overlap.PointToPoint(tags=2) as between:
+        for size in (1, 8, 1000, (64 << 10) + 3, (9 << 20) + 5):
+            to, of = symrail.array(size, "uint8"), symrail.array(size, "uint8")
+            seen, given = (torch.as_tensor(array, device="cuda") for array in (to, of))
+
+            def both() -> None:
+                if me == 0:
+                    between.send(to, of, 1, stream=stream)
+                    between.fetch(to, of, 1, tag=1, stream=stream)
+                elif me == 1:
+                    between.receive(0, stream=stream)
+                    between.offer(0, tag=1, stream=stream)
+
+            def check(turn: int) -> None:
+                if me < 2:
+                    stream.synchronize()
+                    wanted = (torch.arange(size, dtype=torch.int64, device="cuda") * 3 + turn + 1 - me).to(torch.uint8)
+                    assert torch.equal(seen, wanted), f"{size} bytes, turn {turn}"
+                symrail.barrier_all()
+
+            def renew(turn: int) -> None:
+                given.copy_(torch.arange(size, dtype=torch.int64, device="cuda") * 3 + turn + me)
+                seen.zero_()
+                torch.cuda.synchronize()
+                symrail.barrier_all()
+
+            for turn in range(3):
+                renew(turn)
+                both()
+                check(turn)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                both()
+            for turn in range(3, 6):
+                renew(turn)
+                with torch.cuda.stream(stream):
+                    graph.replay()
+                check(turn)
+            del graph
+            between.check()
+            symrail.free(to)
+            symrail.free(of)
 
 
 def products() -> None:
@@ -204,9 +228,9 @@ def products() -> None:
         guarded(f"{REPLAYS} replays", lambda: replayed(group, (300, 256, 120), torch.bfloat16))
         guarded("gradients", lambda: gradients(group))
         guarded("8-bit floats", lambda: short(group))
+    if symrail.n_pes() > 1 and symrail.current().in_gpus:
+        guarded("copies between two PEs", copies)
     if "measure" in sys.argv:
-        if symrail.n_pes() <= 2:
-            guarded("floor", floor)
         for shape in ((512, 1792, 4096), (8192, 3584, 4096), (16384, 8192, 8192)):
             guarded(f"times {shape}", lambda: times(shape))
 

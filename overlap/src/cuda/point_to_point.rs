@@ -1,0 +1,293 @@
+//! Copies between two ranks of a team in the order of their streams, behind a word of the other one that it is ready.
+//!
+//! | who has the data calls | who gets it calls | who copies |
+//! |---|---|---|
+//! | `send` | `receive`, which says that there is room | the sender puts |
+//! | `offer`, which says that the data are there | `fetch` | the receiver gets |
+//!
+//! Both go on behind the copy. Where GPUs reach each other one kernel waits, copies and tells; more bytes a copy engine
+//! copies, between a kernel that waits and a word that the engine copies, too. Elsewhere the proxy copies. Buffers are
+//! named by symmetric addresses: peers' buffers need not be opened, and none that was given back is used by mistake,
+//! since memory of the symmetric heap is given back by all PEs together.
+//!
+//! Copies are counted on the GPU, for each pair of ranks and tag, so that graphs can be replayed.
+
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
+use symrail::team::heap::Block;
+use symrail::{Group, Pe, Team, TeamHeap};
+
+use super::kernels::{GpuKernels, Moved};
+use super::plan::{OWN, REPORT_BYTES, ROUND};
+use super::round::{LATE, PE, REASON};
+use crate::error::{Error, Result};
+use crate::exchange::{Product, bytes_of_words};
+
+/// Words of `overlap_pair` in `cu/point_to_point.cu`, and the symmetric words of each rank and tag.
+const PAIR: usize = 8;
+const WORDS: usize = 4;
+/// More bytes a copy engine copies in less time than multiprocessors.
+const MOST_BY_KERNELS: u64 = 8 << 20;
+
+/// Either protocol, as the rank sees it that copies.
+#[derive(Debug, Clone, Copy)]
+enum Copying {
+    Put,
+    Get,
+}
+
+impl Copying {
+    /// The word for which the rank that copies waits, behind those of its pair; the next one it tells.
+    fn word(self) -> usize {
+        match self {
+            Copying::Put => 0,
+            Copying::Get => 2,
+        }
+    }
+
+    /// What is counted in `overlap_pair`: the copies of the rank that copies, of the other one, blocks that have
+    /// copied, and what copy engines tell.
+    fn counts(self) -> [usize; 4] {
+        match self {
+            Copying::Put => [0, 1, 4, 6],
+            Copying::Get => [3, 2, 5, 7],
+        }
+    }
+}
+
+/// Copies between ranks of a team: see the module.
+pub struct GpuPointToPoint<'d> {
+    kernels: &'d GpuKernels<'d>,
+    group: Group,
+    tags: usize,
+    block: Block,
+    words_at: u64,
+    gone_at: u64,
+    own: DeviceBuffer,
+    report: PinnedBuffer,
+    broken: bool,
+}
+
+impl<'d> GpuPointToPoint<'d> {
+    /// So many independent sequences of copies for each pair of ranks. Collective over the team; all pass the same.
+    ///
+    /// # Errors
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull) on all
+    /// ranks; a peer that does not answer; what the driver says.
+    pub fn new(
+        kernels: &'d GpuKernels<'d>,
+        heap: &TeamHeap<'_>,
+        team: &Team<'_>,
+        tags: usize,
+    ) -> Result<GpuPointToPoint<'d>> {
+        let (gpu, group, tags) = (kernels.device().gpu(), team.group(), tags.max(1));
+        let ranks = group.size() as usize;
+        team.compare(Product::PointToPoint.name(), &[("tags", tags as u64)])?;
+        let made = (|| {
+            let own = gpu.alloc(OWN + 8 * ranks + 8 * PAIR * ranks * tags)?;
+            Ok::<_, Error>((own, PinnedBuffer::new(gpu, REPORT_BYTES)?))
+        })();
+        let mut failed = [u64::from(made.is_err())];
+        team.max_of_all(&mut failed)?;
+        if failed != [0] {
+            made?;
+            let pe = kernels.device().runtime().my_pe();
+            return Err(Error::OtherRefused { pe, product: Product::PointToPoint.name() });
+        }
+        let (own, report) = made?;
+        let words = WORDS * ranks * tags;
+        let block = heap.take_words(team, bytes_of_words(words + 1))?;
+        let words_at = kernels.device().address(block.base);
+        let (at, gone_at) = (own.at().get(), words_at + 8 * words as u64);
+        let mut image = vec![words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64];
+        image.resize(OWN / 8, 0);
+        image.extend((0..group.size()).map(|rank| u64::from(group.pe(rank))));
+        image.resize(image.len() + PAIR * ranks * tags, 0);
+        own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        Ok(GpuPointToPoint { kernels, group, tags, block, words_at, gone_at, own, report, broken: false })
+    }
+
+    /// Copies bytes to a symmetric address of a rank, once that has called [`receive`](Self::receive).
+    ///
+    /// # Safety
+    /// The source is memory that the GPU reaches, where GPUs do not reach each other of the symmetric heap, and stays
+    /// until the stream has come so far, as this does. The destination is inside of the heap.
+    ///
+    /// # Errors
+    /// [`Error::Argument`]; what kernels have reported; what the driver says.
+    pub unsafe fn send(
+        &mut self,
+        stream: &Stream,
+        (rank, tag): (usize, usize),
+        dest: u64,
+        source: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(stream, (rank, tag), Copying::Put, &Moved { to: dest, from: source, bytes }) }
+    }
+
+    /// Lets a rank send, and waits on the stream until it has.
+    ///
+    /// # Safety
+    /// This stays until the stream has come so far. The memory that is sent to is used by nobody else until then.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub unsafe fn receive(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.meet(stream, (rank, tag), Copying::Put) }
+    }
+
+    /// Lets a rank fetch, and waits on the stream until it has.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive); the memory that is fetched is not changed until then.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub unsafe fn offer(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.meet(stream, (rank, tag), Copying::Get) }
+    }
+
+    /// Copies bytes from a symmetric address of a rank, once that has called [`offer`](Self::offer).
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send), with source and destination changed.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub unsafe fn fetch(
+        &mut self,
+        stream: &Stream,
+        (rank, tag): (usize, usize),
+        dest: u64,
+        source: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(stream, (rank, tag), Copying::Get, &Moved { to: dest, from: source, bytes }) }
+    }
+
+    /// Whether no copy has failed so far: as [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
+    ///
+    /// # Errors
+    /// [`Error::Late`] and [`Error::GivenUp`], after which it cannot be used again; what the device says.
+    pub fn check(&mut self) -> Result<()> {
+        self.reported()?;
+        let device = self.kernels.device();
+        let mut gone = [0; 8];
+        // SAFETY: a word of this block.
+        unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
+        let pe = device.runtime().my_pe();
+        Error::told(pe, Product::PointToPoint, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
+        Ok(device.state().check()?)
+    }
+
+    /// Gives the memory back, when the GPU has done all that it was given. Collective over the team.
+    ///
+    /// # Errors
+    /// The driver's error; a peer that does not answer.
+    pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+        self.kernels.device().gpu().synchronize()?;
+        Ok(heap.give_back(team, self.block)?)
+    }
+
+    fn reported(&mut self) -> Result<()> {
+        let device = self.kernels.device();
+        let (pe, product) = (device.runtime().my_pe(), Product::PointToPoint);
+        let (reason, of) = (self.report.word(REASON), self.report.word(PE));
+        if self.broken && reason == 0 {
+            return Err(Error::Broken { pe, product: product.name() });
+        }
+        self.broken |= reason != 0;
+        match reason {
+            0 => Ok(()),
+            LATE => {
+                let (late, seconds) = (of as u32, device.runtime().settings().timeout_s);
+                Err(Error::Late { pe, product: product.name(), late, seconds })
+            }
+            _ => Error::told(pe, product, of + 1),
+        }
+    }
+
+    /// The PE of a rank, and the number of its pair with this one for a tag.
+    fn pair(&mut self, (rank, tag): (usize, usize)) -> Result<(Pe, usize)> {
+        self.reported()?;
+        let (pe, ranks) = (self.kernels.device().runtime().my_pe(), self.group.size() as usize);
+        let product = Product::PointToPoint.name();
+        if rank >= ranks {
+            return Err(Error::Argument { pe, product, what: "the rank", given: rank, most: ranks - 1 });
+        }
+        if tag >= self.tags {
+            return Err(Error::Argument { pe, product, what: "the tag", given: tag, most: self.tags - 1 });
+        }
+        Ok((self.group.pe(rank as u32), rank * self.tags + tag))
+    }
+
+    /// Where something of a pair is counted.
+    fn count(&self, pair: usize, which: usize) -> u64 {
+        let pairs = OWN + 8 * self.group.size() as usize;
+        self.own.at().get() + (pairs + 8 * (PAIR * pair + which)) as u64
+    }
+
+    /// The first word of a pair: here, or of this rank at the other one.
+    fn word(&self, pair: usize) -> usize {
+        WORDS * pair
+    }
+
+    fn word_there(&self, tag: usize) -> usize {
+        WORDS * (self.group.me() as usize * self.tags + tag)
+    }
+
+    /// # Safety
+    /// As for [`GpuPointToPoint::receive`].
+    unsafe fn meet(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
+        let (pe, pair) = self.pair(to)?;
+        let [_, count, ..] = how.counts();
+        let tell = self.word_there(to.1) + how.word();
+        let wait = self.word(pair) + how.word() + 1;
+        let arguments = [self.own.at().get(), self.count(pair, count), tell as u64, wait as u64, pe.into()];
+        // SAFETY: the kernel's arguments, of memory of this.
+        unsafe { self.kernels.meet(stream, &arguments) }
+    }
+
+    /// # Safety
+    /// As for [`GpuPointToPoint::send`] or [`GpuPointToPoint::fetch`].
+    unsafe fn copy(&mut self, stream: &Stream, with: (usize, usize), how: Copying, moved: &Moved) -> Result<()> {
+        let (pe, pair) = self.pair(with)?;
+        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let [count, _, copied, told] = how.counts().map(|which| self.count(pair, which));
+        let (wait, tell) = ((self.word(pair) + how.word()) as u64, self.word_there(with.1) + how.word() + 1);
+        let reach = kernels.device().state().reach();
+        let tell_at = reach.find(self.words_at + 8 * tell as u64, 8, pe);
+        let there = match how {
+            Copying::Put => reach.find(moved.to, moved.bytes, pe).map(|to| (to, moved.from)),
+            Copying::Get => reach.find(moved.from, moved.bytes, pe).map(|from| (moved.to, from)),
+        };
+        // SAFETY: the kernels' arguments, of memory of this; the caller's promise for the bytes.
+        unsafe {
+            match (there, tell_at) {
+                (Some((to, from)), Some(tell)) if reach.in_gpus() && moved.bytes <= MOST_BY_KERNELS => {
+                    let arguments = [plan, count, copied, wait, to, from, moved.bytes, tell, pe.into()];
+                    kernels.copy(stream, moved.bytes, &arguments)
+                }
+                (Some((to, from)), Some(tell)) if reach.in_gpus() => {
+                    kernels.ready(stream, &[plan, count, told, wait, pe.into()])?;
+                    stream.copy(DevicePtr::new(to), DevicePtr::new(from), moved.bytes)?;
+                    Ok(stream.copy(DevicePtr::new(tell), DevicePtr::new(told), 8)?)
+                }
+                _ => {
+                    kernels.ready(stream, &[plan, count, told, wait, pe.into()])?;
+                    if moved.bytes > 0 {
+                        match how {
+                            Copying::Put => kernels.moves.put(stream, moved.to, moved.from, moved.bytes, pe)?,
+                            Copying::Get => kernels.moves.get(stream, moved.to, moved.from, moved.bytes, pe)?,
+                        }
+                    }
+                    kernels.say(stream, &[plan, told, tell as u64, pe.into()])
+                }
+            }
+        }
+    }
+}

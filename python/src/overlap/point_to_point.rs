@@ -1,0 +1,187 @@
+//! Copies between two ranks in the order of streams, on the GPU that the heap is in or pinned for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use symrail::TeamHeap;
+use symrail_overlap::Error;
+use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
+
+use super::raised;
+use crate::errors::{Kind, raise};
+use crate::held::{self, HeldTeam};
+use crate::runtime::Runtime;
+use crate::stream;
+use crate::team::Team;
+use crate::view::View;
+
+/// Bytes of the heap for a tag and a rank, with room for what is aligned.
+const BYTES_OF_A_PAIR: usize = 64;
+const BYTES_BESIDE: usize = 4096;
+
+/// Sequences of copies between the ranks of a team.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct PointToPoint {
+    /// None after `free`.
+    parts: Mutex<Option<Parts>>,
+    team: Arc<HeldTeam>,
+}
+
+struct Parts {
+    copies: GpuPointToPoint<'static>,
+    /// Both are leaked by those who do not call `free`, whose heap ends with the job.
+    kernels: *mut GpuKernels<'static>,
+    heap: *mut TeamHeap<'static>,
+}
+
+// SAFETY: reached by one thread at a time, under the mutex; the driver's handles may be used by any thread.
+unsafe impl Send for Parts {}
+
+#[pymethods]
+impl PointToPoint {
+    /// Collective over all PEs, each with a team that it is in.
+    #[new]
+    fn new(py: Python<'_>, runtime: &Runtime, team: &Team, tags: usize) -> PyResult<PointToPoint> {
+        let (team, job) = (team.held()?, runtime.job());
+        job.running()?;
+        let gpu = job.streams()?;
+        // SAFETY: the heap is dropped before the team, which keeps the job.
+        let rt = unsafe { held::runtime_of(job) };
+        let bytes = rt.n_pes() as usize * tags.max(1) * BYTES_OF_A_PAIR + BYTES_BESIDE;
+        let parts = py.detach(|| {
+            let heap = Box::into_raw(Box::new(TeamHeap::new(rt, bytes)?));
+            // SAFETY: dropped, or freed, before the job that has the GPU.
+            let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
+            let kernels = Box::into_raw(Box::new(kernels));
+            // SAFETY: both live until `free`, or for ever.
+            let copies = unsafe { GpuPointToPoint::new(&*kernels, &*heap, &team, tags) }?;
+            Ok::<_, Error>(Parts { copies, kernels, heap })
+        });
+        let parts = parts.map_err(raised)?;
+        Ok(PointToPoint { parts: Mutex::new(Some(parts)), team })
+    }
+
+    /// Copies `src` to the symmetric `dst` of a rank, once that receives.
+    fn send(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        rank: usize,
+        tag: usize,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (to, from, bytes) = self.sides(dst, src, rank, true)?;
+        // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
+        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, (rank, tag), to, from, bytes) })
+    }
+
+    /// Lets a rank send, and waits for it.
+    fn receive(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        // SAFETY: `free` waits for what streams do; what is sent to is the sender's to choose.
+        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, (rank, tag)) })
+    }
+
+    /// Lets a rank fetch, and waits for it.
+    fn offer(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        // SAFETY: as above.
+        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, (rank, tag)) })
+    }
+
+    /// Copies the symmetric `src` of a rank to `dst`, once that offers.
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        rank: usize,
+        tag: usize,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (from, to, bytes) = self.sides(src, dst, rank, false)?;
+        // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
+        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, (rank, tag), to, from, bytes) })
+    }
+
+    /// Raises what has gone wrong in copies that are over.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, GpuPointToPoint::check)
+    }
+
+    /// Gives the memory back. Collective over all PEs.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+        let Some(parts) = taken else { return Ok(()) };
+        self.team.job.running()?;
+        let freed = py.detach(|| parts.free(&self.team));
+        freed.map_err(raised)
+    }
+}
+
+impl Parts {
+    fn free(self, team: &symrail::Team<'static>) -> Result<(), Error> {
+        let Parts { copies, kernels, heap } = self;
+        // SAFETY: they were made so, and nothing that uses them is left behind `copies`.
+        let (kernels, heap) = unsafe { (Box::from_raw(kernels), Box::from_raw(heap)) };
+        let freed = copies.free(&heap, team);
+        drop(kernels);
+        heap.free()?;
+        freed
+    }
+}
+
+impl PointToPoint {
+    /// The addresses of a rank's symmetric array and of an array here, for the GPU, and how many bytes they have.
+    fn sides(
+        &self,
+        there: &Bound<'_, PyAny>,
+        here: &Bound<'_, PyAny>,
+        rank: usize,
+        puts: bool,
+    ) -> PyResult<(u64, u64, u64)> {
+        let roles = if puts { ["dst", "src"] } else { ["src", "dst"] };
+        let (there, here) = (View::of(there, roles[0])?, View::of(here, roles[1])?);
+        if there.bytes() != here.bytes() || !there.contiguous || !here.contiguous {
+            let text = format!(
+                "{} has {} bytes and {} has {}; wanted are as many, each array's one behind the other",
+                roles[0],
+                there.bytes(),
+                roles[1],
+                here.bytes()
+            );
+            return Err(raise(Kind::Argument, &text));
+        }
+        let (gpu, group) = (self.team.job.streams()?, self.team.group());
+        if rank >= group.size() as usize {
+            return Err(raise(Kind::Argument, &format!("the team has no rank {rank}, but {}", group.size())));
+        }
+        let apart = gpu.local(&here, group.pe(rank as u32), roles[1])?;
+        let at = (here.bounds().address() as u64).wrapping_add(apart);
+        Ok((gpu.symmetric_address(there.bounds(), roles[0])?, at, there.bytes() as u64))
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        call: impl FnOnce(&mut GpuPointToPoint<'static>, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
+    ) -> PyResult<()> {
+        let stream = stream::handle(stream)?;
+        let gpu = self.team.job.streams()?;
+        self.with(py, |copies| call(copies, &gpu.stream(stream)))
+    }
+
+    fn with(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut GpuPointToPoint<'static>) -> Result<(), Error> + Send,
+    ) -> PyResult<()> {
+        self.team.job.running()?;
+        let result = py.detach(|| {
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.as_mut().map(|parts| call(&mut parts.copies))
+        });
+        result.ok_or_else(|| raise(Kind::State, "these copies were given back by free()"))?.map_err(raised)
+    }
+}
