@@ -36,23 +36,16 @@ SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u
     }
 }
 
-/* This rank's part of its input. */
-SYMRAIL_DEVICE symrail_u64 symrail_packets_source(const symrail_straight& call) {
-    return call.input + (call.collective == SYMRAIL_REDUCE_SCATTER ? call.me * call.part : 0);
-}
-
 /* `early`: the thread's data, where it has one packet at most. */
 template <class N, int MANY>
 SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u32 block, symrail_u64 half,
                                          symrail_u32 flag, symrail_u64 early) {
     const symrail_u64 count = (call.part + 7) / 8, threads = call.blocks * symrail_all::size(), me = call.me;
-    const bool scatters = call.collective == SYMRAIL_REDUCE_SCATTER, gathers = call.collective == SYMRAIL_ALL_GATHER;
-    const symrail_u32 op = (symrail_u32)(call.how & 0xff);
-    const bool own = (call.how >> 8) != 0;
+    const bool spreads = symrail_spreads(call);
     for (symrail_u64 first = (symrail_u64)block * symrail_all::size() + symrail_all::rank(); first < count;
          first += MANY * threads) {
         symrail_u64 mine[MANY];
-        const char* from = (const char*)symrail_packets_source(call);
+        const char* from = (const char*)symrail_straight_source(call);
 #pragma unroll
         for (int k = 0; k < MANY; k++) {
             symrail_u64 at = 8 * (first + k * threads);
@@ -67,7 +60,7 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
             for (int k = 0; k < MANY; k++) {
                 symrail_u64 packet = first + k * threads, at = 8 * packet;
                 if (packet >= count) continue;
-                symrail_u64 data = scatters ? symrail_load_some(theirs + at, call.part - at) : mine[k];
+                symrail_u64 data = spreads ? symrail_load_some(theirs + at, call.part - at) : mine[k];
                 symrail_packet16_write(there + 16 * packet, data, flag);
             }
         }
@@ -96,12 +89,12 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
             }
         };
         symrail_u64 raw[MANY];
-        if (gathers) {
+        if (symrail_moves(call)) {
             for (symrail_u64 rank = 0; rank < call.n; rank++) {
                 symrail_u64 to = call.output + rank * call.part;
                 if (!read(rank, raw)) return false;
                 /* In place, this rank's part is there. */
-                if (rank != me || to != call.input) store(to, raw);
+                if (rank != me || to != (symrail_u64)from) store(to, raw);
             }
             continue;
         }
@@ -114,11 +107,14 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
 #pragma unroll
             for (int k = 0; k < MANY; k++) {
                 more.unpack(&raw[k]);
-                sum[k].take(op, more, own);
+                symrail_straight_take(call, sum[k], more);
             }
         }
 #pragma unroll
-        for (int k = 0; k < MANY; k++) sum[k].pack(&raw[k]);
+        for (int k = 0; k < MANY; k++) {
+            symrail_straight_finish<N>(call, sum[k]);
+            sum[k].pack(&raw[k]);
+        }
         store(call.output, raw);
     }
     return true;
@@ -130,7 +126,7 @@ SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 bl
     symrail_u64 number = symrail_ld_gpu(call.words), count = (call.part + 7) / 8, early = 0;
     /* Data is on its way while the number is. */
     symrail_u64 at = 8 * ((symrail_u64)block * symrail_all::size() + symrail_all::rank());
-    if (at < call.part) early = symrail_load_some((const char*)symrail_packets_source(call) + at, call.part - at);
+    if (at < call.part) early = symrail_load_some((const char*)symrail_straight_source(call) + at, call.part - at);
     if (!symrail_straight_begin(call, number, block)) return;
     symrail_packets_advance(call, number);
     symrail_u32 flag = symrail_packets_flag(number);

@@ -6,6 +6,7 @@
  *                      my output, and the result to all others.                    take(i - 3): their results
  *     all-gather       push(i): my input to all others.                            take(i - 2): theirs
  *     reduce-scatter   push(i): what is each rank's part of my input goes to it.   reduce(i - 2): what came, and mine
+ *     all-to-all       push(i): what is each rank's part of my input goes to it.   take(i - 2): what came
  *
  * Within a step the later stages come first. That is why a slot is free when its turn comes, and nobody has to say so:
  * chunk i - 2 of a peer was sent behind its stage of chunk i - 4, and rings have four slots. Results go to a second ring;
@@ -28,8 +29,6 @@ struct symrail_pushed {
 
     SYMRAIL_WAITER_FN symrail_pushed(const symrail_straight& call, symrail_u32 block) : call(call), block(block), first(0) {}
 
-    SYMRAIL_WAITER_FN bool scatters() const { return call.collective == SYMRAIL_REDUCE_SCATTER; }
-    SYMRAIL_WAITER_FN bool gathers() const { return call.collective == SYMRAIL_ALL_GATHER; }
     SYMRAIL_WAITER_FN bool reduces_all() const { return call.collective == SYMRAIL_ALL_REDUCE; }
 
     /* Bytes of a rank's part, and of a block's share of it. */
@@ -84,8 +83,8 @@ struct symrail_pushed {
 
     SYMRAIL_WAITER_FN void push(symrail_u64 i) const {
         for (symrail_u64 k = 1; k < call.n; k++) {
-            symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n, whose = gathers() ? 0 : to;
-            symrail_u64 length = bytes(gathers() ? call.me : to, i);
+            symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n, whose = call.collective == SYMRAIL_ALL_GATHER ? 0 : to;
+            symrail_u64 length = bytes(to, i);
             const char* from = (const char*)call.input + whose * piece() + start(i);
             if (length != 0) symrail_copy<symrail_all>((void*)slot(0, i, call.me, to), from, length);
         }
@@ -97,9 +96,9 @@ struct symrail_pushed {
         if (!await(ring, i)) return false;
         for (symrail_u64 k = 0; k < call.n; k++) {
             symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n, length = bytes(from, i);
-            if (length == 0 || (k == 0 && !gathers())) continue;
+            if (length == 0 || (k == 0 && !symrail_moves(call))) continue;
             char* to = (char*)call.output + from * piece() + start(i);
-            const char* own = (const char*)call.input + start(i);
+            const char* own = (const char*)symrail_straight_source(call) + start(i);
             if (k != 0) symrail_copy<symrail_all, symrail_peer_source>(to, (const void*)slot(ring, i, from, call.me), length);
             else if (to != own) symrail_copy<symrail_all>(to, own, length);
         }
@@ -135,8 +134,6 @@ struct symrail_pushed {
     SYMRAIL_WAITER_FN void reduce_wide(symrail_u64 i, symrail_u64 own, symrail_u64 to, symrail_u64 at) const {
         symrail_elements<N, 16> sum[MANY], more;
         symrail_wide raw[MANY], next[MANY];
-        const symrail_u32 op = (symrail_u32)(call.how & 0xff);
-        const bool rounds = (call.how >> 8) != 0;
         load<MANY>(raw, i, own, 0, at);
         load<MANY>(next, i, own, 1, at);
 #pragma unroll
@@ -149,11 +146,12 @@ struct symrail_pushed {
 #pragma unroll
             for (int k = 0; k < MANY; k++) {
                 more.unpack(&raw[k]);
-                sum[k].take(op, more, rounds);
+                symrail_straight_take(call, sum[k], more);
             }
         }
 #pragma unroll
         for (int k = 0; k < MANY; k++) {
+            symrail_straight_finish<N>(call, sum[k]);
             sum[k].pack(&raw[k]);
             symrail_store((symrail_wide*)to + at + k * symrail_all::size(), raw[k]);
         }
@@ -179,8 +177,9 @@ struct symrail_pushed {
         for (symrail_u64 rank = 1; rank < call.n; rank++) {
             load_element(i, own, rank, at, code);
             more.unpack(&code);
-            sum.take((symrail_u32)(call.how & 0xff), more, (call.how >> 8) != 0);
+            symrail_straight_take(call, sum, more);
         }
+        symrail_straight_finish<N>(call, sum);
         sum.pack(&code);
         symrail_store_element<N>(to, code);
         for (symrail_u64 other = 0; reduces_all() && other < call.n; other++)
@@ -196,7 +195,7 @@ struct symrail_pushed {
         if (symrail_all::rank() == 0) symrail_st_gpu(word, first + chunks);
         for (symrail_u64 i = 0; i < steps; i++) {
             if (reduces_all() && i >= 3 && !take(1, i - 3)) return;
-            if (i >= 2 && i - 2 < chunks && !(gathers() ? take(0, i - 2) : reduce(i - 2))) return;
+            if (i >= 2 && i - 2 < chunks && !(symrail_moves(call) ? take(0, i - 2) : reduce(i - 2))) return;
             if (i < chunks) push(i);
         }
     }

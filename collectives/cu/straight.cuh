@@ -1,4 +1,4 @@
-/* All-reduces, all-gathers and reduce-scatters among PEs that reach one another, without a plan: what an interpreter
+/* All-reduces, all-gathers, reduce-scatters and all-to-alls among PEs that reach one another, without a plan: what an interpreter
  * spends on reading steps is more than small messages take. This is what both ways have in common; packets.cuh and
  * pushed.cuh have them. Inputs and outputs may be any memory of this device, and the same memory.
  *
@@ -16,6 +16,7 @@
 #define SYMRAIL_ALL_REDUCE 0ull
 #define SYMRAIL_ALL_GATHER 1ull
 #define SYMRAIL_REDUCE_SCATTER 2ull
+#define SYMRAIL_ALL_TO_ALL 3ull
 
 typedef symrail_block_scope symrail_all;
 
@@ -32,7 +33,7 @@ struct symrail_straight {
     symrail_u64 n;
     symrail_u64 blocks;
     symrail_u64 collective;
-    /* The reduction, and above that whether elements are rounded after every step of it. */
+    /* The reduction; whether elements are rounded after every step of it (256); whether it is an average (512). */
     symrail_u64 how;
     symrail_u64 input;
     symrail_u64 output;
@@ -84,6 +85,31 @@ SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail
     if (symrail_all::rank() == 0)
         symrail_give_up(call.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(call.alarm.stop) - 1, block << 32);
     return false;
+}
+
+/* Whether parts are of several inputs and go to several ranks; whether nothing is reduced. */
+SYMRAIL_DEVICE bool symrail_spreads(const symrail_straight& call) {
+    return call.collective == SYMRAIL_REDUCE_SCATTER || call.collective == SYMRAIL_ALL_TO_ALL;
+}
+SYMRAIL_DEVICE bool symrail_moves(const symrail_straight& call) {
+    return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_ALL_TO_ALL;
+}
+/* This rank's part of its input, where there are parts of several ranks. */
+SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call) {
+    return call.input + (symrail_spreads(call) ? call.me * call.part : 0);
+}
+
+/* A step of the call's reduction, and what is done with the result, as divide_elements does it. */
+template <class E>
+SYMRAIL_DEVICE void symrail_straight_take(const symrail_straight& call, E& sum, const E& others) {
+    sum.take((symrail_u32)(call.how & 0xff), others, (call.how & 0x100) != 0);
+}
+template <class N, class E>
+SYMRAIL_DEVICE void symrail_straight_finish(const symrail_straight& call, E& sum) {
+    if ((call.how & 0x200) == 0) return;
+#pragma unroll
+    for (int i = 0; i < E::count; i++)
+        sum.v[i] = symrail_quotient_of(N::load(N::store(sum.v[i])), (symrail_u32)call.n);
 }
 
 /* The place of a rank among the other ranks of another one. */

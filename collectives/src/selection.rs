@@ -441,7 +441,8 @@ impl Selection {
                 refuse(format!("parts of a message are of {most} bytes at most"))
             }
             Algorithm::Packets | Algorithm::Pushed if straight::parts(collective, 0).is_none() => {
-                refuse(format!("it is for all-reduces, all-gathers and reduce-scatters, and not for {collective:?}"))
+                let those = "all-reduces, all-gathers, reduce-scatters and all-to-alls";
+                refuse(format!("it is for {those}, and not for {collective:?}"))
             }
             Algorithm::Packets | Algorithm::Pushed => Ok(Choice::Own(algorithm, self.measured(wanted, algorithm))),
             _ if *collective != Collective::AllReduce => refuse("it is an all-reduce".into()),

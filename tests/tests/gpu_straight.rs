@@ -39,6 +39,7 @@ struct How {
     blocks: u64,
     threads: u64,
     chunk: u64,
+    average: bool,
 }
 
 impl Pes {
@@ -99,6 +100,7 @@ impl Pes {
                         output: base + output,
                         part,
                         op,
+                        average: how.average,
                         accumulate: Accumulate::F32,
                         most_blocks: how.blocks,
                     };
@@ -164,7 +166,8 @@ impl Pes {
     }
 }
 
-const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+const COLLECTIVES: [Collective; 4] =
+    [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
 
 #[test]
 fn all_types_and_operations_both_ways() {
@@ -177,19 +180,48 @@ fn all_types_and_operations_both_ways() {
         for collective in &COLLECTIVES {
             for &ty in DataType::ALL {
                 for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
-                    if op != ReduceOp::Sum && *collective == Collective::AllGather {
+                    let moves = matches!(collective, Collective::AllGather | Collective::AllToAll);
+                    if op != ReduceOp::Sum && moves {
                         continue;
                     }
                     round += 1;
                     let (size, blocks, threads) = (ty.size() as u64, 1 + round as u64 % 3, 1 + round as u64 % 4);
-                    let packets = How { way: Way::Packets, blocks, threads, chunk: 64 };
+                    let packets = How { way: Way::Packets, blocks, threads, chunk: 64, average: false };
                     let pushed = How { way: Way::Pushed, chunk: 16 << (round % 3), ..packets };
                     for how in [packets, pushed] {
                         let count = if how.way == Way::Packets { 101 } else { 201 };
                         pes.verify(how, collective, (ty, op, count), (round as u64 % 3 * size, false), round);
-                        pes.verify(how, collective, (ty, op, 128), (0, true), round);
+                        let in_place = *collective != Collective::AllToAll;
+                        pes.verify(how, collective, (ty, op, 128), (0, in_place), round);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Sums are rounded to their type, and then divided.
+#[test]
+fn averages_are_the_hosts() {
+    if library().is_none() {
+        return;
+    }
+    for way in [Way::Packets, Way::Pushed] {
+        let how = How { way, blocks: 2, threads: 2, chunk: 16, average: true };
+        for (collective, part) in [(Collective::AllReduce, 88u64), (Collective::ReduceScatter, 40)] {
+            let mut pes = Pes::new(2, 2048, 64);
+            let inputs = part as usize / 8 * parts(&collective, 2).0;
+            for me in 0..2 {
+                let input: Vec<u8> = (0..inputs as i64).flat_map(|i| (i * 10 - 7 * me).to_ne_bytes()).collect();
+                pes.bytes(me as usize, SOURCE, 8 * inputs).copy_from_slice(&input);
+            }
+            let what = (DataType::I64, ReduceOp::Sum, part);
+            pes.call(&[0, 1], how, &collective, what, |_| (SOURCE, DEST));
+            for me in 0..2 {
+                let first = if inputs as u64 * 8 > part { me as i64 * part as i64 / 8 } else { 0 };
+                let output = (first..first + part as i64 / 8).flat_map(|i| ((i * 20 - 7) / 2).to_ne_bytes());
+                let expected: Vec<u8> = output.collect();
+                assert_eq!(difference(pes.bytes(me, DEST, part as usize), &expected), None, "{collective:?} {way:?}");
             }
         }
     }
@@ -212,11 +244,13 @@ fn any_call_follows_any_other() {
                 blocks: 1 + pick(23, 4),
                 threads: 1 + pick(27, 3),
                 chunk: 16 * (1 + pick(30, 3)),
+                average: false,
             };
             let count = 1 + pick(33, if how.way == Way::Packets { 256 } else { 700 }) as usize;
-            let collective = &COLLECTIVES[pick(45, 3) as usize];
+            let collective = &COLLECTIVES[pick(45, 4) as usize];
+            let in_place = pick(55, 2) == 0 && *collective != Collective::AllToAll;
             let what = (DataType::F32, ReduceOp::Sum, count);
-            pes.verify(how, collective, what, (4 * pick(50, 4), pick(55, 2) == 0), round);
+            pes.verify(how, collective, what, (4 * pick(50, 4), in_place), round);
         }
     }
 }
@@ -227,7 +261,7 @@ fn flags_come_round() {
     if library().is_none() {
         return;
     }
-    let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16 };
+    let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16, average: false };
     let mut pes = Pes::new(2, 1024, 48);
     let what = |count| (DataType::U32, ReduceOp::Sum, count);
     for words in &mut pes.words {
@@ -260,7 +294,7 @@ fn who_does_not_come_is_named() {
         return;
     }
     for way in [Way::Packets, Way::Pushed] {
-        let how = How { way, blocks: 2, threads: 2, chunk: 32 };
+        let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false };
         let mut pes = Pes::new(3, 2048, 64);
         let what = (DataType::F32, ReduceOp::Sum, 400);
         pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
@@ -281,7 +315,7 @@ fn who_does_not_come_is_named() {
 fn every_byte_has_a_block_and_a_slot() {
     for n in [2, 3, 8, 16] {
         let sizes = Sizes::of(n);
-        for collective in 0..3 {
+        for collective in 0..4 {
             for part in [1, 8, 4095, 4096, 1 << 20, (1 << 30) + 2] {
                 let call = StraightCall {
                     collective,
@@ -289,6 +323,7 @@ fn every_byte_has_a_block_and_a_slot() {
                     output: 0,
                     part,
                     op: ReduceOp::Sum,
+                    average: false,
                     accumulate: Accumulate::F32,
                     most_blocks: 64,
                 };

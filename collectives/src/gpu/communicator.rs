@@ -405,15 +405,16 @@ impl<'d> GpuCommunicator<'d> {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
         let captured = self.begin(stream)?;
-        let how = How { collective, reduction, ty, root, captured };
         let message = message_of(collective, input.len, output.len);
         let choice = self.choose(collective, message, input.overlaps(output), root)?;
+        let scaled = matches!(reduction, Reduction::ScaledSum(_));
+        let at_once = self.stage.is_none() || choice.way().is_some() && !scaled;
+        let divides = reduction == Reduction::Average && !(at_once && choice.way().is_some());
+        let how = How { collective, reduction, ty, root, captured, divides };
         // SAFETY: the caller's promise.
         unsafe {
             match self.stage {
-                Some(stage) if choice.way().is_none() || matches!(reduction, Reduction::ScaledSum(_)) => {
-                    self.in_pieces(stage, stream, (input, output), part, &how)
-                }
+                Some(stage) if !at_once => self.in_pieces(stage, stream, (input, output), part, &how),
                 _ => {
                     self.prepare(&choice, part, ty, captured)?;
                     self.launch(stream, &choice, (input, output), part, &how)
@@ -421,7 +422,7 @@ impl<'d> GpuCommunicator<'d> {
             }?;
         }
         let has_result = *collective != Collective::Reduce || root == self.members.me();
-        if reduction == Reduction::Average && has_result {
+        if divides && has_result {
             let by = self.members.n().into();
             // SAFETY: the kernel's arguments; the caller's promise.
             unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
@@ -532,6 +533,7 @@ impl<'d> GpuCommunicator<'d> {
                 output: output.at,
                 part,
                 op: how.reduction.op(),
+                average: how.reduction == Reduction::Average && !how.divides,
                 accumulate: self.accumulate,
                 most_blocks: *blocks as u64,
             };
@@ -651,6 +653,8 @@ struct How<'a> {
     ty: DataType,
     root: u32,
     captured: bool,
+    /// An average is divided by a kernel of its own.
+    divides: bool,
 }
 
 /// See [`GpuCommunicator::launch`].

@@ -8,7 +8,7 @@
 //! | `plan` | a plan with its memory; a launch |
 //! | [`stage`] | buffers anywhere in the GPU's memory |
 //! | [`exchange`] | sends and receives |
-//! | [`straight`] | all-reduces, all-gathers and reduce-scatters without a plan |
+//! | [`straight`] | all-reduces, all-gathers, reduce-scatters and all-to-alls without a plan |
 //! | `memory` | symmetric memory for all of these |
 //! | `report` | what kernels say when they give up |
 //! | [`encode`] | a plan as kernels read it |

@@ -1,4 +1,4 @@
-//! All-reduces, all-gathers and reduce-scatters of PEs that reach one another, by kernels that need no plan
+//! All-reduces, all-gathers, reduce-scatters and all-to-alls of PEs that reach one another, by kernels that need no plan
 //! (`cu/straight.cuh`): small ones in packets, all others through slots in the receivers' heaps. Buffers may be any
 //! memory of the GPU.
 
@@ -53,6 +53,7 @@ pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
         Collective::AllReduce => Some((1, 1)),
         Collective::AllGather => Some((1, n)),
         Collective::ReduceScatter => Some((n, 1)),
+        Collective::AllToAll => Some((n, n)),
         _ => None,
     }
 }
@@ -128,7 +129,7 @@ impl Sizes {
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub struct StraightCall {
-    /// 0 for an all-reduce, 1 for an all-gather, 2 for a reduce-scatter.
+    /// 0 for an all-reduce, 1 for an all-gather, 2 for a reduce-scatter, 3 for an all-to-all.
     pub collective: u64,
     /// What the call works on.
     pub input: u64,
@@ -138,6 +139,8 @@ pub struct StraightCall {
     pub part: u64,
     /// The reduction.
     pub op: ReduceOp,
+    /// Whether the result is divided by the number of ranks.
+    pub average: bool,
     /// In which type narrow elements are reduced.
     pub accumulate: Accumulate,
     /// At most so many blocks work on it.
@@ -151,7 +154,8 @@ impl StraightCall {
         match collective {
             Collective::AllReduce => 0,
             Collective::AllGather => 1,
-            _ => 2,
+            Collective::ReduceScatter => 2,
+            _ => 3,
         }
     }
 
@@ -179,7 +183,7 @@ impl StraightCall {
     #[must_use]
     pub fn argument(&self, at: &Addresses, sizes: &Sizes, me: u64, blocks: u64, chunk: u64) -> Vec<u64> {
         let own = u64::from(self.accumulate == Accumulate::Own);
-        let how = u64::from(op_number(self.op)) | own << 8;
+        let how = u64::from(op_number(self.op)) | own << 8 | u64::from(self.average) << 9;
         let mut words = vec![at.report, at.stop, me, sizes.n, blocks, self.collective, how];
         words.extend([self.input, self.output, self.part, at.packets, sizes.region]);
         words.extend([at.rings, sizes.slot, at.filled, chunk, at.words]);
