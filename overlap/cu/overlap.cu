@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(512)
     plan->copied = 0;
     symrail_fence_sys();
     symrail_u64 round = *(volatile symrail_u64*)&plan->telling;
-    if (round != 0) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(round) : "memory");
+    if (round != 0) symrail_st_release_sys(word, round);
 }
 
 // Does nothing for so long: tests are late on purpose.
@@ -133,7 +133,7 @@ static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* 
     if (threadIdx.x < n) {
         const overlap_part& part = parts[threadIdx.x];
         if (!given_up)
-            asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(part.ready_there + block), "l"(round) : "memory");
+            symrail_st_release_sys(part.ready_there + block, round);
         overlap_await(plan, (part.ready + block - plan->words) / 8, round, part.pe);
     }
     __syncthreads();
@@ -147,7 +147,7 @@ static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* 
         const overlap_part& part = parts[threadIdx.x];
         symrail_fence_sys();
         if (symrail_ld_sys(plan->alarm.stop) == 0)
-            asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(part.arrived_there + block), "l"(round) : "memory");
+            symrail_st_release_sys(part.arrived_there + block, round);
     }
 }
 static __device__ void overlap_arrive(overlap_plan* plan, const overlap_part* parts, symrail_u64 n) {
@@ -165,7 +165,8 @@ static __device__ void overlap_count(overlap_plan* plan) {
     __threadfence();
     if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
     plan->copied = 0;
-    *(volatile symrail_u64*)plan->round += 1;
+    volatile symrail_u64* round = (volatile symrail_u64*)plan->round;
+    *round = *round + 1;
 }
 
 // Sends this rank's rows to the others, keeps them among all rows, and waits for those of the others.

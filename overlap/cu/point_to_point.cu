@@ -57,5 +57,5 @@ extern "C" __global__ void __launch_bounds__(512)
     *(volatile symrail_u64*)copied = 0;
     *(volatile symrail_u64*)count = number;
     symrail_fence_sys();
-    if (well) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(tell), "l"(number) : "memory");
+    if (well) symrail_st_release_sys(tell, number);
 }
