@@ -40,6 +40,7 @@ pub(crate) enum Algorithm {
     OneShot,
     TwoPhase,
     Direct,
+    OneRound,
     Hierarchical,
     ByPuts,
     AllGather,
@@ -50,12 +51,13 @@ pub(crate) enum Algorithm {
 }
 
 /// Those that users and tables have names for.
-const NAMES: [(&str, Algorithm); 7] = [
+const NAMES: [(&str, Algorithm); 8] = [
     ("packets", Algorithm::Packets),
     ("pushed", Algorithm::Pushed),
     ("one_shot", Algorithm::OneShot),
     ("two_phase", Algorithm::TwoPhase),
     ("direct", Algorithm::Direct),
+    ("one_round", Algorithm::OneRound),
     ("hierarchical", Algorithm::Hierarchical),
     ("by_puts", Algorithm::ByPuts),
 ];
@@ -73,6 +75,7 @@ impl Algorithm {
             Algorithm::OneShot => all_reduce::one_shot(shape),
             Algorithm::TwoPhase => all_reduce::two_phase(shape),
             Algorithm::Direct => all_reduce::direct(shape),
+            Algorithm::OneRound => all_reduce::one_round(shape),
             Algorithm::Hierarchical => all_reduce::hierarchical(shape).unwrap_or_else(|| all_reduce::by_puts(shape)),
             Algorithm::ByPuts => all_reduce::by_puts(shape),
             Algorithm::AllGather => moves::all_gather(shape),
@@ -107,6 +110,8 @@ fn near_each_other(limits: Limits, hosts: &[u32]) -> bool {
 pub(crate) struct Limits {
     /// The largest message of an all-reduce, in bytes, for which every PE sends everything to everybody.
     pub one_shot: u64,
+    /// The largest one for which two PEs on two hosts do so by puts: no way moves fewer bytes, but each reduces all.
+    pub one_round: u64,
     /// The largest one that travels in packets.
     pub packets: u64,
     /// Bytes of a message for which it is worth having one more block, as packets and otherwise, and how many can be
@@ -121,6 +126,7 @@ pub(crate) struct Limits {
 /// Threads of the CPU device.
 pub(crate) const CPU: Limits = Limits {
     one_shot: 4 << 10,
+    one_round: 16 << 10,
     packets: 64 << 10,
     block_bytes: (128 << 10, 128 << 10),
     most_blocks: 2,
@@ -129,6 +135,7 @@ pub(crate) const CPU: Limits = Limits {
 /// GPUs that reach one another over NVLink.
 pub(crate) const GPU: Limits = Limits {
     one_shot: 32 << 10,
+    one_round: u64::MAX,
     packets: 512 << 10,
     block_bytes: (8 << 10, 64 << 10),
     most_blocks: 32,
@@ -238,10 +245,12 @@ impl Selection {
         };
         let plans = match collective {
             Collective::AllReduce if self.one_host() => {
-                vec![Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Direct, Algorithm::ByPuts]
+                vec![Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Direct, Algorithm::OneRound, Algorithm::ByPuts]
             }
-            Collective::AllReduce if self.hosts_are_alike() => vec![Algorithm::Hierarchical, Algorithm::ByPuts],
-            Collective::AllReduce => vec![Algorithm::ByPuts],
+            Collective::AllReduce if self.hosts_are_alike() => {
+                vec![Algorithm::OneRound, Algorithm::Hierarchical, Algorithm::ByPuts]
+            }
+            Collective::AllReduce => vec![Algorithm::OneRound, Algorithm::ByPuts],
             Collective::AllGather => vec![Algorithm::AllGather],
             Collective::ReduceScatter => vec![Algorithm::ReduceScatter],
             Collective::AllToAll => vec![Algorithm::AllToAll],
@@ -395,6 +404,7 @@ impl Selection {
             Collective::AllReduce if one_host && message <= self.limits.one_shot => Algorithm::OneShot,
             Collective::AllReduce if one_host && message <= self.limits.packets => Algorithm::TwoPhase,
             Collective::AllReduce if one_host => Algorithm::Direct,
+            Collective::AllReduce if self.hosts.len() == 2 && message <= self.limits.one_round => Algorithm::OneRound,
             Collective::AllReduce if self.hosts_are_alike() => Algorithm::Hierarchical,
             Collective::AllReduce => Algorithm::ByPuts,
             Collective::AllGather => Algorithm::AllGather,
@@ -471,6 +481,7 @@ impl Selection {
             Algorithm::OneShot => format!("for one host and up to {one_shot} bytes"),
             Algorithm::TwoPhase => format!("for one host and {} to {packets} bytes", one_shot + 1),
             Algorithm::Direct => format!("for one host and more than {packets} bytes"),
+            Algorithm::OneRound => "for two hosts with one PE each".into(),
             Algorithm::Hierarchical => "for several hosts with equally many PEs".into(),
             Algorithm::ByPuts => "for hosts with different numbers of PEs".into(),
             _ => "the only one of this collective".into(),

@@ -169,6 +169,7 @@ fn one_host(shape: &Shape) -> Vec<Document> {
         all_reduce::one_shot(shape),
         all_reduce::two_phase(shape),
         all_reduce::direct(shape),
+        all_reduce::one_round(shape),
         all_reduce::by_puts(shape),
         moves::all_gather(shape),
         moves::reduce_scatter(shape),
@@ -213,6 +214,7 @@ fn hosts_are_reached_by_the_proxy() {
     }
     let shape = Shape { hosts: vec![0, 0, 1, 1], blocks: 2 };
     for document in [
+        all_reduce::one_round(&shape),
         all_reduce::hierarchical(&shape).unwrap(),
         all_reduce::by_puts(&shape),
         moves::all_gather(&shape),

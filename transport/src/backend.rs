@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, Role};
-use crate::env::{AmoPath, Settings, TransportKind};
+use crate::env::{AmoPath, GpuDirect, Settings, TransportKind};
 use crate::error::{Error, Result};
 use crate::rail::Rail;
 use crate::share::{Share, Threads};
@@ -141,6 +141,20 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let threads = Threads::choose(settings, nics.len(), cores_each, settings.amo_path == AmoPath::Native);
     let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Libfabric(library, nics));
     Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons })
+}
+
+/// Whether the rails that these settings choose may read and write a GPU's memory, as far as that is known before there
+/// is any.
+#[must_use]
+pub fn reaches_gpus(settings: &Settings) -> bool {
+    if settings.gpudirect == GpuDirect::Off {
+        return false;
+    }
+    match choose(settings, &HostPes::alone(CpuSet::new())) {
+        Ok(Choice { nics: Nics::Ibverbs(_), .. }) => true,
+        Ok(Choice { nics: Nics::Libfabric(_, nics), .. }) => nics.iter().all(|nic| !nic.is_software()),
+        Err(_) => false,
+    }
 }
 
 /// Where the NICs are.

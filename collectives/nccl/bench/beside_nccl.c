@@ -553,6 +553,13 @@ int main(int argc, char** argv) {
         setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         setenv("SYMRAIL_DISABLE_P2P", "1", 1);
         setenv("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm", 0);
+        /* What `symrail run --rails 4` sets: each address is a rail, with a connection of its own to the other rank.
+         * NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD give NCCL more connections. */
+        setenv("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5", 0);
+        setenv("FI_OFI_RXM_BUFFER_SIZE", "4304", 0);
+        setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
+        setenv("FI_OFI_RXM_RX_SIZE", "256", 0);
+        setenv("FI_UNIVERSE_SIZE", "16", 0);
     }
     list_cases();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

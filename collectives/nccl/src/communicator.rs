@@ -1,5 +1,5 @@
-//! A communicator: a job of its own, whose PEs are the ranks, with a heap in the GPU's memory through which data
-//! passes.
+//! A communicator: a job of its own, whose PEs are the ranks, with a heap in the GPU's memory, or in host memory that
+//! the GPU reaches, through which data passes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use symrail::{Runtime, Settings, SymSlice};
 use symrail_collectives::Transfer;
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_core::lock;
-use symrail_transport::env::HeapKind;
 
 use crate::guard::{self, Failure};
+use crate::heap_kind;
 use crate::held::{Held, POLL};
 use crate::operations::ScaledSums;
 use crate::split::BOARD_WORDS;
@@ -60,9 +60,6 @@ impl Communicator {
     /// Joins as rank `rank` of `size`. Collective.
     pub fn join(id: UniqueId, rank: u32, size: u32) -> Result<Communicator, Failure> {
         let mut settings = Settings::from_env().map_err(symrail::Error::from)?;
-        if !Settings::is_set("SYMRAIL_HEAP_KIND") {
-            settings.heap_kind = HeapKind::Device;
-        }
         if !Settings::is_set("SYMRAIL_HEAP_SIZE") {
             settings.heap_size = HEAP;
         }
@@ -70,7 +67,11 @@ impl Communicator {
             settings.timeout_s = TIMEOUT_S;
         }
         let nvrtc = Nvrtc::find().map_err(symrail_collectives::Error::from)?;
-        let bootstrap = uid::open_within(id, rank, size, Duration::from_secs(settings.timeout_s))?;
+        let mut bootstrap = uid::open_within(id, rank, size, Duration::from_secs(settings.timeout_s))?;
+        let kind = heap_kind::agree(&settings, &mut bootstrap)?;
+        if !Settings::is_set("SYMRAIL_HEAP_KIND") {
+            settings.heap_kind = kind;
+        }
         let runtime = Box::new(Runtime::join(settings, Box::new(bootstrap))?);
         let parts = Held::default();
         let ended = parts.ended();

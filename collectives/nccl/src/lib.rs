@@ -7,6 +7,7 @@
 //! | `library` | the other library, with the communicators that this one cannot make |
 //! | `guard` | where errors become results, and panics end |
 //! | `communicator` | a communicator: a job of its own, whose PEs are the ranks |
+//! | `heap_kind` | which memory a communicator's heap is made of |
 //! | `held` | what calls have in turn, and an abort takes away |
 //! | `registry` | handles, and the communicators that they stand for |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
@@ -22,6 +23,7 @@ mod communicator;
 mod export;
 mod group;
 mod guard;
+mod heap_kind;
 mod held;
 mod joining;
 mod library;

@@ -112,6 +112,37 @@ pub fn by_puts(shape: &Shape) -> Document {
     plan.document
 }
 
+/// Every PE puts all of its input into everybody's scratch chunks and reduces what it gets: one way, and for two PEs as
+/// many bytes as any other. What is sent is copied to scratch chunks first, so that input and output may be memory that
+/// neither peers nor rails reach. Parts are added up in the PEs' order, so that all get the same bits. On any hosts.
+#[must_use]
+pub fn one_round(shape: &Shape) -> Document {
+    let (n, b) = (shape.pes(), shape.blocks);
+    let mut plan = Builder::new("all-reduce-one-round", "allreduce", shape, Protocol::Simple, [b, b, n * b]);
+    for rank in 0..n {
+        for block in 0..b {
+            let from = |peer: usize| scratch(peer * b + block);
+            let mut ops = plan.block(rank, block);
+            if n == 1 {
+                ops.copy(input(block), output(block));
+                continue;
+            }
+            super::BOTH.iter().for_each(|&ty| ops.signal(ty, &shape.peers(rank, ty)));
+            ops.copy(input(block), from(rank));
+            super::BOTH.iter().for_each(|&ty| ops.wait(ty, &shape.peers(rank, ty)));
+            for ty in super::BOTH {
+                let peers = shape.peers(rank, ty);
+                let puts: Vec<_> = peers.iter().map(|&peer| (from(rank), peer, from(rank))).collect();
+                ops.put_and_signal(ty, &puts);
+            }
+            super::BOTH.iter().for_each(|&ty| ops.wait(ty, &shape.peers(rank, ty)));
+            let sources: Vec<_> = (0..n).map(|peer| if peer == rank { input(block) } else { from(peer) }).collect();
+            ops.reduce(&sources, output(block));
+        }
+    }
+    plan.document
+}
+
 /// Within each host every PE reduces a part of its host's inputs; the PEs of several hosts that have the same part
 /// exchange and reduce it; within each host all get all parts. Each byte crosses between two hosts once in either
 /// direction for each part's PE. For hosts with the same number of PEs.

@@ -6,7 +6,7 @@
 //! | file | concept |
 //! |---|---|
 //! | here | putting a plan together: channels and buffers are registered as operations name them |
-//! | [`all_reduce`] | four algorithms for all-reduces |
+//! | [`all_reduce`] | six algorithms for all-reduces |
 //! | [`moves`] | all-gather, reduce-scatter, reduce, all-to-all, broadcast |
 
 pub mod all_reduce;
@@ -305,6 +305,7 @@ mod tests {
     /// All plans for a shape, proved by loading.
     fn all(shape: &Shape) -> Vec<Document> {
         let mut plans = vec![
+            all_reduce::one_round(shape),
             all_reduce::by_puts(shape),
             moves::all_gather(shape),
             moves::reduce_scatter(shape),

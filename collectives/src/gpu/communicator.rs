@@ -185,8 +185,8 @@ impl<'d> GpuCommunicator<'d> {
         Ok(())
     }
 
-    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`,
-    /// `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
+    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
     /// best. All PEs ask for the same.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);

@@ -158,7 +158,7 @@ def algorithms(comm: Communicator, source: dict, dest: dict, plan: str) -> None:
     one_host = all(symrail.is_mapped(pe) for pe in range(symrail.n_pes()))
     chosen = comm.explain("all_reduce", x.nbytes)[-1]
     assert ("OneShot" in chosen) == one_host, chosen
-    for name in ["one_shot", "two_phase", "direct", "hierarchical", "by_puts"] if one_host else ["by_puts"]:
+    for name in ["one_shot", "two_phase", "direct", "one_round", "hierarchical", "by_puts"] if one_host else ["one_round", "by_puts"]:
         y[:] = 0
         comm.all_reduce(x, y, algorithm=name)
         same(y, combined("sum", 500, comm.size, "float32"), name)

@@ -91,6 +91,12 @@ impl Nic {
         self.domain == "lo" || self.address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
+    /// Whether a CPU moves the bytes.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        provider::traits(&self.provider).software
+    }
+
     /// What to open an endpoint with: with automatic progress (`None` if the provider has none) or with manual.
     pub(super) fn info_to_open(&self, library: &Arc<Libfabric>, automatic: bool) -> Result<Option<Info>> {
         let in_memory = provider::is_in_memory(&self.provider);

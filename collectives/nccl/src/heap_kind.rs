@@ -1,0 +1,54 @@
+//! Which memory a communicator's heap is made of.
+//!
+//! Where GPUs map one another's memory, and where NICs reach it, the heap is a GPU's. Elsewhere a heap there would be
+//! copied by the driver to host memory and back for every request while kernels wait; kernels write to host memory by
+//! themselves, as fast as the bus goes.
+
+use symrail::Settings;
+use symrail::bootstrap::Bootstrap;
+use symrail_heap::HostIdentity;
+use symrail_transport::backend;
+use symrail_transport::env::HeapKind;
+
+use crate::guard::Failure;
+
+/// What a rank says: whether others may map its memory, whether its NICs reach a GPU's, and its host.
+const MAPPED: u8 = 1;
+const NICS_REACH: u8 = 2;
+
+/// The kind that suits all ranks, which all are told alike. Collective.
+pub fn agree(settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<HeapKind, Failure> {
+    let host = HostIdentity::of_this_process(settings.fake_host.as_deref()).map_err(symrail::Error::from)?;
+    let mine = said(!settings.disable_p2p, backend::reaches_gpus(settings), &host);
+    Ok(kind(&bootstrap.allgather(&mine)?))
+}
+
+fn said(mapped: bool, nics_reach: bool, host: &HostIdentity) -> Vec<u8> {
+    let flags = if mapped { MAPPED } else { 0 } | if nics_reach { NICS_REACH } else { 0 };
+    [&[flags][..], &host.boot_id.to_le_bytes(), host.name.as_bytes()].concat()
+}
+
+fn kind(all: &[Vec<u8>]) -> HeapKind {
+    let every = |flag: u8| all.iter().all(|one| one.first().is_some_and(|flags| flags & flag != 0));
+    let one_host = all.iter().all(|one| one.get(1..) == all[0].get(1..));
+    let near = all.len() == 1 || one_host && every(MAPPED);
+    if near || every(NICS_REACH) { HeapKind::Device } else { HeapKind::Pinned }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heaps_are_in_host_memory_where_neither_gpus_nor_nics_reach_all_of_them() {
+        let host = |name: &str| HostIdentity { name: name.into(), boot_id: 7, pid_namespace: 1 };
+        let (a, b) = (host("a"), host("b"));
+        let of = |all: &[Vec<u8>]| kind(all);
+        assert_eq!(of(&[said(false, false, &a)]), HeapKind::Device, "alone");
+        assert_eq!(of(&[said(true, false, &a), said(true, false, &a)]), HeapKind::Device, "one host");
+        assert_eq!(of(&[said(true, false, &a), said(false, false, &a)]), HeapKind::Pinned, "one may not be mapped");
+        assert_eq!(of(&[said(true, false, &a), said(true, false, &b)]), HeapKind::Pinned, "two hosts");
+        assert_eq!(of(&[said(true, true, &a), said(true, true, &b)]), HeapKind::Device, "NICs reach both");
+        assert_eq!(of(&[said(true, true, &a), said(true, false, &b)]), HeapKind::Pinned, "and one only");
+    }
+}
