@@ -151,12 +151,10 @@ impl<'rt> Products<'rt> {
             ("the rows of all shards", passed.all as u64),
             ("the pieces of a shard", self.pieces.map_or(0, |pieces| pieces as u64 + 1)),
         ];
-        let shards = agree(team, product, fits, passed.own, &parameters)?;
-        let mut work = [passed.work as u64];
-        team.max_of_all(&mut work)?;
+        let (shards, work) = agree(team, product, fits, [passed.own, passed.work], &parameters)?;
         let schedule = match self.pieces {
             Some(pieces) => Schedule::in_pieces(&shards, pieces),
-            None => Schedule::choose(&shards, passed.width, work[0] as usize),
+            None => Schedule::choose(&shards, passed.width, work),
         };
         Ok(Shape { shards, width: passed.width, schedule })
     }
@@ -166,19 +164,32 @@ impl<'rt> Products<'rt> {
     }
 }
 
-/// The shards of all ranks, if what they pass is the same and the arguments of all of them fit.
+/// The shards of all ranks and the most multiplications of one of their rows, if what they pass is the same and the
+/// arguments of all of them fit. One collective, and more only to say what differs.
 pub(crate) fn agree(
     team: &Team<'_>,
     product: Product,
     fits: Result<()>,
-    own: usize,
+    [own, work]: [usize; 2],
     parameters: &[(&'static str, u64)],
-) -> Result<Shards> {
+) -> Result<(Shards, usize)> {
     let mut all =
         vec![("whether the arguments go together", u64::from(fits.is_ok())), ("the kind of product", product as u64)];
     all.extend(parameters);
-    let compared = team.compare(product.name(), &all);
+    let digest = all.iter().fold(parameters.len() as u64, |digest, (_, value)| {
+        (digest.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    let gathered = team.gather(&[digest, own as u64, work as u64])?;
+    let each = || gathered.chunks_exact(3);
+    // All ranks see the same numbers, so that all compare what they pass, or none.
+    if each().any(|of_rank| of_rank[0] != digest) {
+        let compared = team.compare(product.name(), &all);
+        fits?;
+        compared?;
+        return Err(Error::OtherRefused { pe: team.group().pe(team.group().me()), product: product.name() });
+    }
     fits?;
-    compared?;
-    Shards::gather(team, own)
+    let rows: Vec<usize> = each().map(|of_rank| of_rank[1] as usize).collect();
+    let most = each().map(|of_rank| of_rank[2] as usize).max();
+    Ok((Shards::new(&rows), most.unwrap_or(0)))
 }

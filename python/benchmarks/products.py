@@ -221,7 +221,7 @@ class Product:
     def ours(self, group):
         x, weight = self.x, self.weight
         if self.kind == "gather":
-            return lambda: overlap.all_gather_matmul(x, weight, group=group)
+            return lambda: overlap.all_gather_matmul(x, weight, group=group, all_rows=self.shape[0])
         if self.kind == "reduce":
             return lambda: overlap.matmul_reduce_scatter(x, weight, group=group)
         return lambda: overlap.matmul_all_reduce(x, weight, group=group)

@@ -166,7 +166,7 @@ class GpuProduct:
         self,
         products: Products,
         everywhere: bool | None,
-        rows: tuple[int, int, int, int],
+        rows: tuple[int, int, bool, int, int],
         factor: tuple[int, int, bool, int, tuple[int, int] | None],
         numbers: tuple[str, str, str],
         scales: tuple[int, int],

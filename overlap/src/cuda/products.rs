@@ -59,8 +59,11 @@ pub struct GpuPassed {
     pub reduced: Option<Reduced>,
     /// This rank's rows: of the first factor of an all-gather, of the sums of a reduction.
     pub own: usize,
-    /// The rows of a reduction's first factor. An all-gather does not know how many there are.
+    /// The rows of a reduction's first factor; for an all-gather 0, unless they are `known`.
     pub all: usize,
+    /// All ranks know how many rows there are, and each has its share of them ([`Shards::split`]): then nothing is
+    /// compared but when a plan is made, or under `SYMRAIL_CHECK_COLLECTIVES`.
+    pub known: bool,
     /// Numbers of a row of the first factor, and of the weight.
     pub inputs: [usize; 2],
     /// Rows of the weight, by outputs.
@@ -127,29 +130,35 @@ impl<'d> GpuProducts<'d> {
         GpuProducts { kernels, heap, pieces, plans: Vec::new(), made: 0, lt: None }
     }
 
-    /// Compares what ranks pass, and finds a plan, or makes it. Collective over the team.
+    /// Finds a plan, or makes it. Collective over the team. Ranks compare what they pass by one collective of the host,
+    /// or not at all if their shards are `known` and there is a plan.
     ///
     /// # Errors
-    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new); arguments of a rank that do not go together,
-    /// or that cuBLASLt does not multiply, are an error on all.
+    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new). Arguments of a rank that do not go together
+    /// are an error on all that compare them; else the others wait for that rank in vain. So are those that cuBLASLt
+    /// does not multiply, of which the others are told.
     pub fn agree(&mut self, team: &Team<'_>, passed: &GpuPassed) -> Result<GpuRound> {
         let (rt, product, gathers) = (self.heap.runtime(), passed.product(), passed.reduced.is_none());
         let [of_rows, _, of_product] = passed.numbers;
         let (width, moved) = if gathers { (passed.inputs[0], of_rows) } else { (passed.outputs, of_product) };
-        let shards = agree(
-            team,
-            product,
-            passed.check(rt),
-            passed.own,
-            &[
+        let (me, settings) = (team.group().me() as usize, rt.settings());
+        let fits = passed.check(rt);
+        let shards = if passed.known && !settings.check_collectives {
+            fits?;
+            let shards = Shards::split(passed.all, team.group().size() as usize);
+            Error::unless_long(rt.my_pe(), product, "the rank's share of the rows", passed.own, shards.of(me).len())?;
+            shards
+        } else {
+            let parameters = [
                 ("numbers of a row", width as u64),
-                ("the rows of all shards", if gathers { 0 } else { passed.all as u64 }),
+                ("the rows of all shards", passed.all as u64),
                 ("the type of numbers that move", moved as u64),
                 ("the type of the product's numbers", of_product as u64),
                 ("the pieces of a shard", self.pieces.map_or(0, |pieces| pieces as u64 + 1)),
-            ],
-        )?;
-        if !gathers {
+            ];
+            agree(team, product, fits, [passed.own, 0], &parameters)?.0
+        };
+        if passed.known || !gathers {
             Error::unless_long(rt.my_pe(), product, "the rows of all shards", shards.rows(), passed.all)?;
         }
         let schedule = match self.pieces {
@@ -158,7 +167,7 @@ impl<'d> GpuProducts<'d> {
         };
         let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product, schedule };
         let shape = passed.shape(agreed.shards.clone(), schedule);
-        let (all, me) = (agreed.shards.rows(), team.group().me() as usize);
+        let all = agreed.shards.rows();
         let result = if passed.reduced == Some(Reduced::ToShards) { agreed.shards.of(me).len() } else { all };
         let place = match self.plans.iter().position(|known| known.agreed == agreed) {
             Some(place) => place,
@@ -166,14 +175,8 @@ impl<'d> GpuProducts<'d> {
         };
         let Known { number, plan, .. } = &mut self.plans[place];
         plan.set_multiplication(shape.multiplication());
-        // cuBLASLt may refuse one rank's factors alone.
-        let chosen = plan.choose(&passed.operands);
-        let mut failed = [u64::from(chosen.is_err())];
-        team.max_of_all(&mut failed)?;
-        chosen?;
-        if failed != [0] {
-            return Err(Error::OtherRefused { pe: rt.my_pe(), product: product.name() });
-        }
+        // cuBLASLt may refuse one rank's factors alone: the others are told.
+        plan.choose(&passed.operands).inspect_err(|error| plan.give_up(error))?;
         Ok(GpuRound { plan: *number, product, multiplication: shape.multiplication(), all, result })
     }
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use symrail::Pe;
 use symrail::kernels::cuda::{DevicePtr, Stream};
+use symrail::{Pe, SignalOp};
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
 use super::kernels::Moved;
@@ -329,6 +329,19 @@ impl GpuPlan<'_> {
             }
             // One less than the word that the other PE has told.
             _ => Error::told(pe, product, of + 1),
+        }
+    }
+
+    /// Tells all others that this rank gives up, and why, if it is known: their waits end.
+    pub fn give_up(&mut self, error: &Error) {
+        self.broken = true;
+        let rt = self.kernels.device.runtime();
+        let word = self.block.base.wrapping_add((self.gone_at - self.words_at) as usize).cast::<u64>();
+        let signal = (word, error.alarm(rt.my_pe()), SignalOp::Set);
+        for pe in (0..self.group.size()).map(|rank| self.group.pe(rank)).filter(|&pe| pe != rt.my_pe()) {
+            // Who cannot be told is gone, and `error` is what the caller wants to know.
+            // SAFETY: no bytes are put; the word is this plan's.
+            let _ = unsafe { rt.put_signal_nbi(word.cast(), word.cast(), 0, signal, pe) };
         }
     }
 

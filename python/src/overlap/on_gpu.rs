@@ -49,8 +49,8 @@ impl OnGpu {
     }
 }
 
-/// Rows: this rank's, all that it passes, numbers of each, and where they are.
-type Rows = (usize, usize, usize, u64);
+/// Rows: this rank's, how many there are, whether all ranks know that, numbers of each, and where they are.
+type Rows = (usize, usize, bool, usize, u64);
 /// A weight: inputs, outputs, whether the inputs of an output lie together, where it is; numbers of the bias and where
 /// it is, if there is one.
 type Factor = (usize, usize, bool, u64, Option<(usize, u64)>);
@@ -76,7 +76,7 @@ impl GpuProduct {
         numbers: (String, String, String),
         scales: (u64, u64),
     ) -> PyResult<GpuProduct> {
-        let (own, all, of_row, at) = rows;
+        let (own, all, known, of_row, at) = rows;
         let (inputs, outputs, by_outputs, weight, bias) = factor;
         let (of_rows, of_weight, of_product) = numbers;
         let numbers = [number(&of_rows)?, number(&of_weight)?, number(&of_product)?];
@@ -86,6 +86,7 @@ impl GpuProduct {
             reduced: everywhere.map(|everywhere| if everywhere { Reduced::Everywhere } else { Reduced::ToShards }),
             own,
             all,
+            known,
             inputs: [of_row, inputs],
             outputs,
             bias: of_bias,

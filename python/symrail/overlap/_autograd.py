@@ -22,9 +22,9 @@ class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch ma
     """`all_gather_matmul`; its gradient for the rows is a `matmul_reduce_scatter`."""
 
     @staticmethod
-    def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any) -> Any:
-        product, gathered = form(rows).gather(group, rows, weight, bias, wanted=True)
-        ctx.group, ctx.own = group, rows.shape[0]
+    def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any, all_rows: int | None) -> Any:
+        product, gathered = form(rows).gather(group, rows, weight, bias, all_rows=all_rows, wanted=True)
+        ctx.group, ctx.own = group, rows.shape[0] if all_rows is None else None
         ctx.save_for_backward(gathered, weight)
         return product
 
@@ -34,7 +34,7 @@ class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch ma
         gathered, weight = ctx.saved_tensors
         # All ranks take part, whoever wants the result.
         rows = form(gradient).reduce(ctx.group, gradient, weight, by_outputs=False, own=ctx.own)
-        return None, rows, *_own_gradients(ctx, gradient, gathered, 2)
+        return None, rows, *_own_gradients(ctx, gradient, gathered, 2), None
 
 
 class MatmulReduceScatter(torch.autograd.Function):  # type: ignore[misc] # torch may not be there
@@ -42,7 +42,7 @@ class MatmulReduceScatter(torch.autograd.Function):  # type: ignore[misc] # torc
 
     @staticmethod
     def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any, own: int | None) -> Any:
-        ctx.group = group
+        ctx.group, ctx.all_rows = group, rows.shape[0] if own is None else None
         ctx.save_for_backward(rows, weight)
         return form(rows).reduce(group, rows, weight, bias, own=own)
 
@@ -50,7 +50,8 @@ class MatmulReduceScatter(torch.autograd.Function):  # type: ignore[misc] # torc
     @once_differentiable  # type: ignore[untyped-decorator] # torch may not be there
     def backward(ctx: Any, gradient: Any) -> Any:
         rows, weight = ctx.saved_tensors
-        own, gathered = form(gradient).gather(ctx.group, gradient, weight, by_outputs=False, wanted=True)
+        known = {"all_rows": ctx.all_rows, "by_outputs": False, "wanted": True}
+        own, gathered = form(gradient).gather(ctx.group, gradient, weight, **known)
         return None, own, *_own_gradients(ctx, gathered, rows, 2), None
 
 

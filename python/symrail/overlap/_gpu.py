@@ -57,18 +57,21 @@ class _Round:
         # They stay until the round is on the stream, in whose order torch uses their memory again.
         self._kept = (rows, weight, bias, scales)
 
-    def run(self, everywhere: bool | None, own: int, wanted: bool = False) -> tuple[Any, Any]:
-        """Agrees, and puts the round on the stream. Returns the result, and all rows if they are wanted."""
-        rows, products = (own, self.count, self.inputs, self._rows), self.group._products
+    def run(self, everywhere: bool | None, own: int, all_rows: int | None, wanted: bool = False) -> tuple[Any, Any]:
+        """Agrees, and puts the round on the stream: of `all_rows` each rank has its share; None: that is not known. Returns
+        the result, and all rows if they are wanted."""
+        known = all_rows is not None
+        count = all_rows if all_rows is not None else 0 if everywhere is None else self.count
+        rows, products = (own, count, known, self.inputs, self._rows), self.group._products
         product = _symrail.GpuProduct(products, everywhere, rows, self._factor, self._numbers, self._scales)
         import torch
 
         count, mine = product.rows
         result = torch.empty((mine, self.outputs), dtype=self.dtype, device=self.like.device)
-        all_rows = torch.empty((count, self.inputs), dtype=self.like.dtype, device=self.like.device) if wanted else None
+        gathered = torch.empty((count, self.inputs), dtype=self.like.dtype, device=self.like.device) if wanted else None
         stream = torch.cuda.current_stream(self.like.device).cuda_stream
-        product.post(products, stream, (result.data_ptr(), 0 if all_rows is None else all_rows.data_ptr()))
-        return result, all_rows
+        product.post(products, stream, (result.data_ptr(), 0 if gathered is None else gathered.data_ptr()))
+        return result, gathered
 
 
 def _bfloat16() -> Any:
@@ -83,6 +86,7 @@ def gather(
     weight: Any,
     bias: Any = None,
     *,
+    all_rows: int | None = None,
     by_outputs: bool = True,
     wanted: bool = False,
     scales: Any = None,
@@ -90,7 +94,7 @@ def gather(
 ) -> tuple[Any, Any]:
     """The rows of all ranks times a weight; and these rows, if they are wanted."""
     round = _Round(group, rows, weight, bias, by_outputs, scales, dtype)
-    return round.run(None, round.count, wanted)
+    return round.run(None, round.count, all_rows, wanted)
 
 
 def reduce(
@@ -107,4 +111,4 @@ def reduce(
 ) -> Any:
     """The sum of all ranks' rows times their weights: all of it, or this rank's rows, `own` of them."""
     round = _Round(group, rows, weight, bias, by_outputs, scales, dtype)
-    return round.run(everywhere, group.rows_of(round.count, own))[0]
+    return round.run(everywhere, group.rows_of(round.count, own), round.count if own is None else None)[0]

@@ -25,13 +25,23 @@ def _factor(weight: Any, bias: Any, by_outputs: bool) -> tuple[Any, tuple[int, i
 
 
 def gather(
-    group: Group, rows: Any, weight: Any, bias: Any = None, *, by_outputs: bool = True, wanted: bool = False
+    group: Group,
+    rows: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    all_rows: int | None = None,
+    by_outputs: bool = True,
+    wanted: bool = False,
 ) -> tuple[Any, Any]:
-    """The rows of all ranks times a weight; and these rows, if they are wanted."""
+    """The rows of all ranks times a weight; and these rows, if they are wanted. Ranks compare their rows, known or not."""
+    if all_rows is not None and group.rows_of(all_rows, None) != int(rows.shape[0]):
+        share = group.rows_of(all_rows, None)
+        raise ArgumentError(f"rows has {rows.shape[0]} of all_rows={all_rows}; wanted is this rank's share of {share}")
     own = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
     factor = _factor(weight, bias, by_outputs)
-    product, all_rows = group._products.all_gather_matmul(own, factor, wanted)
-    return as_array(product, rows), None if all_rows is None else as_array(all_rows, rows)
+    product, gathered = group._products.all_gather_matmul(own, factor, wanted)
+    return as_array(product, rows), None if gathered is None else as_array(gathered, rows)
 
 
 def reduce(

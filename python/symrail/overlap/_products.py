@@ -37,12 +37,20 @@ def _of_short(rows: Any, wants_gradients: bool, scales: Any, dtype: Any) -> dict
 
 
 def all_gather_matmul(
-    rows: Any, weight: Any, bias: Any = None, *, group: Group, scales: Any = None, dtype: Any = None
+    rows: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    group: Group,
+    all_rows: int | None = None,
+    scales: Any = None,
+    dtype: Any = None,
 ) -> Any:
     """The rows of all ranks, one rank's behind the other's, times this rank's weight, with its bias.
 
     `rows` (any number x inputs) are this rank's; ranks may have different numbers of rows, and of outputs. `weight` is
-    outputs x inputs.
+    outputs x inputs. With `all_rows`, of which each rank has its share (`Group.share`), ranks need not tell each other
+    how many rows they have: on a GPU the host then waits for no other in a call that is not the first of its shape.
 
     On a GPU `dtype` is the result's and the bias's: without it, that of the rows, and bfloat16 for 8-bit floats. These
     have two `scales`, by which rows and weight are multiplied: float32, of one number each, on the GPU.
@@ -52,8 +60,8 @@ def all_gather_matmul(
     if wants:
         from . import _autograd
 
-        return _autograd.AllGatherMatmul.apply(group, rows, weight, bias)
-    return form(rows).gather(group, rows, weight, bias, **more)[0]
+        return _autograd.AllGatherMatmul.apply(group, rows, weight, bias, all_rows)
+    return form(rows).gather(group, rows, weight, bias, all_rows=all_rows, **more)[0]
 
 
 def matmul_reduce_scatter(

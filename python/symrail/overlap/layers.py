@@ -27,9 +27,9 @@ class ColumnParallelLinear(_Spread):
         own = group.share(whole.out_features)
         super().__init__(group, whole.weight[own], None if whole.bias is None else whole.bias[own])
 
-    def forward(self, rows: Any) -> Any:
-        """This rank's rows, of all inputs, in; all rows, of this rank's outputs, out."""
-        return all_gather_matmul(rows, self.weight, self.bias, group=self.group)
+    def forward(self, rows: Any, all_rows: int | None = None) -> Any:
+        """This rank's rows, of all inputs, in; all rows, of this rank's outputs, out: see `all_gather_matmul`."""
+        return all_gather_matmul(rows, self.weight, self.bias, group=self.group, all_rows=all_rows)
 
 
 class RowParallelLinear(_Spread):
