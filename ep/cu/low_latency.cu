@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
     char* there = (char*)p.in + part_number(p, p.me, round, part) * part_bytes(p);
     symrail_u64* word = (symrail_u64*)p.words + part_number(p, p.me, round, part);
-    char* mapped = (char*)symrail_ptr(there, (int)rank);
+    char* mapped = rank == p.me ? (char*)part_at(p, rank, round, part) : (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
     symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each, count = 0;
     symrail_u64 end = first + each < tokens ? first + each : tokens;
@@ -96,6 +96,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
     // How many rows there are; which number the first one that comes back has, and how many those are.
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
+    if (threadIdx.x == 0) rows_of_note(p, rank, part) = number - start;
+    if (rank == p.me) return;
     deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | count, rank, mapped != nullptr);
 }
 
@@ -130,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     // A part that came late to some of the blocks of an earlier round has left a number behind.
     for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
+    if (blockIdx.x == 0) note_far_words(p, false, round);
     sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
     symrail_u64* numbers = (symrail_u64*)p.numbers + expert * room;
     symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
@@ -138,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     for (symrail_u64 base = 0; base < (symrail_u64)all_parts * each; base += blockDim.x) {
         symrail_u32 i = (symrail_u32)base + threadIdx.x, of_job = i / each, row = i % each, slot = (symrail_u32)p.k, given_as = 0;
         symrail_u64 rank = of_job / p.parts, part = of_job % p.parts;
-        symrail_u64 at = p.in + part_number(p, rank, round, part) * part_bytes(p) + 16 + row * row_bytes(p);
+        symrail_u64 at = part_at(p, rank, round, part) + 16 + row * row_bytes(p);
         const symrail_u32* slots = (const symrail_u32*)(at + slots_at(p));
         if (of_job < all_parts && !is_masked(p, rank) && row < rows_of_part(p, rank, round, part)) {
 #pragma unroll 2
@@ -202,8 +205,9 @@ extern "C" __global__ void __launch_bounds__(256, 2)
         if (i >= count) break;
         if (is_masked(p, rank)) continue;
         bool far = is_far(p, rank);
-        char* to = far ? (char*)p.back_out + (rank * back_rows(p) + number) * bytes
-                       : (char*)symrail_ptr((char*)back_at(p, round, p.me, number), (int)rank);
+        char* to = far            ? (char*)p.back_out + (rank * back_rows(p) + number) * bytes
+                   : rank == p.me ? (char*)p.own_back + number * bytes
+                                  : (char*)symrail_ptr((char*)back_at(p, round, p.me, number), (int)rank);
         ahead.store(to);
         for (symrail_u64 base = lane + 32 * 8; base < pieces; base += 32 * 8)
             pieces_of_row<8>(rows + at * bytes, base, pieces).store(to);
@@ -211,6 +215,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             send_far(p, round, rank, part);
             continue;
         }
+        if (rank == p.me) continue;
         __syncwarp();
         if (lane != 0) continue;
         symrail_fence_sys();
@@ -220,15 +225,17 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 
 // Any number of blocks for each token, which add pieces of it: in the order of the slots, without fused operations, so
 // that hosts get the same bits. `ends`: the last block ends the round.
-extern "C" __global__ void __launch_bounds__(512, 1)
+extern "C" __global__ void __launch_bounds__(512, 2)
     ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
                        symrail_u64 ends) {
     __shared__ symrail_u64 rows[32];
     __shared__ float factors[32];
     const parameters p = *given;
     symrail_u64 round = round_of(p), token = blockIdx.x % tokens, blocks = gridDim.x / tokens, bytes = 2 * p.hidden;
+    symrail_u64 each = (tokens + p.parts - 1) / p.parts;
+    if (blockIdx.x == 0) note_far_words(p, true, round);
     if (threadIdx.x < p.k) {
-        symrail_u64 slot = token * p.k, at = slot + threadIdx.x, each = (tokens + p.parts - 1) / p.parts;
+        symrail_u64 slot = token * p.k, at = slot + threadIdx.x;
         long long expert = topk[at];
         factors[threadIdx.x] = weights[at];
         rows[threadIdx.x] = 0;
@@ -236,8 +243,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         symrail_u64 rank = expert < 0 ? p.ranks : expert / p.share;
         if (rank < p.ranks && !is_masked(p, rank)) {
             symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot];
-            symrail_u64* word = is_far(p, rank) ? part_word(p, rank, token / each) : row_word(p, round, rank, number);
-            if (word_from(p, word, round, round, rank) != 0) rows[threadIdx.x] = back_at(p, round, rank, number);
+            symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, token / each) : row_word(p, round, rank, number);
+            if (rank == p.me) rows[threadIdx.x] = p.own_back + number * bytes;
+            else if (word_from(p, word, round, round, rank) != 0) rows[threadIdx.x] = back_at(p, round, rank, number);
         }
     }
     __syncthreads();

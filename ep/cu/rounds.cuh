@@ -22,8 +22,10 @@ struct parameters {
     symrail_u64 in, out, words, back, back_words, back_out, left;
     // This PE's own: which ranks are masked, in which round each was late since that was asked last, and which are far;
     // for each slot the number of its row; for each received row its number there, and its part in the upper half; how
-    // many rows of each part of each far rank are ready to go back; which ranks are lost.
-    symrail_u64 masks, late, far, back_numbers, numbers, ready, lost;
+    // many rows of each part of each far rank are ready to go back; which ranks are lost; the parts and the rows that come
+    // from this PE itself; what words of far ranks' parts were lately, of both
+    // ways, and how many rows come back by each part that went to a rank.
+    symrail_u64 masks, late, far, back_numbers, numbers, ready, lost, own_in, own_back, notes;
     // Rounds that are over, and blocks that have ended in the last kernel of this one. They lie here so that a kernel
     // has read them with all the rest.
     symrail_u64 over, ended;
@@ -90,9 +92,39 @@ static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, 
     if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
     return 0;
 }
+
+// Far ranks' words may be in memory of the host: polls of many threads would keep the link from what they wait for. So
+// the first block waits for them, and notes what it finds for the others, in this GPU's memory.
+static __device__ symrail_u64* note_of(const parameters& p, bool back, symrail_u64 rank, symrail_u64 part) {
+    return (symrail_u64*)p.notes + ((back ? p.ranks : 0) + rank) * p.parts + part;
+}
+static __device__ symrail_u64* far_word(const parameters& p, bool back, symrail_u64 rank, symrail_u64 round,
+                                        symrail_u64 part) {
+    return back ? part_word(p, rank, part) : (symrail_u64*)p.words + part_number(p, rank, round, part);
+}
+static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 rank, symrail_u64 part) {
+    return ((symrail_u64*)p.notes)[(2 * p.ranks + rank) * p.parts + part];
+}
+// By the first block, before it waits for anything else. A part without rows that come back has no word.
+static __device__ void note_far_words(const parameters& p, bool back, symrail_u64 round) {
+    for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x) {
+        symrail_u64 rank = i / p.parts, part = i % p.parts;
+        if (!is_far(p, rank) || is_masked(p, rank) || (back && rows_of_note(p, rank, part) == 0)) continue;
+        symrail_u64 now = word_from(p, far_word(p, back, rank, round, part), back ? round : round << COUNT_BITS, round, rank);
+        if (now != 0) symrail_note((symrail_u64)note_of(p, back, rank, part), now);
+    }
+}
+
+// A part that has come from a rank. What comes from this PE itself does not go through symmetric memory, which may be the
+// host's, and was written by an earlier kernel.
+static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
+    if (rank == p.me) return p.own_in + part * part_bytes(p);
+    return p.in + part_number(p, rank, round, part) * part_bytes(p);
+}
 // Waits for a part; how many rows it has.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
-    symrail_u64* word = (symrail_u64*)p.words + part_number(p, rank, round, part);
+    if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
+    symrail_u64* word = is_far(p, rank) ? note_of(p, false, rank, part) : far_word(p, false, rank, round, part);
     symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
     symrail_u64 count = now & ((1ull << COUNT_BITS) - 1);
     return count < part_rows(p) ? count : part_rows(p);

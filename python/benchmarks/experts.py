@@ -260,6 +260,13 @@ def many_by_symrail(buffer, tokens, ranks):
     }
     for name, measure in cases.items():
         found[name] = attempt(name, measure)
+    for name, call in (
+        ("dispatch by a handle", lambda: buffer.dispatch(data, handle=handle)),
+        ("combine", lambda: buffer.combine(made, handle)),
+    ):
+        text = attempt(f"kernels, {name}", lambda call=call: kernels_of(captured(call)))
+        if text:
+            show(f"  kernels of {CALLS} calls, {name}\n{text}")
     return found
 
 

@@ -81,7 +81,7 @@ pub struct DeviceLowLatency<'d> {
     masks: DeviceBuffer,
     late: DeviceBuffer,
     lost: DeviceBuffer,
-    _of_rows: [DeviceBuffer; 4],
+    _of_rows: [DeviceBuffer; 7],
     parts: u64,
     kernels: [Kernel; KERNELS.len()],
     broken: Broken,
@@ -124,13 +124,22 @@ impl DeviceShape {
         parts.min(self.most_tokens)
     }
 
+    fn part(&self, parts: usize) -> usize {
+        16 + self.most_tokens.div_ceil(parts.max(1)) * self.row()
+    }
+
+    /// Rows that come back from a rank, at most.
+    fn rows_back(&self, ranks: usize) -> usize {
+        self.most_tokens * self.k.min(self.experts / ranks)
+    }
+
     /// Bytes of the symmetric memory, part by part, in the order of `parameters` in the kernels.
     fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 7] {
         let parts = self.parts(ranks, all_mapped);
-        let part = 16 + self.most_tokens.div_ceil(parts.max(1)) * self.row();
+        let part = self.part(parts);
         let all_parts = ranks * SETS * parts;
         // Rows that come back have places of their own for each rank.
-        let back = ranks * self.most_tokens * self.k.min(self.experts / ranks);
+        let back = ranks * self.rows_back(ranks);
         let (row, back_words) = (2 * self.hidden, SETS * back + ranks * parts);
         let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
         let (all_bytes, words) = (all_parts * part, [all_parts, back_words, ranks].map(|words| 8 * words));
@@ -203,13 +212,16 @@ impl<'d> DeviceLowLatency<'d> {
             zeroed(gpu, 4 * slots)?,
             zeroed(gpu, 8 * share * ranks * shape.most_tokens)?,
             zeroed(gpu, 4 * ranks * parts)?,
+            zeroed(gpu, parts * shape.part(parts))?,
+            zeroed(gpu, 2 * shape.hidden * shape.rows_back(ranks))?,
+            zeroed(gpu, 8 * 3 * ranks * parts)?,
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
         of_rows[0].write(0, &flags).map_err(failed)?;
         let numbers = [ranks, runtime.my_pe() as usize, share, shape.k, shape.most_tokens, shape.hidden];
         let numbers = numbers.map(|number| number as u64);
-        let [far, back_numbers, row_numbers, ready] = &of_rows;
-        let own = [&masks, &late, far, back_numbers, row_numbers, ready, &lost];
+        let [far, back_numbers, row_numbers, ready, own_in, own_back, notes] = &of_rows;
+        let own = [&masks, &late, far, back_numbers, row_numbers, ready, &lost, own_in, own_back, notes];
         let own = own.map(|buffer| buffer.at().get());
         let of_shape = [shape.fp8.into(), parts as u64];
         let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0; LAST_WORDS]].concat())?;

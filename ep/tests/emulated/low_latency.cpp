@@ -64,8 +64,8 @@ struct buffers {
     symrail_u64 blocks = 2;
     symrail_u64 n_far = 0;
     std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
-    std::vector<symrail_u64> numbers, sources;
-    std::vector<uint4> rows, made, out;
+    std::vector<symrail_u64> numbers, sources, notes;
+    std::vector<uint4> rows, made, out, own_in, own_back;
     std::vector<int> counts;
     std::vector<float> scales;
 
@@ -91,6 +91,8 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
+        own_in.resize(p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(3 * s.ranks * p.parts);
+        p.own_in = (symrail_u64)own_in.data(), p.own_back = (symrail_u64)own_back.data(), p.notes = (symrail_u64)notes.data();
         p.back_numbers = (symrail_u64)back_numbers.data(), p.numbers = (symrail_u64)numbers.data();
     }
     void send_dispatch(const void* x, const long long* topk, symrail_u64 tokens) {
@@ -218,8 +220,8 @@ static void resumed(const shape& s, char* heap) {
         b.send_combine(made);
         b.receive_combine(first.data(), weights.data(), s.most, false);
         symrail_u64 waits = job.time_outs;
-        expect(waits > 0 && waits <= s.k && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
-        b.p.mask_late = 1, b.late[lost] = 0, waits *= 2;
+        expect(waits > 0 && waits <= s.k + b.p.parts && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
+        b.p.mask_late = 1, b.late[lost] = 0, waits += s.k + b.p.parts;
         b.receive_combine(first.data(), weights.data(), s.most, false);
         expect(job.time_outs <= waits && b.masks[lost] == 1, "a rank that stops is masked");
         waits = job.time_outs;

@@ -148,6 +148,10 @@ static void symrail_fence_sys() { std::atomic_thread_fence(std::memory_order_seq
 static void symrail_quiet() {}
 template <class T>
 static T symrail_ld_acquire(const T* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+[[maybe_unused]] static void symrail_note(symrail_u64 at, symrail_u64 n) {
+    symrail_u64 now = __atomic_load_n((symrail_u64*)at, __ATOMIC_SEQ_CST);
+    while (now < n && !__atomic_compare_exchange_n((symrail_u64*)at, &now, n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+}
 static void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
     __atomic_store_n((symrail_u64*)on_pe(word, 8, pe), value, __ATOMIC_RELEASE);
 }
