@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use symrail::bootstrap::rendezvous::{MAX_CONTRIBUTION, Shape};
 use symrail::bootstrap::{self, Bootstrap, Error, launcher, uid};
-use symrail_transport::env::choices::Choice;
+use symrail_core::VariantArray;
 use symrail_transport::env::{BootstrapKind, Settings};
 
 /// Tells a copy of this binary what to do as a PE.
@@ -285,7 +285,7 @@ fn a_pe_that_has_lost_its_id_is_no_job_of_its_own() {
 #[test]
 fn a_bootstrap_that_is_not_there_is_an_error_and_not_a_single_pe() {
     let mut settings = Settings::default();
-    for (_, kind) in BootstrapKind::WORDS {
+    for kind in BootstrapKind::VARIANTS {
         let name = match kind {
             BootstrapKind::Auto => continue,
             BootstrapKind::Launcher => "SYMRAIL_LAUNCHER_PE",

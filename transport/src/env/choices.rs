@@ -1,50 +1,15 @@
 //! The variables that choose one of a few words, as enums.
 
-use std::fmt;
+use strum::{Display, IntoStaticStr, VariantArray};
 
-/// An enum that is written as one word in the environment.
-pub trait Choice: Copy + PartialEq + 'static {
-    /// Every value with its word, in the order in which documentation lists them.
-    const WORDS: &'static [(&'static str, Self)];
+/// An enum that is written as one word in the environment: its value's name, in lower case.
+pub trait Choice: VariantArray + Copy + PartialEq + Into<&'static str> {}
 
-    /// The value's word.
-    fn word(self) -> &'static str;
-}
-
-/// Gives an enum its words, and prints it by them.
-macro_rules! words {
-    ($name:ident: $($word:literal => $value:ident),+) => {
-        impl Choice for $name {
-            const WORDS: &'static [(&'static str, Self)] = &[$(($word, $name::$value)),+];
-
-            fn word(self) -> &'static str {
-                match self {
-                    $($name::$value => $word),+
-                }
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.word())
-            }
-        }
-    };
-}
-
-words!(TransportKind: "auto" => Auto, "libfabric" => Libfabric, "ibverbs" => Ibverbs);
-words!(ProgressModel: "auto" => Auto, "manual" => Manual, "automatic" => Automatic);
-words!(RailPolicy: "round-robin" => RoundRobin, "stripe" => Stripe);
-words!(AmoPath: "auto" => Auto, "agent" => Agent, "native" => Native);
-words!(IbMode: "auto" => Auto, "rdma-atomics" => RdmaAtomics, "write-with-imm" => WriteWithImm);
-words!(AddrFamily: "ipv4" => Ipv4, "ipv6" => Ipv6);
-words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device, "guarded" => Guarded);
-words!(GpuDirect: "auto" => Auto, "on" => On, "off" => Off);
-words!(DeviceCopy: "kernel" => Kernel, "engine" => Engine);
-words!(BootstrapKind: "auto" => Auto, "launcher" => Launcher, "pmix" => Pmix, "uid" => Uid);
-words!(ProxyPoll: "spin" => Spin, "adaptive" => Adaptive);
+impl<T: VariantArray + Copy + PartialEq + Into<&'static str>> Choice for T {}
 
 /// Which fabric interface to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TransportKind {
     /// ibverbs when a usable device exists, else libfabric.
     Auto,
@@ -55,7 +20,8 @@ pub enum TransportKind {
 }
 
 /// Which libfabric progress model to ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ProgressModel {
     /// What was measured to be best for the provider: manual where automatic progress means a helper thread.
     Auto,
@@ -66,7 +32,8 @@ pub enum ProgressModel {
 }
 
 /// How operations are spread over rails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum RailPolicy {
     /// One rail per operation, in turn.
     RoundRobin,
@@ -75,7 +42,8 @@ pub enum RailPolicy {
 }
 
 /// Who performs AMOs at the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AmoPath {
     /// The target agent, unless only the NIC can.
     Auto,
@@ -86,7 +54,8 @@ pub enum AmoPath {
 }
 
 /// How ibverbs carries atomics and signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum IbMode {
     /// By the device's capability.
     Auto,
@@ -97,7 +66,8 @@ pub enum IbMode {
 }
 
 /// Which addresses a GID may stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AddrFamily {
     /// IPv4, written as an IPv4-mapped GID.
     Ipv4,
@@ -106,7 +76,8 @@ pub enum AddrFamily {
 }
 
 /// What memory the symmetric heap is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum HeapKind {
     /// Shared host memory.
     Host,
@@ -119,7 +90,8 @@ pub enum HeapKind {
 }
 
 /// Whether NICs read and write a GPU's memory themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum GpuDirect {
     /// Where all rails of all PEs can.
     Auto,
@@ -130,7 +102,8 @@ pub enum GpuDirect {
 }
 
 /// Who does large copies of kernels to and from memory of peers that their GPU has mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DeviceCopy {
     /// The kernel's own loads and stores.
     Kernel,
@@ -139,7 +112,8 @@ pub enum DeviceCopy {
 }
 
 /// Who starts the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BootstrapKind {
     /// The one whose traces are in the environment; a single PE if none.
     Auto,
@@ -152,7 +126,8 @@ pub enum BootstrapKind {
 }
 
 /// How the proxy thread waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ProxyPoll {
     /// Always polls.
     Spin,

@@ -30,13 +30,13 @@ impl<T: Choice> Kind for OneOf<T> {
     type Value = T;
     const NAME: &'static str = "choice";
     fn accepted() -> String {
-        T::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join("|")
+        T::VARIANTS.iter().map(|value| (*value).into()).collect::<Vec<&str>>().join("|")
     }
     fn parse(text: &str) -> Option<T> {
-        T::WORDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)).map(|(_, value)| *value)
+        T::VARIANTS.iter().copied().find(|&value| Into::<&str>::into(value).eq_ignore_ascii_case(text))
     }
     fn show(value: &T) -> String {
-        value.word().into()
+        Into::<&str>::into(*value).into()
     }
 }
 

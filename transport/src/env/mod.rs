@@ -7,7 +7,7 @@
 //!
 //! | to … | go to |
 //! |---|---|
-//! | add a variable | its field in [`Settings`] and its default, here; its line in [`mod@table`]; then the documentation test says how to write `docs/environment.md` anew |
+//! | add a variable | its line in [`mod@table`]; then the documentation test says how to write `docs/environment.md` anew |
 //! | add a choice to a variable | [`choices`] |
 //! | change how sizes, ranges or switches are written | [`kinds`] |
 //! | change how the table is printed | [`render`] |
@@ -21,7 +21,6 @@ pub mod table;
 mod unknown;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 pub use choices::{
     AddrFamily, AmoPath, BootstrapKind, DeviceCopy, GpuDirect, HeapKind, IbMode, ProgressModel, ProxyPoll, RailPolicy,
@@ -29,131 +28,13 @@ pub use choices::{
 };
 pub use ipnet::IpNet;
 pub use kinds::NicList;
-pub use table::{VARIABLES, Variable};
+pub use table::{Settings, VARIABLES, Variable};
 pub use unknown::Unknown;
 
 use crate::error::{Error, Result};
 
 /// What every variable's name starts with.
 pub const PREFIX: &str = "SYMRAIL_";
-
-/// Everything that can be set from the environment, parsed and checked.
-///
-/// Each field is the variable of the same name in upper case; [`VARIABLES`] says what each means and accepts.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub struct Settings {
-    pub transport: TransportKind,
-    pub libfabric_provider: Option<String>,
-    pub libfabric_so: Option<PathBuf>,
-    pub libfabric_max_nic_per_pe: usize,
-    pub progress: ProgressModel,
-    pub sysfs: Option<PathBuf>,
-    pub nic_list: Option<NicList>,
-    /// As written, and known to be well-formed; [`NicPeMapping`](crate::topology::NicPeMapping) reads it.
-    pub nic_pe_mapping: Option<String>,
-    pub rail_policy: RailPolicy,
-    pub stripe_threshold: usize,
-    pub amo_path: AmoPath,
-    pub ib_mode: IbMode,
-    /// `None`: the first active port.
-    pub ib_port: Option<u8>,
-    /// `None`: the GID with the best score.
-    pub ib_gid_index: Option<u32>,
-    pub ib_roce_version: u8,
-    pub ib_addr_family: AddrFamily,
-    /// `None`: any address.
-    pub ib_addr_range: Option<IpNet>,
-    pub ib_sl: u8,
-    pub ib_traffic_class: u8,
-    pub ib_pkey_index: u16,
-    /// As verbs counts it: 4.096 µs · 2^this.
-    pub ib_timeout: u8,
-    pub ib_retry_cnt: u8,
-    pub ib_relaxed_ordering: bool,
-    pub ibv_so: Option<PathBuf>,
-    pub ib_queue_depth: u32,
-    pub heap_size: usize,
-    pub heap_kind: HeapKind,
-    pub gpudirect: GpuDirect,
-    pub device_copy: DeviceCopy,
-    pub device_copy_threshold: usize,
-    pub disable_p2p: bool,
-    pub fake_host: Option<String>,
-    pub bootstrap: BootstrapKind,
-    pub proxy_poll: ProxyPoll,
-    /// `None`: by cores, rails and channels.
-    pub proxy_threads: Option<usize>,
-    pub proxy_channels: usize,
-    pub context_endpoints: usize,
-    pub timeout_s: u64,
-    pub check_collectives: bool,
-    pub log: String,
-    pub trace: Option<PathBuf>,
-    pub cache_dir: Option<PathBuf>,
-    pub tuning: Option<PathBuf>,
-    pub nccl_interface: Option<String>,
-    pub nccl_library: Option<PathBuf>,
-    /// Names that start like ours and mean nothing.
-    pub unknown: Vec<Unknown>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            transport: TransportKind::Auto,
-            libfabric_provider: None,
-            libfabric_so: None,
-            libfabric_max_nic_per_pe: 16,
-            progress: ProgressModel::Auto,
-            sysfs: None,
-            nic_list: None,
-            nic_pe_mapping: None,
-            rail_policy: RailPolicy::RoundRobin,
-            stripe_threshold: 256 << 10,
-            amo_path: AmoPath::Auto,
-            ib_mode: IbMode::Auto,
-            ib_port: None,
-            ib_gid_index: None,
-            ib_roce_version: 2,
-            ib_addr_family: AddrFamily::Ipv4,
-            ib_addr_range: None,
-            ib_sl: 0,
-            ib_traffic_class: 0,
-            ib_pkey_index: 0,
-            ib_timeout: 20,
-            ib_retry_cnt: 7,
-            // Off, since a signal on the same queue pair may then be visible before the data that it announces.
-            ib_relaxed_ordering: false,
-            ibv_so: None,
-            ib_queue_depth: 1024,
-            heap_size: 512 << 20,
-            heap_kind: HeapKind::Host,
-            gpudirect: GpuDirect::Auto,
-            device_copy: DeviceCopy::Kernel,
-            // One block that waits for each copy: equal at 512 KiB, 39 against 62 GB/s at 1 MiB (H200).
-            device_copy_threshold: 1 << 20,
-            disable_p2p: false,
-            fake_host: None,
-            bootstrap: BootstrapKind::Auto,
-            proxy_poll: ProxyPoll::Adaptive,
-            proxy_threads: None,
-            proxy_channels: 4,
-            // 11 MB each over tcp;ofi_rxm.
-            context_endpoints: 8,
-            timeout_s: 60,
-            check_collectives: false,
-            log: "warn".into(),
-            trace: None,
-            cache_dir: None,
-            tuning: None,
-            nccl_interface: None,
-            nccl_library: None,
-            unknown: Vec::new(),
-        }
-    }
-}
 
 impl Settings {
     /// Reads the process's environment, and warns about unknown names (see [`Settings::warn_unknown`]).
