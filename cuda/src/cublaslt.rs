@@ -324,20 +324,10 @@ impl Drop for CublasLt {
 impl Functions {
     fn load(folders: &[PathBuf]) -> Result<Functions> {
         let versions = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"];
-        let in_folders = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
-        let mut tried = String::new();
-        for path in in_folders.chain(versions.iter().map(PathBuf::from)) {
-            // SAFETY: cuBLASLt's initialisers have no preconditions.
-            match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
-                // SAFETY: the library is cuBLASLt by its name.
-                Ok(library) => return unsafe { Functions::of(library) },
-                Err(error) => {
-                    let before = if tried.is_empty() { "" } else { "; " };
-                    tried = format!("{tried}{before}{}: {error}", path.display());
-                }
-            }
-        }
-        Err(CudaError::NoCublasLt { tried })
+        let (library, _) = crate::library::open(folders, &versions, RTLD_NOW | RTLD_LOCAL, |_| None::<()>)
+            .map_err(|tried| CudaError::NoCublasLt { tried })?;
+        // SAFETY: the library is cuBLASLt by its name.
+        unsafe { Functions::of(library) }
     }
 
     /// # Safety

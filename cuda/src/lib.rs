@@ -14,21 +14,25 @@
 //! |---|---|
 //! | [`device`] | what the driver says of its GPUs |
 //! | [`driver`] | one GPU: its context, plain memory, copies |
+//! | `captured` | memory with content, also while a stream captures |
 //! | [`mod@pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs reach over PCIe |
 //! | [`rdma`] | a GPU's memory in NICs' hands |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
 //! | [`module`] | loaded programs and their kernels |
 //! | [`cublaslt`] | matrix products by cuBLASLt, loaded at run time |
+//! | `library` | the toolkit's libraries, wherever they are |
 //! | [`stream`] | launches in order, and graphs of them |
 //! | [`event`] | places in a stream's work |
 //! | [`error`] | what the driver said, about which GPU, and what to do |
 
+mod captured;
 pub mod cublaslt;
 pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+mod library;
 pub mod module;
 pub mod nvrtc;
 pub mod pinned;

@@ -67,19 +67,11 @@ impl Nvrtc {
     /// # Errors
     /// There is none.
     pub fn load(folders: &[PathBuf]) -> Result<Self> {
-        let mut tried = String::new();
         let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-        let in_folders = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
-        for path in in_folders.chain(versions.iter().map(PathBuf::from)) {
-            let builtins = path.parent().filter(|p| !p.as_os_str().is_empty()).and_then(open_builtins);
-            // SAFETY: NVRTC's initialisers have no preconditions.
-            match unsafe { Library::open(Some(&path), RTLD_NOW) } {
-                // SAFETY: the library is NVRTC by its name.
-                Ok(library) => return unsafe { Self::of(library, builtins) },
-                Err(error) => tried = format!("{tried}{}{error}", if tried.is_empty() { "" } else { "; " }),
-            }
-        }
-        Err(CudaError::NoNvrtc { tried })
+        let (library, builtins) = crate::library::open(folders, &versions, RTLD_NOW, open_builtins)
+            .map_err(|tried| CudaError::NoNvrtc { tried })?;
+        // SAFETY: the library is NVRTC by its name.
+        unsafe { Self::of(library, builtins) }
     }
 
     /// # Safety
