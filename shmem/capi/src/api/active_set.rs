@@ -13,7 +13,13 @@ use crate::job::job;
 /// `PE_start`, `logPE_stride`, `PE_size`
 type Set = (c_int, c_int, c_int);
 
-unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut c_long) -> ActiveSet<'static> {
+/// Makes a call of an active set.
+unsafe fn in_set(
+    function: &str,
+    (start, log_stride, size): Set,
+    words: *mut c_long,
+    call: impl FnOnce(ActiveSet<'static>) -> symrail::Result<()>,
+) {
     let job = job(function);
     let runtime = job.runtime;
     not_null(function, "pSync", words, 8 * symrail::collective::active_set::SYNC_WORDS);
@@ -29,17 +35,17 @@ unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut
         );
     };
     // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.
-    check(function, unsafe { job.active_sets.set(group, words.cast()) })
+    check(function, call(check(function, unsafe { job.active_sets.set(group, words.cast()) })));
 }
 
 export! {
     ["shmem_barrier"] fn(start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long) {
         // SAFETY: what C promises.
-        check(NAME, unsafe { active_set(NAME, (start, log_stride, size), sync) }.barrier());
+        unsafe { in_set(NAME, (start, log_stride, size), sync, |set| set.barrier()) }
     }
     ["shmem_sync"] fn(start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long) {
         // SAFETY: what C promises.
-        check(NAME, unsafe { active_set(NAME, (start, log_stride, size), sync) }.sync());
+        unsafe { in_set(NAME, (start, log_stride, size), sync, |set| set.sync()) }
     }
 }
 
@@ -55,10 +61,9 @@ macro_rules! sized {
                     fail(NAME, &format!("PE_root {root} is not in the active set, which has PEs 0 to {}", size - 1));
                 }
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     set.broadcast(dest.cast(), source.cast(), count.saturating_mul($bytes), root as u32)
-                });
+                }) }
             }
             ["shmem_collect" $name]
             fn(
@@ -66,10 +71,9 @@ macro_rules! sized {
                 start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
             ) {
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     set.collect(dest.cast(), source.cast(), count.saturating_mul($bytes))
-                });
+                }) }
             }
             ["shmem_fcollect" $name]
             fn(
@@ -77,13 +81,12 @@ macro_rules! sized {
                 start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
             ) {
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
                     no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), bytes));
                     set.fcollect(dest.cast(), source.cast(), bytes)
-                });
+                }) }
             }
             ["shmem_alltoall" $name]
             fn(
@@ -91,13 +94,12 @@ macro_rules! sized {
                 start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
             ) {
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
                     no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), all));
                     set.alltoall(dest.cast(), source.cast(), bytes)
-                });
+                }) }
             }
             ["shmem_alltoalls" $name]
             fn(
@@ -105,10 +107,9 @@ macro_rules! sized {
                 start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
             ) {
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     set.alltoalls(dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count))
-                });
+                }) }
             }
         }
     )*};
@@ -127,10 +128,9 @@ macro_rules! reductions {
                 let bytes = count.saturating_mul(size_of::<$t>());
                 no_overlap(NAME, (dest.cast(), bytes), (source.cast(), bytes));
                 // SAFETY: what C promises.
-                check(NAME, unsafe {
-                    let set = active_set(NAME, (start, log_stride, size), sync);
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     set.reduce(dest.cast(), source.cast(), count, Reduction::$make::<$t>())
-                });
+                }) }
             }
         }
     )*)*};
