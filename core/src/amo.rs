@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::error::{Error, Result};
 
 /// The type of the word that an AMO works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum AmoType {
     /// `i32`
@@ -26,7 +27,8 @@ pub enum AmoType {
 }
 
 /// What an AMO does. Whether the old value comes back is a property of the request, not of the operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum AmoOp {
     /// Returns the value and leaves it.

@@ -57,6 +57,19 @@ impl fmt::Display for Fault {
     }
 }
 
+/// What an [`Error`] is about, as far as it says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Subject<'e> {
+    /// The operation that failed.
+    pub operation: Option<Operation>,
+    /// The PE at the other end.
+    pub pe: Option<Pe>,
+    /// The rail's name.
+    pub rail: Option<&'e str>,
+    /// How many bytes.
+    pub bytes: Option<u64>,
+}
+
 /// An error of the transport. Every variant names what is needed to act on it.
 #[derive(Debug, Clone, thiserror::Error, strum::EnumDiscriminants)]
 #[strum_discriminants(name(ErrorKind), doc = "Which [`Error`] it is: for interfaces that have a code for each.")]
@@ -232,4 +245,28 @@ pub enum Error {
         /// The alternative.
         remedy: String,
     },
+}
+
+impl Error {
+    /// What the error is about, for interfaces that have it apart from the text.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        let of = |operation, pe| Subject { operation: Some(operation), pe: Some(pe), ..Subject::default() };
+        match *self {
+            Error::Fabric { ref rail, .. } => Subject { rail: Some(rail), ..Subject::default() },
+            Error::Operation { operation, pe, ref rail, bytes, .. } => {
+                Subject { rail: Some(rail), bytes: Some(bytes), ..of(operation, pe) }
+            }
+            Error::OutOfSegment { operation, pe, bytes, .. } | Error::LocalBuffer { operation, pe, bytes, .. } => {
+                Subject { bytes: Some(bytes), ..of(operation, pe) }
+            }
+            Error::Full { operation, pe } | Error::Misaligned { operation, pe, .. } => of(operation, pe),
+            Error::Timeout { operation, pe, .. } | Error::PeerLost { operation, pe, .. } => of(operation, pe),
+            Error::Mismatch { other_pe: pe, .. } | Error::Malformed { pe, .. } => {
+                Subject { pe: Some(pe), ..Subject::default() }
+            }
+            Error::Setting { .. } | Error::Library { .. } | Error::NoRail { .. } => Subject::default(),
+            Error::NoSuchPe { .. } | Error::System { .. } | Error::Unsupported { .. } => Subject::default(),
+        }
+    }
 }

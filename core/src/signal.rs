@@ -3,7 +3,8 @@
 use crate::amo::AmoOp;
 
 /// How a signal word is updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SignalOp {
     /// It is set to the value.
     Set,

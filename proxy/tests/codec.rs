@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use symrail_core::VariantArray;
 use symrail_proxy::channel::codec::chunks_used;
+use symrail_proxy::channel::layout::{OPCODE_SHIFT, Opcode};
 use symrail_proxy::channel::{Local, Refused, ReplyTo, Request, SignalOp, Width};
 use symrail_transport::amo::{AmoOp, AmoType};
 
@@ -32,8 +35,8 @@ fn width() -> impl Strategy<Value = Width> {
 }
 
 fn amo() -> impl Strategy<Value = (AmoType, AmoOp)> {
-    let all = (0..6).flat_map(|ty| (0..7).map(move |op| (AmoType::from_repr(ty), AmoOp::from_repr(op))));
-    let defined = all.filter_map(|(ty, op)| Some((ty?, op?))).filter(|(ty, op)| op.defined_on(*ty));
+    let all = AmoType::VARIANTS.iter().flat_map(|&ty| AmoOp::VARIANTS.iter().map(move |&op| (ty, op)));
+    let defined = all.filter(|(ty, op)| op.defined_on(*ty));
     prop::sample::select(defined.collect::<Vec<_>>())
 }
 
@@ -46,7 +49,7 @@ fn request() -> impl Strategy<Value = Request> {
             _ => (pe, offset, local, size, reply),
         })
     };
-    let signal_op = prop::sample::select(vec![SignalOp::Set, SignalOp::Add]);
+    let signal_op = prop::sample::select(SignalOp::VARIANTS);
     let atomic = || (pe(), bits(63), amo(), any::<u64>(), any::<u64>());
     let comparand = |op, compare| if op == AmoOp::CompareSwap { compare } else { 0 };
     prop_oneof![
@@ -101,6 +104,18 @@ fn request() -> impl Strategy<Value = Request> {
             reply
         }),
     ]
+}
+
+/// Those below are about all operations.
+#[test]
+fn every_operation_is_tried() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut opcode = || {
+        let request = request().new_tree(&mut runner).unwrap().current();
+        Opcode::from_repr((request.encode().unwrap().chunks[0][0] >> OPCODE_SHIFT) as u8).unwrap()
+    };
+    let tried: Vec<_> = (0..1000).map(|_| opcode()).collect();
+    assert_eq!(Opcode::VARIANTS.iter().find(|opcode| !tried.contains(opcode)), None);
 }
 
 proptest! {

@@ -181,30 +181,16 @@ fn of_transport(error: &Transport) -> (Kind, Details) {
         ErrorKind::Unsupported => Kind::Unsupported,
         ErrorKind::Malformed | ErrorKind::System => Kind::Other,
     };
-    (kind, details_of_transport(error))
-}
-
-fn details_of_transport(error: &Transport) -> Details {
-    let of = |operation: &symrail_core::Operation, pe: &Pe| Details {
-        pe: Some(*pe),
-        operation: Some(operation.to_string()),
-        ..Details::default()
+    let subject = error.subject();
+    let lost = matches!(kind, Kind::Timeout | Kind::PeerLost);
+    let details = Details {
+        pe: subject.pe,
+        pes: subject.pe.filter(|_| lost).into_iter().collect(),
+        rail: subject.rail.map(Into::into),
+        operation: subject.operation.map(|operation| operation.to_string()),
+        bytes: subject.bytes,
     };
-    match error {
-        Transport::Fabric { rail, .. } => Details { rail: Some(rail.clone()), ..Details::default() },
-        Transport::Operation { operation, pe, rail, bytes, .. } => {
-            Details { rail: Some(rail.clone()), bytes: Some(*bytes), ..of(operation, pe) }
-        }
-        Transport::Timeout { operation, pe, .. } | Transport::PeerLost { operation, pe, .. } => {
-            Details { pes: vec![*pe], ..of(operation, pe) }
-        }
-        Transport::OutOfSegment { operation, pe, bytes, .. } | Transport::LocalBuffer { operation, pe, bytes, .. } => {
-            Details { bytes: Some(*bytes), ..of(operation, pe) }
-        }
-        Transport::Full { operation, pe } | Transport::Misaligned { operation, pe, .. } => of(operation, pe),
-        Transport::Mismatch { other_pe, .. } => Details { pe: Some(*other_pe), ..Details::default() },
-        _ => Details::default(),
-    }
+    (kind, details)
 }
 
 fn of_heap(error: &HeapError) -> (Kind, Details) {

@@ -5,7 +5,6 @@ use pyo3::types::PyAny;
 use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime, SignalOp};
 use symrail_core::VariantArray;
 use symrail_transport::env::HeapKind;
-use symrail_transport::env::choices::Choice;
 
 use crate::dtype::Type;
 use crate::errors::{Kind, failed, raise};
@@ -36,31 +35,17 @@ pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResu
 
 /// The update of a signal word that a user asks for.
 pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
-    let name = |op| match op {
-        SignalOp::Set => "set",
-        SignalOp::Add => "add",
-    };
-    one_of(op, SignalOp::VARIANTS, name, "signal_op")
+    one_of(op, SignalOp::VARIANTS, SignalOp::into, "signal_op")
 }
 
 /// The kind of heap that a user asks for.
 pub fn heap_kind(kind: &Bound<'_, PyAny>) -> PyResult<HeapKind> {
-    let all: Vec<HeapKind> = HeapKind::WORDS.iter().map(|(_, kind)| *kind).collect();
-    one_of(kind, &all, HeapKind::word, "heap")
+    one_of(kind, HeapKind::VARIANTS, HeapKind::into, "heap")
 }
 
 /// An atomic operation by its name.
 pub fn amo_op(name: &Bound<'_, PyAny>) -> PyResult<AmoOp> {
-    let word = |op| match op {
-        AmoOp::Fetch => "fetch",
-        AmoOp::Set => "set",
-        AmoOp::Add => "add",
-        AmoOp::And => "and",
-        AmoOp::Or => "or",
-        AmoOp::Xor => "xor",
-        AmoOp::CompareSwap => "compare_swap",
-    };
-    one_of(name, AmoOp::VARIANTS, word, "op")
+    one_of(name, AmoOp::VARIANTS, AmoOp::into, "op")
 }
 
 /// The comparison that a user asks for.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use symrail_core::{AmoOp, AmoType, VariantArray};
 
 /// Changes whenever anything here changes its meaning.
-pub const VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 1;
 
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
@@ -30,7 +30,7 @@ pub const COMPLETED: usize = 384;
 pub const ERRORS: usize = COMPLETED + 8;
 /// Consumer's word: 1 while it sleeps and wants the doorbell rung; whoever rings sets it to 0.
 pub const SLEEPING: usize = 512;
-/// Constant words: [`VERSION`], slots, reply entries.
+/// Constant words: [`LAYOUT_VERSION`], slots, reply entries.
 pub const CONSTANTS: usize = 640;
 /// Bytes of the header; the slots follow.
 pub const HEADER_BYTES: usize = 1024;
@@ -76,7 +76,8 @@ pub const MASK_VALUE: u8 = 1 << 2;
 pub const MASK_REPLY: u8 = 1 << 3;
 
 /// The kind of a request: the low 8 bits of chunk 0's `w0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum Opcode {
     /// Nothing; completes at once.
@@ -112,6 +113,11 @@ pub const fn channel_bytes(slots: usize, replies: usize) -> usize {
     HEADER_BYTES + slots * SLOT_BYTES + replies * REPLY_BYTES
 }
 
+/// Constants with their names.
+macro_rules! named {
+    ($($constant:ident),*) => { [$((stringify!($constant).to_owned(), $constant as u64)),*] };
+}
+
 /// Renders this file's constants as the C header `symrail_layout.h`.
 #[must_use]
 pub fn cuda_header() -> String {
@@ -126,51 +132,33 @@ pub fn cuda_header() -> String {
             let _ = writeln!(text, "#define SYMRAIL_{name} {value}ull");
         }
     };
-    section(
-        "sizes in bytes, counts",
-        &named(&[
-            ("LAYOUT_VERSION", VERSION),
-            ("SLOT_BYTES", SLOT_BYTES as u64),
-            ("CHUNK_BYTES", CHUNK_BYTES as u64),
-            ("CHUNKS", CHUNKS as u64),
-            ("REPLY_BYTES", REPLY_BYTES as u64),
-        ]),
-    );
+    section("sizes in bytes, counts", &named![LAYOUT_VERSION, SLOT_BYTES, CHUNK_BYTES, CHUNKS, REPLY_BYTES]);
     section(
         "byte offsets in a channel's memory; slots follow the header, replies follow the slots",
-        &named(&[
-            ("HEAD", HEAD as u64),
-            ("CACHED_TAIL", CACHED_TAIL as u64),
-            ("TAIL", TAIL as u64),
-            ("COMPLETED", COMPLETED as u64),
-            ("ERRORS", ERRORS as u64),
-            ("SLEEPING", SLEEPING as u64),
-            ("CONSTANTS", CONSTANTS as u64),
-            ("HEADER_BYTES", HEADER_BYTES as u64),
-        ]),
+        &named![HEAD, CACHED_TAIL, TAIL, COMPLETED, ERRORS, SLEEPING, CONSTANTS, HEADER_BYTES],
     );
     section(
         "bit fields",
-        &named(&[
-            ("PARITY_SHIFT", PARITY_SHIFT.into()),
-            ("OPCODE_SHIFT", OPCODE_SHIFT.into()),
-            ("AMO_OP_SHIFT", AMO_OP_SHIFT.into()),
-            ("TYPE_SHIFT", TYPE_SHIFT.into()),
-            ("MASK_SHIFT", MASK_SHIFT.into()),
-            ("PE_SHIFT", PE_SHIFT.into()),
-            ("PE_BITS", PE_BITS.into()),
-            ("OFFSET_BITS", OFFSET_BITS.into()),
-            ("GENERATION_SHIFT", GENERATION_SHIFT.into()),
-            ("GENERATION_BITS", GENERATION_BITS.into()),
-            ("REPLY_FAILED_SHIFT", REPLY_FAILED_SHIFT.into()),
-            ("LOCAL_ADDRESS", LOCAL_ADDRESS.into()),
-            ("LOCAL_SYMMETRIC", LOCAL_SYMMETRIC.into()),
-            ("LOCAL_VALUE", LOCAL_VALUE.into()),
-            ("MASK_HEAD", MASK_HEAD.into()),
-            ("MASK_LOCAL", MASK_LOCAL.into()),
-            ("MASK_VALUE", MASK_VALUE.into()),
-            ("MASK_REPLY", MASK_REPLY.into()),
-        ]),
+        &named![
+            PARITY_SHIFT,
+            OPCODE_SHIFT,
+            AMO_OP_SHIFT,
+            TYPE_SHIFT,
+            MASK_SHIFT,
+            PE_SHIFT,
+            PE_BITS,
+            OFFSET_BITS,
+            GENERATION_SHIFT,
+            GENERATION_BITS,
+            REPLY_FAILED_SHIFT,
+            LOCAL_ADDRESS,
+            LOCAL_SYMMETRIC,
+            LOCAL_VALUE,
+            MASK_HEAD,
+            MASK_LOCAL,
+            MASK_VALUE,
+            MASK_REPLY
+        ],
     );
     section("opcodes", &constants("OP", Opcode::VARIANTS, |op| op as u64));
     section("types of atomics", &constants("TYPE", AmoType::VARIANTS, |ty| ty as u64));
@@ -179,25 +167,9 @@ pub fn cuda_header() -> String {
     text
 }
 
-fn named(constants: &[(&str, u64)]) -> Vec<(String, u64)> {
-    constants.iter().map(|(name, value)| ((*name).to_string(), *value)).collect()
-}
-
-/// Every value of an enum with its name.
-fn constants<T: std::fmt::Debug + Copy>(prefix: &str, all: &[T], value: impl Fn(T) -> u64) -> Vec<(String, u64)> {
-    all.iter().map(|each| (constant_name(prefix, each), value(*each))).collect()
-}
-
-/// `OP`, `PutSignal` → `OP_PUT_SIGNAL`.
-fn constant_name(prefix: &str, variant: &impl std::fmt::Debug) -> String {
-    let mut name = format!("{prefix}_");
-    for (index, letter) in format!("{variant:?}").chars().enumerate() {
-        if index > 0 && letter.is_ascii_uppercase() {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_uppercase());
-    }
-    name
+/// Every value of an enum with its name: `OP_PUT_SIGNAL`.
+fn constants<T: Copy + Into<&'static str>>(prefix: &str, all: &[T], value: impl Fn(T) -> u64) -> Vec<(String, u64)> {
+    all.iter().map(|&each| (format!("{prefix}_{}", each.into().to_uppercase()), value(each))).collect()
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl ChannelMemory {
         // A model does not see what this lock publishes, so the table is there from the beginning.
         let sleepers = if cfg!(loom) { OnceLock::from(SleepingThreads::new(replies)) } else { OnceLock::new() };
         let memory = Self { words, slots, replies, sleepers };
-        for (index, constant) in [layout::VERSION, slots as u64, replies as u64].into_iter().enumerate() {
+        for (index, constant) in [layout::LAYOUT_VERSION, slots as u64, replies as u64].into_iter().enumerate() {
             memory.words.at(layout::CONSTANTS + index * 8).store(constant, Ordering::Relaxed);
         }
         memory

@@ -1,6 +1,7 @@
 //! AMOs: every operation on every type, compared with a model.
 
 use symrail::{AmoInteger, AmoOp, AmoValue, Result, Runtime, SymSlice, Symmetric};
+use symrail_core::VariantArray;
 
 use super::Plan;
 use crate::pattern::{Value, mix};
@@ -51,13 +52,14 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
     let words = rt.alloc_slice::<T>(2 * rt.n_pes() as usize + 1)?;
     let results = rt.alloc_slice::<T>(1)?;
     let slot = 2 * me as usize + 1;
-    let operations = [AmoOp::Fetch, AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap];
+    let operations = AmoOp::VARIANTS.iter().copied();
+    let rounds = if plan.thorough { 3 } else { 1 };
     let distances = if plan.thorough { 0..rt.n_pes() } else { 1..rt.n_pes().min(2) };
     for distance in distances {
         let peer = neighbour(rt, distance);
         let word = words.as_ptr().wrapping_add(slot);
         let mut now = 0;
-        for (step, op) in operations.into_iter().cycle().take(if plan.thorough { 21 } else { 7 }).enumerate() {
+        for (step, op) in operations.clone().cycle().take(rounds * AmoOp::VARIANTS.len()).enumerate() {
             for (way, old) in [Old::Dropped, Old::Returned, Old::Stored].into_iter().enumerate() {
                 let operand = T::of(mix(u64::from(me) + 1, (step * 3 + way) as u64)).bits();
                 // Every second compare-swap finds what it expects.
@@ -144,7 +146,7 @@ fn float<T: Symmetric + AmoValue + PartialEq + std::fmt::Debug + From<f32>>(rt: 
     assert_eq!(words.atomic_swap(at, (me as f32).into(), peer)?, 4.0.into());
     rt.barrier_all()?;
     assert_eq!(words.read(source as usize)?, (source as f32).into());
-    for op in [AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap] {
+    for &op in AmoOp::VARIANTS.iter().filter(|op| !op.defined_on(T::TYPE)) {
         for pe in 0..rt.n_pes() {
             let refused = rt.fetch_amo(words.as_ptr().cast(), T::TYPE, op, 1, 0, pe).map(drop);
             let refused = [refused, rt.amo(words.as_ptr().cast(), T::TYPE, op, 1, 0, pe)];

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use peer::{HEAP, Pair, Setup, TIME_LIMIT, order_message};
 use serial_test::serial;
+use symrail_core::VariantArray;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::device::{DeviceMemory, Export};
@@ -212,8 +213,7 @@ fn native_atomics(setup: &Setup) {
     let Some(mut pair) = Pair::start(&setup) else { return };
     let rail = &pair.side.rails[0];
     let types = [AmoType::I32, AmoType::U32, AmoType::I64, AmoType::U64];
-    let ops = [AmoOp::Fetch, AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap];
-    let all: Vec<_> = types.into_iter().flat_map(|ty| ops.map(|op| (ty, op))).collect();
+    let all: Vec<_> = types.into_iter().flat_map(|ty| AmoOp::VARIANTS.iter().map(move |&op| (ty, op))).collect();
     let (mut tried, order) = (0, rail.caps().order);
     let supported: Vec<_> = all.iter().filter(|(ty, op)| rail.supports_amo(*ty, *op, true)).copied().collect();
     println!("{} of {} fetching atomics, {order:?}", supported.len(), all.len());
