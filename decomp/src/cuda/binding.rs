@@ -28,6 +28,8 @@ pub(super) struct Binding {
     pub copies: [Copies; 3],
     /// What copy engines do when they have met.
     pub fetches: Vec<Fetched>,
+    /// What copy engines write nobody reads meanwhile.
+    pub apart: bool,
     /// One launch can tell the others and copy: each leg has a copy, and nothing but that.
     pub in_one: bool,
 }
@@ -65,6 +67,7 @@ pub(super) struct Round {
     legs: Vec<u64>,
     lists: [List; 3],
     fetches: Vec<Fetched>,
+    apart: bool,
     in_one: bool,
 }
 
@@ -72,7 +75,7 @@ impl Round {
     /// Nothing is exchanged: all others are told why.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
         let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
-        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), in_one: false }
+        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), apart: true, in_one: false }
     }
 
     /// The blocks go from the input to the output.
@@ -132,7 +135,8 @@ impl Round {
         }
         let alone = |leg: &Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
         let in_one = !blocks.legs.is_empty() && blocks.legs.iter().all(alone);
-        Round { legs, lists: [pack, send, unpack], fetches, in_one }
+        let apart = !in_place || send.count == 0;
+        Round { legs, lists: [pack, send, unpack], fetches, apart, in_one }
     }
 
     /// The words of an image at an address, and the binding to it.
@@ -143,7 +147,8 @@ impl Round {
             words.extend(&list.words);
             Copies { at, count: list.count, units: list.units }
         });
-        (words, Binding { legs: base, copies, fetches: self.fetches, in_one: self.in_one })
+        let Round { fetches, apart, in_one, .. } = self;
+        (words, Binding { legs: base, copies, fetches, apart, in_one })
     }
 }
 

@@ -34,6 +34,7 @@ struct Call {
     mapped: u64,
     hidden_from: u64,
     launches: u64,
+    fetch_first: u64,
 }
 
 /// The library, compiled once; `None` where there is no C++ compiler.
@@ -194,6 +195,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     apart: apart.as_ptr().addr() as u64,
                     mapped: mapped.as_ptr().addr() as u64,
                     hidden_from: base + OUTPUT as u64,
+                    fetch_first: binding.apart.into(),
                     launches: if binding.in_one && how.launches < 3 { how.launches } else { 3 },
                 };
                 // SAFETY: the memory is that of all PEs, which stay.
@@ -363,6 +365,31 @@ fn tiles_and_wide_pieces_too() {
             );
         }
     }
+}
+
+/// In place, with blocks of both kinds: what copy engines bring lands where kernels read what they send.
+#[test]
+fn copy_engines_wait_for_kernels_that_read_where_they_write() {
+    let Some(library) = library() else { return };
+    let grid = Grid { memory: [[0, 1, 2], [0, 2, 1], [2, 0, 1]], ..Grid::new([9, 10, 35], [3, 1]) };
+    let how = How {
+        element: 8,
+        direct: true,
+        in_place: true,
+        symmetric: true,
+        rails: 0,
+        engines: Some(9 * 35 * 8 + 1),
+        blind: None,
+        launches: 3,
+    };
+    let transpose = Transpose::new((Axis::X, Axis::Y), how.element);
+    let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
+    let mut sizes: Vec<_> = flows.iter().flat_map(|own| own.others.iter().map(|flow| flow.most())).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    assert_eq!(sizes, [9 * 35, 12 * 35], "some of the blocks are for copy engines");
+    assert!(flows.iter().flat_map(|own| &own.others).all(|flow| flow.at.is_contiguous()), "they go straight");
+    check(library, &flows, how);
 }
 
 /// What one PE refuses is not exchanged, the others are told, and the next round is right.

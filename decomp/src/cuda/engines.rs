@@ -4,10 +4,15 @@
 //! PEs fetch and do not push. What a host has posted is done even if the round is late: a PE that has given up then
 //! reads what may be anything, but writes to nobody's memory but its own.
 
+use std::sync::Arc;
+
 use symrail::Pe;
+use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Stream};
 use symrail::team::heap::ALIGN;
 
+use super::binding::Fetched;
 use crate::blocks::{Blocks, Fetch, Leg};
+use crate::error::Result;
 use crate::staging::Path;
 
 /// The rooms of a PE's blocks that copy engines may fetch, by slot, as bytes from the start of the first one; and the
@@ -38,6 +43,45 @@ pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: i
         leg.fetch = own[leg.link.here]
             .zip(there)
             .map(|(here, there)| Fetch { here: at(None, here), there: at(Some(leg.link.pe), there) });
+    }
+}
+
+/// A stream on which copy engines fetch blocks while kernels on a plan's stream copy others.
+pub(super) struct Beside {
+    stream: Stream,
+    met: Event,
+    fetched: Event,
+}
+
+impl Beside {
+    pub fn new(gpu: &Arc<Gpu>) -> Result<Beside> {
+        Ok(Beside { stream: Stream::new(gpu)?, met: Event::new(gpu)?, fetched: Event::new(gpu)? })
+    }
+
+    /// Fetches blocks behind what is on a stream now, and does `meanwhile` on that stream, which goes on when both are
+    /// done.
+    ///
+    /// # Safety
+    /// The blocks and where they go stay until the stream has come so far, and nobody else uses them.
+    pub unsafe fn fetch(
+        &self,
+        behind: &Stream,
+        fetches: &[Fetched],
+        meanwhile: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.met.record(behind)?;
+        self.stream.wait_for(&self.met)?;
+        let mut fetch = fetches.iter().map(|&Fetched { to, from, bytes }| {
+            // SAFETY: the caller's promise.
+            unsafe { self.stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }
+        });
+        let fetched = fetch.try_for_each(|fetched| fetched);
+        // A graph that is being captured needs the way back even if something failed.
+        self.fetched.record(&self.stream)?;
+        let copied = meanwhile();
+        behind.wait_for(&self.fetched)?;
+        fetched?;
+        copied
     }
 }
 

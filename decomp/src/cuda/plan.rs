@@ -1,9 +1,9 @@
 //! Plans on GPUs.
 
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, PinnedBuffer, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
 
-use super::binding::{Binding, Buffers, Copies, Fetched, Round};
-use super::engines;
+use super::binding::{Binding, Buffers, Copies, Round};
+use super::engines::{self, Beside};
 use super::images::Images;
 use super::kernels::GpuKernels;
 use super::room::Room;
@@ -41,8 +41,9 @@ pub struct GpuPlan<'d> {
     kernels: &'d GpuKernels<'d>,
     pub(crate) blocks: Blocks,
     words: Block,
-    /// Of blocks that copy engines fetch.
+    /// Of blocks that copy engines fetch; and where they do it.
     rooms: Option<Block>,
+    beside: Option<Beside>,
     /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
     own: DeviceBuffer,
     report: PinnedBuffer,
@@ -91,7 +92,8 @@ impl<'d> GpuPlan<'d> {
                 base + DONE,
             ];
             own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
-            Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?))
+            let beside = engines.then(|| Beside::new(gpu)).transpose()?;
+            Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?, beside))
         })();
         let mut refused = [u64::from(made.is_err())];
         team.max_of_all(&mut refused)?;
@@ -101,12 +103,12 @@ impl<'d> GpuPlan<'d> {
             made?;
             return Err(Error::OtherRefused { pe: device.runtime().my_pe(), operation: blocks.what });
         }
-        let (own, report, images) = made?;
+        let (own, report, images, beside) = made?;
         let reach = device.state().reach();
         let at = (device.address(words.base), words.bytes as u64);
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
         let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
-        Ok(GpuPlan { kernels, blocks, words, rooms, own, report, images, near, room })
+        Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, near, room })
     }
 
     /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over
@@ -244,10 +246,14 @@ impl<'d> GpuPlan<'d> {
             // SAFETY: the kernel's arguments.
             unsafe { self.kernels.meet(stream, &arguments) }?;
         }
-        copy(send)?;
-        for &Fetched { to, from, bytes } in &binding.fetches {
+        let fetching = self.beside.as_ref().filter(|_| !binding.fetches.is_empty());
+        if fetching.is_none() || !binding.apart {
+            copy(send)?;
+        }
+        if let Some(beside) = fetching {
+            let meanwhile = || if binding.apart { copy(send) } else { Ok(()) };
             // SAFETY: the caller's promise; what is fetched is in a room of a peer's, which stays as long as its plan.
-            unsafe { stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }?;
+            unsafe { beside.fetch(stream, &binding.fetches, meanwhile) }?;
         }
         if legs > 0 {
             // SAFETY: the kernel's arguments.

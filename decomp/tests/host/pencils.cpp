@@ -66,6 +66,8 @@ struct Call {
     symrail_u64 hidden_from;
     // 3: the PEs meet, copies are done, and the others are told; 2: the last two in one; 1: all in one.
     symrail_u64 launches;
+    // Copy engines may be first: nobody reads what they write.
+    symrail_u64 fetch_first;
 };
 
 // Blocks run one after the other.
@@ -131,11 +133,12 @@ extern "C" void pencils_round(const Call* given) {
         copy(call, 2);
         return;
     }
-    copy(call, 1);
+    if (!call.fetch_first) copy(call, 1);
     for (symrail_u64 i = 0; i < call.fetches.count; i++) {
         const auto& fetch = call.fetches.at[i];
         memcpy(fetch.to, fetch.from, fetch.bytes);
     }
+    if (call.fetch_first) copy(call, 1);
     if (call.n != 0) launch(call, 1, 2, [&] { decomp_arrive(call.plan, call.legs, call.n, call.landings); });
     copy(call, 2);
 }
