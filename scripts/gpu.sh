@@ -214,6 +214,11 @@ transposes() {
         -x NVSHMEM_DISABLE_NVLS=1 -x NVSHMEM_BOOTSTRAP=MPI -x NVSHMEM_REMOTE_TRANSPORT=none "$work/nvshmem" $edges
     } |& tee -a "$work/figures" | grep -v '^{"system"'
   done
+  # cuFFT by PyTorch and by CuPy.
+  for turn in torch cupy; do
+    LIMIT=60 case_of "Poisson's equation, $turn" $huge SYMRAIL_HEAP_SIZE=8G PYTHONPATH="$bin/python" $run -- \
+      python3 "$root/python/examples/poisson.py" --arrays $turn --edge 256 ${FIGURES:+--plot "$FIGURES/poisson-$turn.svg"}
+  done
   grep -q FAILED "$work/figures" && failed=1
   python3 "$here/table.py" "$work/figures" || failed=1
   rm -rf "$work"

@@ -32,6 +32,8 @@ type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
     grid: Grid,
+    /// How plans do their work.
+    mode: Mode,
     parts: Mutex<Option<Parts>>,
     job: Arc<Job>,
 }
@@ -105,7 +107,8 @@ fn axis(number: usize) -> PyResult<Axis> {
 #[pymethods]
 impl Pencils {
     /// Spreads an array over all PEs: extents, process grid (by measuring if it is 0 0), memory orders, bytes of the
-    /// heap for workspaces; on the PE's GPU or on the host. Collective.
+    /// heap for workspaces; on the PE's GPU or on the host; the size of blocks that copy engines move, or whether the
+    /// mode is measured. Collective.
     #[new]
     #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn new(
@@ -117,6 +120,8 @@ impl Pencils {
         heap_bytes: usize,
         element: usize,
         on_gpu: bool,
+        engines: Option<usize>,
+        measured: bool,
     ) -> PyResult<Pencils> {
         let job = Arc::clone(runtime.job());
         job.running()?;
@@ -141,24 +146,32 @@ impl Pencils {
             let kernels = kernels.map(|kernels| { kernels }.0);
             // SAFETY: as above.
             let of_gpu = kernels.map(|kernels| unsafe { &*kernels });
-            let mut grid = grid;
-            if grid.processes == [0, 0] {
+            let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
+            let processes = Some(grid.processes).filter(|&given| given != [0, 0]);
+            if measured || processes.is_none() {
                 // Plans are made in this mode alone.
-                let tuning = Tuning { element, mode: Some(Mode::default()), ..Tuning::default() };
+                let only = Some(mode).filter(|_| !measured);
+                let tuning = Tuning { element, processes, mode: only, ..Tuning::default() };
                 let (same_team, tuned) = tune_on(of_gpu, borrowed, team, grid, &tuning)?;
-                (team, grid) = (same_team, tuned.grid);
+                (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
             }
             let array = Decomposition::new(borrowed, team, grid)?;
-            Ok((grid, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
+            Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
         });
-        let (grid, parts) = made.map_err(raised)?;
-        Ok(Pencils { grid, parts: Mutex::new(Some(parts)), job })
+        let (grid, mode, parts) = made.map_err(raised)?;
+        Ok(Pencils { grid, mode, parts: Mutex::new(Some(parts)), job })
     }
 
     /// The process grid.
     #[getter]
     fn processes(&self) -> [usize; 2] {
         self.grid.processes
+    }
+
+    /// Of how many bytes or more blocks are that copy engines move.
+    #[getter]
+    fn engines(&self) -> Option<usize> {
+        self.mode.engines
     }
 
     /// A pencil of a PE: first own elements, those behind the last, order of memory with the fastest axis first.
@@ -189,6 +202,7 @@ impl Pencils {
         let wanted = Transpose {
             input: Form { halo: input_halo, padding: input_padding },
             output: Form { halo: output_halo, padding: output_padding },
+            mode: self.mode,
             ..Transpose::new((from, to), element)
         };
         self.run(py, key, move |array, kernels| AnyPlan::transpose(array, kernels, &wanted), buffers, stream)
@@ -212,7 +226,7 @@ impl Pencils {
         let buffer = self.memory(&array, "array", stream)?;
         let key = (true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]]);
         let form = Form { halo, padding };
-        let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: Mode::default() };
+        let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: self.mode };
         self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), [buffer; 2], stream)
     }
 

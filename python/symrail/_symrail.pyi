@@ -94,9 +94,13 @@ class Pencils:
         heap_bytes: int,
         element: int,
         on_gpu: bool,
+        engines: int | None,
+        measured: bool,
     ) -> None: ...
     @property
     def processes(self) -> list[int]: ...
+    @property
+    def engines(self) -> int | None: ...
     def pencil(self, rank: int, along: int) -> tuple[list[int], list[int], list[int]]: ...
     def transpose(
         self,

@@ -104,7 +104,12 @@ class Grid:
     `processes` is the process grid; without it, it is chosen by measuring transposes of elements of `dtype`. `order` is
     "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap are
     for workspaces; without it, four times the elements of a PE, and room for small blocks over rails. `arrays` is the
-    module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU.
+    module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU, whose current device is then
+    this PE's.
+
+    On GPUs multiprocessors copy, or with `engines` copy engines, between PEs whose memory is mapped: blocks of at least so
+    many bytes. "measured": what is fastest is measured when the grid is made, and how the blocks go is chosen by that.
+    Workspaces then take four times the elements of a PE more.
     """
 
     def __init__(
@@ -116,11 +121,15 @@ class Grid:
         dtype: DTypeLike = "complex128",
         heap_bytes: int | None = None,
         arrays: ModuleType = np,
+        engines: int | str | None = None,
     ) -> None:
         if order not in ("x", "axis"):
             raise ArgumentError(f"order {order!r}: use 'x' or 'axis'")
         if len(shape) != 3 or min(shape) < 1:
             raise ArgumentError(f"shape {tuple(shape)}: three extents of at least 1")
+        if not (engines is None or engines == "measured" or isinstance(engines, int) and engines >= 0):
+            raise ArgumentError(f"engines {engines!r}: use a number of bytes, or 'measured'")
+        least = engines if isinstance(engines, int) else None
         memory = [[0, 1, 2], [0, 1, 2], [0, 1, 2]] if order == "x" else [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
         element, ranks = _arrays.element_type(dtype).itemsize, symrail.n_pes()
         if heap_bytes is None:
@@ -128,11 +137,15 @@ class Grid:
             share = element * math.prod(extent + ranks for extent in shape) // ranks
             # Each of the four transposes has room for four blocks of up to 64 KiB with each PE over rails.
             rooms = 8 * min(2 * share, ranks << 16) if arrays is np else 0
-            heap_bytes = 4 * share + rooms + 4096 * ranks
+            fetched = 0 if engines is None else 4 * share
+            # Blocks of which it is measured how they go fastest.
+            blocks = ranks << 26 if engines == "measured" else 0
+            heap_bytes = 4 * share + rooms + fetched + blocks + 4096 * ranks
         self._runtime = symrail.current()
         self._pencils = _symrail.Pencils(
-            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np
-        )
+            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np,
+            least, engines == "measured",
+        )  # fmt: skip
         self._arrays = arrays
         self.shape = tuple(shape)
 
@@ -141,6 +154,11 @@ class Grid:
         """The process grid."""
         rows, columns = self._pencils.processes
         return rows, columns
+
+    @property
+    def engines(self) -> int | None:
+        """Of how many bytes or more blocks are that copy engines move; None: multiprocessors move all."""
+        return self._pencils.engines
 
     def empty(self, axis: str, dtype: DTypeLike = "complex128", *, halo: Widths = NONE, padding: Widths = NONE,
               symmetric: bool = False) -> Any:  # fmt: skip
@@ -180,8 +198,11 @@ class Grid:
         return pencil
 
     def _zeros(self, count: int, dtype: Any) -> Any:
+        if self._arrays is np:
+            return np.zeros(count, dtype)
         if not self._is_torch:
-            return self._arrays.zeros(count, dtype)
+            with self._arrays.cuda.Device(self._runtime.device):
+                return self._arrays.zeros(count, dtype)
         name = _arrays.type_name(dtype)
         return self._arrays.zeros(count, dtype=getattr(self._arrays, name), device=f"cuda:{self._runtime.device}")
 
@@ -196,7 +217,9 @@ class Grid:
         """The stream that is meant: on a GPU the current one, if none is named."""
         if stream is not None or self._arrays is np:
             return stream
-        return self._arrays.cuda.current_stream() if self._is_torch else self._arrays.cuda.get_current_stream()
+        if self._is_torch:
+            return self._arrays.cuda.current_stream(self._runtime.device)
+        return self._arrays.cuda.get_current_stream()
 
     def _own(self, pencil: Any, name: str) -> Any:
         if not isinstance(pencil, (Pencil, GpuPencil)) or getattr(pencil, "_grid", None) is not self:

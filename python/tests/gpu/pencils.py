@@ -16,9 +16,10 @@ def numbers(module, pencil, dtype):
     return every.to(pencil.array.device, dtype) if module.__name__ == "torch" else every.astype(dtype)
 
 
-def check(module, dtype, symmetric):
+def check(module, dtype, symmetric, engines=None):
     n = symrail.n_pes()
-    grid = decomp.Grid((24, 20, 17), (n, 1), order="axis", arrays=module, heap_bytes=8 << 20)
+    grid = decomp.Grid((24, 20, 17), (n, 1), order="axis", arrays=module, heap_bytes=8 << 20, engines=engines)
+    assert grid.engines == engines or engines == "measured"
     x = grid.empty("x", dtype, symmetric=symmetric, halo=(1, 1, 1))
     x.array[:] = numbers(module, x, dtype)
     grid.halo(x, periodic=True)
@@ -56,15 +57,19 @@ def main():
     with symrail.init():
         import torch
 
+        torch.cuda.set_device(symrail.current().device)
         for symmetric in (False, True):
             for dtype in (torch.float32, torch.complex128):
                 check(torch, dtype, symmetric)
+        for engines in (0, 4096, "measured"):
+            check(torch, torch.complex128, True, engines)
         fft(torch)
         try:
             import cupy
         except ImportError:
             cupy = None
         if cupy is not None:
+            cupy.cuda.Device(symrail.current().device).use()
             for symmetric in (False, True):
                 check(cupy, np.float64, symmetric)
         if symrail.my_pe() == 0:

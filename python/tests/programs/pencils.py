@@ -43,6 +43,23 @@ def transposes(order: str) -> None:
         pass
 
 
+def measured() -> None:
+    """The way in which blocks go is measured, too, and engines are for GPUs."""
+    grid = decomp.Grid(SHAPE, engines="measured")
+    x = grid.empty("x", "float64")
+    x[:] = part(whole("float64"), x)
+    y = grid.transpose(x, "y")
+    np.testing.assert_array_equal(y, part(whole("float64"), y))
+    assert grid.engines is None
+    grid.free()
+    for wrong in (-1, "fast", 0.5):
+        try:
+            decomp.Grid(SHAPE, engines=wrong)
+            raise AssertionError("engines that there are not")
+        except ArgumentError:
+            pass
+
+
 def halos() -> None:
     grid = decomp.Grid(SHAPE)
     numbers = whole("float64")
@@ -78,6 +95,7 @@ def fft() -> None:
 with symrail.init():
     transposes("x")
     transposes("axis")
+    measured()
     halos()
     fft()
     if symrail.my_pe() == 0:
