@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A barrier of all PEs as SimGrid has it: the plan of shmem/src/meeting.rs with the costs of tests/scale/src/model.rs.
+"""A barrier of all PEs as SimGrid has it: shmem/src/barrier_plan.rs, with the costs of perftest/scale/src/model.rs.
 
 For comparison with `symrail perf scale`. Needs Debian's python3-simgrid. Usage: scale-simgrid.py PES HOSTS
 """

@@ -10,10 +10,11 @@ use super::super::error::{Error, Result, Step};
 use super::super::{Bootstrap, LostPe, MAX_PES, Traffic};
 use super::dial::{Answer, Dialed, enter, read_some, write_all};
 use super::fault::{self, Fault, named};
+use super::membership::Membership;
 use super::plan::Shape;
 use super::round::{Contribution, add_result};
 use super::server::{Options, Server};
-use super::wire::{FINISHED, Frame, Kind, MAX_CONTRIBUTION, Secret};
+use super::wire::{FINISHED, Frame, Kind, MAX_CONTRIBUTION};
 use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
@@ -22,21 +23,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const RELAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that leaving or aborting may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A PE's identity, and its way to the rendezvous service.
-#[derive(Debug, Clone)]
-pub struct Membership {
-    /// The service's address.
-    pub address: SocketAddr,
-    /// The job's key.
-    pub secret: Secret,
-    /// This PE.
-    pub pe: Pe,
-    /// The number of PEs in the job.
-    pub n_pes: u32,
-    /// The longest that joining or a step may take.
-    pub timeout: Duration,
-}
 
 /// A PE that has joined. Dropping it says that the PE is done.
 pub struct Client {
@@ -358,27 +344,6 @@ impl Drop for Client {
         let _ = self.service.stream.shutdown(Shutdown::Write);
         if let Some(relay) = &self.relay {
             relay.wait_until_empty(RELAY_TIMEOUT);
-        }
-    }
-}
-
-impl Membership {
-    pub(super) fn broken_off(&self, step: Step, address: SocketAddr, error: &io::Error) -> Error {
-        let (pe, address) = (self.pe, address.to_string());
-        match error.kind() {
-            io::ErrorKind::TimedOut => Error::Timeout {
-                pe,
-                step,
-                seconds: self.timeout.as_secs(),
-                missing: match step {
-                    Step::Join => format!(
-                        "no welcome from the rendezvous service at {address}; a PE that joins again waits until all have left"
-                    ),
-                    _ => format!("the rendezvous service at {address} does not answer"),
-                },
-            },
-            io::ErrorKind::UnexpectedEof => Error::Connection { pe, step, address, reason: "it closed".into() },
-            _ => Error::Connection { pe, step, address, reason: error.to_string() },
         }
     }
 }

@@ -9,8 +9,8 @@ use symrail_transport::Pe;
 
 use super::super::Traffic;
 use super::super::error::{Error, Result, Step};
-use super::client::Membership;
 use super::fault::{Fault, named};
+use super::membership::Membership;
 use super::node::decode_serve;
 use super::wire::{
     CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, Sealer, decode_address, random, u32_at,

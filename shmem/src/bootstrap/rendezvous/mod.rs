@@ -16,6 +16,7 @@
 //! | `connection` | one socket of a service |
 //! | `service` | a service's thread: drives a node; unauthenticated connections |
 //! | `server` | the handle on that thread |
+//! | `membership` | who joins which job, and where |
 //! | `dial` | the way in: from the root to the node that serves this PE |
 //! | `client` | a PE's end |
 
@@ -24,6 +25,7 @@ mod client;
 mod connection;
 mod dial;
 mod fault;
+mod membership;
 #[doc(hidden)]
 pub mod node;
 mod plan;
@@ -32,7 +34,8 @@ mod server;
 mod service;
 mod wire;
 
-pub use client::{Client, Membership};
+pub use client::Client;
+pub use membership::Membership;
 pub use node::Event;
 pub use plan::{Branch, FAN_OUT, Role, Shape};
 #[doc(hidden)]
@@ -41,6 +44,7 @@ pub(super) use server::ONE_INTERFACE;
 pub use server::{OnEvent, Options, Server};
 #[doc(hidden)]
 pub use wire::Kind;
+pub use wire::{MAX_CONTRIBUTION, Secret};
 
 /// The error of a PE whose step a node ends by this frame.
 #[cfg(feature = "simulation")]
@@ -49,4 +53,3 @@ pub fn fault_in_words(pe: symrail_transport::Pe, payload: &[u8]) -> Option<Strin
     let fault = fault::Fault::decode(payload)?;
     Some(fault.into_error(pe, super::error::Step::Allgather(1), "the root").to_string())
 }
-pub use wire::{MAX_CONTRIBUTION, Secret};

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
-use super::client::Membership;
 use super::connection::Connection;
 use super::dial::{Answer, enter};
+use super::membership::Membership;
 use super::node::{Config, Event, Node, Place};
 use super::plan::{FAN_OUT, Shape};
 use super::service::Service;

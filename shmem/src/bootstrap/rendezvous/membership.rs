@@ -1,0 +1,46 @@
+//! Who joins which job, and where.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use symrail_transport::Pe;
+
+use super::super::error::{Error, Step};
+use super::wire::Secret;
+
+/// A PE's identity, and its way to the rendezvous service.
+#[derive(Debug, Clone)]
+pub struct Membership {
+    /// The service's address.
+    pub address: SocketAddr,
+    /// The job's key.
+    pub secret: Secret,
+    /// This PE.
+    pub pe: Pe,
+    /// The number of PEs in the job.
+    pub n_pes: u32,
+    /// The longest that joining or a step may take.
+    pub timeout: Duration,
+}
+
+impl Membership {
+    pub(super) fn broken_off(&self, step: Step, address: SocketAddr, error: &io::Error) -> Error {
+        let (pe, address) = (self.pe, address.to_string());
+        match error.kind() {
+            io::ErrorKind::TimedOut => Error::Timeout {
+                pe,
+                step,
+                seconds: self.timeout.as_secs(),
+                missing: match step {
+                    Step::Join => format!(
+                        "no welcome from the rendezvous service at {address}; a PE that joins again waits until all have left"
+                    ),
+                    _ => format!("the rendezvous service at {address} does not answer"),
+                },
+            },
+            io::ErrorKind::UnexpectedEof => Error::Connection { pe, step, address, reason: "it closed".into() },
+            _ => Error::Connection { pe, step, address, reason: error.to_string() },
+        }
+    }
+}
