@@ -8,6 +8,11 @@
 
 /* Slots of a lane. */
 #define SYMRAIL_LANE_SLOTS 4ull
+/* Before the bytes of a slot is the size of the whole transfer, which the receiver compares with its own. */
+#define SYMRAIL_SLOT_HEAD 16ull
+/* Why a receiver gave up, besides what semaphore.cuh has: the send's size differs, which is in the bits above these. */
+#define SYMRAIL_GIVEN_UP_SIZES 4ull
+#define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
 /* What one launch can do. */
 #define SYMRAIL_MOST_BLOCKS 128
 #define SYMRAIL_MOST_TRANSFERS 120
@@ -61,31 +66,50 @@ static __device__ __noinline__ void symrail_tell_all(const symrail_exchange& exc
     }
 }
 
-/* Sends or receives what fits into a slot. `false`: the other PE did not do its part. */
-SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
-                                          symrail_u64 at, symrail_u64 bytes, symrail_u64 place) {
-    const symrail_semaphore& semaphore = lane.semaphore;
-    symrail_u64 slot = symrail_ld_gpu(semaphore.expected) % SYMRAIL_LANE_SLOTS * exchange.slot_bytes;
-    symrail_block_scope::sync();
-    bool good = true;
-    if (symrail_block_scope::rank() == 0) {
-        good = semaphore.wait(exchange.alarm, place);
-        if (!good) symrail_tell_all(exchange);
+/* Waits for a slot, by one thread, and where it was filled, sees that it is of a transfer of `size` bytes. `false`: the
+ * other PE did not do its part, and all are told. */
+SYMRAIL_DEVICE bool symrail_exchange_await(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
+                                           symrail_u64 slot, symrail_u64 size) {
+    /* What the host tells of this transfer. */
+    symrail_u64 place = size << 1 | (receives ? 1 : 0);
+    bool good = lane.semaphore.wait(exchange.alarm, place);
+    if (good && receives) {
+        symrail_u64 sent = symrail_ld_sys(lane.slots + slot);
+        good = sent == size;
+        if (!good)
+            symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_SIZES | sent << SYMRAIL_GIVEN_UP_SIZE_SHIFT,
+                            lane.semaphore.pe, place);
     }
+    if (!good) symrail_tell_all(exchange);
+    return good;
+}
+
+/* Sends or receives what fits into a slot of a transfer of `size` bytes. `false`: the other PE did not do its part. */
+SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
+                                          symrail_u64 at, symrail_u64 bytes, symrail_u64 size) {
+    const symrail_semaphore& semaphore = lane.semaphore;
+    symrail_u64 stride = exchange.slot_bytes + SYMRAIL_SLOT_HEAD;
+    symrail_u64 slot = symrail_ld_gpu(semaphore.expected) % SYMRAIL_LANE_SLOTS * stride, data = slot + SYMRAIL_SLOT_HEAD;
+    bool first = symrail_block_scope::rank() == 0, good = true;
+    symrail_block_scope::sync();
+    if (first) good = symrail_exchange_await(exchange, lane, receives, slot, size);
     if (__syncthreads_or(good ? 0 : 1) != 0) return false;
     if (receives) {
-        symrail_copy<symrail_block_scope, symrail_peer_source>((void*)at, (const void*)(lane.slots + slot), bytes);
+        symrail_copy<symrail_block_scope, symrail_peer_source>((void*)at, (const void*)(lane.slots + data), bytes);
     } else if (lane.mapped != 0) {
-        symrail_copy<symrail_block_scope>((void*)(lane.mapped + slot), (const void*)at, bytes);
+        if (first) symrail_st_sys(lane.mapped + slot, size);
+        symrail_copy<symrail_block_scope>((void*)(lane.mapped + data), (const void*)at, bytes);
     } else {
-        symrail_copy<symrail_block_scope>((void*)(lane.outgoing + slot), (const void*)at, bytes);
+        if (first) symrail_st_sys(lane.outgoing + slot, size);
+        symrail_copy<symrail_block_scope>((void*)(lane.outgoing + data), (const void*)at, bytes);
         symrail_fence_sys();
         symrail_block_scope::sync();
-        if (symrail_block_scope::rank() == 0)
-            symrail_copy_elsewhere(SYMRAIL_OP_PUT, lane.slots + slot, lane.outgoing + slot, bytes, semaphore.pe);
+        if (first)
+            symrail_copy_elsewhere(SYMRAIL_OP_PUT, lane.slots + slot, lane.outgoing + slot, bytes + SYMRAIL_SLOT_HEAD,
+                                   semaphore.pe);
     }
     symrail_block_scope::sync();
-    if (symrail_block_scope::rank() == 0) semaphore.signal();
+    if (first) semaphore.signal();
     return true;
 }
 
@@ -105,7 +129,8 @@ SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, sy
         const symrail_lane& taken = exchange.lanes[transfer.row * exchange.lanes_of_row + lane];
         for (symrail_u64 at = lane * most; lane < lanes && at < transfer.bytes; at += lanes * most) {
             symrail_u64 left = transfer.bytes - at, bytes = left < most ? left : most;
-            if (!symrail_exchange_slot(exchange, taken, (transfer.row & 1) != 0, transfer.at + at, bytes, i)) return;
+            if (!symrail_exchange_slot(exchange, taken, (transfer.row & 1) != 0, transfer.at + at, bytes, transfer.bytes))
+                return;
         }
     }
 }

@@ -156,16 +156,17 @@ impl<'rt> Communicator<'rt> {
     }
 
     /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
-    /// best. All PEs ask for the same.
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None`
+    /// what suits best. All PEs ask for the same.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }
 
-    /// What would be done for a message of so many bytes, and of the plans that users have added, why not.
+    /// What would be done for a message of so many bytes, and of the plans that users have added, why not. The root is
+    /// that of a broadcast or a reduction to one PE.
     #[must_use]
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
-        self.selection.explain(collective, message, in_place)
+    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
+        self.selection.explain(collective, message, in_place, root)
     }
 
     /// Reduces all PEs' inputs into everybody's output, which may be the input.
@@ -236,7 +237,8 @@ impl<'rt> Communicator<'rt> {
     /// all has been received, and what was sent may be changed.
     ///
     /// # Errors
-    /// There is no such PE, or one did not do its part in time ([`Error::Late`]): then there are no further transfers.
+    /// There is no such PE. One did not do its part in time ([`Error::Late`]), or a send met a receive of another size
+    /// ([`Error::Sizes`]; of a send that had ended by then, the next call says so): then there are no further transfers.
     pub fn exchange(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
         self.exchange.run(transfers)
     }
@@ -286,7 +288,7 @@ impl<'rt> Communicator<'rt> {
         let call = Call { input, output, part, data_type, op, accumulate };
         let choice = self.selection.choose(collective, message, in_place, root)?;
         if !self.prepared.contains_key(&choice) {
-            self.selection.log(collective, message, in_place);
+            self.selection.log(collective, message, in_place, root);
         }
         self.prepare(&choice, part)?.run(&call)?;
         if reduction == Reduction::Average && (*collective != Collective::Reduce || root == self.members.me()) {

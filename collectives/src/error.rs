@@ -60,6 +60,21 @@ pub enum Error {
         /// That PE.
         pe: Pe,
     },
+    /// A send met a receive of another size.
+    #[error(
+        "PE {from} sends {sent} bytes to PE {to}, which receives them as {received}: the n-th send from a PE to another \
+         meets the n-th receive there; the communicator cannot be used for sends and receives any more"
+    )]
+    Sizes {
+        /// Who sends.
+        from: Pe,
+        /// Who receives.
+        to: Pe,
+        /// Bytes of the send.
+        sent: u64,
+        /// Bytes of the receive.
+        received: u64,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

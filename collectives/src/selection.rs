@@ -340,12 +340,15 @@ impl Selection {
     }
 
     /// What would be done, and of the plans that users have added, why not.
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
+    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
+        if let Err(error) = self.check_root(collective, root) {
+            return vec![error.to_string()];
+        }
         let wanted = self.wanted(collective, message, in_place);
         if let Some(name) = &self.asked {
             return vec![match self.named(name, &wanted) {
                 Ok(Choice::Own(algorithm, blocks)) => {
-                    let row = self.row(collective, message, 0, Some(algorithm));
+                    let row = self.row(collective, message, root, Some(algorithm));
                     let why = row.map_or_else(String::new, |(row, ..)| format!(", the blocks {row}"));
                     format!("{name} with {blocks} blocks: chosen, asked for by its name{why}")
                 }
@@ -359,9 +362,9 @@ impl Selection {
             lines.extend(self.defaults.plans.explain(&wanted));
         }
         lines.extend(self.tuning.untaken.clone());
-        lines.push(match self.choose(collective, message, in_place, 0) {
+        lines.push(match self.choose(collective, message, in_place, root) {
             Ok(Choice::Own(algorithm, blocks)) => {
-                let row = self.row(collective, message, 0, None).map(|(row, ..)| row);
+                let row = self.row(collective, message, root, None).map(|(row, ..)| row);
                 let why = row.unwrap_or_else(|| self.reason(algorithm));
                 format!("{algorithm:?} with {blocks} blocks: chosen, {why}")
             }
@@ -372,9 +375,9 @@ impl Selection {
     }
 
     /// Writes to the log what a first call of its kind is carried out by, and why.
-    pub fn log(&self, collective: &Collective, message: u64, in_place: bool) {
+    pub fn log(&self, collective: &Collective, message: u64, in_place: bool, root: u32) {
         if tracing::enabled!(tracing::Level::INFO) {
-            let why = self.explain(collective, message, in_place).join("; ");
+            let why = self.explain(collective, message, in_place, root).join("; ");
             tracing::info!("collectives: {collective:?} of {message} bytes: {why}");
         }
     }
@@ -537,7 +540,7 @@ mod tests {
         all.tuning.table = Some(("FILE".into(), all.table(rows)));
         let mut chosen = |name: &str, message| {
             all.asked = Some(name.into());
-            let lines = all.explain(&Collective::AllReduce, message, true);
+            let lines = all.explain(&Collective::AllReduce, message, true, 0);
             (all.choose(&Collective::AllReduce, message, true, 0).unwrap(), lines.concat())
         };
         // A row of another algorithm comes before.
@@ -548,6 +551,18 @@ mod tests {
         assert_eq!(choice, Choice::Own(Algorithm::Direct, 1), "it was not measured");
         assert!(!why.contains("table"), "{why}");
         assert_eq!(chosen("by_puts", 1 << 30).0, Choice::Own(Algorithm::ByPuts, 5));
+    }
+
+    #[test]
+    fn what_is_explained_is_of_the_root_that_is_named() {
+        let all = of_two_pes(Tuning::default());
+        for (collective, expected) in [(Collective::Broadcast, "BroadcastFrom(1)"), (Collective::Reduce, "ReduceTo(1)")]
+        {
+            let why = all.explain(&collective, 100, false, 1).concat();
+            assert!(why.contains(expected), "{why}");
+            let none = all.explain(&collective, 100, false, 2).concat();
+            assert!(none.contains("PE 2 of 2 as its root"), "{none}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp, Reduction, Result, Transfer};
 
-use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
+use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::held::{self, HeldTeam};
@@ -34,8 +34,8 @@ pub struct Collectives {
 }
 
 enum Device {
-    Host(Communicator<'static>),
-    Gpu(GpuCommunicator<'static>),
+    Host(Box<Communicator<'static>>),
+    Gpu(Box<GpuCommunicator<'static>>),
 }
 
 struct Parts {
@@ -99,11 +99,11 @@ impl Collectives {
             // SAFETY: as for the runtime.
             let device = gpu.map(|gpu| unsafe { gpu.device() });
             let device = match (device.zip(nvrtc), of) {
-                (None, None) => Device::Host(Communicator::new(rt)?),
-                (None, Some(heap)) => Device::Host(Communicator::of_team(members, heap)?),
-                (Some((device, nvrtc)), None) => Device::Gpu(GpuCommunicator::new(device, nvrtc)?),
+                (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
+                (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
+                (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
                 (Some((device, nvrtc)), Some(heap)) => {
-                    Device::Gpu(GpuCommunicator::of_team(device, nvrtc, members, heap)?)
+                    Device::Gpu(Box::new(GpuCommunicator::of_team(device, nvrtc, members, heap)?))
                 }
             };
             let mut parts = Parts { device, heap };
@@ -137,14 +137,15 @@ impl Collectives {
         collective: &str,
         bytes: u64,
         in_place: bool,
+        root: u32,
         algorithm: Option<&str>,
     ) -> PyResult<Vec<String>> {
         let collective = collective_of(collective)?;
         self.with(py, |device| {
             ask(device, algorithm);
             Ok(match device {
-                Device::Host(all) => all.explain(&collective, bytes, in_place),
-                Device::Gpu(all) => all.explain(&collective, bytes, in_place),
+                Device::Host(all) => all.explain(&collective, bytes, in_place, root),
+                Device::Gpu(all) => all.explain(&collective, bytes, in_place, root),
             })
         })
     }
@@ -628,6 +629,7 @@ fn raised(error: Error) -> PyErr {
         Error::Gpu(error) => failed_on_gpu(error),
         Error::Late { pe, .. } => raise_of(Kind::Timeout, &text, pe),
         Error::Aborted { pe } => raise_of(Kind::Operation, &text, pe),
+        Error::Sizes { from, to, .. } => raise_of_all(Kind::Differ, &text, vec![from, to]),
         Error::Device(_) | Error::Launch(_) => raise(Kind::Operation, &text),
         _ => raise(Kind::Argument, &text),
     }

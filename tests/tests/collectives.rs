@@ -58,6 +58,14 @@ fn who_does_not_come_is_named() {
 }
 
 #[test]
+fn both_ends_of_a_transfer_are_told_that_their_sizes_differ() {
+    for path in [MAPPED, ONE_RAIL, ROUND_ROBIN] {
+        let job = path.of(Job::new("pe_collectives"), 2).hosts(if path.name == MAPPED.name { 1 } else { 2 });
+        let _ = job.args(["sizes"]).env("SYMRAIL_TIMEOUT_S", "5").limit(60).succeed();
+    }
+}
+
+#[test]
 fn two_pes_learn_that_the_third_was_killed_in_a_call() {
     for path in [MAPPED, ONE_RAIL] {
         let mut command = Command::new(built("pe_collectives"));

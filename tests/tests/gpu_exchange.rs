@@ -160,7 +160,7 @@ fn a_send_that_nobody_receives_ends_with_the_name_of_the_receiver() {
     let bytes = vec![1; 5 << 20];
     let send = vec![Transfer::Send { to: 1, memory: memory(&bytes) }];
     run(&pes, &[send, Vec::new()], 50_000_000);
-    assert_eq!(pes[0].report[..2], [1, 1], "late, PE 1");
+    assert_eq!(pes[0].report[..3], [1, 1, bytes.len() as u64 * 2], "late, PE 1, a send of so many bytes");
 }
 
 #[test]
@@ -182,11 +182,35 @@ fn all_learn_that_a_send_was_given_up() {
     }
 }
 
+/// The receiver says both sizes, and the sender is told by it, now or at its next call.
+#[test]
+fn sizes_that_differ_are_said_at_both_ends() {
+    if library().is_none() {
+        return;
+    }
+    for mapped in [true, false] {
+        for (sent, received) in [(1000, 600), (600, 1000), (5 << 20, 64), (64, 5 << 20), (70_000, 65_536)] {
+            let pes = pes(2, mapped);
+            let bytes = vec![1u8; 5 << 20];
+            let memory = |len: usize| Memory { at: bytes.as_ptr() as u64, len: len as u64 };
+            let send = vec![Transfer::Send { to: 1, memory: memory(sent) }];
+            run(&pes, &[send, vec![Transfer::Receive { from: 0, memory: memory(received) }]], TIMEOUT_NS);
+            let what = format!("{sent} bytes as {received}, mapped {mapped}");
+            let report = &pes[1].report;
+            assert_eq!((report[0] & 0xff, report[0] >> 8, report[1]), (4, sent as u64, 0), "{what}");
+            assert_eq!(report[2], (received as u64) << 1 | 1, "{what}");
+            // What fits into the slots was sent before.
+            run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(1) }], Vec::new()], TIMEOUT_NS);
+            assert_eq!(pes[0].report[..2], [2, 1], "{what}");
+        }
+    }
+}
+
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Of 40 PEs' slots, each has 32 KiB.
-        assert_eq!(Places::slot_bytes(40), 40 * 4 * (32 << 10));
+        // Of 40 PEs' slots, each has 32 KiB, and the size of its transfer.
+        assert_eq!(Places::slot_bytes(40), 40 * 4 * ((32 << 10) + 16));
         let n = 40;
         let pes = pes(n, true);
         let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 39, 0, at)).collect();

@@ -49,7 +49,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
             Error::Call(_) | Error::Plan { .. } | Error::OtherRuntime { .. } => INVALID_USAGE,
-            Error::Late { .. } | Error::Aborted { .. } => REMOTE_ERROR,
+            Error::Late { .. } | Error::Aborted { .. } | Error::Sizes { .. } => REMOTE_ERROR,
             Error::Gpu(_) => CUDA_ERROR,
             Error::Runtime(_) => SYSTEM_ERROR,
             _ => INTERNAL_ERROR,

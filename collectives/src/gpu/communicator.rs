@@ -186,16 +186,17 @@ impl<'d> GpuCommunicator<'d> {
     }
 
     /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None` what suits
-    /// best. All PEs ask for the same.
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None`
+    /// what suits best. All PEs ask for the same.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }
 
-    /// What would be done for a message of so many bytes, and of the plans that users have added, why not.
+    /// What would be done for a message of so many bytes, and of the plans that users have added, why not. The root is
+    /// that of a broadcast or a reduction to one PE.
     #[must_use]
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
-        self.selection.explain(collective, message, in_place)
+    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
+        self.selection.explain(collective, message, in_place, root)
     }
 
     /// Reduces all PEs' inputs into everybody's output, which may be the input.
@@ -300,7 +301,8 @@ impl<'d> GpuCommunicator<'d> {
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// There is no such PE, or what the driver says.
+    /// There is no such PE, or what the driver says. [`GpuCommunicator::check`] has a receive that met a send of another
+    /// size ([`Error::Sizes`]), of which the sender learns as of one who gave up.
     pub unsafe fn exchange(&mut self, stream: &Stream, transfers: &[Transfer<Memory>]) -> Result<()> {
         let launches = self.exchange.launches(transfers)?;
         let captured = self.begin(stream)?;
@@ -507,7 +509,7 @@ impl<'d> GpuCommunicator<'d> {
         let choice = self.selection.choose(collective, message, in_place, root)?;
         if !self.told.contains(&choice) {
             self.told.insert(choice.clone());
-            self.selection.log(collective, message, in_place);
+            self.selection.log(collective, message, in_place, root);
         }
         Ok(choice)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 
@@ -9,12 +10,13 @@ use super::encode::Reached;
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use super::report::{AbortHandle, Report};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
 /// As in `cu/exchange.cuh`.
 const SLOTS: u64 = 4;
+const SLOT_HEAD: u64 = 16;
 const MOST_BLOCKS: usize = 128;
 const MOST_TRANSFERS: usize = 120;
 const HEAD: u64 = 6;
@@ -74,7 +76,7 @@ impl Places {
     /// Bytes of the slots among `n` PEs.
     #[must_use]
     pub fn slot_bytes(n: u64) -> u64 {
-        n * lanes_of(n) * SLOTS * slot_of(n)
+        n * lanes_of(n) * SLOTS * (slot_of(n) + SLOT_HEAD)
     }
 
     /// What the symmetric words are at first: all slots are empty.
@@ -94,7 +96,7 @@ impl Places {
         let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
         let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
         let empty = |rank, lane| full(rank, lane) + 8 * all;
-        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * slot_of(n);
+        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * (slot_of(n) + SLOT_HEAD);
         let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes, slot_of(n), n];
         for (rank, to) in (0..).zip(&self.pes) {
             for receives in [false, true] {
@@ -195,8 +197,17 @@ impl<'d> Exchange<'d> {
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
-        Err(report.error("a send or receive", None, runtime.my_pe(), runtime.settings().timeout_s))
+        Err(error_of(&report, runtime.my_pe(), runtime.settings().timeout_s))
     }
+}
+
+/// What a report of sends and receives says: its place is the transfer's size, twice, and one more where it is received.
+fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
+    let (bytes, receives) = (report.place >> 1, report.place & 1 != 0);
+    if let Some(sent) = report.other_size() {
+        return Error::Sizes { from: report.who as Pe, to: me, sent, received: bytes };
+    }
+    report.error(&format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" }), None, me, seconds)
 }
 
 fn bytes(words: &[u64]) -> Vec<u8> {
@@ -268,10 +279,24 @@ mod tests {
     #[test]
     fn slots_take_little_of_the_heap_among_many() {
         for n in [1, 2, 3, 8, 33, 72, 512, 2048] {
-            assert!(Places::slot_bytes(n) <= ALL_SLOTS && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
+            let most = ALL_SLOTS + n * lanes_of(n) * SLOTS * SLOT_HEAD;
+            assert!(Places::slot_bytes(n) <= most && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
             assert!(slot_of(n).is_power_of_two() && SLOT.contains(&slot_of(n)));
         }
         assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 4 << 10));
+    }
+
+    #[test]
+    fn errors_say_sizes() {
+        let said = |reason, bytes: u64, receives: u64| {
+            error_of(&Report { reason, who: 3, place: bytes << 1 | receives }, 5, 7).to_string()
+        };
+        let late = said(1, 4096, 1);
+        assert!(late.contains("a receive of 4096 bytes") && late.contains("PE 3 is late"), "{late}");
+        assert!(said(1, 70_000, 0).contains("a send of 70000 bytes"));
+        let sizes = said(4 | 1000 << 8, 600, 1);
+        assert!(sizes.contains("PE 3 sends 1000 bytes to PE 5, which receives them as 600"), "{sizes}");
+        assert!(said(2, 1, 0).contains("PE 3 has given up"));
     }
 
     #[test]

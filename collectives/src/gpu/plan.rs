@@ -172,7 +172,7 @@ impl<'d> GpuPlan<'d> {
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
-        let step = self.steps.get(report.step);
+        let step = self.steps.get(report.step());
         // Those who wait for packets go by the number of the source.
         let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
         let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));

@@ -18,18 +18,28 @@ pub(super) const REPORT_BYTES: usize = 32;
 /// Why a kernel gave up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report {
-    reason: u64,
+    pub reason: u64,
     /// The PE, or what the waiter went by.
     pub who: u64,
-    /// The step of the plan.
-    pub step: usize,
+    /// What the waiter calls the place.
+    pub place: u64,
 }
 
 impl Report {
     /// What was reported, if anything.
     pub fn of(words: &PinnedBuffer) -> Option<Report> {
         let reason = words.word(REASON);
-        (reason != 0).then(|| Report { reason, who: words.word(WHO), step: words.word(PLACE) as u32 as usize })
+        (reason != 0).then(|| Report { reason, who: words.word(WHO), place: words.word(PLACE) })
+    }
+
+    /// The step of the plan, where the place is one.
+    pub fn step(&self) -> usize {
+        self.place as u32 as usize
+    }
+
+    /// The size of the send, if that is why a receiver gave up (`cu/exchange.cuh`).
+    pub fn other_size(&self) -> Option<u64> {
+        (self.reason & 0xff == 4).then_some(self.reason >> 8)
     }
 
     /// Lets all who wait give up.

@@ -1,5 +1,9 @@
 //! Sends and receives of the CPU device. Bytes travel through slots in the receiver's heap: the sender puts into an
 //! empty one, with a signal, and the receiver empties it and signals back.
+//!
+//! Each slot has a word of its own, which the signal sets to the slot's number and the whole transfer's size: signals
+//! may come in any order, as rails bring them, and a receiver sees at the first slot that it meets a send of another
+//! size. It tells the sender then, which looks for that whenever it sends, and in every later call.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,11 +20,18 @@ const SLOTS: u64 = 4;
 /// Bytes of all slots together, as far as each has this many.
 const ALL_SLOTS: u64 = 4 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
+/// Bits of a slot's word that tell the transfer's size; those above tell the slot's number. Of larger sizes the lower
+/// bits are compared.
+const SIZE_BITS: u32 = 40;
+
+/// A slot's word: the number of a slot, from 0 on, and the size of its transfer.
+fn word_of(number: u64, size: u64) -> u64 {
+    (number + 1) << SIZE_BITS | size & ((1 << SIZE_BITS) - 1)
+}
 
 pub(crate) struct Exchange<'rt> {
     members: Members<'rt>,
-    /// For each rank, the slots here that it has filled; and behind these, for each rank, its slots that are empty
-    /// again.
+    /// As [`Words`] has them.
     words: Taken<'rt>,
     slots: Taken<'rt>,
     /// For each rank, the slots that were filled there, and emptied here.
@@ -33,8 +44,9 @@ pub(crate) struct Exchange<'rt> {
 struct Queue {
     row: Row,
     buffers: std::vec::IntoIter<Buffer>,
-    /// What is left of the first one.
+    /// What is left of the first one, and its size.
     left: Buffer,
+    size: u64,
     /// Slots that were filled or emptied so far.
     count: u64,
 }
@@ -44,7 +56,7 @@ impl Queue {
     fn is_done(&mut self) -> bool {
         while self.left.is_empty() {
             match self.buffers.next() {
-                Some(next) => self.left = next,
+                Some(next) => (self.left, self.size) = (next, next.len()),
                 None => return true,
             }
         }
@@ -60,7 +72,7 @@ impl<'rt> Exchange<'rt> {
     pub fn new(members: Members<'rt>) -> Result<Self> {
         let n = members.n() as usize;
         let slots = members.take(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
-        let words = members.take(8 * 2 * n)?;
+        let words = members.take(8 * Words::number(n as u64) as usize)?;
         Ok(Exchange { members, words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
     }
 
@@ -81,7 +93,8 @@ impl<'rt> Exchange<'rt> {
     /// Sends and receives; returns when all has been received, and what was sent may be changed.
     ///
     /// # Errors
-    /// As for [`arrange`]; or a PE did not do its part within the time-out, after which this cannot be used any more.
+    /// As for [`arrange`]; or a PE did not do its part within the time-out, or a send met a receive of another size,
+    /// after which this cannot be used any more.
     pub fn run(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
         if self.given_up {
             return Err(Error::Call(
@@ -92,7 +105,8 @@ impl<'rt> Exchange<'rt> {
         let runtime = self.members.runtime();
         let device = runtime.cpu_device()?;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
-        let (words, slots) = (self.words.words(&device)?, name(self.slots.buffer()?)?);
+        let (all, slots) = (self.words.words(&device)?, name(self.slots.buffer()?)?);
+        let words = Words { all, n: self.members.n().into() };
         let queues = Mutex::new(self.queues(&arranged.others)?);
         let grid = Grid { blocks: 1, threads_per_block: 1 };
         let run = device.launch(grid, |thread| {
@@ -123,7 +137,7 @@ impl<'rt> Exchange<'rt> {
         let nothing = self.slots.buffer()?.part(0, 0)?;
         let queue = |(row, buffers): (Row, Vec<Buffer>)| {
             let counts = if row.receives { &self.received } else { &self.sent };
-            Queue { row, buffers: buffers.into_iter(), left: nothing, count: counts[row.peer as usize] }
+            Queue { row, buffers: buffers.into_iter(), left: nothing, size: 0, count: counts[row.peer as usize] }
         };
         Ok(rows.into_iter().map(queue).collect())
     }
@@ -134,11 +148,42 @@ fn slot_bytes(n: u64) -> u64 {
     (ALL_SLOTS / (n * SLOTS)).clamp(*SLOT.start(), *SLOT.end())
 }
 
+/// Words of a PE by which it and the others tell one another of slots.
+#[derive(Clone, Copy)]
+struct Words {
+    all: Symmetric<u64>,
+    /// Ranks.
+    n: u64,
+}
+
+impl Words {
+    /// How many there are among `n` ranks.
+    fn number(n: u64) -> u64 {
+        n * (SLOTS + 3)
+    }
+
+    /// Of a slot that a rank fills: see [`word_of`].
+    fn full(self, rank: u64, slot: u64) -> Result<Symmetric<u64>> {
+        Ok(self.all.at(rank * SLOTS + slot % SLOTS)?)
+    }
+
+    /// How many of the slots that were filled at a rank are empty again.
+    fn emptied(self, rank: u64) -> Result<Symmetric<u64>> {
+        Ok(self.all.at(self.n * SLOTS + rank)?)
+    }
+
+    /// What was sent to a rank that does not take it, and behind it as how many bytes it was to be received, plus one.
+    fn refused(self, rank: u64) -> Result<[Symmetric<u64>; 2]> {
+        let first = self.n * (SLOTS + 1) + 2 * rank;
+        Ok([self.all.at(first)?, self.all.at(first + 1)?])
+    }
+}
+
 /// How the calling thread reaches slots.
 struct Ways<'a, 't, F> {
     thread: &'a Thread<'t>,
     members: Members<'a>,
-    words: Symmetric<u64>,
+    words: Words,
     slots: Symmetric<u8>,
     slot: u64,
     name: &'a F,
@@ -150,6 +195,7 @@ where
 {
     /// Works on all queues until they are done. The time-out is that of a time in which nothing happens.
     fn all(&self, queues: &mut [Queue], timeout: Duration) -> Result<()> {
+        (0..self.members.n()).try_for_each(|rank| self.is_taken(rank))?;
         let (mut begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
         loop {
             let (mut done, mut moved) = (true, false);
@@ -160,7 +206,8 @@ where
                 done &= queue.is_done();
             }
             if done {
-                return Ok(self.thread.quiet()?);
+                self.thread.quiet()?;
+                return queues.iter().try_for_each(|queue| self.is_taken(queue.row.peer));
             }
             if moved {
                 begun = Instant::now();
@@ -170,33 +217,65 @@ where
                 return Err(self.late(queues, timeout));
             }
             // Lends the thread to the engine, too.
-            self.thread.test(self.words.at(0)?, Cmp::Eq, u64::MAX)?;
+            self.thread.test(self.words.all.at(0)?, Cmp::Eq, u64::MAX)?;
             backoff.pause();
         }
     }
 
     /// Fills or empties the next slot, if the peer is so far.
     fn slot(&self, queue: &mut Queue) -> Result<bool> {
-        let (me, n, peer) = (u64::from(self.members.me()), u64::from(self.members.n()), queue.row.peer);
-        let pe = self.members.pe(peer as usize);
+        let (me, peer) = (u64::from(self.members.me()), queue.row.peer);
+        let (pe, from) = (self.members.pe(peer as usize), u64::from(peer));
         let len = queue.left.len().min(self.slot);
         let memory = (self.name)(queue.left.part(0, len)?)?;
-        let slot_of = |pe: u64| self.slots.part((pe * SLOTS + queue.count % SLOTS) * self.slot, len);
+        let slot_of = |rank: u64| self.slots.part((rank * SLOTS + queue.count % SLOTS) * self.slot, len);
+        let word = word_of(queue.count, queue.size);
         if queue.row.receives {
-            if self.thread.signal_fetch(self.words.at(peer.into())?)? <= queue.count {
+            let found = self.thread.signal_fetch(self.words.full(from, queue.count)?)?;
+            if found >> SIZE_BITS != word >> SIZE_BITS {
                 return Ok(false);
             }
-            self.thread.put(memory, slot_of(peer.into())?, self.thread.my_pe())?;
-            self.thread.signal_op(self.words.at(n + me)?, 1, SignalOp::Add, pe)?;
+            if found != word {
+                return Err(self.refuse(peer, found & ((1 << SIZE_BITS) - 1), queue.size)?);
+            }
+            self.thread.put(memory, slot_of(from)?, self.thread.my_pe())?;
+            self.thread.signal_op(self.words.emptied(me)?, 1, SignalOp::Add, pe)?;
         } else {
-            if queue.count >= self.thread.signal_fetch(self.words.at(n + u64::from(peer))?)? + SLOTS {
+            if queue.count >= self.thread.signal_fetch(self.words.emptied(from)?)? + SLOTS {
+                self.is_taken(peer)?;
                 return Ok(false);
             }
-            self.thread.put_signal_nbi(slot_of(me)?, memory, self.words.at(me)?, 1, SignalOp::Add, pe)?;
+            let full = self.words.full(me, queue.count)?;
+            self.thread.put_signal_nbi(slot_of(me)?, memory, full, word, SignalOp::Set, pe)?;
         }
         queue.count += 1;
         queue.left = queue.left.part(len, queue.left.len() - len)?;
         Ok(true)
+    }
+
+    /// Tells a sender that its transfer is not taken; why, for this PE.
+    fn refuse(&self, rank: u32, sent: u64, received: u64) -> Result<Error> {
+        let (me, from) = (u64::from(self.members.me()), self.members.pe(rank as usize));
+        let [of_sent, of_received] = self.words.refused(me)?;
+        self.thread.signal_op(of_sent, sent, SignalOp::Set, from)?;
+        self.thread.fence()?;
+        self.thread.signal_op(of_received, received + 1, SignalOp::Set, from)?;
+        self.thread.quiet()?;
+        Ok(Error::Sizes { from, to: self.thread.my_pe(), sent, received })
+    }
+
+    /// Whether a rank has taken so far what was sent to it.
+    fn is_taken(&self, rank: u32) -> Result<()> {
+        let [of_sent, of_received] = self.words.refused(rank.into())?;
+        match self.thread.signal_fetch(of_received)? {
+            0 => Ok(()),
+            more => Err(Error::Sizes {
+                from: self.thread.my_pe(),
+                to: self.members.pe(rank as usize),
+                sent: self.thread.signal_fetch(of_sent)?,
+                received: more - 1,
+            }),
+        }
     }
 
     fn late(&self, queues: &mut [Queue], timeout: Duration) -> Error {
@@ -210,5 +289,22 @@ where
             None => (0, "sends and receives".into()),
         };
         Error::Late { waiting, pe: self.members.pe(rank as usize), seconds: timeout.as_secs() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_slots_tell_number_and_size() {
+        assert_ne!(word_of(0, 0), 0, "what no slot has been filled with");
+        for number in [0, 7, (1 << 24) - 1, 1 << 24, u64::MAX >> 8] {
+            let [now, before, longer] =
+                [(number, 5), (number + SLOTS, 5), (number, 6)].map(|(n, size)| word_of(n, size));
+            assert_ne!(now >> SIZE_BITS, before >> SIZE_BITS, "the next one of the same slot");
+            assert!(now >> SIZE_BITS == longer >> SIZE_BITS && now != longer);
+        }
+        assert_eq!(word_of(3, 1 << SIZE_BITS | 9), word_of(3, 9));
     }
 }

@@ -261,11 +261,11 @@ class Communicator:
         self._team.barrier(timeout=timeout, stream=stream)
 
     def explain(
-        self, collective: str, nbytes: int, *, in_place: bool = False, algorithm: str | None = None
+        self, collective: str, nbytes: int, *, in_place: bool = False, root: int = 0, algorithm: str | None = None
     ) -> list[str]:
         """What would be done for a message of so many bytes (of the input; of an all-gather's output) and why, and of
-        the plans that were added, why not. Local."""
-        return self._held.explain(collective, nbytes, in_place, algorithm)
+        the plans that were added, why not; of a broadcast or a reduction from or to `root`. Local."""
+        return self._held.explain(collective, nbytes, in_place, root, algorithm)
 
     def add_plan(self, plan: ExecutionPlan) -> str:
         """Adds a plan, which is taken before our own algorithms where it suits, or by its name, which this returns. All

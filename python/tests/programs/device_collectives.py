@@ -157,8 +157,10 @@ def algorithms(comm: Communicator, source: dict, dest: dict, plan: str) -> None:
     x[:] = numbers(comm.rank, 500, "float32")
     one_host = all(symrail.is_mapped(pe) for pe in range(symrail.n_pes()))
     chosen = comm.explain("all_reduce", x.nbytes)[-1]
+    assert f"BroadcastFrom({comm.size - 1})" in comm.explain("broadcast", 8, root=comm.size - 1)[-1]
     assert ("OneShot" in chosen) == one_host, chosen
-    for name in ["one_shot", "two_phase", "direct", "one_round", "hierarchical", "by_puts"] if one_host else ["one_round", "by_puts"]:
+    of_one_host = ["one_shot", "two_phase", "direct", "hierarchical"] if one_host else []
+    for name in ["one_round", "by_puts", *of_one_host]:
         y[:] = 0
         comm.all_reduce(x, y, algorithm=name)
         same(y, combined("sum", 500, comm.size, "float32"), name)
@@ -174,6 +176,18 @@ def algorithms(comm: Communicator, source: dict, dest: dict, plan: str) -> None:
         refused(ArgumentError, "is not a plan", lambda: comm.add_plan(ExecutionPlan(text="{}")))
 
 
+def sizes(x: np.ndarray) -> None:
+    """Rank 0 sends what rank 1 receives as less: rank 1 is told at once, rank 0 by its next call."""
+    with Communicator() as comm:
+        if comm.rank == 0:
+            comm.send(x[:10], 1)
+        if comm.rank == 1:
+            refused(DifferError, "as 4", lambda: comm.recv(x[:4], 0))
+        comm.barrier()
+        if comm.rank == 0:
+            refused(DifferError, "sends 10 bytes", lambda: comm.send(x[:4], 1))
+
+
 def main() -> None:
     kept = []
     with symrail.init(heap_bytes=128 << 20):
@@ -187,6 +201,8 @@ def main() -> None:
             algorithms(comm, source, dest, sys.argv[1])
             comm.barrier()
             moves(comm, source, dest)
+        if n > 1:
+            sizes(source["int8"])
         refused(StateError, "free()", lambda: comm.all_reduce(source["int8"]))
         if n > 2:
             # Ranks of the two teams are in other orders than PEs are; the last of the job is the first.

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     pe::run(|rt| match what.as_str() {
         "flags" => flags_come_round(rt),
         "late" => somebody_does_not_come(rt),
+        "sizes" => sizes_that_differ(rt),
         "defaults" => default_plans(rt),
         "teams" => teams(rt),
         _ => World::new(rt)?.everything(),
@@ -282,7 +283,7 @@ fn default_plans(rt: &Runtime) -> Result<()> {
     all.all_reduce(buffers.0, buffers.1, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
     let expected: u32 = (1..=rt.n_pes()).sum();
     assert!(to.to_vec().iter().all(|&sum| sum == expected));
-    all.explain(&Collective::AllReduce, 1000, false).iter().for_each(|line| println!("{line}"));
+    all.explain(&Collective::AllReduce, 1000, false, 0).iter().for_each(|line| println!("{line}"));
     all.free().unwrap();
     rt.barrier_all()
 }
@@ -331,6 +332,41 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
         assert!(again.contains("an earlier call has failed"), "{again}");
     }
     rt.barrier_all()
+}
+
+/// PE 0 sends what PE 1 receives as another size: both are told the sizes, whoever of them waits, and neither takes what
+/// is left for something else. A send that fits into the slots has ended by then, and the next call tells of it.
+fn sizes_that_differ(rt: &Runtime) -> Result<()> {
+    const MOST: usize = 400_000;
+    let data = rt.alloc_slice::<u8>(MOST)?;
+    let memory = |bytes: usize| Buffer::of(&data).unwrap().part(0, bytes as u64).unwrap();
+    for (sent, received) in [(1000, 600), (600, 1000), (64, 65), (MOST, MOST - 1), (MOST - 100_000, MOST), (9, MOST)] {
+        let mut all = Communicator::new(rt).unwrap();
+        let same = if rt.my_pe() == 0 {
+            Transfer::Send { to: 1, memory: memory(5000) }
+        } else {
+            Transfer::Receive { from: 0, memory: memory(5000) }
+        };
+        all.exchange(&[same]).unwrap();
+        let done = match rt.my_pe() {
+            0 => all.exchange(&[Transfer::Send { to: 1, memory: memory(sent) }]),
+            _ => all.exchange(&[Transfer::Receive { from: 0, memory: memory(received) }]),
+        };
+        rt.barrier_all()?;
+        let error = match done {
+            Ok(()) => all.exchange(&[]).expect_err("sizes differ, and nobody says so"),
+            Err(error) => error,
+        };
+        let expected = (0, 1, sent as u64, received as u64);
+        match error {
+            Error::Sizes { from, to, sent, received } => assert_eq!((from, to, sent, received), expected),
+            error => panic!("PE {}, {expected:?}: {error}", rt.my_pe()),
+        }
+        assert!(all.exchange(&[same]).is_err(), "what still arrives is an earlier one's");
+        rt.barrier_all()?;
+        all.free().unwrap();
+    }
+    Ok(())
 }
 
 /// Started without a launcher: the last of three PEs is killed while it makes one call after the other. The others
