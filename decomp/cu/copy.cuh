@@ -102,8 +102,11 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     const symrail_u32 size = sizeof(T) <= 4 ? 64 : 32, lines = DECOMP_THREADS / 32;
     // Columns of the tile are in different banks.
     const symrail_u32 gap = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    typedef T decomp_tile_of[size][size + gap];
-    DECOMP_SHARED(decomp_tile_of, tile_of);
+    // As large for all types: a multiprocessor need not divide its memory anew, and so drain, between kernels that wait.
+    typedef symrail_wide decomp_tile_room[32 * 33];
+    static_assert(sizeof(T[size][size + gap]) <= sizeof(decomp_tile_room), "tiles have room");
+    DECOMP_SHARED(decomp_tile_room, tile_room);
+    T(*tile_of)[size + gap] = (T(*)[size + gap])tile_room;
     const decomp_loop row = copy.loops[0], column = copy.loops[1];
     symrail_u64 tiles = decomp_tiles(copy, size, size);
     symrail_u32 x = threadIdx.x % 32, y = threadIdx.x / 32;

@@ -66,7 +66,7 @@ impl World<'_> {
         "times".into()
     }
 
-    /// From which size of blocks on copy engines are faster: a table, and a line for scripts/decomp-crossover.py.
+    /// From which size of blocks on copy engines are faster: a table, and the same in JSON.
     pub fn crossover(&self) -> String {
         let found = good(Crossover::measure(self.kernels, self.heap, &self.rt.team_world().unwrap(), LARGEST_BLOCK));
         if self.rt.my_pe() == 0 {
