@@ -1,5 +1,5 @@
-"""The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL) on two GPUs, packed
-and unpacked by the kernels of decomp/cu/copy.cuh; each pencil's own axis is the fastest. In the order of a stream, and
+"""The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL) on two GPUs,
+packed and unpacked by the kernels of decomp/cu/copy.cuh; each pencil's own axis is the fastest. In the order of a stream, and
 in a CUDA graph.
 
     python3 -m torch.distributed.run --nproc-per-node 2 torch_all_to_all.py libmoves.so EDGE ...

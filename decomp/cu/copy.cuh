@@ -102,7 +102,8 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     const symrail_u32 size = sizeof(T) <= 4 ? 64 : 32, lines = DECOMP_THREADS / 32;
     // Columns of the tile are in different banks.
     const symrail_u32 gap = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    // As large for all types: a multiprocessor need not divide its memory anew, and so drain, between kernels that wait.
+    // As large for all types, so that a multiprocessor need not divide its memory anew, and drain for that, between
+    // kernels that wait.
     typedef symrail_wide decomp_tile_room[32 * 33];
     static_assert(sizeof(T[size][size + gap]) <= sizeof(decomp_tile_room), "tiles have room");
     DECOMP_SHARED(decomp_tile_room, tile_room);
@@ -135,8 +136,8 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     }
 }
 
-// Copies elements of T to `to`, as block `block` of so many. What there is to know of the copy is in the block's memory,
-// and not in its threads' registers.
+// Copies elements of T to `to`, as block `block` of so many. What there is to know of the copy is in the block's
+// memory, and not in its threads' registers.
 template <class T>
 SYMRAIL_DEVICE void decomp_copy_part(const decomp_copy& given, symrail_u64 to, symrail_u64 block, symrail_u64 blocks) {
     DECOMP_SHARED(decomp_copy, copy);

@@ -1,4 +1,4 @@
-"""Solves Poisson's equation on a periodic cube by FFTs of pencils; prints and draws how far off the analytic solution it is.
+"""Solves Poisson's equation on a periodic cube by FFTs of pencils; prints and draws how far off it is.
 
     symrail run -n 4 -- python3 poisson.py                                                 NumPy's FFT, on the host
     SYMRAIL_HEAP_KIND=device symrail run -n 2 -- python3 poisson.py --arrays torch         cuFFT, by PyTorch or CuPy
@@ -77,7 +77,9 @@ class Arrays:
 
     def to_numpy(self, pencil):
         array = self.of(pencil)
-        return np.asarray(array) if self.name == "numpy" else array.cpu().numpy() if self.name == "torch" else array.get()
+        if self.name == "numpy":
+            return np.asarray(array)
+        return array.cpu().numpy() if self.name == "torch" else array.get()
 
 
 def solve(grid, arrays, edge):
@@ -127,7 +129,8 @@ def draw(path, line):
             yield f'<path d="M{left} {at:.1f}H{width - 20}" stroke="#ddd"/>'
             yield f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{form(value)}</text>'
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="640" font-family="sans-serif" font-size="12">']
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="640" ']
+    parts[0] += 'font-family="sans-serif" font-size="12">'
     parts += ['<rect width="100%" height="100%" fill="white"/>']
     parts += frame("solution: computed (points) and analytic (line)", 1.1, 40, 320, lambda value: f"{value:.1f}")
     parts += [curve([(x, analytic) for x, _, analytic in line], 1.1, 40, 320, "#1f77b4")]
