@@ -128,7 +128,7 @@ ep() {
 # Collectives and memory channels on streams and in graphs; times; torch.distributed's back end "nccl" on them.
 collectives() {
   local what work
-  for what in channels all late bench; do
+  for what in channels all late given-up bench; do
     LIMIT=300 case_of "collectives, $what" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER=shm \
       "$bin/symrail" run -n $pes -- "$bin/pe_gpu_collectives" $what
   done

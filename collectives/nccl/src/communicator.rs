@@ -122,10 +122,14 @@ impl Communicator {
         lock(&self.failed).clone().map_or(Ok(()), Err)
     }
 
-    /// Is of no more use, because a group was begun in part only: waits end, and later calls are refused.
+    /// Is of no more use, because a group was begun in part only: waits end, later calls are refused, and the other
+    /// ranks are told, by kernels of this one that wait or, where no call is under way, by its host.
     pub fn fail(&self, why: &Failure) {
         lock(&self.failed).get_or_insert_with(|| why.clone().within("a group was begun in part only"));
         self.parts.let_kernels_end();
+        if let Some(Err(error)) = self.parts.look(|parts| parts.collectives.give_up()) {
+            guard::write(&Failure::from(error).within("others wait until their time is over"));
+        }
     }
 
     /// What has failed so far, which stays. It does not wait for calls that are under way.

@@ -366,9 +366,20 @@ impl<'d> GpuCommunicator<'d> {
         self.device.gpu()
     }
 
-    /// Lets all calls of this PE end that wait for others, and so the others'. The communicator is not used again.
+    /// Lets all calls of this PE end that wait for others, and so the others', whose kernels learn of it from those.
+    /// The communicator is not used again.
     pub fn abort(&self) {
         self.abort.abort();
+    }
+
+    /// The same, and tells the others at once also where no kernel of this PE waits that could tell them: their calls
+    /// end with [`Error::Aborted`]. It waits for nobody.
+    ///
+    /// # Errors
+    /// The runtime's: others may have to wait until their time is over.
+    pub fn give_up(&self) -> Result<()> {
+        self.abort.abort();
+        self.memory.tell_given_up()
     }
 
     /// What does the same from other threads, while a call is under way in this one.

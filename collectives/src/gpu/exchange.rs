@@ -144,7 +144,7 @@ impl<'d> Exchange<'d> {
     ) -> Result<Self> {
         let members = memory.members();
         let n = u64::from(members.n());
-        let words = memory.take(Places::word_bytes(n) as usize)?;
+        let words = memory.take_behind_stop(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
         let inbox = memory.take(slots)?;
         let outgoing = if wired { memory.take(slots)? } else { 0 };

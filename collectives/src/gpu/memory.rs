@@ -1,6 +1,7 @@
 //! Symmetric memory for plans, taken from the heap in large pieces: only a call that needs a further piece waits for
 //! the other PEs.
 
+use symrail::SignalOp;
 use symrail::gpu::GpuDevice;
 
 use crate::error::Result;
@@ -16,11 +17,13 @@ pub(super) struct SymmetricMemory<'d> {
     pieces: Vec<Taken<'d>>,
     /// Bytes of the last piece that are in use.
     used: usize,
+    /// Words by which kernels hear of PEs that have given up: the piece of each, and where it is there.
+    stops: Vec<(usize, usize)>,
 }
 
 impl<'d> SymmetricMemory<'d> {
     pub fn new(device: &'d GpuDevice<'d>, members: Members<'d>) -> Self {
-        SymmetricMemory { device, members, pieces: Vec::new(), used: 0 }
+        SymmetricMemory { device, members, pieces: Vec::new(), used: 0, stops: Vec::new() }
     }
 
     /// Whose memory it is.
@@ -44,6 +47,34 @@ impl<'d> SymmetricMemory<'d> {
         let start = self.used;
         self.used += bytes;
         Ok(self.pieces.last().map_or(0, |piece| self.device.address(piece.start())) + start as u64)
+    }
+
+    /// As [`SymmetricMemory::take`], for what begins with the word of an alarm (`symrail/semaphore.cuh`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_behind_stop(&mut self, bytes: usize) -> Result<u64> {
+        let at = self.take(bytes)?;
+        self.stops.push((self.pieces.len() - 1, self.used - bytes.next_multiple_of(ALIGNMENT)));
+        Ok(at)
+    }
+
+    /// Tells the kernels of all others that this PE has given up, also those that are not under way yet. It waits for
+    /// nobody.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn tell_given_up(&self) -> Result<()> {
+        let runtime = self.members.runtime();
+        let word = u64::from(runtime.my_pe()) + 1;
+        for &(piece, start) in &self.stops {
+            let Some(piece) = self.pieces.get(piece) else { continue };
+            let stop = piece.start().wrapping_add(start).cast_mut().cast::<u64>();
+            for rank in (0..self.members.n()).filter(|&rank| rank != self.members.me()) {
+                runtime.signal_op(stop, word, SignalOp::Set, self.members.pe(rank as usize))?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives all of it back. Collective.

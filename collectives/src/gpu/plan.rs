@@ -86,7 +86,7 @@ impl<'d> GpuPlan<'d> {
     ) -> Result<Self> {
         let members = memory.members();
         members.suit(&plan)?;
-        let own = memory.take(8 * words(&plan))?;
+        let own = memory.take_behind_stop(8 * words(&plan))?;
         let bytes = plan.scratch_bytes(capacity) * (1 + 2 * plan.packet_halves);
         let scratch = memory.take(bytes as usize)?;
         let report = abort.report(device.gpu())?;

@@ -215,7 +215,7 @@ impl<'d> Straight<'d> {
     pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, abort: &AbortHandle) -> Result<Self> {
         let members = memory.members();
         let sizes = Sizes::of(u64::from(members.n()));
-        let stop = memory.take(8 + sizes.filled() as usize)?;
+        let stop = memory.take_behind_stop(8 + sizes.filled() as usize)?;
         let report = abort.report(device.gpu())?;
         let words = device.gpu().alloc(sizes.words() as usize)?;
         words.write(0, &vec![0; sizes.words() as usize])?;

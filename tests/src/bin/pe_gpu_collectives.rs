@@ -3,7 +3,7 @@
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_collectives WHAT
 //!
-//! WHAT is `all`, `few` (for sanitizers), `graphs`, `channels`, `late` or `bench`.
+//! WHAT is `all`, `few` (for sanitizers), `graphs`, `channels`, `late`, `given-up` or `bench`.
 //!
 //! Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -17,7 +17,7 @@ use symrail::kernels::cuda::{DevicePtr, Gpu, Kernel, Module, Program, Shape, Str
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
 use symrail_collectives::plan::Collective;
-use symrail_collectives::{DataType, Error, ReduceOp, Reduction};
+use symrail_collectives::{DataType, Error, ReduceOp, Reduction, Transfer};
 use symrail_tests::collectives::{ALL, Data, difference, parts};
 use symrail_tests::pe;
 
@@ -46,6 +46,7 @@ fn main() -> std::process::ExitCode {
         let world = World::new(rt, &device)?;
         match what.as_str() {
             "late" => world.somebody_does_not_come()?,
+            "given-up" => world.somebody_gives_up()?,
             "bench" => world.how_long()?,
             "channels" => world.channels()?,
             "few" => world.few()?,
@@ -365,6 +366,46 @@ impl<'d> World<'d> {
         }
         self.rt.barrier_all()?;
         good(all.free());
+        self.end()
+    }
+
+    /// PE 1 gives up while none of its kernels is under way. The others' kernels are told, those that wait and later
+    /// ones: nobody's time is over.
+    fn somebody_gives_up(self) -> Result<()> {
+        let (me, part) = (self.rt.my_pe(), 64);
+        for transfers in [false, true] {
+            let mut all = self.communicator();
+            let (input, output) = (self.at(&self.source, 0, part), self.at(&self.dest, 0, part));
+            let call = |all: &mut GpuCommunicator<'_>| {
+                let ring = |by: u32| (me + by) % self.rt.n_pes();
+                let around = [
+                    Transfer::Send { to: ring(1), memory: input },
+                    Transfer::Receive { from: ring(self.rt.n_pes() - 1), memory: output },
+                ];
+                // SAFETY: memory of this test, which waits for the stream.
+                good(unsafe {
+                    match transfers {
+                        true => all.exchange(&self.stream, &around),
+                        false => all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum),
+                    }
+                });
+                good(self.stream.wait(TIME_LIMIT));
+                all.check()
+            };
+            good(call(&mut all));
+            self.rt.barrier_all()?;
+            if me == 1 {
+                good(all.give_up());
+            } else {
+                for _ in 0..2 {
+                    let error = call(&mut all).unwrap_err();
+                    assert!(matches!(error, Error::Aborted { .. }), "transfers {transfers}: {error}");
+                }
+                println!("PE {me}: told, transfers {transfers}");
+            }
+            self.rt.barrier_all()?;
+            good(all.free());
+        }
         self.end()
     }
 
