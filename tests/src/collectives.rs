@@ -15,6 +15,13 @@ pub const ALL: [Collective; 6] = [
     Collective::Reduce,
 ];
 
+/// All operations.
+pub const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
+
+/// Types and numbers of elements of a part that every collective is called with.
+pub const SIZES: [(DataType, usize); 5] =
+    [(DataType::U8, 1), (DataType::I8, 4095), (DataType::BF16, 1), (DataType::F16, 33_001), (DataType::F32, 1024)];
+
 /// Elements of a type that tell where they come from, and whose reductions are exact in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
@@ -108,6 +115,24 @@ pub fn parts(collective: &Collective, n: usize) -> (usize, usize) {
         Collective::AllToAll => (n, n),
         _ => (1, 1),
     }
+}
+
+/// Where a call's input is in an array of sources, or in place in that of destinations, and its output in the latter:
+/// begins and lengths in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    /// The input.
+    pub input: (usize, usize),
+    /// The output.
+    pub output: (usize, usize),
+}
+
+/// The places of PE `me` of `n` for parts of so many bytes. In place, the smaller buffer is each PE's part of the larger.
+#[must_use]
+pub fn places(collective: &Collective, (me, n): (usize, usize), part: usize, in_place: bool) -> Places {
+    let (inputs, outputs) = parts(collective, n);
+    let start = |smaller: bool| if in_place && smaller { me * part } else { 0 };
+    Places { input: (start(inputs < outputs), inputs * part), output: (start(outputs < inputs), outputs * part) }
 }
 
 /// The first difference, for messages.

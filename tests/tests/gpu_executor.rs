@@ -10,7 +10,7 @@ use symrail_collectives::gpu::stage::{Moved, Piece, Stage, StagedCall};
 use symrail_collectives::plan::{BufferType, Check, Collective, Document, Plan};
 use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
-use symrail_tests::collectives::{Data, difference, parts};
+use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
 #[path = "../support/emulation.rs"]
 mod emulation;
@@ -138,11 +138,10 @@ fn verify(pes: &mut Pes, ty: DataType, op: ReduceOp, count: usize, shift: u64, i
     let collective = pes.plan.collective().clone();
     let (inputs, outputs) = parts(&collective, n);
     let data = Data { ty, op, n, round };
-    // In place, the smaller buffer is each PE's part of the larger.
-    let own = |me: usize, here: bool| if in_place && here { (me * part) as u64 } else { 0 };
     let source = if in_place { DEST } else { SOURCE };
-    let from = |me: usize| source + shift + own(me, inputs < outputs);
-    let to = |me: usize| DEST + shift + own(me, outputs < inputs);
+    let places = |me: usize| places(&collective, (me, n), part, in_place);
+    let from = |me: usize| source + shift + places(me).input.0 as u64;
+    let to = |me: usize| DEST + shift + places(me).output.0 as u64;
     for me in 0..n {
         pes.bytes(me, DEST, n * part + 128).fill(0xee);
         pes.bytes(me, from(me), inputs * part).copy_from_slice(&data.input(me, inputs * count));
@@ -191,7 +190,7 @@ fn all_algorithms_types_and_operations() {
         let in_place = document.collective != "alltoall";
         let mut pes = Pes::new(&document, 4096, 3, |_, _| true);
         for &ty in DataType::ALL {
-            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+            for op in OPS {
                 if op != ReduceOp::Sum && !reduces {
                     continue;
                 }

@@ -6,7 +6,7 @@ use symrail_collectives::gpu::encode::Reached;
 use symrail_collectives::gpu::straight::{Addresses, Sizes, StraightCall, Way};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{Accumulate, DataType, ReduceOp};
-use symrail_tests::collectives::{Data, difference, parts};
+use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
 #[path = "../support/emulation.rs"]
 mod emulation;
@@ -137,10 +137,10 @@ impl Pes {
         let (n, part) = (self.heaps.len(), count * ty.size());
         let (inputs, outputs) = parts(collective, n);
         let data = Data { ty, op, n, round };
-        let own = |me: usize, here: bool| if in_place && here { (me * part) as u64 } else { 0 };
+        let places = |me: usize| places(collective, (me, n), part, in_place);
         let source = if in_place { DEST } else { SOURCE };
-        let from = |me: usize| source + shift + own(me, inputs < outputs);
-        let to = |me: usize| DEST + shift + own(me, outputs < inputs);
+        let from = |me: usize| source + shift + places(me).input.0 as u64;
+        let to = |me: usize| DEST + shift + places(me).output.0 as u64;
         for me in 0..n {
             self.bytes(me, DEST, n * part + 128).fill(0xee);
             self.bytes(me, from(me), inputs * part).copy_from_slice(&data.input(me, inputs * count));
@@ -179,7 +179,7 @@ fn all_types_and_operations_both_ways() {
         let mut pes = Pes::new(n, 2048, 64);
         for collective in &COLLECTIVES {
             for &ty in DataType::ALL {
-                for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+                for op in OPS {
                     let moves = matches!(collective, Collective::AllGather | Collective::AllToAll);
                     if op != ReduceOp::Sum && moves {
                         continue;

@@ -11,7 +11,7 @@ use symrail::bootstrap::uid;
 use symrail::{Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction, Transfer};
-use symrail_tests::collectives::{ALL, Data, difference, parts};
+use symrail_tests::collectives::{ALL, Data, OPS, SIZES, difference, places};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -73,7 +73,7 @@ impl<'rt> World<'rt> {
 
     fn types(&mut self) -> Result<()> {
         for &ty in DataType::ALL {
-            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+            for op in OPS {
                 self.call(&Collective::AllReduce, ty, op, 100, false)?;
             }
             self.call(&Collective::AllReduce, ty, ReduceOp::Sum, 5001, true)?;
@@ -84,14 +84,7 @@ impl<'rt> World<'rt> {
 
     fn sizes(&mut self) -> Result<()> {
         for collective in &ALL {
-            for (ty, count) in [
-                (DataType::U8, 1),
-                (DataType::I8, 4095),
-                (DataType::BF16, 1),
-                (DataType::F16, 33_001),
-                (DataType::F32, 1024),
-                (DataType::F64, LARGEST / 8),
-            ] {
+            for (ty, count) in SIZES.into_iter().chain([(DataType::F64, LARGEST / 8)]) {
                 self.call(collective, ty, ReduceOp::Sum, count, false)?;
                 if *collective != Collective::AllToAll {
                     self.call(collective, ty, ReduceOp::Sum, count, true)?;
@@ -162,22 +155,15 @@ impl<'rt> World<'rt> {
         let data = Data { ty, op, n, round: self.round };
         let shift = self.round % 5;
         pe::doing(format!("{collective:?} of {count} {ty:?}, {op:?}, in place: {in_place}, at byte {shift}"));
-        let (inputs, outputs) = parts(collective, n);
-        let at = |slice: &SymSlice<'_, u8>, start: usize, parts: usize| {
-            Buffer::of(slice).unwrap().part((shift + start) as u64, (parts * part) as u64).unwrap()
-        };
-        let own = me * part;
-        let (input, output) = match (in_place, inputs.cmp(&outputs)) {
-            (false, _) => (at(&self.source, 0, inputs), at(&self.dest, 0, outputs)),
-            (true, std::cmp::Ordering::Less) => (at(&self.dest, own, 1), at(&self.dest, 0, outputs)),
-            (true, std::cmp::Ordering::Equal) => (at(&self.dest, 0, inputs), at(&self.dest, 0, inputs)),
-            (true, std::cmp::Ordering::Greater) => (at(&self.dest, 0, inputs), at(&self.dest, own, 1)),
-        };
-        let starts = |in_it: bool| shift + if in_it { own } else { 0 };
+        let places = places(collective, (me, n), part, in_place);
         let from = if in_place { &self.dest } else { &self.source };
-        let (first, last) = (starts(in_place && outputs > inputs), starts(in_place && outputs < inputs));
+        let at = |slice: &SymSlice<'_, u8>, (start, len): (usize, usize)| {
+            Buffer::of(slice).unwrap().part((shift + start) as u64, len as u64).unwrap()
+        };
+        let (input, output) = (at(from, places.input), at(&self.dest, places.output));
+        let (first, last) = (shift + places.input.0, shift + places.output.0);
         self.dest.write_slice(0, &vec![0xee; n * part + 64])?;
-        from.write_slice(first, &data.input(me, inputs * count))?;
+        from.write_slice(first, &data.input(me, places.input.1 / ty.size()))?;
         let done = match collective {
             Collective::AllReduce => self.all.all_reduce(input, output, ty, op),
             Collective::ReduceScatter => self.all.reduce_scatter(input, output, ty, op),
@@ -187,7 +173,7 @@ impl<'rt> World<'rt> {
             _ => self.all.broadcast(input, output, 0),
         };
         done.unwrap_or_else(|error| panic!("PE {me}, {collective:?} of {count} {ty:?}: {error}"));
-        let mut found = vec![0; outputs * part];
+        let mut found = vec![0; places.output.1];
         self.dest.read_slice(last, &mut found)?;
         let has_result = *collective != Collective::Reduce || me == 0;
         if let Some(difference) = difference(&found, &data.output(collective, me, count)).filter(|_| has_result) {
@@ -195,7 +181,7 @@ impl<'rt> World<'rt> {
         }
         // What is around it was left alone.
         if !in_place {
-            let (before, after) = (last.checked_sub(1), last + outputs * part);
+            let (before, after) = (last.checked_sub(1), last + places.output.1);
             assert!(before.into_iter().chain([after]).all(|i| self.dest.read(i).unwrap() == 0xee), "{collective:?}");
         }
         // Nobody changes what a peer has not compared yet: that peers are through with it is their own affair.

@@ -18,7 +18,7 @@ use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{DataType, Error, ReduceOp, Reduction, Transfer};
-use symrail_tests::collectives::{ALL, Data, difference, parts};
+use symrail_tests::collectives::{ALL, Data, OPS, SIZES, difference, places};
 use symrail_tests::pe;
 
 /// Bytes of the largest part.
@@ -113,16 +113,8 @@ impl<'d> World<'d> {
     fn everything(mut self) -> Result<()> {
         let mut all = self.communicator();
         for collective in &ALL {
-            for (ty, count) in [
-                (DataType::U8, 1),
-                (DataType::I8, 4095),
-                (DataType::BF16, 1),
-                (DataType::F16, 33_001),
-                (DataType::F32, 1024),
-                (DataType::F32, (1 << 20) / 4),
-                (DataType::F64, 100_003),
-                (DataType::F32, LARGEST / 4),
-            ] {
+            let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003), (DataType::F32, LARGEST / 4)];
+            for (ty, count) in SIZES.into_iter().chain(larger) {
                 for in_place in [false, true] {
                     // The largest ones take long to be made and compared.
                     let largest = match collective {
@@ -144,7 +136,7 @@ impl<'d> World<'d> {
         self.graphs(&mut all);
         self.say("graphs: ok");
         for &ty in DataType::ALL {
-            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+            for op in OPS {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;
                 }
@@ -203,23 +195,14 @@ impl<'d> World<'d> {
         let data = Data { ty, op, n, round: self.round };
         // Every other call begins one element further.
         let shift = 16 + self.round % 2 * ty.size();
-        let (inputs, outputs) = parts(collective, n);
-        let own = me * part;
-        let (dest, source) = (&self.dest, &self.source);
-        let (input, output) = match (in_place, inputs.cmp(&outputs)) {
-            (false, _) => (self.at(source, shift, inputs * part), self.at(dest, shift, outputs * part)),
-            (true, std::cmp::Ordering::Less) => {
-                (self.at(dest, shift + own, part), self.at(dest, shift, outputs * part))
-            }
-            (true, std::cmp::Ordering::Equal) => (self.at(dest, shift, part), self.at(dest, shift, part)),
-            (true, std::cmp::Ordering::Greater) => {
-                (self.at(dest, shift, inputs * part), self.at(dest, shift + own, part))
-            }
-        };
+        let places = places(collective, (me, n), part, in_place);
+        let (dest, from) = (&self.dest, if in_place { &self.dest } else { &self.source });
+        let input = self.at(from, shift + places.input.0, places.input.1);
+        let output = self.at(dest, shift + places.output.0, places.output.1);
         let what = format!("PE {me}, {collective:?} of {count} {ty:?}, {op:?}, in place: {in_place}, byte {shift}");
         pe::doing(what.clone());
         self.write(self.at(dest, 0, n * part + 64), &vec![0xee; n * part + 64]);
-        self.write(input, &data.input(me, inputs * count));
+        self.write(input, &data.input(me, places.input.1 / ty.size()));
         self.rt.barrier_all()?;
         // SAFETY: memory of this test, which waits for the stream.
         let done = unsafe {
