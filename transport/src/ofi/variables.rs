@@ -19,13 +19,18 @@ pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 /// (soft-RoCE: 32,767 entries). With 16 it has room for as much as a rail has under way at most
 /// ([`endpoint`](super::endpoint)).
 ///
+/// In libfabric 1.17 `ofi_rxm` posts a buffer again to a connection over verbs that it has closed, and the process ends
+/// by SIGSEGV; with buffers that all connections share it has none to do that with (`docs/failover.md`). Over TCP they
+/// are shared in any case.
+///
 /// The last two keep libinfinipath and libpsm2 from installing signal handlers. Those are removed again in any case
 /// when libfabric is loaded; with these there is no moment at which they are there.
-pub(crate) const DEFAULTS: [(&str, &str); 6] = [
+pub(crate) const DEFAULTS: [(&str, &str); 7] = [
     (RXM_BUFFERS, "4304"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
     ("FI_OFI_RXM_RX_SIZE", "256"),
     ("FI_UNIVERSE_SIZE", "16"),
+    ("FI_OFI_RXM_USE_SRX", "1"),
     ("IPATH_NO_BACKTRACE", "1"),
     ("HFI_NO_BACKTRACE", "1"),
 ];
