@@ -77,7 +77,8 @@ def reach(values, scales):
 
 
 height = 2 * PANEL + 30
-print(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12">')
+size = f'width="{WIDTH}" height="{height}"'
+print(f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">')
 print('<rect width="100%" height="100%" fill="white"/>')
 times, rates = lines(lambda _, time: time), lines(bus)
 what = f"{rows[0]['ranks']} × {rows[0]['device']}, bf16, in a CUDA graph"

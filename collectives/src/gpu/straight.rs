@@ -227,8 +227,7 @@ impl<'d> Straight<'d> {
             ranks: reached(device, members, stop),
             ..Addresses::default()
         };
-        // To be measured.
-        let early = std::env::var_os("SYMRAIL_EARLY_LAUNCH").is_some() && device.gpu().compute_capability().0 >= 9;
+        let early = device.runtime().settings().early_launch && device.gpu().compute_capability().0 >= 9;
         Ok(Straight { device, me: u64::from(members.me()), sizes, at, report, early, _words: words })
     }
 

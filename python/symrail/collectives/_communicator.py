@@ -112,7 +112,8 @@ class Communicator:
 
         `op` is one of `ReduceOp`, its name, or torch's. `dtype` is what the elements are taken for, such as
         "float8_e4m3b15" for arrays of uint8. `algorithm` is "one_shot", "two_phase", "direct", "one_round",
-        "hierarchical" or "by_puts", an execution plan that was added, or its name; without it what suits best. Collective.
+        "hierarchical" or "by_puts", on GPUs also "packets" or "pushed", an execution plan that was added, or its name;
+        without it what suits best. Collective.
         """
         output = input if output is None else output
         return self._run("all_reduce", input, output, op=op, dtype=dtype, algorithm=algorithm, stream=stream)
