@@ -53,39 +53,49 @@ pub(super) struct AtOnce {
     together: bool,
 }
 
+impl Places<'_> {
+    fn pitch(&self) -> usize {
+        self.width * self.size
+    }
+
+    /// The parts of this rank, and where its summands are; `there` says where memory of this rank is at another PE.
+    fn list(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, Vec<u64>) {
+        let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
+        let own = self.shards.of(me);
+        let word = |kind: usize, rank: usize| self.words + 8 * (MOST_BLOCKS * (kind * ranks + rank)) as u64;
+        let (mut parts, mut summands) = (Vec::new(), Vec::new());
+        for distance in 1..ranks {
+            let rank = (me + distance) % ranks;
+            let pe = self.group.pe(rank as u32);
+            let place = summand_at(self.shards, self.width, distance, 0);
+            let (from, at, rows) = match self.product {
+                Product::AllGatherMatmul => (0, own.start * pitch, own.len()),
+                _ => (self.shards.of(rank).start * pitch, place * self.size, self.shards.of(rank).len()),
+            };
+            let to = there(self.numbers + at as u64, rows * pitch, pe);
+            let flags = [there(word(0, me), 8 * MOST_BLOCKS, pe), there(word(1, me), 8 * MOST_BLOCKS, pe)];
+            parts.extend([pe.into(), word(0, rank), word(1, rank), flags[0], flags[1]]);
+            parts.extend([from as u64, to, (rows * pitch) as u64]);
+            summands.push(place as u64);
+        }
+        summands.push((own.start * self.width) as u64);
+        (parts, summands)
+    }
+}
+
 impl AtOnce {
     /// `list` has [`list_bytes`].
     pub fn new(list: DeviceBuffer, reach: &Reach, it: &Places<'_>) -> Result<AtOnce> {
-        let (me, ranks, pitch) = (it.group.me() as usize, it.shards.ranks(), it.width * it.size);
-        let own = it.shards.of(me);
-        let word = |kind: usize, rank: usize| it.words + 8 * (MOST_BLOCKS * (kind * ranks + rank)) as u64;
         let there = |at: u64, bytes: usize, pe: Pe| reach.find(at, bytes as u64, pe).unwrap_or_default();
-        let mut words = Vec::new();
-        let mut summands = Vec::new();
-        for distance in 1..ranks {
-            let rank = (me + distance) % ranks;
-            let pe = it.group.pe(rank as u32);
-            let (from, at, rows) = match it.product {
-                Product::AllGatherMatmul => (0, own.start * pitch, own.len()),
-                _ => {
-                    let at = summand_at(it.shards, it.width, distance, 0) * it.size;
-                    (it.shards.of(rank).start * pitch, at, it.shards.of(rank).len())
-                }
-            };
-            let to = there(it.numbers + at as u64, rows * pitch, pe);
-            let flags = [there(word(0, me), 8 * MOST_BLOCKS, pe), there(word(1, me), 8 * MOST_BLOCKS, pe)];
-            words.extend([pe.into(), word(0, rank), word(1, rank), flags[0], flags[1]]);
-            words.extend([from as u64, to, (rows * pitch) as u64]);
-            summands.push(summand_at(it.shards, it.width, distance, 0) as u64);
-        }
-        summands.push((own.start * it.width) as u64);
+        let (mut words, summands) = it.list(there);
         let align = super::round::SUMMED_ALIGN;
         let together = summands.iter().all(|at| (at * it.size as u64).is_multiple_of(align));
         words.extend(summands);
         list.write(0, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let (own, pitch) = (it.shards.of(it.group.me() as usize), it.pitch());
         let blocks = (it.shards.largest() * pitch).div_ceil(BYTES_OF_A_BLOCK).clamp(1, MOST_BLOCKS) as u32;
         let own = ((own.start * pitch) as u64, (own.len() * pitch) as u64);
-        Ok(AtOnce { list, others: ranks - 1, blocks, own, together })
+        Ok(AtOnce { list, others: it.shards.ranks() - 1, blocks, own, together })
     }
 
     fn places(&self) -> u64 {
@@ -121,6 +131,62 @@ impl GpuPlan<'_> {
         unsafe {
             self.act(stream, 0, operands)?;
             kernels.reduce(stream, it.blocks, self.moved, &arguments)
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const WORDS: u64 = 1 << 10;
+    const NUMBERS: u64 = 1 << 20;
+
+    /// Where a PE's memory is: those of all ranks are as far apart.
+    fn base(pe: Pe) -> u64 {
+        u64::from(pe) << 32
+    }
+
+    /// The parts of each rank, for the ranks of PEs 1, 3, 5, ...
+    fn parts(product: Product, shards: &Shards, width: usize, size: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
+        let ranks = shards.ranks() as u32;
+        (0..ranks)
+            .map(|me| {
+                let own = 1 + 2 * me;
+                let group = Group::new(1, 2, ranks.into(), own, 2 * ranks).unwrap();
+                let (words, numbers) = (base(own) + WORDS, base(own) + NUMBERS);
+                let places = Places { product, shards, width, size, group, words, numbers };
+                places.list(|at, _, pe| at - base(own) + base(pe))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_a_rank_sends_is_where_the_other_one_has_it_and_tells_the_words_that_it_waits_for() {
+        let (shards, width, size) = (Shards::new(&[3, 0, 5]), 4, 2);
+        let pitch = (width * size) as u64;
+        for product in [Product::AllGatherMatmul, Product::MatmulReduceScatter] {
+            let all = parts(product, &shards, width, size);
+            for (me, (list, _)) in all.iter().enumerate() {
+                for (i, part) in list.chunks_exact(PART).enumerate() {
+                    let other = (me + i + 1) % 3;
+                    assert_eq!(part[0], 1 + 2 * other as u64);
+                    let back = all[other].0.chunks_exact(PART).find(|back| back[0] == 1 + 2 * me as u64).unwrap();
+                    assert_eq!((part[3], part[4]), (back[1], back[2]), "words of {me} at {other}");
+                    let numbers = base(part[0] as Pe) + NUMBERS;
+                    if let Product::AllGatherMatmul = product {
+                        let own = shards.of(me);
+                        assert_eq!(part[5..], [0, numbers + own.start as u64 * pitch, own.len() as u64 * pitch]);
+                    } else {
+                        let rows = shards.of(other);
+                        assert_eq!((part[5], part[7]), (rows.start as u64 * pitch, rows.len() as u64 * pitch));
+                        // The other one lists summands from the rank before it on.
+                        let distance = (other + 3 - me) % 3;
+                        assert_eq!(part[6], numbers + all[other].1[distance - 1] * size as u64);
+                    }
+                }
+            }
         }
     }
 }

@@ -144,6 +144,14 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.settle, ONE, &[]) }?)
     }
 
+    /// Waits until the GPU has done all that it was given, and proxies have delivered it: then memory that others were
+    /// told of can be used for something else.
+    pub(super) fn finish(&self) -> Result<()> {
+        let gpu = self.device.gpu();
+        self.settle(&Stream::new(gpu)?)?;
+        Ok(gpu.synchronize()?)
+    }
+
     /// Copies bytes to where this GPU reaches them at a PE, and tells its word, where this GPU reaches it.
     ///
     /// # Safety

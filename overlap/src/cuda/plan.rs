@@ -338,7 +338,7 @@ impl<'d> GpuPlan<'d> {
 
     /// Gives the plan's memory back. Collective over the team.
     pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
-        self.kernels.device.gpu().synchronize()?;
+        self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }
 }

@@ -189,7 +189,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// # Errors
     /// The driver's error; a peer that does not answer.
     pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
-        self.kernels.device().gpu().synchronize()?;
+        self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }
 

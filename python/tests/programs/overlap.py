@@ -25,6 +25,8 @@ def products(group: overlap.Group) -> None:
         own_rows, own_inputs, own_outputs = group.share(rows), group.share(inputs), group.share(outputs)
         found = overlap.all_gather_matmul(x[own_rows], weight[own_outputs], bias[own_outputs], group=group)
         near(found, x @ weight[own_outputs].T + bias[own_outputs])
+        again = overlap.all_gather_matmul(x[own_rows], weight[own_outputs], group=group, all_rows=rows)
+        near(again, x @ weight[own_outputs].T)
         columns, part = x[:, own_inputs], weight[:, own_inputs]
         near(overlap.matmul_reduce_scatter(columns, part, bias, group=group), (x @ weight.T + bias)[own_rows])
         near(overlap.matmul_all_reduce(columns, part, group=group), x @ weight.T)
@@ -54,6 +56,12 @@ def refusals(group: overlap.Group) -> None:
             assert isinstance(error, ArgumentError) == last, error
         else:
             raise AssertionError("what does not go together was not refused")
+    try:
+        overlap.all_gather_matmul(x, weight, group=group, all_rows=2 * group.ranks + group.ranks)
+    except ArgumentError as error:
+        assert "this rank's share of 3" in str(error), error
+    else:
+        raise AssertionError("rows that are not a rank's share were not refused")
     try:
         overlap.all_gather_matmul(x.astype("float64"), weight, group=group)
     except ArgumentError as error:

@@ -379,7 +379,12 @@ impl<'d> World<'d> {
     fn graph(&self) {
         let ranks = self.rt.n_pes() as usize;
         for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
-            for schedule in [Schedule::Direct { rows: 20 }, Schedule::Ring { rows: 20 }] {
+            for (schedule, delay) in [
+                (Schedule::Unfused, 0),
+                (Schedule::Direct { rows: 20 }, 0),
+                (Schedule::Direct { rows: 20 }, 100_000),
+                (Schedule::Ring { rows: 20 }, 0),
+            ] {
                 let shape = GpuShape {
                     shards: Shards::split(150, ranks),
                     inputs: 32,
@@ -389,7 +394,7 @@ impl<'d> World<'d> {
                     schedule,
                     chosen_for: None,
                 };
-                let case = Case { shape, reduced, bias: true, delay: 0, whole: true };
+                let case = Case { shape, reduced, bias: true, delay, whole: true };
                 pe::doing(format!("{reduced:?} of {:?}", case.shape));
                 let mut plan = good(self.plan(&case));
                 let (passed, _) = self.operands(&case, 0);
