@@ -204,7 +204,10 @@ transposes() {
       -lnvshmem_device -Xlinker "$host" -lcuda -Xlinker -rpath -Xlinker "$home/lib" || failed=1
   fi
   wait
-  case_of "transposes, crossover" $huge SYMRAIL_HEAP_SIZE=1G $run -- "$bin/pe_gpu_decomp" crossover 800
+  # decomp/bench/crossover_picture.py draws from this file.
+  case_of "transposes, crossover" $huge SYMRAIL_HEAP_SIZE=1G $run -- "$bin/pe_gpu_decomp" crossover 800 \
+    > "${FIGURES:-$work}/crossover"
+  cat "${FIGURES:-$work}/crossover"
   for turn in ${TURNS:-1 2}; do
     {
       LIMIT=90 case_of "transposes, turn $turn" $huge $run -- "$bin/pe_gpu_decomp" versus ${HEAP_MIB:-18000} $edges
