@@ -16,14 +16,16 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts --example gpu_high_throughput || exit 1
-  cargo build --release -p symrail-tests --bin pe_gpu_collectives --bin pe_gpu_decomp --bin pe_gpu_overlap --bin pe_gpu_ep_lost || exit 1
-  cargo build --release -p symrail-c -p symrail-python -p symrail-nccl || exit 1
-  mkdir -p "$bin"
+  local programs="symrail pe_gpu_collectives pe_gpu_decomp pe_gpu_overlap pe_gpu_ep_lost" each
+  local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/examples/gpu_high_throughput" "$built/libsymrail.so" "$built/libsymrail_nccl.so" \
-    "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_overlap" "$built/pe_gpu_ep_lost"; do
-    strip -o "$bin/$(basename "$file")" "$file" || exit 1
+  # One call, so that crates are built with one set of features.
+  # shellcheck disable=SC2046
+  cargo build --release --lib $(printf -- '--bin %s ' $programs) $(printf -- '--example %s ' $examples) \
+    $(printf -- '-p symrail%s ' "" -perftest -kernels -ep -tests -c -python -nccl) || exit 1
+  mkdir -p "$bin"
+  for each in $programs $libraries $(printf 'examples/%s ' $examples); do
+    strip -o "$bin/$(basename "$each")" "$built/$each" || exit 1
   done
   cc -O2 -o "$bin/beside_nccl" "$root/collectives/nccl/bench/beside_nccl.c" -ldl || exit 1
   rm -rf "$bin/python"
