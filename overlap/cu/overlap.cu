@@ -50,9 +50,9 @@ extern "C" __global__ void __launch_bounds__(512)
     symrail_fence_sys();
     if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
     plan->copied = 0;
-    symrail_fence_sys();
     symrail_u64 round = *(volatile symrail_u64*)&plan->telling;
-    if (round != 0) symrail_st_release_sys(word, round);
+    symrail_fence_sys();
+    if (round != 0) symrail_st_sys(word, round);
 }
 
 // Does nothing for so long: tests are late on purpose.

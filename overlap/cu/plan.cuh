@@ -17,14 +17,9 @@ struct overlap_plan {
 // Where these numbers are.
 #define OVERLAP_PES 128
 
-// Waits until a PE has told this one's word, in this round or a later one.
-static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
-                                                  symrail_u64 pe) {
-    const symrail_u64* at = (const symrail_u64*)plan->words + word;
-    auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
-    if (symrail_await(plan->alarm, told, pe, word)) return;
-    // What follows in the streams goes on without what was waited for. No results of this plan are to be believed, and
-    // copy engines tell nothing new.
+// What a wait that has failed leaves: what follows in the streams goes on without what was waited for. No results of this
+// plan are to be believed, and copy engines tell nothing new.
+static __device__ __noinline__ void overlap_gave_up(const overlap_plan* plan, symrail_u64 pe) {
     *(volatile symrail_u64*)&plan->telling = 0;
     // Who was told by another PE need not tell: that one tells all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
@@ -35,4 +30,20 @@ static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symr
         if (pes[i] + 1 != own)
             symrailx_signal_op((symrail_u64*)plan->words + plan->gone, own | (pe + 1) << 32, SYMRAIL_SIGNAL_SET,
                                (int)pes[i]);
+}
+
+// Waits until something holds that a PE brings about. `false`: it has given up.
+template <class F>
+SYMRAIL_DEVICE bool overlap_until(const overlap_plan* plan, F& holds, symrail_u64 word, symrail_u64 pe) {
+    if (symrail_await(plan->alarm, holds, pe, word)) return true;
+    overlap_gave_up(plan, pe);
+    return false;
+}
+
+// Waits until a PE has told this one's word, in this round or a later one.
+static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
+                                                  symrail_u64 pe) {
+    const symrail_u64* at = (const symrail_u64*)plan->words + word;
+    auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
+    overlap_until(plan, told, word, pe);
 }

@@ -46,6 +46,8 @@ pub struct GpuKernels<'d> {
     send: Kernel,
     gather: Kernel,
     meet: Kernel,
+    receive: Kernel,
+    packets: Kernel,
     ready: Kernel,
     say: Kernel,
     copy: Kernel,
@@ -80,6 +82,8 @@ impl<'d> GpuKernels<'d> {
             send: kernel("send")?,
             gather: kernel("gather")?,
             meet: kernel("meet")?,
+            receive: kernel("receive")?,
+            packets: kernel("packets")?,
             ready: kernel("ready")?,
             say: kernel("say")?,
             copy: kernel("copy")?,
@@ -195,6 +199,21 @@ impl<'d> GpuKernels<'d> {
     pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.meet, ONE, arguments) }?)
+    }
+
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn receive(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.receive, Shape { blocks: 1, threads: SENDING }, arguments) }?)
+    }
+
+    /// # Safety
+    /// As for [`GpuKernels::meet`], and for the bytes.
+    pub(super) unsafe fn packets(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
+        let threads = bytes.div_ceil(8).next_multiple_of(32).clamp(32, SENDING.into()) as u32;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.packets, Shape { blocks: 1, threads }, arguments) }?)
     }
 
     /// # Safety

@@ -5,15 +5,17 @@
 //! | `send` | `receive`, which says that there is room | the sender puts |
 //! | `offer`, which says that the data are there | `fetch` | the receiver gets |
 //!
-//! Both go on behind the copy. Where GPUs reach each other one kernel waits, copies and tells; more bytes a copy engine
-//! copies, between a kernel that waits and a word that the engine copies, too. Elsewhere the proxy copies. Buffers are
+//! Both go on behind the copy. Where GPUs reach each other a put of few bytes goes as packets to slots of the receiver,
+//! whose kernel copies them to where they belong: the sender may be a few copies ahead. Of more bytes one kernel waits,
+//! copies and tells; still more a copy engine copies, between a kernel that waits and a word that the engine copies, too.
+//! Elsewhere the proxy copies. Buffers are
 //! named by symmetric addresses: peers' buffers need not be opened, and none that was given back is used by mistake,
 //! since memory of the symmetric heap is given back by all PEs together.
 //!
 //! Copies are counted on the GPU, for each pair of ranks and tag, so that graphs can be replayed.
 
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
-use symrail::team::heap::Block;
+use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Pe, Team, TeamHeap};
 
 use super::kernels::{GpuKernels, Moved};
@@ -25,6 +27,10 @@ use crate::exchange::{Product, bytes_of_words};
 /// Words of `overlap_pair` in `cu/point_to_point.cu`, and the symmetric words of each rank and tag.
 const PAIR: usize = 8;
 const WORDS: usize = 4;
+/// The slots of each rank and tag for puts of few bytes, and their bytes, as `cu/point_to_point.cu` has them; what fits.
+const SLOTS: usize = 4;
+const SLOT_BYTES: usize = 8320;
+const MOST_BY_PACKETS: u64 = 4 << 10;
 /// More bytes a copy engine copies in less time than multiprocessors.
 const MOST_BY_KERNELS: u64 = 8 << 20;
 
@@ -62,12 +68,22 @@ pub struct GpuPointToPoint<'d> {
     block: Block,
     words_at: u64,
     gone_at: u64,
+    /// Where the slots of all pairs are.
+    slots_at: u64,
     own: DeviceBuffer,
     report: PinnedBuffer,
     broken: bool,
 }
 
 impl<'d> GpuPointToPoint<'d> {
+    /// Bytes of the heap that it takes.
+    #[must_use]
+    pub fn bytes(ranks: usize, tags: usize) -> usize {
+        let pairs = ranks.saturating_mul(tags.max(1));
+        let words = bytes_of_words(pairs.saturating_mul(WORDS).saturating_add(1));
+        aligned(words.saturating_add(pairs.saturating_mul(SLOTS * SLOT_BYTES)))
+    }
+
     /// So many independent sequences of copies for each pair of ranks. Collective over the team; all pass the same.
     ///
     /// # Errors
@@ -95,15 +111,16 @@ impl<'d> GpuPointToPoint<'d> {
         }
         let (own, report) = made?;
         let words = WORDS * ranks * tags;
-        let block = heap.take_words(team, bytes_of_words(words + 1))?;
+        let block = heap.take_words(team, GpuPointToPoint::bytes(ranks, tags))?;
         let words_at = kernels.device().address(block.base);
+        let slots_at = words_at + bytes_of_words(words + 1) as u64;
         let (at, gone_at) = (own.at().get(), words_at + 8 * words as u64);
         let mut image = vec![words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64];
         image.resize(OWN / 8, 0);
         image.extend((0..group.size()).map(|rank| u64::from(group.pe(rank))));
         image.resize(image.len() + PAIR * ranks * tags, 0);
         own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
-        Ok(GpuPointToPoint { kernels, group, tags, block, words_at, gone_at, own, report, broken: false })
+        Ok(GpuPointToPoint { kernels, group, tags, block, words_at, gone_at, slots_at, own, report, broken: false })
     }
 
     /// Copies bytes to a symmetric address of a rank, once that has called [`receive`](Self::receive).
@@ -240,16 +257,27 @@ impl<'d> GpuPointToPoint<'d> {
         WORDS * (self.group.me() as usize * self.tags + tag)
     }
 
+    /// The slots of a pair, as [`word`](Self::word) or [`word_there`](Self::word_there) is.
+    fn slots(&self, pair: usize) -> u64 {
+        self.slots_at + (SLOTS * SLOT_BYTES * pair) as u64
+    }
+
     /// # Safety
     /// As for [`GpuPointToPoint::receive`].
     unsafe fn meet(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
         let (pe, pair) = self.pair(to)?;
-        let [_, count, ..] = how.counts();
-        let tell = self.word_there(to.1) + how.word();
-        let wait = self.word(pair) + how.word() + 1;
-        let arguments = [self.own.at().get(), self.count(pair, count), tell as u64, wait as u64, pe.into()];
-        // SAFETY: the kernel's arguments, of memory of this.
-        unsafe { self.kernels.meet(stream, &arguments) }
+        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let [_, count, ..] = how.counts().map(|which| self.count(pair, which));
+        let tell = (self.word_there(to.1) + how.word()) as u64;
+        let there = kernels.device().state().reach().find(self.words_at + 8 * tell, 8, pe).unwrap_or_default();
+        let wait = (self.word(pair) + how.word() + 1) as u64;
+        // SAFETY: the kernels' arguments, of memory of this.
+        unsafe {
+            match how {
+                Copying::Put => kernels.receive(stream, &[plan, count, there, tell, wait, self.slots(pair), pe.into()]),
+                Copying::Get => kernels.meet(stream, &[plan, count, there, tell, wait, pe.into()]),
+            }
+        }
     }
 
     /// # Safety
@@ -265,8 +293,20 @@ impl<'d> GpuPointToPoint<'d> {
             Copying::Put => reach.find(moved.to, moved.bytes, pe).map(|to| (to, moved.from)),
             Copying::Get => reach.find(moved.from, moved.bytes, pe).map(|from| (moved.to, from)),
         };
+        let slots = self.slots(self.group.me() as usize * self.tags + with.1);
+        let slots = reach.find(slots, (SLOTS * SLOT_BYTES) as u64, pe);
         // SAFETY: the kernels' arguments, of memory of this; the caller's promise for the bytes.
         unsafe {
+            if let (Copying::Put, Some(slots), Some(_), true) = (how, slots, there, reach.in_gpus())
+                && moved.bytes <= MOST_BY_PACKETS
+            {
+                let offset = moved.to.wrapping_sub(self.words_at);
+                return kernels.packets(
+                    stream,
+                    moved.bytes,
+                    &[plan, count, wait, slots, moved.from, moved.bytes, offset, pe.into()],
+                );
+            }
             match (there, tell_at) {
                 (Some((to, from)), Some(tell)) if reach.in_gpus() && moved.bytes <= MOST_BY_KERNELS => {
                     let arguments = [plan, count, copied, wait, to, from, moved.bytes, tell, pe.into()];

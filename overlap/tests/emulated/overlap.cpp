@@ -2,6 +2,7 @@
 // late at random. Prints what is wrong.
 #include "device.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -225,38 +226,56 @@ static void steps(unsigned n) {
     });
 }
 
-// Puts one way and gets the other way, with other bytes each time.
-static void copies(size_t bytes) {
-    size_t words = 32;
-    auto ranks = ranks_of(2, words + 2 * (bytes / 8 + 1), 31);
+// Puts one way and gets the other way, with other bytes each time: puts of few bytes by packets, some of more between.
+static void copies(size_t bytes, bool packets) {
+    size_t words = 32, slots = 8 * words, apart_rows = (bytes / 8 + 2) * 8;
+    auto ranks = ranks_of(2, words + OVERLAP_SLOTS * OVERLAP_SLOT_BYTES / 8 + 2 + 80 * apart_rows / 8, 31);
     on_all(ranks, [&](Rank& it) {
         unsigned me = it.me, other = 1 - me;
         overlap_pair pair = {};
         auto& p = pair;
-        symrail_u64 here = it.base() + 8 * words, apart = it.apart[other];
-        unsigned char *to = (unsigned char*)here, *of = to + (bytes / 8 + 1) * 8;
+        symrail_u64 base = it.base(), apart = it.apart[other];
+        symrail_u64 place = slots + OVERLAP_SLOTS * OVERLAP_SLOT_BYTES;
+        std::vector<unsigned char> mine(bytes + 1);
         for (symrail_u64 round = 1; round <= 30; round++) {
-            for (size_t i = 0; i < bytes; i++) of[i] = (unsigned char)mix(round, me, i);
+            // The sender may be ahead: each round has a place of its own. Some begin anywhere.
+            symrail_u64 to = base + place + round * apart_rows + round % 5;
+            unsigned char* of = (unsigned char*)base + place + (40 + round) * apart_rows;
+            for (size_t i = 0; i < bytes; i++) mine[i] = of[i] = (unsigned char)mix(round, me, i);
             be_late(mix(round, me, 5));
             // Rank 0 puts, then gets.
             if (me == 0) {
-                it.launch(BLOCKS, THREADS, [&] {
-                    overlap_copy(it.plan(), &p.sent, &p.put, 0, (char*)(here + apart), (const char*)of, bytes,
-                                 it.base() + apart + 8, 1);
-                });
-                it.launch(BLOCKS, THREADS, [&] {
-                    overlap_copy(it.plan(), &p.fetched, &p.got, 2, (char*)to, (const char*)of + apart, bytes,
-                                 it.base() + apart + 24, 1);
-                });
+                if (packets && round % 13 != 0)
+                    it.launch(1, THREADS, [&] {
+                        overlap_packets(it.plan(), &p.sent, 0, base + apart + slots, (const char*)mine.data(), bytes,
+                                        to - base, 1);
+                    });
+                else
+                    it.launch(round % 2 == 0 ? BLOCKS : 1, THREADS, [&] {
+                        overlap_copy(it.plan(), &p.sent, &p.put, 0, (char*)(to + apart), (const char*)mine.data(), bytes,
+                                     base + apart + 8, 1);
+                    });
+                std::fill(mine.begin(), mine.end(), 0);
+                if (round % 11 == 0)
+                    it.launch(BLOCKS, THREADS, [&] {
+                        overlap_copy(it.plan(), &p.fetched, &p.got, 2, (char*)to, (const char*)of + apart, bytes,
+                                     base + apart + 24, 1);
+                    });
             } else {
-                it.launch(1, 1, [&] { overlap_meet(it.plan(), &p.received, 0, 1, 0); });
-                it.launch(1, 1, [&] { overlap_meet(it.plan(), &p.offered, 2, 3, 0); });
+                be_late(4 * mix(round, me, 6));
+                it.launch(1, THREADS, [&] {
+                    overlap_receive(it.plan(), &p.received, round % 2 == 0 ? base + apart : 0, 0, 1, base + slots, 0);
+                });
+                if (round % 11 == 0)
+                    it.launch(1, 1, [&] {
+                        overlap_meet(it.plan(), &p.offered, round % 2 == 0 ? base + apart + 16 : 0, 2, 3, 0);
+                    });
             }
-            for (size_t i = 0; i < bytes; i++)
-                expect(to[i] == (unsigned char)mix(round, other, i), "a byte that was copied", me, round);
+            for (size_t i = 0; (me == 1 || round % 11 == 0) && i < bytes; i++)
+                expect(((unsigned char*)to)[i] == (unsigned char)mix(round, other, i), "a byte that was copied", me, round);
             expect(it.report[0] == 0 && p.put == 0 && p.got == 0, "a copy that is not counted", me, round);
         }
-        expect(p.sent + p.received == 30 && p.fetched + p.offered == 30, "copies that are not counted", me, 30);
+        expect(p.sent + p.received == 30 && p.fetched + p.offered == 2, "copies that are not counted", me, 30);
     });
 }
 
@@ -293,8 +312,12 @@ int main() {
     reduces<symrail_plain<float>>({20, 31}, 24, true, false, overlap_reduce_f32);
     steps(2);
     steps(3);
-    copies(8);
-    copies(10001);
+    copies(8, true);
+    copies(3, true);
+    copies(0, true);
+    copies(4091, true);
+    copies(8, false);
+    copies(10001, false);
     late();
     printf("well\n");
 }

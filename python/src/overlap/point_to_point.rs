@@ -16,10 +16,6 @@ use crate::stream;
 use crate::team::Team;
 use crate::view::View;
 
-/// Bytes of the heap for a tag and a rank, with room for what is aligned.
-const BYTES_OF_A_PAIR: usize = 64;
-const BYTES_BESIDE: usize = 4096;
-
 /// Sequences of copies between the ranks of a team.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct PointToPoint {
@@ -48,7 +44,7 @@ impl PointToPoint {
         let gpu = job.streams()?;
         // SAFETY: the heap is dropped before the team, which keeps the job.
         let rt = unsafe { held::runtime_of(job) };
-        let bytes = rt.n_pes() as usize * tags.max(1) * BYTES_OF_A_PAIR + BYTES_BESIDE;
+        let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let parts = py.detach(|| {
             let heap = Box::into_raw(Box::new(TeamHeap::new(rt, bytes)?));
             // SAFETY: dropped, or freed, before the job that has the GPU.
