@@ -169,6 +169,110 @@ static __device__ void overlap_count(overlap_plan* plan) {
     *round = *round + 1;
 }
 
+// The same for few bytes, which move as packets: no rank waits for room, nor for a word behind the bytes. There are two
+// places for the packets of a rank, which rounds take by turns: who is in a round has got packets of all others in the
+// one before, so that these have read those of the round before that one. Each block sends one packet more, to be waited
+// for where it has no bytes.
+#define OVERLAP_PACKET_HEADS 96
+struct overlap_packed {
+    // To where this device reaches the other's packets, from so far behind what the kernel is given.
+    symrail_u64 to, from, bytes;
+    // Whose packets arrive here, and of an all-gather where their bytes belong.
+    symrail_u64 sender, here, keep, coming;
+    symrail_u64 unused;
+};
+// Sends a block's packets, and returns the flag of those that come. `turn` is how far the two places are from each other.
+static __device__ symrail_u32 overlap_pack(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
+                                           symrail_u64 from, symrail_u64 turn, symrail_u64 round) {
+    symrail_u32 flag = (symrail_u32)round;
+    if (symrail_ld_sys(plan->alarm.stop) != 0) return flag;
+    for (symrail_u64 p = 0; p < n; p++) {
+        symrail_u64 at, bytes = overlap_slice(parts[p].bytes, at), to = parts[p].to + round % 2 * turn;
+        const char* source = (const char*)from + parts[p].from + at;
+        if (threadIdx.x == 0) symrail_packet16_write(to + 16 * (symrail_u64)blockIdx.x, 0, flag);
+        to += 16 * OVERLAP_PACKET_HEADS + 2 * at;
+        symrail_u64 step = 8 * (symrail_u64)blockDim.x;
+        // Two loads are under way at a time.
+        for (symrail_u64 i = 8 * (symrail_u64)threadIdx.x; i < bytes; i += 2 * step) {
+            symrail_u64 k = i + step, first = symrail_load_some(source + i, bytes - i), second = 0;
+            if (k < bytes) second = symrail_load_some(source + k, bytes - k);
+            symrail_packet16_write(to + 2 * i, first, flag);
+            if (k < bytes) symrail_packet16_write(to + 2 * k, second, flag);
+        }
+    }
+    return flag;
+}
+// Waits for a packet of a rank.
+static __device__ symrail_u64 overlap_packet(const overlap_plan* plan, symrail_u64 at, symrail_u32 flag,
+                                             symrail_u64 sender) {
+    symrail_u64 data = 0;
+    auto read = [&]() { return symrail_packet16_read(at, flag, data); };
+    overlap_until(plan, read, 0, sender);
+    return data;
+}
+// Waits for the packets without bytes.
+static __device__ void overlap_heads(const overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
+                                     symrail_u64 turn, symrail_u32 flag) {
+    if (threadIdx.x >= n) return;
+    const overlap_packed& part = parts[threadIdx.x];
+    overlap_packet(plan, part.here + flag % 2 * turn + 16 * (symrail_u64)blockIdx.x, flag, part.sender);
+}
+
+// As overlap_gather.
+extern "C" __global__ void __launch_bounds__(512)
+    overlap_gather_packets(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n, symrail_u64 from,
+                           symrail_u64 keep, symrail_u64 bytes, symrail_u64 turn) {
+    symrail_u64 round = *(volatile symrail_u64*)plan->round + 1;
+    symrail_u32 flag = overlap_pack(plan, parts, n, from, turn, round);
+    // All threads have read the round; it is counted while packets are under way.
+    overlap_count(plan);
+    symrail_u64 at, own = overlap_slice(bytes, at);
+    if (own != 0) symrail_copy<symrail_block_scope>((char*)keep + at, (const char*)from + at, own);
+    for (symrail_u64 p = 0; p < n; p++) {
+        symrail_u64 coming = overlap_slice(parts[p].coming, at);
+        symrail_u64 packets = parts[p].here + flag % 2 * turn + 16 * OVERLAP_PACKET_HEADS + 2 * at;
+        char* to = (char*)parts[p].keep + at;
+        for (symrail_u64 i = 8 * (symrail_u64)threadIdx.x; i < coming; i += 8 * (symrail_u64)blockDim.x)
+            symrail_store_some(to + i, overlap_packet(plan, packets + 2 * i, flag, parts[p].sender), coming - i);
+    }
+    overlap_heads(plan, parts, n, turn, flag);
+}
+
+// As overlap_reduce, with sums of the same order; `own` is where this rank's summand is.
+template <class N>
+static __device__ void overlap_reduce_packets(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
+                                              symrail_u64 from, symrail_u64 own, symrail_u64 bias, symrail_u64 count,
+                                              symrail_u64 width, symrail_u64 out, symrail_u64 turn) {
+    typedef typename N::stored T;
+    const int numbers = 8 / sizeof(T);
+    symrail_u64 round = *(volatile symrail_u64*)plan->round + 1;
+    symrail_u32 flag = overlap_pack(plan, parts, n, from, turn, round);
+    overlap_count(plan);
+    symrail_u64 at, bytes = overlap_slice(count * sizeof(T), at);
+    for (symrail_u64 i = 8 * (symrail_u64)threadIdx.x; i < bytes; i += 8 * (symrail_u64)blockDim.x) {
+        symrail_u64 last = symrail_load_some((const char*)own + at + i, bytes - i);
+        float sum[numbers];
+        for (symrail_u64 p = 0; p <= n; p++) {
+            symrail_u64 packets = p == n ? 0 : parts[p].here + flag % 2 * turn + 16 * OVERLAP_PACKET_HEADS;
+            symrail_u64 data = p == n ? last : overlap_packet(plan, packets + 2 * (at + i), flag, parts[p].sender);
+            T some[numbers];
+            memcpy(some, &data, 8);
+#pragma unroll
+            for (int k = 0; k < numbers; k++) sum[k] = p == 0 ? N::load(some[k]) : sum[k] + N::load(some[k]);
+        }
+        T rounded[numbers];
+        symrail_u64 first = (at + i) / sizeof(T), data;
+#pragma unroll
+        for (int k = 0; k < numbers; k++) {
+            if (bias != 0 && first + k < count) sum[k] += N::load(((const T*)bias)[(first + k) % width]);
+            rounded[k] = N::store(sum[k]);
+        }
+        memcpy(&data, rounded, 8);
+        symrail_store_some((char*)out + at + i, data, bytes - i);
+    }
+    overlap_heads(plan, parts, n, turn, flag);
+}
+
 // Sends this rank's rows to the others, keeps them among all rows, and waits for those of the others.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_gather(overlap_plan* plan, const overlap_part* parts, symrail_u64 n, symrail_u64 from, symrail_u64 keep,
@@ -203,7 +307,15 @@ extern "C" __global__ void __launch_bounds__(512)
                             (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x,                                      \
                             (symrail_u64)gridDim.x * blockDim.x);                                                    \
     }
-#define OVERLAP_NUMBER(NAME, NUMBER) OVERLAP_SUM(NAME, NUMBER) OVERLAP_REDUCE(NAME, NUMBER)
+#define OVERLAP_REDUCE_PACKETS(NAME, NUMBER)                                                                         \
+    extern "C" __global__ void __launch_bounds__(512)                                                                \
+        overlap_reduce_packets_##NAME(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,                \
+                                      symrail_u64 from, symrail_u64 own, symrail_u64 bias, symrail_u64 count,        \
+                                      symrail_u64 width, symrail_u64 out, symrail_u64 turn) {                        \
+        overlap_reduce_packets<NUMBER>(plan, parts, n, from, own, bias, count, width, out, turn);                    \
+    }
+#define OVERLAP_NUMBER(NAME, NUMBER)                                                                                 \
+    OVERLAP_SUM(NAME, NUMBER) OVERLAP_REDUCE(NAME, NUMBER) OVERLAP_REDUCE_PACKETS(NAME, NUMBER)
 OVERLAP_NUMBER(f32, symrail_plain<float>)
 OVERLAP_NUMBER(f16, symrail_f16)
 OVERLAP_NUMBER(bf16, symrail_bf16)

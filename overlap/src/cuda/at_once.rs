@@ -1,7 +1,9 @@
 //! Rounds that are not cut, between GPUs that reach each other: one kernel moves all rows, before the product of an
-//! all-gather, behind that of a reduction. Each of its blocks meets the same block of the others.
+//! all-gather, behind that of a reduction. Each of its blocks meets the same block of the others, or, for few bytes, puts
+//! packets there without waiting for room, and takes those of the others.
 
 use symrail::kernels::cuda::{DeviceBuffer, Reach, Stream};
+use symrail::team::heap::{ALIGN, aligned};
 use symrail::{Group, Pe};
 
 use super::kernels::GpuKernels;
@@ -15,12 +17,30 @@ use crate::shards::Shards;
 /// Blocks at most, and bytes for which one more is worth it.
 const MOST_BLOCKS: usize = 96;
 const BYTES_OF_A_BLOCK: usize = 8 << 10;
-/// Words of `overlap_part` in `cu/overlap.cu`.
+/// Words of `overlap_part` and of `overlap_packed` in `cu/overlap.cu`.
 const PART: usize = 8;
+/// Shards of more bytes do not move as packets, which are twice as many bytes; nor do more bytes of all other ranks.
+const MOST_BY_PACKETS: usize = 512 << 10;
+const MOST_BY_PACKETS_OF_ALL: usize = 1 << 20;
+/// Packets of a rank without bytes.
+const HEADS: usize = 16 * MOST_BLOCKS;
 
-/// How many words each rank has for it.
-pub(super) fn words(ranks: usize) -> usize {
-    2 * ranks * MOST_BLOCKS
+/// Whether shards of up to so many bytes move as packets.
+fn by_packets(ranks: usize, bytes: usize) -> bool {
+    bytes <= MOST_BY_PACKETS && bytes * ranks.saturating_sub(1) <= MOST_BY_PACKETS_OF_ALL
+}
+
+/// Bytes of the packets of a rank in one round.
+fn packets_of_a_rank(bytes: usize) -> usize {
+    aligned(HEADS + 2 * bytes.next_multiple_of(8))
+}
+
+/// How many words each rank has for it, for shards of up to so many bytes: those of packets are aligned.
+pub(super) fn words(ranks: usize, bytes: usize) -> usize {
+    match by_packets(ranks, bytes) {
+        true => (ALIGN + 2 * ranks.saturating_sub(1) * packets_of_a_rank(bytes)) / size_of::<u64>(),
+        false => 2 * ranks * MOST_BLOCKS,
+    }
 }
 
 /// Bytes of what the kernel needs of a plan.
@@ -43,8 +63,10 @@ pub(super) struct Places<'a> {
 
 /// What the kernel needs of a plan.
 pub(super) struct AtOnce {
-    /// `overlap_part` of each other rank, and behind them where the summands are.
+    /// `overlap_part` of each other rank, and behind them where the summands are; or `overlap_packed` of each.
     list: DeviceBuffer,
+    /// How far the places of packets in two rounds are from each other, if there are packets.
+    turn: Option<u64>,
     others: usize,
     blocks: u32,
     /// This rank's rows, in bytes: where they begin among all, and how many.
@@ -83,19 +105,52 @@ impl Places<'_> {
     }
 }
 
+impl Places<'_> {
+    /// What this rank puts to each rank behind it, and gets from each before it; and how far the two places of packets
+    /// are from each other.
+    fn packed(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, u64) {
+        let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
+        let each = packets_of_a_rank(self.shards.largest() * pitch);
+        let turn = (ranks - 1) * each;
+        let packets = self.words.next_multiple_of(ALIGN as u64);
+        let mut words = Vec::new();
+        for distance in 1..ranks {
+            let (to, sender) = ((me + distance) % ranks, (me + ranks - distance) % ranks);
+            let here = packets + ((distance - 1) * each) as u64;
+            let [own, of_to, of_sender] = [me, to, sender].map(|rank| self.shards.of(rank));
+            let (from, bytes, coming) = match self.product {
+                Product::AllGatherMatmul => (0, own.len() * pitch, of_sender.len() * pitch),
+                _ => (of_to.start * pitch, of_to.len() * pitch, own.len() * pitch),
+            };
+            // The place of the other turn is reached, too.
+            words.extend([there(here, turn + each, self.group.pe(to as u32)), from as u64, bytes as u64]);
+            words.extend([self.group.pe(sender as u32).into(), here]);
+            words.extend([self.numbers + (of_sender.start * pitch) as u64, coming as u64, 0]);
+        }
+        (words, turn as u64)
+    }
+}
+
 impl AtOnce {
     /// `list` has [`list_bytes`].
     pub fn new(list: DeviceBuffer, reach: &Reach, it: &Places<'_>) -> Result<AtOnce> {
         let there = |at: u64, bytes: usize, pe: Pe| reach.find(at, bytes as u64, pe).unwrap_or_default();
-        let (mut words, summands) = it.list(there);
-        let align = super::round::SUMMED_ALIGN;
-        let together = summands.iter().all(|at| (at * it.size as u64).is_multiple_of(align));
-        words.extend(summands);
-        list.write(0, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let (ranks, largest) = (it.shards.ranks(), it.shards.largest() * it.pitch());
         let (own, pitch) = (it.shards.of(it.group.me() as usize), it.pitch());
-        let blocks = (it.shards.largest() * pitch).div_ceil(BYTES_OF_A_BLOCK).clamp(1, MOST_BLOCKS) as u32;
+        let (words, turn, together) = if by_packets(ranks, largest) {
+            let (words, turn) = it.packed(there);
+            (words, Some(turn), false)
+        } else {
+            let (mut words, summands) = it.list(there);
+            let align = super::round::SUMMED_ALIGN;
+            let together = summands.iter().all(|at| (at * it.size as u64).is_multiple_of(align));
+            words.extend(summands);
+            (words, None, together)
+        };
+        list.write(0, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let blocks = largest.div_ceil(BYTES_OF_A_BLOCK).clamp(1, MOST_BLOCKS) as u32;
         let own = ((own.start * pitch) as u64, (own.len() * pitch) as u64);
-        Ok(AtOnce { list, others: it.shards.ranks() - 1, blocks, own, together })
+        Ok(AtOnce { list, turn, others: ranks - 1, blocks, own, together })
     }
 
     fn places(&self) -> u64 {
@@ -117,12 +172,26 @@ impl GpuPlan<'_> {
             let arguments = [plan, list, others, operands.rows, self.numbers_at + at, bytes];
             // SAFETY: the caller's promise; the plan's memory, and that of the others.
             return unsafe {
-                kernels.gather(stream, it.blocks, &arguments)?;
+                match it.turn {
+                    Some(turn) => {
+                        kernels.gather_packets(stream, it.blocks, &[&arguments[..], &[turn]].concat())?;
+                    }
+                    None => kernels.gather(stream, it.blocks, &arguments)?,
+                }
                 self.act(stream, 0, operands)
             };
         }
         let width = self.multiplication.outputs as u64;
         let count = it.own.1 / self.moved.bytes() as u64;
+        if let Some(turn) = it.turn {
+            let (from, own) = (self.numbers_at, self.numbers_at + it.own.0);
+            let arguments = [plan, list, others, from, own, operands.bias, count, width, operands.output, turn];
+            // SAFETY: as above.
+            return unsafe {
+                self.act(stream, 0, operands)?;
+                kernels.reduce_packets(stream, it.blocks, self.moved, &arguments)
+            };
+        }
         let together = it.together && super::round::together(self.numbers_at | operands.bias | operands.output, width);
         let (from, places) = (self.numbers_at, it.places());
         let sum = [operands.bias, count, width, operands.output, together.into()];
@@ -160,6 +229,43 @@ mod tests {
                 places.list(|at, _, pe| at - base(own) + base(pe))
             })
             .collect()
+    }
+
+    #[test]
+    fn packets_are_put_where_the_other_one_looks_for_them() {
+        let (shards, width, size) = (Shards::new(&[3, 0, 5]), 4, 2);
+        let pitch = (width * size) as u64;
+        for product in [Product::AllGatherMatmul, Product::MatmulReduceScatter] {
+            let all: Vec<(Vec<u64>, u64)> = (0..3)
+                .map(|me| {
+                    let own = 1 + 2 * me;
+                    let group = Group::new(1, 2, 3, own, 6).unwrap();
+                    let (words, numbers) = (base(own) + WORDS + 8, base(own) + NUMBERS);
+                    let places = Places { product, shards: &shards, width, size, group, words, numbers };
+                    places.packed(|at, _, pe| at - base(own) + base(pe))
+                })
+                .collect();
+            for (me, (list, turn)) in all.iter().enumerate() {
+                for (i, part) in list.chunks_exact(PART).enumerate() {
+                    let (to, sender) = ((me + i + 1) % 3, (me + 2 - i) % 3);
+                    let there = all[to].0.chunks_exact(PART).find(|there| there[4] == part[0]).unwrap();
+                    assert_eq!((there[3], there[6]), (1 + 2 * me as u64, part[2]), "who sends, and how much");
+                    assert_eq!(part[3], 1 + 2 * sender as u64);
+                    assert!(part[4].is_multiple_of(16) && part[4] >= base(1 + 2 * me as Pe) + WORDS + 8);
+                    let ends = part[4] + turn + (HEADS as u64 + 2 * part[6]);
+                    let words = words(3, shards.largest() * width * size) as u64;
+                    assert!(ends <= base(1 + 2 * me as Pe) + WORDS + 8 + 8 * words);
+                    let gathers = matches!(product, Product::AllGatherMatmul);
+                    assert_eq!(part[1], if gathers { 0 } else { shards.of(to).start as u64 * pitch });
+                    assert_eq!(part[2], shards.of(if gathers { me } else { to }).len() as u64 * pitch);
+                    assert_eq!(part[5], base(1 + 2 * me as Pe) + NUMBERS + shards.of(sender).start as u64 * pitch);
+                }
+                let mut here: Vec<u64> = list.chunks_exact(PART).map(|part| part[4]).collect();
+                here.sort_unstable();
+                assert!(here.windows(2).all(|two| two[1] - two[0] >= HEADS as u64 + 2 * 5 * pitch));
+            }
+        }
+        assert!(by_packets(2, 512 << 10) && !by_packets(2, (512 << 10) + 1) && !by_packets(4, 512 << 10));
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub struct GpuKernels<'d> {
     settle: Kernel,
     send: Kernel,
     gather: Kernel,
+    gather_packets: Kernel,
     meet: Kernel,
     receive: Kernel,
     packets: Kernel,
@@ -54,10 +55,13 @@ pub struct GpuKernels<'d> {
     delay: Kernel,
     sum_f32: Kernel,
     reduce_f32: Kernel,
+    reduce_packets_f32: Kernel,
     sum_f16: Kernel,
     reduce_f16: Kernel,
+    reduce_packets_f16: Kernel,
     sum_bf16: Kernel,
     reduce_bf16: Kernel,
+    reduce_packets_bf16: Kernel,
     /// Blocks that sum at most: half of the multiprocessors go on multiplying.
     most: usize,
 }
@@ -81,6 +85,7 @@ impl<'d> GpuKernels<'d> {
             settle: kernel("settle")?,
             send: kernel("send")?,
             gather: kernel("gather")?,
+            gather_packets: kernel("gather_packets")?,
             meet: kernel("meet")?,
             receive: kernel("receive")?,
             packets: kernel("packets")?,
@@ -90,10 +95,13 @@ impl<'d> GpuKernels<'d> {
             delay: kernel("delay")?,
             sum_f32: kernel("sum_f32")?,
             reduce_f32: kernel("reduce_f32")?,
+            reduce_packets_f32: kernel("reduce_packets_f32")?,
             sum_f16: kernel("sum_f16")?,
             reduce_f16: kernel("reduce_f16")?,
+            reduce_packets_f16: kernel("reduce_packets_f16")?,
             sum_bf16: kernel("sum_bf16")?,
             reduce_bf16: kernel("reduce_bf16")?,
+            reduce_packets_bf16: kernel("reduce_packets_bf16")?,
             most: (gpu.multiprocessors() as usize / 2).max(1),
         })
     }
@@ -187,6 +195,35 @@ impl<'d> GpuKernels<'d> {
             Number::F16 => &self.reduce_f16,
             Number::Bf16 => &self.reduce_bf16,
             _ => &self.reduce_f32,
+        };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
+    }
+
+    /// As [`GpuKernels::gather`], by packets.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn gather_packets(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.gather_packets, Shape { blocks, threads: SENDING }, arguments) }?)
+    }
+
+    /// As [`GpuKernels::reduce`], by packets.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn reduce_packets(
+        &self,
+        stream: &Stream,
+        blocks: u32,
+        number: Number,
+        arguments: &[u64],
+    ) -> Result<()> {
+        let kernel = match number {
+            Number::F16 => &self.reduce_packets_f16,
+            Number::Bf16 => &self.reduce_packets_bf16,
+            _ => &self.reduce_packets_f32,
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)

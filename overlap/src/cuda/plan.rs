@@ -246,7 +246,8 @@ impl<'d> GpuPlan<'d> {
         )];
         team.max_of_all(&mut apart)?;
         let at_once = apart == [0];
-        let words_of_blocks = if at_once { at_once::words(ranks) } else { 0 };
+        let most_bytes = shape.shards.largest().saturating_mul(width).saturating_mul(moved.bytes());
+        let words_of_blocks = if at_once { at_once::words(ranks, most_bytes) } else { 0 };
         // All that can fail for one rank alone is made before anything is taken, and found out by all.
         let made = (|| {
             shape.check(device.runtime().my_pe(), product)?;

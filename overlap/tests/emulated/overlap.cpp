@@ -137,6 +137,41 @@ static void gathers(const std::vector<unsigned>& rows, unsigned width) {
     });
 }
 
+// The same by packets.
+static const size_t HEADS = 16 * OVERLAP_PACKET_HEADS;
+template <class T>
+static void gathers_packets(const std::vector<unsigned>& rows, unsigned width) {
+    unsigned n = rows.size(), all = 0, largest = 0;
+    std::vector<unsigned> first;
+    for (unsigned each : rows) first.push_back(all), all += each, largest = each > largest ? each : largest;
+    size_t pitch = width * sizeof(T), region = HEADS + (2 * largest * pitch + 31) / 16 * 16, turn = (n - 1) * region;
+    size_t packets = 8 * 64, place = packets + 2 * turn;
+    auto ranks = ranks_of(n, place / 8 + (all * pitch + 7) / 8 + 2, 0);
+    on_all(ranks, [&](Rank& it) {
+        unsigned me = it.me;
+        std::vector<overlap_packed> parts;
+        for (unsigned d = 1; d < n; d++) {
+            unsigned to = (me + d) % n, sender = (me + n - d) % n;
+            symrail_u64 at = it.base() + packets + (d - 1) * region;
+            parts.push_back({at + it.apart[to], 0, rows[me] * pitch, sender, at,
+                             it.base() + place + first[sender] * pitch, rows[sender] * pitch, 0});
+        }
+        std::vector<T> own(rows[me] * width + 1);
+        for (symrail_u64 round = 1; round <= 40; round++) {
+            for (size_t i = 0; i < rows[me] * width; i++) own[i] = (T)mix(round, first[me] * width + i, 1);
+            be_late(mix(round, me, 2));
+            it.launch(BLOCKS, THREADS, [&] {
+                overlap_gather_packets(it.plan(), parts.data(), n - 1, (symrail_u64)own.data(),
+                                       it.base() + place + first[me] * pitch, rows[me] * pitch, turn);
+            });
+            expect(it.plan()->counted == round && it.report[0] == 0, "a round was not counted", me, round);
+            const T* found = (const T*)(it.base() + place);
+            for (size_t i = 0; i < all * width; i++)
+                expect(found[i] == (T)mix(round, i, 1), "a number that was gathered by packets", me, round);
+        }
+    });
+}
+
 // Products of all ranks, of which each sums its rows.
 template <class N>
 static void reduces(const std::vector<unsigned>& rows, unsigned width, bool together, bool has_bias,
@@ -180,6 +215,54 @@ static void reduces(const std::vector<unsigned>& rows, unsigned width, bool toge
                 for (unsigned rank = 0; rank < n; rank++) sum += value(round, rank, first[me] * width + i);
                 expect(N::load(((T*)out.data())[i]) == sum, "a sum", me, round);
             }
+        }
+    });
+}
+
+// The same by packets: the sum of what the others have sent, from the one before on, and of what this one has.
+template <class N>
+static void reduces_packets(const std::vector<unsigned>& rows, unsigned width, bool has_bias,
+                            void (*kernel)(overlap_plan*, const overlap_packed*, symrail_u64, symrail_u64, symrail_u64,
+                                           symrail_u64, symrail_u64, symrail_u64, symrail_u64, symrail_u64)) {
+    typedef typename N::stored T;
+    unsigned n = rows.size(), all = 0, largest = 0;
+    std::vector<unsigned> first;
+    for (unsigned each : rows) first.push_back(all), all += each, largest = each > largest ? each : largest;
+    size_t pitch = width * sizeof(T), region = HEADS + (2 * largest * pitch + 31) / 16 * 16, turn = (n - 1) * region;
+    size_t packets = 8 * 64;
+    auto ranks = ranks_of(n, (packets + 2 * turn) / 8 + 2, 0);
+    on_all(ranks, [&](Rank& it) {
+        unsigned me = it.me;
+        std::vector<overlap_packed> parts;
+        for (unsigned d = 1; d < n; d++) {
+            unsigned to = (me + d) % n, sender = (me + n - d) % n;
+            symrail_u64 at = it.base() + packets + (d - 1) * region;
+            parts.push_back({at + it.apart[to], first[to] * pitch, rows[to] * pitch, sender, at, 0, rows[me] * pitch, 0});
+        }
+        // Sums depend on their order, which is part of what is compared.
+        auto value = [](symrail_u64 round, unsigned rank, size_t i) { return (float)(mix(round, rank, i) % 1000) / 7; };
+        std::vector<T> product(all * width + 1), out(rows[me] * width + 1), bias(width);
+        for (unsigned i = 0; i < width; i++) bias[i] = N::store((float)i);
+        for (symrail_u64 round = 1; round <= 40; round++) {
+            for (size_t i = 0; i < all * width; i++) product[i] = N::store(value(round, me, i));
+            out.back() = N::store(7);
+            be_late(mix(round, me, 2));
+            it.launch(BLOCKS, THREADS, [&] {
+                kernel(it.plan(), parts.data(), n - 1, (symrail_u64)product.data(),
+                       (symrail_u64)product.data() + first[me] * pitch, has_bias ? (symrail_u64)bias.data() : 0,
+                       rows[me] * width, width, (symrail_u64)out.data(), turn);
+            });
+            expect(it.plan()->counted == round && it.report[0] == 0, "a round was not counted", me, round);
+            for (size_t i = 0; i < rows[me] * width; i++) {
+                float sum = 0;
+                for (unsigned d = 1; d <= n; d++) {
+                    float one = N::load(N::store(value(round, (me + n - d) % n, first[me] * width + i)));
+                    sum = d == 1 ? one : sum + one;
+                }
+                if (has_bias) sum += N::load(bias[i % width]);
+                expect(N::load(out[i]) == N::load(N::store(sum)), "a sum by packets", me, round);
+            }
+            expect(N::load(out.back()) == 7, "what is behind the sums", me, round);
         }
     });
 }
@@ -310,6 +393,12 @@ int main() {
     reduces<symrail_bf16>({6, 5}, 16, true, true, overlap_reduce_bf16);
     reduces<symrail_f16>({3, 0, 9}, 7, false, true, overlap_reduce_f16);
     reduces<symrail_plain<float>>({20, 31}, 24, true, false, overlap_reduce_f32);
+    gathers_packets<unsigned char>({5, 7}, 33);
+    gathers_packets<unsigned>({40, 0, 13}, 8);
+    gathers_packets<unsigned short>({1, 1, 1, 0}, 1);
+    reduces_packets<symrail_bf16>({6, 5}, 16, true, overlap_reduce_packets_bf16);
+    reduces_packets<symrail_f16>({3, 0, 9}, 7, true, overlap_reduce_packets_f16);
+    reduces_packets<symrail_plain<float>>({20, 31, 5}, 23, false, overlap_reduce_packets_f32);
     steps(2);
     steps(3);
     copies(8, true);
