@@ -55,6 +55,11 @@ extern "C" __global__ void __launch_bounds__(512)
         packets = at && many;
         return packets || symrail_ld_sys(done) >= number;
     };
+    // One thread is enough to take the proxy's deliveries in.
+    if (symrail_state.mailbox != 0) {
+        if (threadIdx.x == 0) overlap_until(plan, come, wait, pe);
+        __syncthreads();
+    }
     bool well = overlap_until(plan, come, wait, pe);
     if (well && packets) {
         char* to = (char*)plan->words + offset;
