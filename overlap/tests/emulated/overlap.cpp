@@ -386,6 +386,42 @@ static void late() {
     expect(ranks[1].heap[63] == (1ull | 2ull << 32) && ranks[1].heap[6] == 0, "what the late rank was told", 1, 1);
 }
 
+// Rank 1 does not come: packets of it are waited for so long, and none are sent after that.
+static void late_packets() {
+    for (int kind = 0; kind < 3; kind++) {
+        auto ranks = ranks_of(2, 64 + 2 * (OVERLAP_PACKET_HEADS * 2 + 64) + OVERLAP_SLOTS * OVERLAP_SLOT_BYTES / 8, 63);
+        Rank& it = ranks[0];
+        it.timeout = 50000000;
+        char own[64] = {}, all[128] = {};
+        overlap_pair pair = {};
+        symrail_u64 at = it.base() + 8 * 64, turn = 8 * (OVERLAP_PACKET_HEADS * 2 + 64);
+        overlap_packed part = {at + it.apart[1], 0, 64, 1, at, (symrail_u64)all + 64, 64, 0};
+        auto go = [&] {
+            if (kind == 0)
+                it.launch(BLOCKS, THREADS, [&] {
+                    overlap_gather_packets(it.plan(), &part, 1, (symrail_u64)own, (symrail_u64)all, 64, turn);
+                });
+            else if (kind == 1)
+                it.launch(1, THREADS, [&] {
+                    overlap_receive(it.plan(), &pair.received, 0, 0, 1, at, 1);
+                });
+            else
+                it.launch(1, THREADS, [&] {
+                    overlap_packets(it.plan(), &pair.sent, 0, at + it.apart[1], own, 64, 0, 1);
+                });
+        };
+        // A sender is ahead as far as there are slots.
+        for (int i = 1; kind == 2 && i < OVERLAP_SLOTS; i++) go();
+        expect(it.report[0] == 0, "a sender that waits without need", kind, 0);
+        go();
+        expect(it.report[0] == SYMRAIL_GIVEN_UP_LATE && it.report[1] == 1, "who is late with packets", kind, 1);
+        expect(ranks[1].heap[63] == (1ull | 2ull << 32), "what the late rank was told of packets", kind, 1);
+        std::vector<symrail_u64> before = ranks[1].heap;
+        go();
+        expect(ranks[1].heap == before, "packets of who has given up", kind, 2);
+    }
+}
+
 int main() {
     gathers<unsigned char>({5, 7}, 33);
     gathers<unsigned>({40, 0, 13}, 8);
@@ -408,5 +444,6 @@ int main() {
     copies(8, false);
     copies(10001, false);
     late();
+    late_packets();
     printf("well\n");
 }
