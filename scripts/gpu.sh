@@ -159,18 +159,19 @@ nccl() {
   rm -f "$results/beside-nccl.json"
   LIMIT=170 case_of "collectives beside NCCL" $beside --json "$results/beside-nccl.json" --seconds ${SECONDS_BESIDE:-110}
   LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --json "$results/beside-nccl.json" --sockets --seconds 45
-  # The blocks that push, which are the same for all sizes here.
-  local blocks kind
+  # The blocks that push and how many bytes at a time, which are the same for all sizes here.
+  local pair blocks chunk kind
   kind=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1 | tr '[:upper:]' '[:lower:]' | tr -c 'a-z0-9\n' -)
-  for blocks in 16 32 128; do
-    sed "s/KIND/$kind/; s/BLOCKS/$blocks/g" > "$work/pushed.json" <<'END'
+  for pair in ${PUSHES-32:65536 48:65536 64:16384 64:32768 64:65536}; do
+    blocks=${pair%:*} chunk=${pair#*:}
+    sed "s/KIND/$kind/; s/BLOCKS/$blocks, \"chunk\": $chunk/" > "$work/pushed.json" <<'END'
 {"device": "KIND", "pes": 2, "hosts": 1, "rows": [
   {"collective": "allreduce", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
   {"collective": "allgather", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
   {"collective": "reducescatter", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null}]}
 END
-    LIMIT=40 case_of "collectives beside NCCL, $blocks blocks push" SYMRAIL_TUNING="$work/pushed.json" \
-      $beside --only graph/plain --least 262144 --most 268435456 --seconds 30
+    LIMIT=40 case_of "collectives beside NCCL, $blocks blocks push $chunk" SYMRAIL_TUNING="$work/pushed.json" \
+      $beside --only graph/plain --least 2097152 --most 268435456 --seconds 30
   done
   LIMIT=40 case_of "collectives beside NCCL, kernels begin early" SYMRAIL_EARLY_LAUNCH=1 \
     $beside --only graph/plain --most 4194304 --seconds 30

@@ -18,7 +18,8 @@ extern "C" __global__ void __launch_bounds__(512) straight_packets(const __grid_
 }
 
 extern "C" __global__ void __launch_bounds__(512) straight_pushed(const __grid_constant__ symrail_straight call) {
-    symrail_pushed<SYMRAIL_NUMBER> pushed(call, blockIdx.x);
+    __shared__ symrail_u64 done[2];
+    symrail_pushed<SYMRAIL_NUMBER> pushed(call, done, blockIdx.x);
     pushed.run();
 }
 

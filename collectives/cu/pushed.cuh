@@ -1,49 +1,60 @@
 /* Through slots in the receivers' heaps: data is stored there, never loaded from a peer, so that nobody waits for a link
- * to answer. Each block has rings of slots of its own with the same block of the other ranks, and works on some chunks at
- * a time, one after the other in each stage:
+ * to answer. Each block has rings of slots of its own with the same block of the other ranks, and its threads have roles,
+ * which go through the block's chunks at the same time:
  *
- *     all-reduce       push(i): what is each rank's part of my input goes to it.   reduce(i - 2): what came, and mine, into
- *                      my output, and the result to all others.                    take(i - 3): their results
- *     all-gather       push(i): my input to all others.                            take(i - 2): theirs
- *     reduce-scatter   push(i): what is each rank's part of my input goes to it.   reduce(i - 2): what came, and mine
- *     all-to-all       push(i): what is each rank's part of my input goes to it.   take(i - 2): what came
+ *     all-reduce       push: what is each rank's part of my input goes to it.  reduce: what came, and mine, into my output,
+ *                      and the result to all others.                           take: their results
+ *     all-gather       push: my input to all others.                           take: theirs
+ *     reduce-scatter   push: what is each rank's part of my input goes to it.  reduce: what came, and mine
+ *     all-to-all       push: what is each rank's part of my input goes to it.  take: what came
  *
- * Within a step the later stages come first. That is why a slot is free when its turn comes, and nobody has to say so:
- * chunk i - 2 of a peer was sent behind its stage of chunk i - 4, and rings have four slots. Results go to a second ring;
- * a peer that has sent chunk i has taken its results up to i - 3. Slots are counted on from call to call. A peer's first
- * chunk of a call comes when its last call has ended; before it, a peer has emptied all slots but the last two. */
+ * The word of the second ring says how many chunks of the first one a rank has done with: in an all-reduce it comes with
+ * the result. Slots are free before they are filled again:
+ *   - of the first ring, because who pushes waits for that word, and in an all-reduce until the results have been taken;
+ *   - of the second ring, because a peer has taken my result of chunk i - 4 before it pushes chunk i, without which there
+ *     is no result of chunk i. A peer's first chunk of a call comes when its last call has ended.
+ * Slots are counted on from call to call. Whoever waits for what a peer does with this rank's data waits for the role
+ * before to do the same here first: a peer that waits for a third one is not named in its place. */
 #ifndef SYMRAIL_PUSHED_CUH
 #define SYMRAIL_PUSHED_CUH
 
+#include "roles.cuh"
 #include "straight.cuh"
 
 #define SYMRAIL_PUSHED_SLOTS 4ull
+/* Loads under way in each thread: of every source of a reduction, and of a copy. */
 #define SYMRAIL_PUSHED_AHEAD 4
+#define SYMRAIL_PUSHED_COPIED 8
 
 template <class N>
 struct symrail_pushed {
     const symrail_straight& call;
+    /* How many chunks the roles behind the push have done with, which the block's threads share: the last of them, and the
+     * one before where there are three. ~0: it has given up. */
+    symrail_u64* done;
     symrail_u64 block;
     /* The number of the call's first slot. */
     symrail_u64 first;
+    /* Bytes of a rank's part, and of a block's share of it; the chunks of that. */
+    symrail_u64 piece;
+    symrail_u64 share;
+    symrail_u64 chunks;
 
-    SYMRAIL_WAITER_FN symrail_pushed(const symrail_straight& call, symrail_u32 block) : call(call), block(block), first(0) {}
+    SYMRAIL_WAITER_FN symrail_pushed(const symrail_straight& call, symrail_u64* done, symrail_u32 block)
+        : call(call), done(done), block(block), first(0) {
+        piece = reduces_all() ? ((call.part + 16 * call.n - 1) / (16 * call.n)) * 16 : call.part;
+        share = (piece + 16 * call.blocks - 1) / (16 * call.blocks) * 16;
+        chunks = (share + call.chunk - 1) / call.chunk;
+    }
 
     SYMRAIL_WAITER_FN bool reduces_all() const { return call.collective == SYMRAIL_ALL_REDUCE; }
 
-    /* Bytes of a rank's part, and of a block's share of it. */
-    SYMRAIL_WAITER_FN symrail_u64 piece() const {
-        return reduces_all() ? ((call.part + 16 * call.n - 1) / (16 * call.n)) * 16 : call.part;
-    }
-    SYMRAIL_WAITER_FN symrail_u64 share() const {
-        return (piece() + 16 * call.blocks - 1) / (16 * call.blocks) * 16;
-    }
     /* Where chunk `i` of this block begins in the part of a rank, and its bytes. */
-    SYMRAIL_WAITER_FN symrail_u64 start(symrail_u64 i) const { return block * share() + i * call.chunk; }
+    SYMRAIL_WAITER_FN symrail_u64 start(symrail_u64 i) const { return block * share + i * call.chunk; }
     SYMRAIL_WAITER_FN symrail_u64 bytes(symrail_u64 rank, symrail_u64 i) const {
-        symrail_u64 from = start(i), end = (block + 1) * share(), most = piece();
+        symrail_u64 from = start(i), end = (block + 1) * share, most = piece;
         if (reduces_all()) {
-            symrail_u64 left = call.part > rank * piece() ? call.part - rank * piece() : 0;
+            symrail_u64 left = call.part > rank * piece ? call.part - rank * piece : 0;
             if (left < most) most = left;
         }
         if (most < end) end = most;
@@ -62,87 +73,136 @@ struct symrail_pushed {
         return call.filled + 8 * ((ring * SYMRAIL_STRAIGHT_BLOCKS + block) * SYMRAIL_STRAIGHT_RANKS + source);
     }
 
-    /* Tells all others that their slots are filled. */
-    SYMRAIL_WAITER_FN void tell(symrail_u64 ring, symrail_u64 i) const {
-        symrail_all::sync();
-        for (symrail_u64 to = symrail_all::rank(); to < call.n; to += symrail_all::size())
+    /* Tells all others, and roles of this block that wait for `word`, that chunk `i` is there or done with. */
+    template <class S>
+    SYMRAIL_WAITER_FN void tell(symrail_u64 ring, symrail_u64 i, symrail_u64* word) const {
+        S::sync();
+        if (word != nullptr && S::rank() == 0) symrail_st_shared(word, i + 1);
+        for (symrail_u64 to = S::rank(); to < call.n; to += S::size())
             if (to != call.me) symrail_st_release_sys(filled(ring, call.me) + call.ranks[to].distance, first + i + 1);
     }
-    /* Waits until all others have filled slot `i`. */
-    SYMRAIL_WAITER_FN bool await(symrail_u64 ring, symrail_u64 i) const {
+    /* Waits until the role of `word` has done with so many chunks, and all others have told of slots up to a number. */
+    template <class S>
+    SYMRAIL_WAITER_FN bool await(symrail_u64 ring, symrail_u64 number, const symrail_u64* word, symrail_u64 count) const {
         bool good = true;
-        symrail_u64 number = first + i + 1;
-        for (symrail_u64 from = symrail_all::rank(); good && from < call.n; from += symrail_all::size()) {
+        for (symrail_u64 from = S::rank(); good && from < call.n; from += S::size()) {
             if (from == call.me) continue;
+            if (word != nullptr) {
+                /* Its own waits are bounded. */
+                symrail_u64 seen = symrail_ld_shared(word);
+                while (seen < count) seen = symrail_ld_shared(word);
+                if (seen == ~0ull) good = false;
+            }
             symrail_u64 at = filled(ring, from);
             auto came = [at, number]() { return symrail_ld_acquire((const symrail_u64*)at) >= number; };
-            good = symrail_straight_await(call, came, from, block);
+            if (good) good = symrail_straight_await(call, came, from, block);
         }
-        return __syncthreads_or(good ? 0 : 1) == 0;
+        return !S::any(!good);
+    }
+    template <class S>
+    SYMRAIL_WAITER_FN void give_up(symrail_u64* word) const {
+        if (S::rank() == 0) symrail_st_shared(word, ~0ull);
+    }
+    /* Waits until chunk `i` has slots in the first ring. */
+    template <class S>
+    SYMRAIL_WAITER_FN bool room(symrail_u64 i) const {
+        if (first + i < SYMRAIL_PUSHED_SLOTS) return true;
+        bool now = i >= SYMRAIL_PUSHED_SLOTS;
+        return await<S>(1, first + i + 1 - SYMRAIL_PUSHED_SLOTS, now ? done : nullptr, i + 1 - SYMRAIL_PUSHED_SLOTS);
     }
 
-    SYMRAIL_WAITER_FN void push(symrail_u64 i) const {
-        for (symrail_u64 k = 1; k < call.n; k++) {
-            symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n, whose = call.collective == SYMRAIL_ALL_GATHER ? 0 : to;
-            symrail_u64 length = bytes(to, i);
-            const char* from = (const char*)call.input + whose * piece() + start(i);
-            if (length != 0) symrail_copy<symrail_all>((void*)slot(0, i, call.me, to), from, length);
+    template <class S, class FROM>
+    SYMRAIL_WAITER_FN void copy(symrail_u64 to, symrail_u64 from, symrail_u64 length) const {
+        symrail_u64 wide = ((to | from) & 15) == 0 ? length / 16 : 0, threads = S::size(), at = S::rank();
+        symrail_wide* there = (symrail_wide*)to;
+        const symrail_wide* here = (const symrail_wide*)from;
+        for (; at + (SYMRAIL_PUSHED_COPIED - 1) * threads < wide; at += SYMRAIL_PUSHED_COPIED * threads) {
+            symrail_wide raw[SYMRAIL_PUSHED_COPIED];
+#pragma unroll
+            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) raw[k] = FROM::load(here + at + k * threads);
+#pragma unroll
+            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) symrail_store(there + at + k * threads, raw[k]);
         }
-        tell(0, i);
+        for (; at < wide; at += threads) symrail_store(there + at, FROM::load(here + at));
+        at = 16 * wide;
+        if (at != length) symrail_copy<S, FROM>((void*)(to + at), (const void*)(from + at), length - at);
+    }
+
+    template <class S>
+    SYMRAIL_WAITER_FN void push() const {
+        symrail_u64 own = symrail_straight_source(call), kept = call.output + call.me * piece;
+        for (symrail_u64 i = 0; i < chunks; i++) {
+            if (!room<S>(i)) return;
+            for (symrail_u64 k = 1; k < call.n; k++) {
+                symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
+                symrail_u64 whose = call.collective == SYMRAIL_ALL_GATHER ? 0 : to;
+                copy<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
+            }
+            tell<S>(0, i, nullptr);
+            /* What this rank keeps, while that is told. */
+            if (symrail_moves(call) && kept != own)
+                copy<S, symrail_own_source>(kept + start(i), own + start(i), bytes(call.me, i));
+        }
     }
 
     /* What all others have sent, to their parts of the output. */
-    SYMRAIL_WAITER_FN bool take(symrail_u64 ring, symrail_u64 i) const {
-        if (!await(ring, i)) return false;
-        for (symrail_u64 k = 0; k < call.n; k++) {
-            symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n, length = bytes(from, i);
-            if (length == 0 || (k == 0 && !symrail_moves(call))) continue;
-            char* to = (char*)call.output + from * piece() + start(i);
-            const char* own = (const char*)symrail_straight_source(call) + start(i);
-            if (k != 0) symrail_copy<symrail_all, symrail_peer_source>(to, (const void*)slot(ring, i, from, call.me), length);
-            else if (to != own) symrail_copy<symrail_all>(to, own, length);
+    template <class S>
+    SYMRAIL_WAITER_FN void take(symrail_u64 ring) const {
+        for (symrail_u64 i = 0; i < chunks; i++) {
+            if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : nullptr, i + 1)) return give_up<S>(done);
+            for (symrail_u64 k = 1; k < call.n; k++) {
+                symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n;
+                copy<S, symrail_peer_source>(call.output + from * piece + start(i), slot(ring, i, from, call.me), bytes(from, i));
+            }
+            if (ring == 0) {
+                tell<S>(1, i, done);
+                continue;
+            }
+            S::sync();
+            if (S::rank() == 0) symrail_st_shared(done, i + 1);
         }
-        return true;
     }
 
     /* Reduces what came and this rank's input, and sends the result on where everybody gets it. */
-    SYMRAIL_WAITER_FN bool reduce(symrail_u64 i) const {
-        if (!await(0, i)) return false;
-        symrail_u64 length = bytes(call.me, i), own = call.input + call.me * piece() + start(i);
-        symrail_u64 to = call.output + (reduces_all() ? call.me * piece() : 0) + start(i);
-        symrail_u64 wide = ((own | to) & 15) == 0 ? length / 16 : 0;
-        symrail_u64 threads = symrail_all::size(), at = symrail_all::rank();
-        for (; at + (SYMRAIL_PUSHED_AHEAD - 1) * threads < wide; at += SYMRAIL_PUSHED_AHEAD * threads)
-            reduce_wide<SYMRAIL_PUSHED_AHEAD>(i, own, to, at);
-        for (; at < wide; at += threads) reduce_wide<1>(i, own, to, at);
-        const symrail_u64 element = sizeof(typename N::stored);
-        for (at = 16 * wide + symrail_all::rank() * element; at < length; at += threads * element)
-            reduce_element(i, own + at, to + at, at);
-        if (reduces_all()) tell(1, i);
-        return true;
+    template <class S>
+    SYMRAIL_WAITER_FN void reduce(symrail_u64* word) const {
+        for (symrail_u64 i = 0; i < chunks; i++) {
+            if (!await<S>(0, first + i + 1, nullptr, 0)) return give_up<S>(word);
+            symrail_u64 length = bytes(call.me, i), own = call.input + call.me * piece + start(i);
+            symrail_u64 to = call.output + (reduces_all() ? call.me * piece : 0) + start(i);
+            symrail_u64 wide = ((own | to) & 15) == 0 ? length / 16 : 0;
+            symrail_u64 threads = S::size(), at = S::rank();
+            for (; at + (SYMRAIL_PUSHED_AHEAD - 1) * threads < wide; at += SYMRAIL_PUSHED_AHEAD * threads)
+                reduce_wide<S, SYMRAIL_PUSHED_AHEAD>(i, own, to, at);
+            for (; at < wide; at += threads) reduce_wide<S, 1>(i, own, to, at);
+            const symrail_u64 element = sizeof(typename N::stored);
+            for (at = 16 * wide + S::rank() * element; at < length; at += threads * element)
+                reduce_element(i, own + at, to + at, at);
+            tell<S>(1, i, word);
+        }
     }
 
     /* Loads of the same places of a rank's chunk. */
-    template <int MANY>
+    template <class S, int MANY>
     SYMRAIL_WAITER_FN void load(symrail_wide* raw, symrail_u64 i, symrail_u64 own, symrail_u64 rank, symrail_u64 at) const {
         const symrail_wide* from = (const symrail_wide*)(rank == call.me ? own : slot(0, i, rank, call.me)) + at;
 #pragma unroll
-        for (int k = 0; k < MANY; k++) raw[k] = symrail_peer_source::load(from + k * symrail_all::size());
+        for (int k = 0; k < MANY; k++) raw[k] = symrail_peer_source::load(from + k * S::size());
     }
 
-    template <int MANY>
+    template <class S, int MANY>
     SYMRAIL_WAITER_FN void reduce_wide(symrail_u64 i, symrail_u64 own, symrail_u64 to, symrail_u64 at) const {
         symrail_elements<N, 16> sum[MANY], more;
         symrail_wide raw[MANY], next[MANY];
-        load<MANY>(raw, i, own, 0, at);
-        load<MANY>(next, i, own, 1, at);
+        load<S, MANY>(raw, i, own, 0, at);
+        load<S, MANY>(next, i, own, 1, at);
 #pragma unroll
         for (int k = 0; k < MANY; k++) sum[k].unpack(&raw[k]);
         for (symrail_u64 rank = 1; rank < call.n; rank++) {
 #pragma unroll
             for (int k = 0; k < MANY; k++) raw[k] = next[k];
             /* The next one's are on their way meanwhile. */
-            if (rank + 1 < call.n) load<MANY>(next, i, own, rank + 1, at);
+            if (rank + 1 < call.n) load<S, MANY>(next, i, own, rank + 1, at);
 #pragma unroll
             for (int k = 0; k < MANY; k++) {
                 more.unpack(&raw[k]);
@@ -153,14 +213,14 @@ struct symrail_pushed {
         for (int k = 0; k < MANY; k++) {
             symrail_straight_finish<N>(call, sum[k]);
             sum[k].pack(&raw[k]);
-            symrail_store((symrail_wide*)to + at + k * symrail_all::size(), raw[k]);
+            symrail_store((symrail_wide*)to + at + k * S::size(), raw[k]);
         }
         if (!reduces_all()) return;
         for (symrail_u64 other = 0; other < call.n; other++) {
             if (other == call.me) continue;
             symrail_wide* there = (symrail_wide*)slot(1, i, call.me, other) + at;
 #pragma unroll
-            for (int k = 0; k < MANY; k++) symrail_store(there + k * symrail_all::size(), raw[k]);
+            for (int k = 0; k < MANY; k++) symrail_store(there + k * S::size(), raw[k]);
         }
     }
 
@@ -190,13 +250,20 @@ struct symrail_pushed {
         symrail_straight_launched();
         symrail_u64 word = call.words + 16 + 8 * block;
         first = symrail_ld_gpu(word);
+        if (symrail_all::rank() < 2) symrail_st_shared(done + symrail_all::rank(), 0);
         if (!symrail_straight_begin(call, first, block)) return;
-        symrail_u64 chunks = (share() + call.chunk - 1) / call.chunk, steps = chunks + (reduces_all() ? 3 : 2);
         if (symrail_all::rank() == 0) symrail_st_gpu(word, first + chunks);
-        for (symrail_u64 i = 0; i < steps; i++) {
-            if (reduces_all() && i >= 3 && !take(1, i - 3)) return;
-            if (i >= 2 && i - 2 < chunks && !(symrail_moves(call) ? take(0, i - 2) : reduce(i - 2))) return;
-            if (i < chunks) push(i);
+        symrail_u32 quarter = symrail_all::rank() / (symrail_all::size() / 4);
+        if (reduces_all()) {
+            if (quarter < 1) push<symrail_role<0, 1>>();
+            else if (quarter < 3) reduce<symrail_role<1, 2>>(done + 1);
+            else take<symrail_role<3, 1>>(1);
+        } else if (quarter < 2) {
+            push<symrail_role<0, 2>>();
+        } else if (symrail_moves(call)) {
+            take<symrail_role<2, 2>>(0);
+        } else {
+            reduce<symrail_role<2, 2>>(done);
         }
     }
 };

@@ -11,7 +11,7 @@
 
 /* As collectives/src/gpu/straight.rs has them. */
 #define SYMRAIL_STRAIGHT_RANKS 16
-#define SYMRAIL_STRAIGHT_BLOCKS 128ull
+#define SYMRAIL_STRAIGHT_BLOCKS 64ull
 
 #define SYMRAIL_ALL_REDUCE 0ull
 #define SYMRAIL_ALL_GATHER 1ull

@@ -288,10 +288,10 @@ impl Selection {
         let of = |one: Algorithm| {
             let most = match one {
                 Algorithm::Packets => MOST_BLOCKS_OF_PACKETS,
-                Algorithm::Pushed => MOST_BLOCKS,
+                Algorithm::Pushed => MOST_BLOCKS_OF_PUSHES,
                 _ => self.limits.most_blocks,
             };
-            (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power })
+            (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power, chunk: None })
         };
         self.algorithms(collective, 0).into_iter().flat_map(of).collect()
     }
@@ -311,6 +311,12 @@ impl Selection {
         let named = |one: &Algorithm| one.name() == row.way.algorithm;
         let algorithm = self.algorithms(collective, root).into_iter().find(named)?;
         Some((format!("by table {file}, row {}: {row}", place + 1), algorithm, row.way.blocks))
+    }
+
+    /// Bytes that are pushed at a time, where the table says that.
+    pub fn chunk(&self, collective: &Collective, message: u64) -> Option<u64> {
+        let (_, table) = self.tuning.table.as_ref()?;
+        table.row(collective, message, |name| name == Algorithm::Pushed.name())?.1.way.chunk
     }
 
     /// Whether all PEs are on one host.
@@ -532,7 +538,7 @@ mod tests {
     #[test]
     fn an_algorithm_that_is_asked_for_has_the_blocks_that_were_measured() {
         let row = |algorithm: &str, up_to, blocks| {
-            let way = Way { algorithm: algorithm.into(), blocks };
+            let way = Way { algorithm: algorithm.into(), blocks, chunk: None };
             Row { collective: "allreduce".into(), up_to, way, microseconds: None }
         };
         let rows = vec![row("one_shot", Some(1000), 2), row("direct", Some(2000), 7), row("by_puts", None, 5)];

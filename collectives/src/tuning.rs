@@ -49,6 +49,9 @@ pub struct Way {
     pub algorithm: String,
     /// Blocks of each PE that work on a message.
     pub blocks: usize,
+    /// Bytes that a block pushes at a time, where that is not left to the size of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<u64>,
 }
 
 impl std::fmt::Display for Row {
@@ -172,4 +175,21 @@ fn load(path: &Path) -> std::result::Result<(Table, u64), String> {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     Ok((table, hasher.finish().max(1)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_say_how_much_is_pushed_at_a_time() {
+        let row = |more: &str| {
+            let text = r#"{"collective": "allreduce", "up_to": null, "algorithm": "pushed", "blocks": 32MORE}"#;
+            serde_json::from_str::<Row>(&text.replace("MORE", more))
+        };
+        assert_eq!(row("").unwrap().way.chunk, None);
+        assert_eq!(row(r#", "chunk": 4096"#).unwrap().way.chunk, Some(4096));
+        assert!(!serde_json::to_string(&row("").unwrap()).unwrap().contains("chunk"));
+    }
 }

@@ -117,7 +117,7 @@ fn default_plans_come_first() {
 
 /// Prefers puts to everything, for messages of every size.
 fn table(pes: usize) -> Table {
-    let way = Way { algorithm: "by_puts".into(), blocks: 2 };
+    let way = Way { algorithm: "by_puts".into(), blocks: 2, chunk: None };
     let row = Row { collective: "allreduce".into(), up_to: None, way, microseconds: None };
     Table { device: "cpu".into(), pes, hosts: 1, rows: vec![row] }
 }

@@ -103,6 +103,7 @@ impl Pes {
                         average: how.average,
                         accumulate: Accumulate::F32,
                         most_blocks: how.blocks,
+                        chunk: None,
                     };
                     let argument = call.argument(&addresses, &self.sizes, pe as u64, how.blocks, how.chunk);
                     let call = Call {
@@ -113,7 +114,8 @@ impl Pes {
                         chunk: 0,
                         how: 0,
                         blocks: how.blocks,
-                        threads: how.threads,
+                        // Blocks that push have four roles' threads.
+                        threads: if how.way == Way::Packets { how.threads } else { 4 * how.threads },
                         pe: pe as u64,
                         timeout_ns: self.timeouts_ns[pe],
                         apart: apart.as_ptr(),
@@ -296,18 +298,19 @@ fn who_does_not_come_is_named() {
     for way in [Way::Packets, Way::Pushed] {
         let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false };
         let mut pes = Pes::new(3, 2048, 64);
-        let what = (DataType::F32, ReduceOp::Sum, 400);
+        // More chunks than slots: who pushes waits for who takes.
+        let what = (DataType::F32, ReduceOp::Sum, 1600);
         pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
         pes.timeouts_ns[0] = 300_000_000;
         pes.call(&[0, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{way:?}");
         for pe in 0..3 {
-            pes.bytes(pe, DEST, 400).fill(0xee);
+            pes.bytes(pe, DEST, 1600).fill(0xee);
         }
         pes.call(&[0, 1, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
         let reports: Vec<&[u64]> = pes.reports.iter().map(|report| &report[..2]).collect();
         assert_eq!(reports, [[1, 1], [2, 0], [2, 0]], "{way:?}");
-        assert!((0..3).all(|pe| pes.bytes(pe, DEST, 400).iter().all(|&byte| byte == 0xee)), "{way:?}");
+        assert!((0..3).all(|pe| pes.bytes(pe, DEST, 1600).iter().all(|&byte| byte == 0xee)), "{way:?}");
     }
 }
 
@@ -326,6 +329,7 @@ fn every_byte_has_a_block_and_a_slot() {
                     average: false,
                     accumulate: Accumulate::F32,
                     most_blocks: 64,
+                    chunk: (part == 4096).then_some(100),
                 };
                 for way in [Way::Packets, Way::Pushed] {
                     let (blocks, threads, chunk) = call.shape(way, &sizes);

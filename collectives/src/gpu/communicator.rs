@@ -549,6 +549,7 @@ impl<'d> GpuCommunicator<'d> {
                 average: how.reduction == Reduction::Average && !how.divides,
                 accumulate: self.accumulate,
                 most_blocks: *blocks as u64,
+                chunk: self.selection.chunk(collective, message_of(collective, input.len, output.len)),
             };
             // SAFETY: the caller's promise.
             return unsafe { straight.launch(stream, kernel, way, (input, output), collective, &call) };

@@ -40,8 +40,9 @@ pub(super) fn compiled(nvrtc: &Nvrtc, which: Which, arch: &str) -> Result<Compil
 }
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 8] = [
+const HEADERS: [(&std::ffi::CStr, &str); 9] = [
     (c"elements.cuh", include_str!("../../cu/elements.cuh")),
+    (c"roles.cuh", include_str!("../../cu/roles.cuh")),
     (c"straight.cuh", include_str!("../../cu/straight.cuh")),
     (c"packets.cuh", include_str!("../../cu/packets.cuh")),
     (c"pushed.cuh", include_str!("../../cu/pushed.cuh")),

@@ -18,7 +18,7 @@ use crate::plan::Collective;
 /// As `cu/straight.cuh` and `cu/pushed.cuh` have them.
 pub const MOST_RANKS: usize = 16;
 /// See above.
-pub const MOST_BLOCKS: u64 = 128;
+pub const MOST_BLOCKS: u64 = 64;
 const SLOTS: u64 = 4;
 const RINGS: u64 = 2;
 /// Threads of a block.
@@ -28,8 +28,12 @@ const PACKET_DATA: u64 = 8;
 const PACKET: u64 = 16;
 /// Bytes that a rank can send to all others as packets, and what a block's slot for all others has.
 const PACKETS: u64 = 1 << 20;
-const SLOT: u64 = 32 << 10;
+const SLOT: u64 = 64 << 10;
 const LEAST_SLOT: u64 = 4 << 10;
+/// Chunks that a block's share has where that is no less than this many bytes a chunk: one is told at a time, which takes
+/// as long as some KiB do.
+const CHUNKS: u64 = 4;
+const LEAST_CHUNK: u64 = 16 << 10;
 
 /// The two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +149,8 @@ pub struct StraightCall {
     pub accumulate: Accumulate,
     /// At most so many blocks work on it.
     pub most_blocks: u64,
+    /// A block pushes so many bytes at a time, if the table says so.
+    pub chunk: Option<u64>,
 }
 
 impl StraightCall {
@@ -174,7 +180,8 @@ impl StraightCall {
                 // A vector of 16 bytes for each thread at least.
                 let blocks = piece.div_ceil(16 * THREADS).clamp(1, most);
                 let share = piece.div_ceil(16 * blocks) * 16;
-                (blocks, THREADS, share.clamp(16, sizes.slot))
+                let chunk = self.chunk.unwrap_or_else(|| share.div_ceil(CHUNKS).max(LEAST_CHUNK));
+                (blocks, THREADS, chunk.clamp(16, sizes.slot).next_multiple_of(16).min(share.max(16)))
             }
         }
     }

@@ -5,6 +5,7 @@
 #define SYMRAIL_MEMORY_CUH
 #define SYMRAIL_ORDER_CUH
 #define SYMRAIL_DEVICE_CUH
+#define SYMRAIL_ROLES_CUH
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -27,10 +28,16 @@ typedef unsigned int symrail_u32;
 #define SYMRAIL_WHAT_RMA 1ull
 #define SYMRAIL_SIGNAL_ADD 10
 
+// Threads that meet without the others of their block, from whichever of them comes first on.
+struct Role {
+    symrail_u32 arrived = 0, round = 0;
+    int votes[2] = {0, 0};
+};
 // A thread of a block of a PE.
 struct Threads {
     pthread_barrier_t barrier;
     int votes[2];
+    Role roles[4];
 };
 struct State {
     int me;
@@ -116,6 +123,29 @@ struct symrail_own_source {
     }
 };
 typedef symrail_own_source symrail_peer_source;
+template <int FIRST, int QUARTERS>
+struct symrail_role {
+    static const bool one = false;
+    static symrail_u32 rank() { return thread_rank - FIRST * (block_size / 4); }
+    static symrail_u32 size() { return QUARTERS * (block_size / 4); }
+    static void sync() { any(false); }
+    static bool any(bool yes) {
+        Role& role = block->roles[FIRST];
+        symrail_u32 round = __atomic_load_n(&role.round, __ATOMIC_SEQ_CST);
+        int* vote = &role.votes[round % 2];
+        if (yes) __atomic_store_n(vote, 1, __ATOMIC_SEQ_CST);
+        if (__atomic_add_fetch(&role.arrived, 1, __ATOMIC_SEQ_CST) == size()) {
+            role.arrived = 0;
+            // That of the round before: all have read it.
+            role.votes[(round + 1) % 2] = 0;
+            __atomic_store_n(&role.round, round + 1, __ATOMIC_SEQ_CST);
+        }
+        while (__atomic_load_n(&role.round, __ATOMIC_SEQ_CST) == round) sched_yield();
+        return __atomic_load_n(vote, __ATOMIC_SEQ_CST) != 0;
+    }
+};
+SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) { symrail_st_sys((symrail_u64)at, v); }
+SYMRAIL_DEVICE symrail_u64 symrail_ld_shared(const symrail_u64* at) { return symrail_ld_acquire(at); }
 SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) { *p = v; }
 template <class T>
 SYMRAIL_DEVICE void symrail_store_value(T* p, T value) {

@@ -81,9 +81,10 @@ extern "C" void straight(int type, const Call* call) {
     with_type(type, [call](auto number) {
         typedef decltype(number) N;
         const symrail_straight& argument = *(const symrail_straight*)call->input;
+        std::vector<symrail_u64> done(2 * call->blocks);
         launch(*call, [&](symrail_u32 b) {
             if (call->output != 0) return symrail_packets<N>(argument, b);
-            symrail_pushed<N> pushed(argument, b);
+            symrail_pushed<N> pushed(argument, &done[2 * b], b);
             pushed.run();
         });
     });

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn sizes_of_one_way_are_one_row() {
-        let best = |time, algorithm: &str| Some((time, Way { algorithm: algorithm.into(), blocks: 1 }));
+        let best = |time, algorithm: &str| Some((time, Way { algorithm: algorithm.into(), blocks: 1, chunk: None }));
         let rows = rows_of("allreduce", &[1, 4, 16, 64], vec![best(1.0, "a"), best(2.0, "a"), best(3.0, "b"), None]);
         let seen: Vec<_> = rows.iter().map(|row| (row.way.algorithm.as_str(), row.up_to, row.microseconds)).collect();
         assert_eq!(seen, [("a", Some(8), Some(2.0)), ("b", None, Some(3.0))]);

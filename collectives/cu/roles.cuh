@@ -1,0 +1,37 @@
+/* Threads of a block that do work of their own, and meet without the others; and words that the block's threads share. */
+#ifndef SYMRAIL_ROLES_CUH
+#define SYMRAIL_ROLES_CUH
+
+#include "symrail_channels.cuh"
+
+/* So many quarters of a block, from one on. Blocks have a multiple of 128 threads. */
+template <int FIRST, int QUARTERS>
+struct symrail_role {
+    static const bool one = false;
+    SYMRAIL_SCOPE_FN symrail_u32 rank() { return threadIdx.x - FIRST * (blockDim.x / 4); }
+    SYMRAIL_SCOPE_FN symrail_u32 size() { return QUARTERS * (blockDim.x / 4); }
+    SYMRAIL_SCOPE_FN void sync() { asm volatile("barrier.sync %0, %1;" ::"n"(FIRST + 1), "r"(size()) : "memory"); }
+    /* A barrier, and whether one of them has said yes. */
+    SYMRAIL_SCOPE_FN bool any(bool yes) {
+        symrail_u32 result;
+        asm volatile(
+            "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}"
+            : "=r"(result)
+            : "r"(yes ? 1u : 0u), "n"(FIRST + 1), "r"(size())
+            : "memory");
+        return result != 0;
+    }
+};
+
+/* A shared word: what was done before the store has been done behind the load. */
+SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) {
+    __threadfence_block();
+    *(volatile symrail_u64*)at = v;
+}
+SYMRAIL_DEVICE symrail_u64 symrail_ld_shared(const symrail_u64* at) {
+    symrail_u64 v = *(const volatile symrail_u64*)at;
+    __threadfence_block();
+    return v;
+}
+
+#endif
