@@ -118,13 +118,10 @@ impl<'d> GpuMatmulReduce<'d> {
     }
 }
 
-/// One for each lane of products: each has a workspace.
-pub(super) type Multipliers = [Arc<CublasLt>; 2];
-
 /// What both have in common.
 pub(super) struct GpuPlan<'d> {
     pub kernels: &'d GpuKernels<'d>,
-    pub lt: Multipliers,
+    pub lt: Arc<CublasLt>,
     pub group: Group,
     pub product: Product,
     pub program: Program,
@@ -176,7 +173,7 @@ impl<'d> GpuPlan<'d> {
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
         shape: &GpuShape,
-        lt: Option<Multipliers>,
+        lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan<'d>> {
         let (shards, width, schedule) = (&shape.shards, shape.inputs, shape.schedule);
         let sizes = (gather::words(shards, schedule), gather::numbers(shards, width));
@@ -197,7 +194,7 @@ impl<'d> GpuPlan<'d> {
         team: &Team<'_>,
         shape: &GpuShape,
         reduced: Reduced,
-        lt: Option<Multipliers>,
+        lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan<'d>> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
@@ -219,7 +216,7 @@ impl<'d> GpuPlan<'d> {
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
         team: &Team<'_>,
-        (shape, lt): (&GpuShape, Option<Multipliers>),
+        (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
         (product, moved, width, (words, numbers)): (Product, Number, usize, (usize, usize)),
         program: impl FnOnce(usize, &dyn Fn(usize) -> bool) -> Program,
     ) -> Result<GpuPlan<'d>> {
@@ -273,8 +270,7 @@ impl<'d> GpuPlan<'d> {
             }
             let (own, waits_at, summands) = image(gpu, &program, &group)?;
             let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
-            let load = || CublasLt::load(gpu, &[]).map(Arc::new);
-            let lt = lt.map_or_else(|| Ok::<_, Error>([load()?, load()?]), Ok)?;
+            let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
             let list = if at_once { Some(gpu.alloc(at_once::list_bytes(ranks))?) } else { None };
             let lists = (own, waits_at, summands, list);
             Ok::<_, Error>((program, streams, ended, steps, lists, rows_here, scales, report, lt, Event::new(gpu)?))

@@ -5,13 +5,14 @@
 //! collective.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail::{Runtime, Team, TeamHeap};
-use symrail_cuda::cublaslt::{Number, Product as Multiplication};
+use symrail_cuda::cublaslt::{CublasLt, Number, Product as Multiplication};
 
 use super::kernels::GpuKernels;
-use super::plan::{GpuPlan, Multipliers};
+use super::plan::GpuPlan;
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
 use crate::exchange::Product;
@@ -28,8 +29,8 @@ pub struct GpuProducts<'d> {
     plans: Vec<Known<'d>>,
     /// How many plans there have been.
     made: u64,
-    /// Of all plans, since their rounds follow each other: each has a workspace of 32 MiB.
-    lt: Option<Multipliers>,
+    /// Of all plans, since their rounds follow each other: it has a workspace of 32 MiB.
+    lt: Option<Arc<CublasLt>>,
 }
 
 /// A plan that was made, and what for.
@@ -245,7 +246,7 @@ impl<'d> GpuProducts<'d> {
             }
             made => made?,
         };
-        self.lt.get_or_insert_with(|| plan.lt.clone());
+        self.lt.get_or_insert_with(|| Arc::clone(&plan.lt));
         self.made += 1;
         self.plans.push(Known { number: self.made, agreed, plan });
         Ok(self.plans.len() - 1)

@@ -12,7 +12,7 @@ use super::shape::Operands;
 use crate::error::{Error, Result};
 use crate::exchange::Product;
 use crate::program::pushed::rows_of;
-use crate::program::{Action, Entry, PRODUCTS, Round, Rows, Word};
+use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 
 /// Words of the report, and the reason of a wait that has lasted too long: `symrail/semaphore.cuh`.
 pub(super) const REASON: usize = 0;
@@ -116,7 +116,7 @@ impl GpuPlan<'_> {
         let of_output = |rows: &Rows| operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
         let bytes = |rows: &Rows| (rows.len() * size) as u64;
         let pe = |rank: usize| self.group.pe(rank as u32);
-        let Entry { lane, ref action, .. } = self.program.entries[place];
+        let action = &self.program.entries[place].action;
         let empty = rows_of(action).is_some_and(|rows| rows.len() == 0);
         // SAFETY: the plan's memory, at the places of its program, and the caller's promise for the operands: of all
         // below.
@@ -172,17 +172,17 @@ impl GpuPlan<'_> {
                         Product::AllGatherMatmul => operands.output,
                         _ => self.numbers_at,
                     };
-                    self.multiply((on, lane), rows, (from, to + (rows.start * self.pitches()[1]) as u64, 0), operands)
+                    self.multiply(on, rows, (from, to + (rows.start * self.pitches()[1]) as u64, 0), operands)
                 }
                 Action::MultiplyOwn { rows } => {
                     let from = operands.rows + ((rows.start - self.own_from) * self.pitches()[0]) as u64;
                     let to = operands.output + (rows.start * self.pitches()[1]) as u64;
-                    self.multiply((on, lane), rows, (from, to, 0), operands)
+                    self.multiply(on, rows, (from, to, 0), operands)
                 }
                 Action::MultiplyOnto { rows, onto } => {
                     let from = operands.rows + (rows.start * self.pitches()[0]) as u64;
                     let to = operands.output + ((rows.start - self.first) * self.pitches()[1]) as u64;
-                    self.multiply((on, lane), rows, (from, to, number(*onto)), operands)
+                    self.multiply(on, rows, (from, to, number(*onto)), operands)
                 }
                 Action::Sum { rows, .. } if rows.len() == 0 => Ok(()),
                 Action::Sum { rows, summands, shared } => {
@@ -252,7 +252,7 @@ impl GpuPlan<'_> {
     /// As for [`GpuAllGatherMatmul::post`].
     unsafe fn multiply(
         &self,
-        (on, lane): (&Stream, usize),
+        on: &Stream,
         rows: &Range<usize>,
         (from, to, onto): (u64, u64, u64),
         operands: &Operands,
@@ -265,7 +265,7 @@ impl GpuPlan<'_> {
         let Operands { weight, bias, scales, .. } = *operands;
         let places = Places { rows: from, weight, product: to, onto, bias, scales };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.lt[usize::from(lane != PRODUCTS)].multiply(on, &it, &chosen, &places) }?)
+        Ok(unsafe { self.lt.multiply(on, &it, &chosen, &places) }?)
     }
 
     /// Bytes of a row of the first factor, and of the product.
@@ -302,7 +302,7 @@ impl GpuPlan<'_> {
             let it = self.kind(operands, rows, onto);
             let key = self.key(&it);
             if it.rows > 0 && it.outputs > 0 && !self.chosen.contains_key(&key) {
-                let chosen = self.lt[0].choose(&key)?;
+                let chosen = self.lt.choose(&key)?;
                 self.chosen.insert(key, chosen);
             }
         }

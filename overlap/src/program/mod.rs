@@ -26,8 +26,6 @@ pub(crate) const PRODUCTS: usize = 0;
 pub(crate) const MOVES: usize = 1;
 /// The lane of what arrives: waits for it, and sums of it.
 pub(crate) const ARRIVALS: usize = 2;
-/// A second lane in which ranks multiply, of programs that have none of arrivals.
-pub(crate) const BESIDE: usize = 2;
 
 /// Rows of the plan's matrix, and where a rank keeps them: their first number, in numbers from the first one.
 #[derive(Debug, Clone, PartialEq, Eq)]

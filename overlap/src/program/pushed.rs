@@ -2,7 +2,7 @@
 //! waits for it waits for between its products.
 //!
 //! A kernel that waits while a product is under way takes a multiprocessor from it, or does not begin before the
-//! product has ended. So no lanes but those of products have steps that are kernels, where copy engines reach the others:
+//! product has ended. So no lane but that of products has steps that are kernels, where copy engines reach the others:
 //! these copy, and tell. A rank that has done all of a round tells the others, which then have room for the next one.
 //!
 //! Two ranks sum in the product itself, which begins with what has arrived. More ranks sum as on the host: see
@@ -10,7 +10,7 @@
 
 use super::gather::Gather;
 use super::reduce::Reduce;
-use super::{Action, BESIDE, MOVES, PRODUCTS, Place, Program, Round, Rows, Word};
+use super::{Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word};
 use crate::reduce::Reduced;
 use crate::shards::{Piece, Schedule};
 
@@ -79,19 +79,12 @@ pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Progra
 
 /// Product and reduction of one of two ranks: the other one's rows first, which go to it piece by piece; then its own,
 /// each of which is added to what has come for it.
-///
-/// Pieces are multiplied in two lanes by turns, where no kernel sends: what a product leaves of the multiprocessors at its
-/// end, or never takes, the next one has.
 pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Program {
     let mut program = Program::default();
-    let two_lanes = it.others().all(&reaches);
-    let lane = |turn: usize| if two_lanes && turn % 2 == 1 { BESIDE } else { PRODUCTS };
-    let mut turns = 0..;
-    let mut next = || lane(turns.next().unwrap_or_default());
     wait_for_room(&mut program, it.others(), |rank| it.ready(rank));
     for rank in it.others() {
         for piece in it.pieces(rank) {
-            let made = program.push(next(), Action::Multiply { rows: piece.rows.clone() }, &[]);
+            let made = program.push(PRODUCTS, Action::Multiply { rows: piece.rows.clone() }, &[]);
             if reaches(rank) {
                 it.put_summand(&mut program, MOVES, &piece, &[made]);
             } else {
@@ -101,10 +94,9 @@ pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Progra
     }
     for from in it.others() {
         for piece in it.pieces(it.me) {
-            let lane = next();
-            program.push(lane, it.wait(from, it.arrived(1, &piece)), &[]);
+            program.push(PRODUCTS, it.wait(from, it.arrived(1, &piece)), &[]);
             let onto = it.summand_at(1, piece.rows.start - it.shards.of(it.me).start);
-            let made = program.push(lane, Action::MultiplyOnto { rows: piece.rows.clone(), onto }, &[]);
+            let made = program.push(PRODUCTS, Action::MultiplyOnto { rows: piece.rows.clone(), onto }, &[]);
             if it.reduced == Reduced::Everywhere {
                 share(&mut program, it, from, &piece, (made, reaches(from)));
             }
@@ -119,9 +111,8 @@ pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Progra
         }
     }
     settle(&mut program);
-    let beside = program.of_lane(BESIDE).last();
     for rank in it.others() {
-        program.push(PRODUCTS, Action::Tell { to: rank, word: it.ready(it.me) }, beside.as_slice());
+        program.push(PRODUCTS, Action::Tell { to: rank, word: it.ready(it.me) }, &[]);
     }
     program
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::gather::{self, Gather};
 use super::pushed;
 use super::reduce::{self, Reduce};
-use super::{Action, BESIDE, Entry, PRODUCTS, Place, Program, Round, Rows};
+use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
 use crate::reduce::Reduced;
 use crate::shards::{Schedule, Shards};
 
@@ -334,18 +334,6 @@ proptest! {
         for rank in &job.ranks {
             prop_assert!(rank.ended.iter().all(|&ended| ended));
         }
-    }
-}
-
-#[test]
-fn two_ranks_multiply_in_two_lanes_and_have_room_when_both_have_ended() {
-    let (shards, schedule) = (Shards::new(&[4, 4]), Schedule::Direct { rows: 1 });
-    for seed in 0..300 {
-        let mut job = Job::reduce(&shards, schedule, Reduced::ToShards, Device::Gpu(u32::MAX));
-        let lanes = |entry: &Entry| matches!(entry.action, Action::MultiplyOnto { .. }).then_some(entry.lane);
-        let found: Vec<_> = job.ranks[0].program.entries.iter().filter_map(lanes).collect();
-        assert_eq!(found, [PRODUCTS, BESIDE, PRODUCTS, BESIDE]);
-        job.run(3, random(seed));
     }
 }
 
