@@ -83,13 +83,16 @@ struct symrail_executor {
     /* A part of the block's bytes, in a pipeline. */
     symrail_u64 window_start;
     symrail_u64 window_bytes;
+    /* PEs, modulo 64, to which this block has put through the proxy since all was there. A fence holds back what all
+     * blocks ask of the proxy after it until what they asked before is there, so only these have one. */
+    symrail_u64 loose;
 
     SYMRAIL_WAITER_FN symrail_executor(const symrail_plan& plan, symrail_operand* operands, symrail_u64 input,
                                        symrail_u64 output, symrail_u64 part, symrail_u64 chunk, symrail_u32 op,
                                        bool own, symrail_u32 block)
         : plan(plan), operands(operands), geometry{part, plan.chunks, chunk, plan.alignment}, input(input),
           output(output), op(op), own(own), block(block), epoch(0), flag(0), now(0), window_start(0),
-          window_bytes(~0ull) {}
+          window_bytes(~0ull), loose(0) {}
 
     SYMRAIL_WAITER_FN symrail_u32 thread() const { return symrail_all_threads::rank(); }
     SYMRAIL_WAITER_FN symrail_u32 threads() const { return symrail_all_threads::size(); }
@@ -198,7 +201,7 @@ struct symrail_executor {
                 for (symrail_u32 i = thread(); i < step.count; i += threads()) {
                     const symrail_semaphore& semaphore = plan.semaphores[plan.ids[step.ids + i]];
                     if (step.flags & SYMRAIL_STEP_RELAXED) semaphore.relaxed_signal();
-                    else semaphore.signal();
+                    else signal(semaphore);
                 }
                 break;
             case SYMRAIL_STEP_WAIT:
@@ -225,10 +228,19 @@ struct symrail_executor {
     }
 
     /* Waits until all that this PE has put is there. */
-    SYMRAIL_WAITER_FN void arrive() const {
+    SYMRAIL_WAITER_FN void arrive() {
         symrail_all_threads::sync();
         if ((plan.flags & SYMRAIL_PLAN_WIRED) && thread() == 0) symrail_quiet_here();
+        loose = 0;
         symrail_all_threads::sync();
+    }
+
+    SYMRAIL_WAITER_FN bool is_loose(symrail_u64 pe) const { return (loose >> (pe % 64) & 1) != 0; }
+    /* A signal behind all that this block has done, by one thread. */
+    SYMRAIL_WAITER_FN void signal(const symrail_semaphore& semaphore) const {
+        if (semaphore.mapped != 0 || is_loose(semaphore.pe)) return semaphore.signal();
+        symrail_fence_sys();
+        semaphore.relaxed_signal();
     }
 
     /* The bytes of the step's first or `i`th span that are this block's, and of these the window's. */
@@ -268,34 +280,41 @@ struct symrail_executor {
             const symrail_span& dest = plan.spans[step.spans + step.sources + i];
             /* Pairs may differ in size. */
             range(step, i, start, end);
+            const symrail_semaphore* then = step.count == 0 ? nullptr : plan.semaphores + plan.ids[step.ids + i];
             for (symrail_u64 at = start, next; at < end; at = next) {
                 next = geometry.piece_end(at, end);
                 symrail_u64 read = next - at, written = next - at;
                 symrail_u64 from = symmetric(source, at, read), to = symmetric(dest, at, written);
-                copy_piece(source.rank, dest.rank, from, to, read < written ? read : written);
+                if (copy_piece(source.rank, dest.rank, from, to, read < written ? read : written, next == end ? then : nullptr)) then = nullptr;
             }
-            if (step.count == 0) continue;
+            if (then == nullptr) continue;
             /* A signal follows the data. */
             symrail_all_threads::sync();
-            if (thread() == 0) plan.semaphores[plan.ids[step.ids + i]].signal();
+            if (thread() == 0) signal(*then);
         }
         if (step.flags & SYMRAIL_STEP_FLUSHES) arrive();
     }
 
-    SYMRAIL_WAITER_FN void copy_piece(symrail_u32 source, symrail_u32 dest, symrail_u64 from, symrail_u64 to,
-                                      symrail_u64 bytes) {
+    /* Whether the signal `then`, if there is one, goes with the data. */
+    SYMRAIL_WAITER_FN bool copy_piece(symrail_u32 source, symrail_u32 dest, symrail_u64 from, symrail_u64 to,
+                                      symrail_u64 bytes, const symrail_semaphore* then) {
         const symrail_rank &there = plan.ranks[dest], &other = plan.ranks[source];
         if (there.mapped != 0 && other.mapped != 0) {
             from += other.distance;
             to += there.distance;
             if (from != to)
                 symrail_copy<symrail_all_threads, symrail_peer_source>((void*)to, (const void*)from, bytes);
-            return;
+            return false;
         }
+        bool gets = other.mapped == 0, first = thread() == 0;
+        bool tells = !gets && then != nullptr && then->mapped == 0 && then->pe == there.pe && bytes != 0 && !is_loose(there.pe);
         symrail_all_threads::sync();
-        if (thread() == 0 && other.mapped == 0) symrail_copy_elsewhere(SYMRAIL_OP_GET, from, to, bytes, other.pe);
-        else if (thread() == 0) symrail_copy_elsewhere(SYMRAIL_OP_PUT, to, from, bytes, there.pe);
+        if (first && gets) symrail_copy_elsewhere(SYMRAIL_OP_GET, from, to, bytes, other.pe);
+        else if (first && tells) symrail_put_signal_elsewhere(to, from, bytes, then->there, there.pe);
+        else if (first) symrail_copy_elsewhere(SYMRAIL_OP_PUT, to, from, bytes, there.pe);
+        if (!gets) loose |= 1ull << (there.pe % 64);
         symrail_all_threads::sync();
+        return tells;
     }
 
     SYMRAIL_WAITER_FN void reduce(const symrail_plan_step& step) {

@@ -11,6 +11,15 @@ static __device__ __noinline__ void symrail_copy_elsewhere(symrail_u64 opcode, s
     if (there.ok) symrail_rma_proxied(opcode, there.offset, (const void*)local, bytes, (int)pe, opcode == SYMRAIL_OP_GET, false);
 }
 
+/* A put with a signal behind its own data, which no other operation waits for; by one thread. */
+static __device__ __noinline__ void symrail_put_signal_elsewhere(symrail_u64 symmetric, symrail_u64 local, symrail_u64 bytes,
+                                                                 symrail_u64 signal, symrail_u64 pe) {
+    symrail_place there = symrail_find((const void*)symmetric, bytes, (int)pe, SYMRAIL_WHAT_RMA);
+    symrail_place word = symrail_find((const void*)signal, 8, (int)pe, SYMRAIL_WHAT_AMO);
+    if (there.ok && word.ok)
+        symrail_put_signal_proxied(there.offset, (const void*)local, bytes, word.offset, 1, SYMRAIL_SIGNAL_ADD, (int)pe, false);
+}
+
 /* Tells a PE whose memory is `distance` from this one's, if this device reaches it, that this PE has given up, unless it
  * was told so itself. `stop` is an alarm's. By one thread. */
 static __device__ __noinline__ void symrail_tell_one(symrail_u64 stop, bool reached, symrail_u64 distance, symrail_u64 pe) {

@@ -229,6 +229,21 @@ fn hosts_are_reached_by_the_proxy() {
     }
 }
 
+/// Memory channels that lead elsewhere put first and signal then: what was put is there before its signal is.
+#[test]
+fn signals_follow_what_the_proxy_has_been_asked_to_put() {
+    if library().is_none() {
+        return;
+    }
+    let shape = Shape::one_host(3, 2);
+    for document in [all_reduce::one_round(&shape), moves::all_gather(&shape), moves::all_to_all(&shape)] {
+        let mut pes = Pes::new(&document, 4096, 2, |a, b| a == b);
+        for count in [1, 500, 777] {
+            verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 4, false, count);
+        }
+    }
+}
+
 fn of_users(name: &str) -> Document {
     let file = format!("{}/plans/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #define __device__
 #define __noinline__ __attribute__((noinline, unused))
@@ -26,6 +28,7 @@ typedef unsigned int symrail_u32;
 #define SYMRAIL_OP_PUT 2ull
 #define SYMRAIL_OP_GET 4ull
 #define SYMRAIL_WHAT_RMA 1ull
+#define SYMRAIL_WHAT_AMO 2ull
 #define SYMRAIL_SIGNAL_ADD 10
 
 // Threads that meet without the others of their block, from whichever of them comes first on.
@@ -33,8 +36,15 @@ struct Role {
     symrail_u32 arrived = 0, round = 0;
     int votes[2] = {0, 0};
 };
+// What a proxy has been asked to put.
+struct Put {
+    void* to;
+    std::vector<char> data;
+};
 // A thread of a block of a PE.
 struct Threads {
+    std::mutex lock;
+    std::vector<Put> puts;
     pthread_barrier_t barrier;
     int votes[2];
     Role roles[4];
@@ -156,7 +166,7 @@ SYMRAIL_DEVICE void symrail_copy(void* to, const void* from, size_t bytes) {
     for (size_t i = S::rank(); i < bytes; i += S::size()) ((char*)to)[i] = ((const char*)from)[i];
 }
 
-// The proxy: what it is asked for it does at once.
+// The proxy: what it is asked for it does at once, but for puts, which are not there before a fence needs them.
 struct symrail_mail {
     void once() {}
     void leave() {}
@@ -171,9 +181,18 @@ SYMRAIL_DEVICE symrail_place symrail_find(const void* at, size_t, int, symrail_u
 SYMRAIL_DEVICE bool symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local, size_t bytes, int pe,
                                         bool, bool) {
     void* there = (void*)(offset + apart_of[pe]);
-    if (opcode == SYMRAIL_OP_PUT) memcpy(there, local, bytes);
-    else memcpy((void*)local, there, bytes);
+    if (opcode != SYMRAIL_OP_PUT) {
+        memcpy((void*)local, there, bytes);
+        return true;
+    }
+    std::lock_guard<std::mutex> all(block->lock);
+    block->puts.push_back(Put{there, std::vector<char>((const char*)local, (const char*)local + bytes)});
     return true;
+}
+SYMRAIL_DEVICE void symrail_put_signal_proxied(symrail_u64 offset, const void* local, size_t bytes, symrail_u64 signal,
+                                               symrail_u64 value, int, int pe, bool) {
+    memcpy((void*)(offset + apart_of[pe]), local, bytes);
+    symrail_add_gpu(signal + apart_of[pe], value);
 }
 SYMRAIL_DEVICE void symrail_signal(symrail_u64* word, symrail_u64 value, int, int pe) {
     symrail_add_gpu((symrail_u64)word + apart_of[pe], value);
@@ -181,5 +200,10 @@ SYMRAIL_DEVICE void symrail_signal(symrail_u64* word, symrail_u64 value, int, in
 SYMRAIL_DEVICE void symrail_put_value(symrail_u64* word, symrail_u64 value, int pe) {
     symrail_st_sys((symrail_u64)word + apart_of[pe], value);
 }
-SYMRAIL_DEVICE void symrail_fence() { __threadfence(); }
-SYMRAIL_DEVICE void symrail_quiet() { __threadfence(); }
+SYMRAIL_DEVICE void symrail_fence() {
+    std::lock_guard<std::mutex> all(block->lock);
+    for (const Put& put : block->puts) memcpy(put.to, put.data.data(), put.data.size());
+    block->puts.clear();
+    __threadfence();
+}
+SYMRAIL_DEVICE void symrail_quiet() { symrail_fence(); }
