@@ -123,7 +123,16 @@ struct symrail_pushed {
 #pragma unroll
             for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) symrail_store(there + at + k * threads, raw[k]);
         }
-        for (; at < wide; at += threads) symrail_store(there + at, FROM::load(here + at));
+        /* What is left is on its way at once, too. */
+        if (at < wide) {
+            symrail_wide raw[SYMRAIL_PUSHED_COPIED] = {};
+#pragma unroll
+            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++)
+                if (at + k * threads < wide) raw[k] = FROM::load(here + at + k * threads);
+#pragma unroll
+            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++)
+                if (at + k * threads < wide) symrail_store(there + at + k * threads, raw[k]);
+        }
         at = 16 * wide;
         if (at != length) symrail_copy<S, FROM>((void*)(to + at), (const void*)(from + at), length - at);
     }
