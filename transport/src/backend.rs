@@ -12,29 +12,29 @@ use crate::topology::{
 };
 use crate::{ofi, verbs};
 
-/// The NICs of one backend, in the order in which they become lanes.
+/// The NICs of one backend, in lane order.
 pub enum Nics {
-    /// libfabric's.
+    /// NICs of libfabric.
     Libfabric(Arc<ofi::Library>, Vec<ofi::Nic>),
-    /// ibverbs'.
+    /// NICs of ibverbs.
     Ibverbs(Vec<verbs::Nic>),
 }
 
-/// The PEs of a host: the cores that each may use, and which of them asks.
+/// The PEs of a host: the cores that each may use, and which of them this PE is.
 #[derive(Debug, Clone)]
 pub struct HostPes {
-    /// Of every PE of the host, in order.
+    /// The cores that each PE of the host may use, in PE order.
     pub cpus: Vec<CpuSet>,
-    /// The one that asks.
+    /// The index of this PE in `cpus`.
     pub local_pe: usize,
-    /// Its index among the PEs of this *machine* that may run on some of its cores. PEs that only play to be on
-    /// different hosts have one machine.
+    /// This PE's index among the PEs of this *machine* that may run on some of its cores. PEs that simulate different
+    /// hosts share one machine.
     pub sharing_index: usize,
-    /// How many those are, with itself.
+    /// The number of those PEs, this one included.
     pub sharing_pes: usize,
-    /// Of every PE of the host, in the same order: where its heap is, if on a GPU.
+    /// For each PE of the host in the same order: where its heap is, if on a GPU.
     pub gpus: Vec<Option<PciAddress>>,
-    /// All PEs of the job are known to be where one loopback interface reaches them.
+    /// Whether all PEs of the job are known to be reachable over one loopback interface.
     pub all_here: bool,
 }
 
@@ -45,7 +45,8 @@ impl HostPes {
         HostPes::alike(cpus, 0, 1)
     }
 
-    /// One of `local_pes` PEs of a host that may all use `cpus`: what is assumed where others' cores are not known.
+    /// One of `local_pes` PEs of a host that may all use `cpus`: the assumption where the cores of other PEs are not
+    /// known.
     #[must_use]
     pub fn alike(cpus: CpuSet, local_pe: usize, local_pes: usize) -> HostPes {
         HostPes {
@@ -59,28 +60,28 @@ impl HostPes {
     }
 }
 
-/// What was chosen, and why.
+/// The chosen backend and rails, and why.
 pub struct Choice {
     /// The NICs.
     pub nics: Nics,
-    /// The IB mode of all NICs with the reason for it, where the backend is ibverbs.
+    /// The IB mode of all NICs and the reason for it, if the backend is ibverbs.
     pub ib_mode: Option<(verbs::Mode, String)>,
-    /// How many proxy threads a PE that has channels should have. Sessions have one.
+    /// The number of proxy threads for a PE that has channels. A session has one.
     pub threads: Threads,
-    /// The core that each of them should run on; `None` leaves it to the scheduler.
+    /// The core for each proxy thread; `None` leaves it to the scheduler.
     pub proxy_cores: Vec<Option<usize>>,
-    /// Cores for each of the PEs that share them.
+    /// The number of cores for each of the PEs that share them.
     pub cores_each: usize,
     /// Reasons, one sentence each, for `symrail info` and the log.
     pub reasons: Vec<String>,
 }
 
-/// Finds the NICs that the settings allow and puts them in order: as `NIC_LIST` names them, else as the topology
-/// spreads them over the PEs of the host.
+/// Finds the NICs that the settings allow and orders them: as `NIC_LIST` names them, or else as the topology spreads
+/// them over the PEs of the host.
 ///
 /// # Errors
-/// [`Error::Library`] or [`Error::NoRail`] of the backend that was asked for (with `auto`: of libfabric); a mapping
-/// that names what does not exist.
+/// [`Error::Library`] or [`Error::NoRail`] of the requested backend (with `auto`: of libfabric); an error for a mapping
+/// that names a NIC that does not exist.
 pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let mut reasons = Vec::new();
     let cores_each = host.cpus.get(host.local_pe).map_or(0, |cpus| cpus.len() / host.sharing_pes.max(1));
@@ -143,8 +144,8 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons })
 }
 
-/// Whether the rails that these settings choose may read and write a GPU's memory, as far as that is known before there
-/// is any.
+/// Whether the rails that these settings choose may read and write a GPU's memory, as far as that is known before a
+/// rail is open.
 #[must_use]
 pub fn reaches_gpus(settings: &Settings) -> bool {
     if settings.gpudirect == GpuDirect::Off {
@@ -159,16 +160,17 @@ pub fn reaches_gpus(settings: &Settings) -> bool {
 
 /// Where the NICs are.
 struct Places {
-    /// Their indexes in lane order.
+    /// The indexes of the NICs in lane order.
     order: Vec<usize>,
-    /// The machine, unless it was not worth reading, and the place of each NIC and of the PE's GPU.
+    /// The machine, unless it was not worth reading, and the places of each NIC and of the PE's GPU.
     machine: Option<Machine>,
     nics: Vec<Option<Place>>,
     gpu: Option<Place>,
 }
 
 impl Places {
-    /// The core of each of so many proxy threads: of one near the GPU, of several each near its first rail's NIC.
+    /// The core of each of so many proxy threads. A single thread gets one near the GPU; each of several gets one near
+    /// its first rail's NIC.
     fn proxy_cores(&self, host: &HostPes, threads: usize) -> Vec<Option<usize>> {
         let Some(machine) = &self.machine else { return vec![None; threads] };
         let nic = |thread: usize| self.nics.get(*self.order.get(thread)?)?.as_ref();
@@ -187,7 +189,7 @@ impl Places {
     }
 }
 
-/// The NICs in lane order, and where everything is.
+/// The NICs in lane order, and the places of everything.
 fn place(
     nics: &[(&str, Option<&str>)],
     settings: &Settings,
@@ -200,7 +202,7 @@ fn place(
     let few_cores = host.cpus.get(host.local_pe).is_none_or(|cpus| cpus.len() <= 2);
     let anywhere = |order| Places { order, machine: None, nics: Vec::new(), gpu: None };
     if few_cores && mapping.is_none() && (listed || nics.len() < 2) {
-        return Ok(anywhere(as_given)); // nothing to decide, and reading the topology takes a while
+        return Ok(anywhere(as_given)); // there is no choice to make, and reading the topology takes time
     }
     let machine = detect::machine(settings.sysfs.as_deref());
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
@@ -219,7 +221,7 @@ fn place(
     Ok(Places { order, machine: Some(machine), nics, gpu })
 }
 
-/// What the NICs of each PE of the host should be near to.
+/// For each PE of the host, the GPU and the cores that its NICs should be near to.
 fn affinities(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
     let place = |gpu: &Option<PciAddress>| Some(machine.at((*gpu)?)?.place.clone());
     let gpus = host.gpus.iter().map(place).chain(std::iter::repeat(None));
@@ -236,7 +238,7 @@ impl Choice {
         }
     }
 
-    /// The NICs in words, in lane order.
+    /// A description of the NICs, in lane order.
     #[must_use]
     pub fn details(&self) -> Vec<String> {
         match &self.nics {
@@ -245,19 +247,21 @@ impl Choice {
         }
     }
 
-    /// What the user has set that has no effect with this choice: one sentence each.
+    /// One sentence for each user setting that has no effect with this choice.
     #[must_use]
     pub fn ignored(&self, settings: &Settings) -> Vec<String> {
         settings.ignored(matches!(self.nics, Nics::Ibverbs(..)))
     }
 
-    /// There are cores enough for the own threads of the PEs that share them and for so many proxy threads of each.
+    /// Whether there are cores enough for the own threads of the PEs that share them and for so many proxy threads of
+    /// each.
     #[must_use]
     pub fn spare_core(&self, proxy_threads: usize) -> bool {
         self.cores_each > proxy_threads
     }
 
-    /// Whether providers or NICs perform all AMOs and signals, this PE's own included; else CPUs perform all of them.
+    /// Whether providers or NICs perform all AMOs and signals, including those on this PE's own memory; otherwise CPUs
+    /// perform all of them.
     #[must_use]
     pub fn native_amo(&self, settings: &Settings) -> bool {
         match &self.ib_mode {
@@ -266,8 +270,8 @@ impl Choice {
         }
     }
 
-    /// Whether a PE may open further host endpoints after its peers have connected: where connections need no exchange
-    /// between both ends.
+    /// Whether a PE may open further host endpoints after its peers have connected. It may where a connection needs no
+    /// exchange between both ends.
     #[must_use]
     pub fn opens_more(&self) -> bool {
         matches!(self.nics, Nics::Libfabric(..))
@@ -276,16 +280,16 @@ impl Choice {
     /// Opens the rails of one endpoint, one on each NIC.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The error of the backend.
     pub fn open(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         let all: Vec<usize> = (0..self.names().len()).collect();
         self.open_some(&all, role, n_pes, settings)
     }
 
-    /// Opens the rails of a proxy thread's endpoint, or of a host endpoint, whose requests that thread's agent answers.
+    /// Opens the rails of a proxy thread's endpoint, or of a host endpoint whose requests that thread's agent answers.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The error of the backend.
     pub fn open_share(&self, share: &Share, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         self.open_some(&share.rails, role, n_pes, settings)
     }
@@ -293,7 +297,7 @@ impl Choice {
     /// Opens a single rail for an endpoint, on the first NIC.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The error of the backend.
     pub fn open_first(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         self.open_some(&[0], role, n_pes, settings)
     }
@@ -328,7 +332,7 @@ mod tests {
             place: Place { cpus: [0, 1].into(), bridges: bridges.to_vec() },
             names: Vec::new(),
         };
-        // Behind one switch two GPUs and two NICs, elsewhere a NIC that comes first.
+        // Two GPUs and two NICs are behind one switch; another NIC elsewhere comes first in the list.
         let devices = vec![at(1, &[1]), at(2, &[2, 3]), at(3, &[2, 3]), at(4, &[2, 3]), at(5, &[2, 3])];
         let nic = |device: usize| NicLocation { name: String::new(), place: Some(devices[device].place.clone()) };
         let nics = [nic(0), nic(1), nic(2)];

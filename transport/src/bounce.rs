@@ -1,7 +1,8 @@
-//! Small registered buffers for bytes that must outlive the call that brought them.
+//! Bounce buffers: small registered buffers for bytes that must outlive the call that brought them.
 //!
-//! Messages, sources of blocking puts and, where the NIC can only read registered memory, user buffers are copied
-//! here. There are two sizes: one for messages without payload and small values, one for the largest message.
+//! The endpoint copies messages and the sources of blocking puts to them, and also user buffers where the NIC can only
+//! read registered memory. There are two sizes: small slots for messages without payload and for small values, large
+//! slots for the largest message.
 
 use std::ptr::NonNull;
 
@@ -12,21 +13,20 @@ use crate::rail::{LocalKey, Rail};
 pub const SMALL: usize = 128;
 const SMALL_SLOTS: usize = 4096;
 const LARGE_SLOTS: usize = 256;
-/// Registration id of the arena; symmetric segments and user buffers never reach it.
+/// Registration id of the arena; symmetric segments and user buffers never get it.
 const ARENA_ID: u32 = u32::MAX;
 
-/// One slot of the arena. Give it back with [`Bounce::free`], as often as it was taken ([`Bounce::alloc`],
-/// [`Bounce::share`]).
+/// One slot of the arena. Each [`Bounce::alloc`] and [`Bounce::share`] needs one [`Bounce::free`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// The arena.
+/// The arena of slots.
 pub struct Bounce {
     memory: Vec<u64>,
     large: usize,
     free_small: Vec<u32>,
     free_large: Vec<u32>,
-    /// How often each slot is to be given back.
+    /// The reference count of each slot.
     holders: Vec<u16>,
     keys: Vec<LocalKey>,
 }
@@ -35,7 +35,7 @@ impl Bounce {
     /// Allocates the arena and registers it with every rail. `large` is the size of a large slot in bytes.
     ///
     /// # Errors
-    /// What registration says.
+    /// The error of the registration.
     pub fn new(rails: &mut [Box<dyn Rail>], large: usize) -> Result<Self> {
         let large = large.next_multiple_of(64);
         let bytes = SMALL_SLOTS * SMALL + LARGE_SLOTS * large;
@@ -60,7 +60,7 @@ impl Bounce {
         })
     }
 
-    /// Bytes of a large slot: the most that [`Bounce::alloc`] can hold.
+    /// Bytes of a large slot: the most that [`Bounce::alloc`] can provide.
     pub fn largest(&self) -> usize {
         self.large
     }
@@ -70,8 +70,8 @@ impl Bounce {
         self.free_small.len() > SMALL_SLOTS / 4 && self.free_large.len() > LARGE_SLOTS / 4
     }
 
-    /// Whether enough is free to go on with what has been taken on already: an eighth of each. Less than `plentiful`,
-    /// so that what waits and holds slots does not wait for them.
+    /// Whether at least an eighth of each is free: enough to continue work that has begun. The limit is below that of
+    /// `plentiful`, so that waiting work that holds slots does not wait for its own slots.
     pub fn sufficient(&self) -> bool {
         self.free_small.len() > SMALL_SLOTS / 8 && self.free_large.len() > LARGE_SLOTS / 8
     }
@@ -92,7 +92,8 @@ impl Bounce {
         Some(Slot(slot))
     }
 
-    /// A slot with the first `len` bytes of this one, which is given back: a small one if they fit and there is one.
+    /// Moves the first `len` bytes of this slot, which is freed, to a small slot if they fit and one is free. Returns
+    /// the slot that holds them.
     pub fn shrink(&mut self, slot: Slot, len: usize) -> Slot {
         if len > SMALL || (slot.0 as usize) < SMALL_SLOTS || self.free_small.is_empty() {
             return slot;
@@ -105,12 +106,12 @@ impl Bounce {
         small
     }
 
-    /// One more has to give the slot back before it is free.
+    /// Adds a reference: the slot needs one more [`Bounce::free`].
     pub fn share(&mut self, slot: Slot) {
         self.holders[slot.0 as usize] += 1;
     }
 
-    /// Gives a slot back.
+    /// Drops a reference to a slot.
     pub fn free(&mut self, slot: Slot) {
         let holders = &mut self.holders[slot.0 as usize];
         *holders = holders.saturating_sub(1);
@@ -120,7 +121,7 @@ impl Bounce {
         if (slot.0 as usize) < SMALL_SLOTS { self.free_small.push(slot.0) } else { self.free_large.push(slot.0) }
     }
 
-    /// The slot's first byte.
+    /// The address of the slot's first byte.
     pub fn ptr(&mut self, slot: Slot) -> NonNull<u8> {
         let i = slot.0 as usize;
         let at = if i < SMALL_SLOTS { i * SMALL } else { SMALL_SLOTS * SMALL + (i - SMALL_SLOTS) * self.large };
@@ -128,7 +129,7 @@ impl Bounce {
         unsafe { NonNull::new_unchecked(self.memory.as_mut_ptr().cast::<u8>().add(at)) }
     }
 
-    /// What makes the arena known to a rail.
+    /// The key by which a rail knows the arena.
     pub fn key(&self, rail: usize) -> LocalKey {
         self.keys.get(rail).copied().unwrap_or_default()
     }

@@ -1,40 +1,40 @@
-//! Memory of devices, as rails get to know it: memory that the CPU does not touch.
+//! Memory of devices that is registered with rails: memory that the CPU does not touch.
 //!
-//! [`Rail::register_device`](crate::rail::Rail::register_device) takes it. What a rail knows it by afterwards is a
-//! [`LocalKey`](crate::rail::LocalKey) like any other's, which says that it is a device's.
+//! [`Rail::register_device`](crate::rail::Rail::register_device) registers it. The rail then knows it by a
+//! [`LocalKey`](crate::rail::LocalKey) that is marked as a device's.
 
 use std::os::fd::BorrowedFd;
 
 use crate::error::Error;
 use crate::rail::RailCaps;
 
-/// Memory that the CPU does not touch, as rails may get to know it.
+/// Device memory to be registered with a rail.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceMemory<'a> {
-    /// Its first byte, as its device names it.
+    /// The address of its first byte in the device's address space.
     pub base: *mut u8,
     /// Its length in bytes.
     pub len: usize,
-    /// By what else a NIC may find it.
+    /// The handle by which a NIC can find it.
     pub export: Export<'a>,
 }
 
-/// How memory of a device is handed to NICs.
+/// How device memory is exported to NICs.
 #[derive(Debug, Clone, Copy)]
 pub enum Export<'a> {
-    /// It is in a GPU.
+    /// The memory of a GPU.
     Gpu {
         /// CUDA's number of the GPU.
         ordinal: i32,
-        /// All of it as a dmabuf, which may be closed when it has been registered. Without one its address may mean
-        /// something to the kernel, by the vendor's peer-memory module.
+        /// A dmabuf of the whole memory, which may be closed after the registration. Without one, the vendor's
+        /// peer-memory module may let the kernel resolve the address.
         dmabuf: Option<BorrowedFd<'a>>,
     },
-    /// By another address of the same bytes, which the CPU does reach: memory that stands in for a device's.
+    /// Memory that stands in for a device's: another address of the same bytes, which the CPU can access.
     Mapping(*mut u8),
 }
 
-/// What a rail says that does not reach devices' memory.
+/// The error of a rail that does not reach device memory.
 pub(crate) fn unreached(caps: &RailCaps, bytes: usize) -> Error {
     Error::Unsupported {
         what: format!("{bytes} bytes of a device's memory, reached by the NIC itself,"),

@@ -1,8 +1,9 @@
-//! The keys of segments by which memory grows: they follow from those of the first segment.
+//! Keys of segments by which memory grows: they are derived from those of the first segment.
 //!
-//! A provider that leaves keys to us gets, for each rail, what HMAC-SHA-256 makes of the rail's key to the first
-//! segment and the new segment's id. Peers know the first key, and so all that follow. Strangers know none, and whoever
-//! has found out a later key has not found out the first, where keys are too long for all of them to be tried.
+//! Where the provider lets this library choose keys, the key for each rail is the HMAC-SHA-256 of the rail's key to the
+//! first segment and the new segment's id. Peers know the first key, and so can compute all others. Strangers know
+//! none. A stranger that has found a later key cannot compute the first one, if keys are too long for an exhaustive
+//! search.
 
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
@@ -13,39 +14,40 @@ use symrail_core::Segment;
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 
-/// Keeps these keys apart from whatever else may once follow from a key.
+/// Separates these keys from other values that may once be derived from a key.
 const PURPOSE: &[u8] = b"symrail: key of a segment";
 
-/// The key to the segment with this id that follows from a rail's key to the first one.
+/// The key to the segment with this id, derived from a rail's key to the first segment.
 pub(crate) fn key(first: u64, id: u32) -> u64 {
-    // HMAC fills a short key up with zeros to one block; doing so here makes the call one that cannot fail.
+    // HMAC pads a short key with zeros to one block. Padding here makes the call infallible.
     let mut block = [0; 64];
     block[..size_of::<u64>()].copy_from_slice(&first.to_le_bytes());
     let mac = <Hmac<Sha256> as KeyInit>::new(&block.into()).chain_update(PURPOSE).chain_update(id.to_le_bytes());
     mac.finalize().into_bytes().first_chunk().map_or(first, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What a PE says of the keys to a segment by which its memory has grown. Connection infos here are those of
+/// The keys to a segment by which a PE's memory has grown. Connection infos here are those of
 /// [`Regions::connection_info`](crate::region::Regions::connection_info).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrownKeys {
-    /// They follow from those of the first segment, and have so many bytes: mostly the same word of all PEs.
+    /// The keys are derived from those of the first segment, and have so many bytes: mostly the same value on all PEs.
     Follow(u8),
-    /// The provider has chosen others: the segment's connection info.
+    /// The provider has chosen the keys: the segment's connection info.
     Given(Vec<u8>),
 }
 
 impl GrownKeys {
-    /// What is to be said of a segment with this connection info, of a PE whose first segment has that one.
+    /// The keys of the segment `grown` with its connection info, for a PE with the segment `first` and its connection
+    /// info.
     pub(crate) fn new(first: (&Segment, &[u8]), grown: (&Segment, &[u8])) -> GrownKeys {
         let fits = |bytes: &u8| following(first, grown.0, *bytes) == grown.1;
         (1..=8).rev().find(fits).map_or_else(|| GrownKeys::Given(grown.1.to_vec()), GrownKeys::Follow)
     }
 
-    /// The connection info of the segment `grown` of `pe`, whose first segment has that one.
+    /// The connection info of the segment `grown` of `pe`, for the PE's `first` segment and its connection info.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when keys cannot have so many bytes.
+    /// [`Error::Malformed`] when keys cannot have that size.
     pub fn connection_info(self, pe: Pe, first: (&Segment, &[u8]), grown: &Segment) -> Result<Vec<u8>> {
         match self {
             GrownKeys::Follow(bytes @ 1..=8) => Ok(following(first, grown, bytes)),
@@ -58,8 +60,8 @@ impl GrownKeys {
     }
 }
 
-/// The connection info of a segment whose keys of so many bytes follow from the first one's. Where peers name memory by
-/// its address, segments lie one behind the other.
+/// The connection info of a segment whose keys of so many bytes are derived from those of the first. Where peers name
+/// memory by its address, segments are contiguous.
 fn following((first, connection_info): (&Segment, &[u8]), grown: &Segment, bytes: u8) -> Vec<u8> {
     let behind = grown.offset().wrapping_sub(first.offset());
     let of_rail = |&[a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, k4, k5, k6, k7]: &[u8; 16]| {
@@ -83,14 +85,14 @@ mod tests {
     fn keys_that_a_provider_has_chosen_are_told() {
         let rails = vec![Fabric::new(1, FabricConfig::default()).open("mock").unwrap()];
         let mut endpoint = Endpoint::new(Role::Proxy, 0, 2, rails, Policy::new(&Settings::default(), false)).unwrap();
-        // SAFETY: nobody follows the addresses.
+        // SAFETY: no code dereferences the addresses.
         let keys =
             unsafe { endpoint.register(segment(0)).and_then(|_| endpoint.register_grown(segment(3), &segment(0))) };
         assert_eq!(keys.unwrap(), GrownKeys::Given(of_rail(0, 3)));
     }
 
     fn segment(id: u32) -> Segment {
-        // SAFETY: nobody follows the address.
+        // SAFETY: no code dereferences the address.
         unsafe { Segment::new(id, u64::from(id) << 20, std::ptr::null_mut(), 1 << 20) }
     }
 

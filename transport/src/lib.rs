@@ -1,32 +1,32 @@
-//! The wire: rails, endpoints over several of them, and what all above has to know of NICs.
+//! The transport: rails, endpoints over several of them, and what higher crates need to know of NICs.
 //!
 //! # Invariants
-//! - A rail, and so an endpoint, is driven by one thread at a time.
-//! - What completes is delivered: visible in the target's memory.
-//! - What a peer sends is checked before memory is touched, in release builds.
-//! - Nothing here knows of heaps, teams or kernels: memory is segments, which somebody else has laid out.
+//! - One thread at a time drives a rail, and so an endpoint.
+//! - A completed operation is delivered: it is visible in the target's memory.
+//! - Data from a peer is checked before memory is accessed, in release builds, too.
+//! - This crate knows no heaps, teams or kernels: its memory is segments, which a higher crate has laid out.
 //!
 //! # Where to start
-//! [`rail`] is the contract of backends, [`endpoint`] the way of an operation.
+//! [`rail`] is the contract of backends, and [`endpoint`] the path of an operation.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`rail`] | one NIC, opened: single work requests, and what became of them |
-//! | [`device`] | memory of devices, as rails get to know it |
+//! | [`rail`] | one NIC, opened: single work requests and their completions |
+//! | [`device`] | memory of devices that is registered with rails |
 //! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
 //! | `mock` | rails with fault injection, for tests: a feature |
-//! | [`backend`] | which of them are opened for a PE |
-//! | [`share`] | how many proxy threads a PE has, and which rails are whose |
-//! | [`topology`] | which NICs are near which cores and GPUs |
+//! | [`backend`] | the choice of rails for a PE |
+//! | [`share`] | the number of proxy threads of a PE, and the rails of each |
+//! | [`topology`] | the distance of NICs to cores and GPUs |
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
-//! | [`region`] | where symmetric memory lies, and everybody's keys to it |
-//! | [`grown`] | keys that follow from others |
-//! | [`sparse`] | tables by PE of which most entries are never needed |
+//! | [`region`] | symmetric memory, and all PEs' keys to it |
+//! | [`grown`] | keys that are derived from others |
+//! | [`sparse`] | tables by PE of which most entries are never used |
 //! | [`wire`] | messages between endpoints and target agents |
 //! | [`env`](mod@env) | the environment, in one typed table |
 //!
-//! PEs, errors and atomic operations are `symrail-core`'s, and named here as they are there.
+//! PEs, errors and atomic operations are those of `symrail-core`, re-exported here.
 
 pub mod backend;
 mod bounce;

@@ -1,15 +1,15 @@
 //! One rail: one NIC with one endpoint, one completion queue and one table of peers.
 //!
-//! [`Rail`] is what a backend implements ([`ofi`](crate::ofi), [`verbs`](crate::verbs), `mock`).
-//! It posts single work requests and reports what became of them; everything above a single work request
-//! (which rail, how many segments, in what order, who waits) is [`Endpoint`](crate::endpoint::Endpoint)'s.
+//! [`Rail`] is the trait of a backend ([`ofi`](crate::ofi), [`verbs`](crate::verbs), `mock`). A rail posts single work
+//! requests and reports their completions. Everything above a single work request (the choice of rails, the cutting
+//! into pieces, the order, the waiting) belongs to [`Endpoint`](crate::endpoint::Endpoint).
 //!
 //! # Contract
-//! - A rail is driven by one thread at a time (`&mut self`), and needs no lock of its own.
+//! - One thread at a time drives a rail (`&mut self`), so a rail needs no lock of its own.
 //! - A post returns at once. [`PostError::Again`] means that nothing was posted and that polling may help.
-//! - A work request with an [`OpId`] gives exactly one [`RailSink::done`] or [`RailSink::failed`].
-//!   One without (`id: None`) gives none when it succeeds, and its bytes were copied before the post returned
-//!   (so its length is at most [`RailCaps::inject`]); a failure of it is reported as [`RailSink::broken`].
+//! - A work request with an [`OpId`] produces exactly one [`RailSink::done`] or [`RailSink::failed`].
+//!   One without (`id: None`) produces none when it succeeds, and its bytes were copied before the post returned (so
+//!   its length is at most [`RailCaps::inject`]). Its failure is reported as [`RailSink::broken`].
 //! - `done` for a write that asked for [`Notify::Delivered`] means that the bytes are visible in the target's memory.
 
 use std::os::fd::RawFd;
@@ -18,60 +18,60 @@ use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, unreached};
 use crate::error::{Fault, Result};
 
-/// Chosen by the poster, handed back with the completion.
+/// The id of a work request: the poster chooses it, and the completion returns it.
 pub type OpId = u64;
 
 /// A destination of a rail: the index that [`Rail::connect`] was called with.
 pub type Dest = u32;
 
-/// What makes local memory known to the NIC: libfabric's descriptor or verbs' `lkey`. 0 where none is needed.
+/// The key of local memory for the NIC: libfabric's descriptor or verbs' `lkey`; 0 where none is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LocalKey(pub u64);
 
 impl LocalKey {
-    /// No provider's keys reach so far: they are numbers of 32 bits or addresses of the program.
+    /// No provider's key has this bit: keys are numbers of 32 bits or addresses of the program.
     const DEVICE: u64 = 1 << 63;
 
-    /// The same key, of memory that the CPU does not touch.
+    /// The same key, marked as one of memory that the CPU does not touch.
     #[must_use]
     pub fn of_device(self) -> Self {
         LocalKey(self.0 | Self::DEVICE)
     }
 
-    /// What the provider has called it.
+    /// The provider's key.
     #[must_use]
     pub fn raw(self) -> u64 {
         self.0 & !Self::DEVICE
     }
 
-    /// Whether it is that of memory that the CPU does not touch.
+    /// Whether the key is one of memory that the CPU does not touch.
     #[must_use]
     pub fn is_device(self) -> bool {
         self.0 & Self::DEVICE != 0
     }
 }
 
-/// Local memory of a work request.
+/// The local memory of a work request.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalBuf {
-    /// First byte.
+    /// Address of the first byte.
     pub ptr: *mut u8,
     /// Length in bytes.
     pub len: usize,
-    /// From [`Rail::register`], when [`RailCaps::local_registration`] asks for it.
+    /// The key from [`Rail::register`], where [`RailCaps::local_registration`] holds.
     pub key: LocalKey,
 }
 
-/// Remote memory of a work request, as the target's rail understands it.
+/// The remote memory of a work request, in the target rail's terms.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteBuf {
-    /// An address or an offset, as the target's [`Registration`] says.
+    /// An address or an offset, depending on the target's [`Registration`].
     pub address: u64,
     /// The target's key.
     pub key: u64,
 }
 
-/// When a write counts as done.
+/// When a write completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
     /// The local buffer may be used again.
@@ -80,40 +80,40 @@ pub enum Notify {
     Delivered,
 }
 
-/// How a write is posted.
+/// The options of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteOptions {
-    /// The completion wanted, if any. `None` copies the bytes (see the module's contract).
+    /// The id for a completion. `None` copies the bytes (see the module's contract).
     pub id: Option<OpId>,
-    /// What the completion means.
+    /// The meaning of the completion.
     pub notify: Notify,
-    /// As many bytes of it as [`RailCaps::immediate`] says are handed to the target's [`RailSink::immediate`] once the
+    /// The immediate: its first [`RailCaps::immediate`] bytes reach the target's [`RailSink::immediate`] once the
     /// write's bytes are visible there.
     pub immediate: Option<u64>,
-    /// More work requests follow at once, or a poll does where [`RailCaps::polls_post`] says so: the rail may delay the
-    /// doorbell until then.
+    /// Whether more work requests follow at once, or a poll where [`RailCaps::polls_post`] holds. Then the rail may
+    /// delay the doorbell until then.
     pub more: bool,
 }
 
-/// Bytes that a work request moves; some move several pieces.
+/// A piece of a work request. Some work requests have several.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
-    /// Where its bytes are here.
+    /// The local bytes.
     pub local: LocalBuf,
-    /// Where they are at the target.
+    /// The remote bytes.
     pub remote: RemoteBuf,
 }
 
-/// Which way a work request of several pieces moves them.
+/// The direction of a work request of several pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pieces {
-    /// To the target; what the completion means.
+    /// To the target, with the meaning of the completion.
     Written(Notify),
     /// From the target.
     Read,
 }
 
-/// An atomic that the NIC or provider itself performs at the target.
+/// An atomic that the NIC or provider performs at the target.
 #[derive(Debug, Clone, Copy)]
 pub struct NativeAmo {
     /// The word's type.
@@ -124,7 +124,7 @@ pub struct NativeAmo {
     pub operand: u64,
     /// The comparand's bits, for compare-swap.
     pub compare: u64,
-    /// Where the old value goes (8 bytes, registered when [`RailCaps::local_registration`]), or `None`.
+    /// The destination of the old value (8 bytes, registered where [`RailCaps::local_registration`] holds), or `None`.
     pub result: Option<LocalBuf>,
 }
 
@@ -133,12 +133,12 @@ pub struct NativeAmo {
 pub enum PostError {
     /// A queue is full; poll and try again.
     Again,
-    /// It will never work.
+    /// The work request cannot succeed.
     Failed(Fault),
 }
 
 impl PostError {
-    /// The failure of a work request that no rail would take.
+    /// The error for a work request that no rail would accept.
     #[cold]
     pub fn refused(code: i32, text: impl FnOnce() -> String) -> PostError {
         PostError::Failed(Fault { code, text: text(), retryable: false })
@@ -148,11 +148,12 @@ impl PostError {
 /// Memory registered with one rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
-    /// For local use.
+    /// The key for local use.
     pub local: LocalKey,
-    /// What peers put in [`RemoteBuf::key`].
+    /// The key that peers put in [`RemoteBuf::key`].
     pub remote_key: u64,
-    /// What peers put in [`RemoteBuf::address`] for the region's first byte: its address, or 0 for offset addressing.
+    /// The address of the region's first byte in [`RemoteBuf::address`]: its virtual address, or 0 for offset
+    /// addressing.
     pub remote_base: u64,
 }
 
@@ -169,7 +170,7 @@ pub struct Order {
     pub amo_after_write: bool,
 }
 
-/// What a rail is and can do. Constant after opening.
+/// The properties of a rail. They are constant after opening.
 #[derive(Debug, Clone)]
 pub struct RailCaps {
     /// The rail's name, as in `NIC_LIST` (a device, or an address where devices have no names).
@@ -180,139 +181,140 @@ pub struct RailCaps {
     pub max_rma: usize,
     /// Largest write or message that can be posted without a completion, in bytes.
     pub inject: usize,
-    /// Writes and reads that say that [`more`](WriteOptions::more) follow go out with the next poll at the latest: one
-    /// doorbell does for all.
+    /// Whether a delayed doorbell rings with the next poll at the latest, for writes and reads with
+    /// [`more`](WriteOptions::more). One doorbell then serves all of them.
     pub polls_post: bool,
-    /// Most pieces of [`Rail::move_pieces`]; 1 where that does not exist, or is worth nothing.
+    /// Most pieces in [`Rail::move_pieces`]; 1 where it is not available or brings no gain.
     pub pieces: usize,
     /// Largest message in bytes.
     pub max_send: usize,
-    /// Work requests that may be outstanding.
+    /// Maximum number of outstanding work requests.
     pub queue_depth: usize,
-    /// Bytes of writes that ask for delivery beyond which it is better not to begin another one to the same
-    /// destination.
+    /// Bytes under way to one destination, of writes that ask for delivery, beyond which the endpoint should not start
+    /// another.
     pub window: u64,
     /// Ordering guarantees.
     pub order: Order,
-    /// Local buffers must be registered.
+    /// Whether local buffers must be registered.
     pub local_registration: bool,
-    /// Bytes of the immediate that a write can carry and the target receives, at most 8; 0 where there is none.
+    /// Bytes of the immediate that a write carries to the target, at most 8; 0 where there is none.
     pub immediate: usize,
-    /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a
-    /// write.
+    /// Whether the target's CPU moves the bytes, inside of the provider. Then a message to the target agent costs no
+    /// more than a write.
     pub software: bool,
-    /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent
-    /// something.
+    /// Whether a connection may have failed at one end while the other still believes in it, and refuses a new one
+    /// until it has sent something.
     pub half_open: bool,
-    /// Both ends have to be connected before anything passes; else the end that sends.
+    /// Whether both ends have to be connected before any message passes; otherwise only the sending end has to.
     pub paired: bool,
-    /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
+    /// The progress model of the rail, for `symrail info` (e.g. `manual`, `auto (probed)`).
     pub progress: String,
 }
 
-/// Where a rail reports. Called from within [`Rail::poll`] only.
+/// The receiver of a rail's reports. A rail calls it only within [`Rail::poll`].
 pub trait RailSink {
-    /// The work request completed.
+    /// A work request completed.
     fn done(&mut self, id: OpId);
-    /// The work request failed.
+    /// A work request failed.
     fn failed(&mut self, id: OpId, fault: Fault);
-    /// A message arrived. The bytes are valid during the call only, and come from a peer: check them.
+    /// A message arrived. The bytes come from a peer, so the receiver must check them. They are valid only during the
+    /// call.
     fn message(&mut self, bytes: &[u8]);
     /// A write with an immediate arrived and its bytes are visible.
     fn immediate(&mut self, immediate: u64);
-    /// The rail itself, or work that had no id, failed: nothing unacknowledged on it can be trusted.
+    /// The rail itself, or a work request without id, failed. All unacknowledged work on the rail may be lost.
     fn broken(&mut self, fault: Fault);
-    /// The port has gone down: see [`Rail::port_down`].
+    /// The port has gone down. See [`Rail::port_down`].
     fn port_down(&mut self) {}
 }
 
 /// One rail of one endpoint. See the module for its contract.
 ///
 /// # Safety
-/// Whoever posts to a rail gives up memory until the rail reports, and takes it back then. So an implementation:
-/// - touches local memory only as a work request says, and not after it has reported that one done or failed;
-/// - reports each posted work request at most once, by the id it was given, and none that was not posted;
-/// - hands to [`RailSink::message`] bytes that stay valid and unchanged during the call;
-/// - leaves alone what was deregistered, and all registered memory once it is dropped.
+/// The poster of a work request lends memory to the rail until the rail reports the work request. So an implementation:
+/// - accesses local memory only as a work request specifies, and not after it has reported that one as done or failed;
+/// - reports each posted work request at most once, by its id, and none that was not posted;
+/// - passes to [`RailSink::message`] bytes that stay valid and unchanged during the call;
+/// - does not access memory that was deregistered, nor any registered memory once the rail is dropped.
 pub unsafe trait Rail: Send {
-    /// What it is and can do.
+    /// The rail's properties.
     fn caps(&self) -> &RailCaps;
 
-    /// What peers need to connect to this rail; opaque to everyone but the same backend.
+    /// The address that peers need to connect to this rail. Only the same backend can read it.
     fn address(&self) -> Vec<u8>;
 
-    /// Makes a peer's rail reachable as `dest`. `address` is the peer's [`Rail::address`] and `return_dest` the
-    /// index under which the peer connects to this rail (connection-oriented backends pair queue pairs by it).
+    /// Makes a peer's rail reachable as `dest`. `address` is the peer's [`Rail::address`]. `return_dest` is the index
+    /// under which the peer connects to this rail; connection-oriented backends use it to pair queue pairs.
     ///
     /// # Errors
-    /// A malformed address, or what the provider says.
+    /// A malformed address, or the error of the provider.
     fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()>;
 
-    /// Registers memory for local and remote use; `id` is what it is called here. Where the provider lets us choose the
-    /// key, that is a random number, of as many bits as it takes, or the one that was suggested.
+    /// Registers memory for local and remote use under the local name `id`. Where the provider lets the rail choose the
+    /// key, that is a random number of the maximum length, or the suggested key.
     ///
     /// # Safety
     /// The memory stays mapped until [`Rail::deregister`] or until the rail is dropped.
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
 
-    /// The next registration is to have this number for its key, where that is ours to choose. One number for all rails
-    /// of an endpoint is less for peers to remember.
+    /// Suggests the key of the next registration, for rails that choose their keys. Equal keys on all rails of an
+    /// endpoint save memory at peers.
     fn suggest_key(&mut self, _key: u64) {}
 
-    /// Registers memory for local use alone: no peer reads or writes it, whatever key it names.
+    /// Registers memory for local use only: no peer can read or write it by any key.
     ///
     /// # Safety
     /// As for [`Rail::register`].
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
         // SAFETY: the caller's promise.
         unsafe { self.register(ptr, len, id) }.map(|registration| registration.local)
     }
 
-    /// Registers memory that the CPU does not touch, as [`Rail::register`] does host memory. Its local key
-    /// [says so](LocalKey::is_device): bytes there are the NIC's to read and write, also where there are few of them.
+    /// Registers memory that the CPU does not touch, as [`Rail::register`] does host memory. Its local key is
+    /// [marked](LocalKey::is_device): only the NIC reads and writes such bytes, even if they are few.
     ///
     /// # Safety
     /// As for [`Rail::register`].
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) where rails of this kind, or this device's memory, do not
-    /// permit it; what the provider says.
+    /// permit it; the error of the provider.
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, _id: u32) -> Result<Registration> {
         Err(unreached(self.caps(), memory.len))
     }
 
-    /// Forgets what was registered under `id`; unknown ids are ignored.
+    /// Removes the registration `id`; unknown ids are ignored.
     fn deregister(&mut self, id: u32);
 
-    /// Writes the piece's local bytes to its remote place.
+    /// Writes the piece's local bytes to its remote bytes.
     ///
     /// # Safety
-    /// The local bytes stay valid and unchanged until the completion; the remote place was given by `dest`'s PE.
+    /// The local bytes stay valid and unchanged until the completion. The remote address was received from `dest`'s PE.
     ///
     /// # Errors
     /// [`PostError`].
     unsafe fn write(&mut self, dest: Dest, piece: Piece, options: WriteOptions) -> Result<(), PostError>;
 
-    /// Reads the piece's remote bytes into its local place.
+    /// Reads the piece's remote bytes into its local bytes.
     ///
     /// # Safety
-    /// As for [`Rail::write`], and nobody else uses the local place until the completion.
+    /// As for [`Rail::write`], and no one else uses the local bytes until the completion.
     ///
     /// # Errors
     /// [`PostError`].
     unsafe fn read(&mut self, dest: Dest, piece: Piece, id: OpId, more: bool) -> Result<(), PostError>;
 
-    /// Writes or reads several pieces, at most [`RailCaps::pieces`], of [`RailCaps::max_rma`] bytes together, as one
-    /// work request.
+    /// Writes or reads several pieces as one work request: at most [`RailCaps::pieces`] of them, and
+    /// [`RailCaps::max_rma`] bytes in all.
     ///
     /// # Safety
-    /// As for [`Rail::write`] or [`Rail::read`], for each.
+    /// As for [`Rail::write`] or [`Rail::read`], for each piece.
     ///
     /// # Errors
     /// [`PostError`].
@@ -330,10 +332,10 @@ pub unsafe trait Rail: Send {
     /// [`PostError`].
     unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError>;
 
-    /// Whether [`Rail::amo`] works for this type and operation. Asked of the provider, never assumed.
+    /// Whether [`Rail::amo`] works for this type and operation. The answer comes from the provider.
     fn supports_amo(&self, ty: AmoType, op: AmoOp, fetching: bool) -> bool;
 
-    /// Performs an atomic in `dest`'s memory with the provider's or NIC's own means.
+    /// Lets the provider or NIC perform an atomic in `dest`'s memory.
     ///
     /// # Safety
     /// As for [`Rail::read`].
@@ -342,38 +344,38 @@ pub unsafe trait Rail: Send {
     /// [`PostError`].
     unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError>;
 
-    /// Makes progress and reports what happened. Returns how many things were reported.
+    /// Makes progress and reports completions and messages. Returns the number of reports.
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize;
 
-    /// Whether the connection to a destination works as far as is known here. `false`: it has failed, and stays so
-    /// until both ends have taken part in making another ([`Rail::renew`]). Rails that connect again by themselves have
-    /// nothing to say here.
+    /// Whether the connection to a destination works, as far as this end knows. After `false` it stays failed until
+    /// both ends have made a new one ([`Rail::renew`]). Rails that reconnect by themselves always return `true`.
     fn is_connected(&self, _dest: Dest) -> bool {
         true
     }
 
-    /// Why nothing comes through at present, if the port is down and the sink has been told of that. No connection is
-    /// ended for it: if the port is up again in time all go on, and whoever has seen another way work may end them
-    /// ([`Rail::disconnect`]). With rails that say this, a message is done when the other end has it.
+    /// The fault of the port, if it is down and the sink has got [`RailSink::port_down`]. The rail ends no connection
+    /// because of it: if the port is up again in time, all connections continue. The owner of a connection may end it
+    /// ([`Rail::disconnect`]) once another path has proved to work. On rails that report ports, a message completes
+    /// when the other end has it.
     fn port_down(&mut self) -> Option<Fault> {
         None
     }
 
-    /// Gives a connection up: what is under way on it fails, and `why` is told of what is posted to it.
+    /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
-    /// Prepares a destination whose connection has failed for another one, and says what the other end needs for its
-    /// [`Rail::reconnect`]. Both ends have to do both; what was said before is void. Registrations and other
-    /// connections stay as they are. `Ok(None)`: not now (the port is down, or failed work requests are still to be
-    /// reported), poll and try again; or there is nothing to renew.
+    /// Prepares a failed destination for a new connection, and returns the offer that the other end needs for its
+    /// [`Rail::reconnect`]. Both ends have to call both, and a new offer makes earlier ones void. Registrations and
+    /// other connections do not change. `Ok(None)` means not now (the port is down, or failed work requests are still
+    /// to be reported; the caller polls and tries again), or that there is nothing to renew.
     ///
     /// # Errors
-    /// Why it will not work without somebody's help, such as an address that this machine has lost.
+    /// An error that only a user can mend, such as an address that this machine has lost.
     fn renew(&mut self, _dest: Dest) -> Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Connects a destination that was renewed; `offer` is what the other end's [`Rail::renew`] has said.
+    /// Connects a renewed destination; `offer` is the result of the other end's [`Rail::renew`].
     ///
     /// # Errors
     /// The call that failed, or that there is nothing to connect.
@@ -386,7 +388,8 @@ pub unsafe trait Rail: Send {
         None
     }
 
-    /// Prepares to sleep on [`Rail::wait_fd`]: `false` means that something is pending, so poll again instead.
+    /// Prepares to sleep on [`Rail::wait_fd`]. Returns `false` when an event is pending, so that the caller polls
+    /// instead.
     fn arm(&mut self) -> bool {
         true
     }

@@ -1,10 +1,10 @@
-//! Where symmetric memory lies: segments of this PE, and the keys of everybody's.
+//! Symmetric memory: the segments of this PE, and the keys of all PEs' segments.
 //!
-//! All PEs name memory by *symmetric offset*: the heap's first byte is offset 0 and its segments follow one another, so
+//! All PEs name memory by *symmetric offset*. The heap's first byte is offset 0 and its segments follow one another, so
 //! an offset means the same place of the heap on every PE, whatever its virtual address there.
 //!
-//! PEs may also lay out their memory *separately*: each gives its segments offsets of its own choice, and peers learn
-//! them one by one ([`Regions::learn_separate`]). Then an offset means something only together with a PE.
+//! PEs may also lay out their memory *separately*: each chooses the offsets of its segments, and peers learn the
+//! segments one by one ([`Regions::learn_separate`]). Then an offset is meaningful only together with a PE.
 
 pub use symrail_core::Segment;
 
@@ -15,9 +15,9 @@ use crate::sparse::Sparse;
 
 struct Known {
     segment: Segment,
-    /// One per rail.
+    /// One registration per rail.
     local: Vec<Registration>,
-    /// By PE what its rail takes, for each lane; empty where that is not known.
+    /// The remote address and key of each lane, by PE; empty where they are not known.
     remote: Sparse<Box<[RemoteBuf]>>,
 }
 
@@ -33,22 +33,22 @@ struct Buffer {
 struct SeparateSegment {
     offset: u64,
     len: u64,
-    /// One per lane.
+    /// One remote address and key per lane.
     remote: Vec<RemoteBuf>,
 }
 
-/// All segments and registered buffers that one endpoint knows.
+/// All segments and registered buffers that an endpoint knows.
 #[derive(Default)]
 pub struct Regions {
     segments: Vec<Known>,
     buffers: Vec<Buffer>,
-    /// By PE, in order of their offsets; empty when memory is symmetric.
+    /// For each PE, its segments in order of their offsets; empty when memory is symmetric.
     separate: Vec<Vec<SeparateSegment>>,
     lanes: usize,
 }
 
 impl Regions {
-    /// No segments yet; every peer has at most `lanes` lanes.
+    /// An empty set of regions; every peer has at most `lanes` lanes.
     pub fn new(lanes: usize) -> Self {
         Regions { lanes, ..Regions::default() }
     }
@@ -82,26 +82,26 @@ impl Regions {
         self.buffers.iter().find(|b| b.base == ptr as usize).map(|b| b.id)
     }
 
-    /// What peers need to reach a segment over each rail, for [`Regions::learn`] on the other side.
+    /// The data that peers need to reach a segment over each rail, for [`Regions::learn`] at the peer.
     pub fn connection_info(&self, id: u32) -> Vec<u8> {
         let words = |r: &Registration| [r.remote_base.to_le_bytes(), r.remote_key.to_le_bytes()];
         self.registrations(id).iter().flat_map(words).flatten().collect()
     }
 
-    /// What each rail says of a segment of this PE; nothing of one that is not known.
+    /// The registrations of a segment of this PE; empty for an unknown one.
     pub fn registrations(&self, id: u32) -> &[Registration] {
         self.segments.iter().find(|k| k.segment.id() == id).map_or(&[], |known| &known.local)
     }
 
-    /// Takes in every PE's [`Regions::connection_info`] of a segment.
+    /// Stores all PEs' [`Regions::connection_info`] of a segment.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when connection info does not have a whole number of entries, at least one.
+    /// [`Error::Malformed`] when a connection info does not have a whole number of entries, at least one.
     pub fn learn(&mut self, id: u32, connection_infos: &[Vec<u8>]) -> Result<()> {
         connection_infos.iter().zip(0..).try_for_each(|(connection_info, pe)| self.learn_of(pe, id, connection_info))
     }
 
-    /// Takes in one PE's [`Regions::connection_info`] of a segment.
+    /// Stores one PE's [`Regions::connection_info`] of a segment.
     ///
     /// # Errors
     /// As for [`Regions::learn`].
@@ -117,8 +117,8 @@ impl Regions {
         self.segments.iter().map(|known| known.segment.id()).collect()
     }
 
-    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From
-    /// the first one on, all PEs' memory is separate, this PE's own included. What was known of the same range is
+    /// Stores the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From
+    /// the first call on, all PEs' memory is separate, including this PE's own. An earlier segment of the same range is
     /// forgotten.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Whether a segment of `pe` that begins at `offset` was learnt.
+    /// Whether a segment of `pe` that begins at `offset` is known.
     #[inline]
     pub fn knows_separate(&self, pe: Pe, offset: u64) -> bool {
         self.separate_at(pe, offset).is_some_and(|a| a.offset == offset)
@@ -162,8 +162,8 @@ impl Regions {
         theirs.get(at).filter(|a| offset - a.offset < a.len)
     }
 
-    /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment. Its address comes
-    /// from the peer, and may be anything: what is behind a key is the rail's to check.
+    /// The remote place of `offset` on `pe` over `lane`, and the bytes that follow it in its segment. The address comes
+    /// from the peer and may be anything; the target's rail checks it against the key.
     #[inline]
     pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
         if !self.separate.is_empty() {
@@ -180,8 +180,8 @@ impl Regions {
         ))
     }
 
-    /// This PE's address of `len` bytes at a symmetric offset, when they lie inside of one segment
-    /// or of segments that follow one another both in offset and in address.
+    /// This PE's address of `len` bytes at a symmetric offset, if they are inside of one segment, or of segments that
+    /// follow one another both in offset and in address.
     #[inline]
     pub fn local(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let known = self.segment_of(offset)?;
@@ -235,7 +235,7 @@ impl Regions {
         segment.or_else(|| self.buffers.iter().find_map(in_buffer))
     }
 
-    /// Whether `len` bytes at `ptr` are this PE's segments or registered buffers from first to last byte.
+    /// Whether all of `len` bytes at `ptr` are in this PE's segments or registered buffers.
     #[must_use]
     pub fn owns(&self, ptr: *const u8, len: u64) -> bool {
         let (mut at, Some(end)) = (ptr as usize, (ptr as usize).checked_add(len as usize)) else { return false };
@@ -250,7 +250,7 @@ impl Regions {
         true
     }
 
-    /// Where the segment of `pe` ends that holds `offset`.
+    /// The end of the segment of `pe` that holds `offset`.
     #[inline]
     fn end_of(&self, pe: Pe, offset: u64) -> Option<u64> {
         if self.separate.is_empty() {
@@ -262,12 +262,12 @@ impl Regions {
 
     #[inline]
     fn segment_of(&self, offset: u64) -> Option<&Known> {
-        // A heap has one segment, or a few; a scan beats a search.
+        // A heap has only a few segments; a scan is faster than a search.
         self.segments.iter().find(|k| offset >= k.segment.offset() && offset - k.segment.offset() < k.segment.bytes())
     }
 }
 
-/// What a peer's connection info says of each of `lanes` lanes.
+/// The entries of a peer's connection info, one for each of `lanes` lanes.
 fn read_connection_info(pe: Pe, connection_info: &[u8], lanes: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
     let (entries, rest) = connection_info.as_chunks::<16>();
     if entries.is_empty() || !rest.is_empty() {

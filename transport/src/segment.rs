@@ -1,11 +1,10 @@
 //! Cutting an operation into work requests.
 //!
-//! Pure arithmetic, so that "every byte exactly once" can be tested by properties.
+//! The functions are pure arithmetic, so that property tests can check "every byte exactly once".
 
 /// Pieces of `0..len` of at most `max` bytes each, in order, as `(start, length)`.
 ///
-/// An operation of zero bytes is one piece of zero bytes: it still has to complete.
-/// `max` of 0 is taken as 1.
+/// An operation of zero bytes is one piece of zero bytes, because it still has to complete. A `max` of 0 counts as 1.
 pub fn pieces(len: u64, max: u64) -> impl Iterator<Item = (u64, u64)> {
     let max = max.max(1);
     let count = len.div_ceil(max).max(1);
@@ -17,8 +16,8 @@ pub fn pieces(len: u64, max: u64) -> impl Iterator<Item = (u64, u64)> {
 
 /// Splits `0..len` over `lanes` lanes as evenly as `grain` allows, as `(lane, start, length)`.
 ///
-/// Every share but the last is a multiple of `grain` bytes, so that shares start on boundaries that NICs like.
-/// Lanes that would get nothing are left out; zero bytes are one share of zero bytes on lane 0.
+/// Every share but the last is a multiple of `grain` bytes, so that shares start on boundaries that suit NICs. Lanes
+/// without bytes are left out; zero bytes are one share of zero bytes on lane 0.
 pub fn stripes(len: u64, lanes: usize, grain: u64) -> impl Iterator<Item = (usize, u64, u64)> {
     let lanes = lanes.max(1) as u64;
     let grain = grain.max(1);

@@ -1,27 +1,27 @@
 //! How many proxy threads a PE has, and which rails each of them drives.
 //!
-//! Thread `t` of `T` drives the rails `t`, `t + T`, and so on, through an endpoint of its own. Threads of the same
-//! number on all PEs have the same rails, since all PEs have as many threads and rails, and talk to each other alone. A
-//! thread that would have one rail opens the next one too, as a spare for when its own fails.
+//! Thread `t` of `T` drives the rails `t`, `t + T`, and so on, through an endpoint of its own. All PEs have as many
+//! threads and rails, so threads with the same number have the same rails on all PEs, and talk only to each other. A
+//! thread that would have one rail also opens the next one as a spare in case its own fails.
 
 use crate::env::{RailPolicy, Settings};
 
 /// The most proxy threads that a PE has.
 pub const MAX_THREADS: usize = 8;
-/// Cores of a PE for each proxy thread that it has without being asked.
+/// Cores of a PE per proxy thread, when the settings do not choose the number of threads.
 const CORES_EACH: usize = 4;
 
 /// The rails that one proxy thread opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Their numbers, in lane order.
+    /// The numbers of the rails, in lane order.
     pub rails: Vec<usize>,
-    /// The last one is another thread's, and is used only while the first has failed.
+    /// Whether the last rail is another thread's, and is used only while the first has failed.
     pub spare: bool,
 }
 
 impl Share {
-    /// What thread `thread` of `threads` has of so many rails.
+    /// The share of thread `thread` of `threads` in so many rails.
     #[must_use]
     pub fn of(thread: usize, threads: usize, rails: usize) -> Share {
         let mut own: Vec<usize> = (thread..rails).step_by(threads.max(1)).collect();
@@ -33,20 +33,20 @@ impl Share {
     }
 }
 
-/// How many proxy threads a PE has.
+/// The number of proxy threads of a PE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threads {
-    /// At least 1.
+    /// The number, at least 1.
     pub number: usize,
-    /// Why so many: a sentence.
+    /// The reason for the number, in a sentence.
     pub reason: String,
-    /// More were asked for, so that the reason is a warning.
+    /// Whether the settings ask for more, so that the reason is a warning.
     pub fewer: bool,
 }
 
 impl Threads {
-    /// As many as the settings ask for and the PE has use for: one that has so many rails and cores, and whose AMOs
-    /// NICs perform or not.
+    /// The number that the settings ask for, as far as a PE with so many rails and cores has a use for them.
+    /// `native_amo`: NICs perform its AMOs.
     #[must_use]
     pub fn choose(settings: &Settings, rails: usize, cores: usize, native_amo: bool) -> Threads {
         let channels = settings.proxy_channels;

@@ -1,16 +1,16 @@
-//! Tables by PE or destination of which most entries are never needed: a job may have many more PEs than a PE talks to.
+//! Tables by PE or destination of which most entries are never used: a job may have many more PEs than a PE talks to.
 //!
-//! Who is needed gets the next free slot. An entry that is not needed costs a bit more than a bit: a share of the
-//! pointer to a page of slot numbers that is not there.
+//! A number gets the next free slot when it is first used. An unused entry costs a bit more than one bit: a share of
+//! the null pointer to its page of slot numbers.
 
-/// Numbers of a page of slots.
+/// Numbers per page of slots.
 const PAGE: usize = 64;
 
-/// Which slot each number has. Slot 0 belongs to no number.
+/// The slots of numbers. Slot 0 belongs to no number.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
-    /// By slot, from slot 1 on, the number.
+    /// The number of each slot, from slot 1 on.
     numbers: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ impl Slots {
         }
     }
 
-    /// The slot of a number, which gets one if it has none; slots are given out in order.
+    /// The slot of a number, which gets one if it has none. Slots are assigned in order.
     pub fn enter(&mut self, number: u32) -> usize {
         let found = self.find(number);
         if found > 0 {
@@ -48,17 +48,17 @@ impl Slots {
         self.numbers.get(at).copied()
     }
 
-    /// All that have slots, in order of these.
+    /// All numbers that have slots, in slot order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.numbers.iter().copied()
     }
 }
 
-/// A table by number. What was never changed is what it is by default.
+/// A table by number. An entry that was never changed has the default value.
 #[derive(Debug, Clone)]
 pub struct Sparse<T> {
     slots: Slots,
-    /// By slot.
+    /// Entries by slot.
     entries: Vec<T>,
 }
 
@@ -76,7 +76,7 @@ impl<T: Default> Sparse<T> {
         &self.entries[self.slots.find(number)]
     }
 
-    /// The same, if it was ever changed, to be changed again.
+    /// The entry of a number to be changed, if it was ever changed.
     #[inline]
     pub fn find_mut(&mut self, number: u32) -> Option<&mut T> {
         match self.slots.find(number) {
@@ -85,7 +85,7 @@ impl<T: Default> Sparse<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// The entry of a number to be changed.
     pub fn enter(&mut self, number: u32) -> &mut T {
         let slot = self.slots.enter(number);
         if slot == self.entries.len() {
@@ -94,7 +94,7 @@ impl<T: Default> Sparse<T> {
         &mut self.entries[slot]
     }
 
-    /// The numbers whose entries were changed, in the order in which they were first.
+    /// The numbers whose entries were changed, in the order of their first change.
     #[must_use]
     pub fn slots(&self) -> &Slots {
         &self.slots

@@ -1,12 +1,12 @@
-//! What an endpoint wants to see on all that is sent to it: random numbers that only its job's PEs know.
+//! Tokens: random numbers that only the PEs of a job know, and that all messages to an endpoint must contain.
 //!
-//! A rail's address takes messages from everybody who reaches it: providers and NICs do not ask who sends. So each
-//! endpoint draws a token when it opens, or takes that of another of its PE. It travels with the addresses of the
-//! endpoint's rails ([`Token::with_address`]), every message begins with it, and every immediate has a part of it. What
-//! does not is a stranger's: it is dropped before anything else of it is looked at.
+//! A rail's address accepts messages from every sender that reaches it, because providers and NICs do not check the
+//! sender. So each endpoint draws a token when it opens, or shares that of another endpoint of its PE. The token
+//! travels with the addresses of the endpoint's rails ([`Token::with_address`]). Every message begins with it, and
+//! every immediate contains a part of it. An endpoint drops any other message before it reads more of it.
 //!
-//! A token is good against whoever can send, and cannot see what others send. It is not against those who can: that
-//! takes an encrypted network.
+//! A token protects against a stranger that can send, but cannot observe the job's messages. Protection against one
+//! that can observe them needs an encrypted network.
 
 use rand::TryRng;
 
@@ -17,25 +17,25 @@ use crate::pe::Pe;
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Token {
     messages: u64,
-    /// Immediates have less room.
+    /// The part in immediates, which have less room.
     immediates: u32,
 }
 
 impl Token {
-    /// Bytes that it takes at the front of a message.
+    /// Its bytes at the front of a message.
     pub const SIZE: usize = 8;
-    /// Bytes that it takes behind an address.
+    /// Its bytes behind an address.
     const BESIDE_ADDRESS: usize = 12;
 
-    /// A fresh one.
+    /// A fresh token.
     ///
     /// # Errors
-    /// [`Error::System`] when the system has no random numbers to give.
+    /// [`Error::System`] when the system provides no random numbers.
     pub fn random() -> Result<Token> {
         Ok(Token { messages: random()?, immediates: random()? as u32 })
     }
 
-    /// A rail's address with the token behind it.
+    /// A rail's address followed by the token.
     #[must_use]
     pub fn with_address(self, mut address: Vec<u8>) -> Vec<u8> {
         address.extend_from_slice(&self.messages.to_le_bytes());
@@ -43,7 +43,7 @@ impl Token {
         address
     }
 
-    /// The address of a rail of `pe`, and the token of its endpoint.
+    /// Splits the address of a rail of `pe` and the token of its endpoint.
     ///
     /// # Errors
     /// [`Error::Malformed`] when there is no token behind the address.
@@ -58,14 +58,14 @@ impl Token {
         Ok((address, Token { messages, immediates: u32::from_le_bytes([*i0, *i1, *i2, *i3]) }))
     }
 
-    /// The first bytes of a message to the endpoint.
+    /// The token's bytes at the front of a message to the endpoint.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> [u8; Self::SIZE] {
         self.messages.to_le_bytes()
     }
 
-    /// What is behind the token of a message; `None` when it has another.
+    /// The message without its token; `None` when it has another token.
     #[inline]
     #[must_use]
     pub fn open(self, message: &[u8]) -> Option<&[u8]> {
@@ -73,7 +73,7 @@ impl Token {
         (u64::from_le_bytes(*token) == self.messages).then_some(rest)
     }
 
-    /// The immediate for this value.
+    /// The immediate for a value.
     #[inline]
     #[must_use]
     pub fn immediate(self, value: u32) -> u64 {
@@ -94,10 +94,10 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// A number that nobody can guess.
+/// A random number that cannot be guessed.
 ///
 /// # Errors
-/// [`Error::System`] when the system has none to give.
+/// [`Error::System`] when the system provides none.
 pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let system = |error: rand::rngs::SysError| Error::System { what: "random numbers", reason: error.to_string() };

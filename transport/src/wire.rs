@@ -1,87 +1,90 @@
 //! Messages between an endpoint and the target agents of its peers.
 //!
-//! A message begins with the [`Token`] of the endpoint that it is for. A request is a [`Request`] of [`Request::SIZE`]
-//! bytes, followed by its payload if it has one, padded to 8 bytes; behind the token come one or more requests.
-//! Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target applies them in
-//! sequence, whichever lane brings them, and what it has applied before not again. It answers with a [`Reply`], which
-//! says how far it has applied them and brings back fetched values and failures. Everything is little endian.
+//! A message begins with the [`Token`] of the endpoint to which it is sent. One or more requests follow. A request is a
+//! [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one, padded to 8 bytes. Requests of one
+//! *stream* (source endpoint, lane) carry consecutive sequence numbers. The target applies them in sequence, whichever
+//! lane delivers them, and applies none twice. It answers with a [`Reply`], which acknowledges requests and returns
+//! fetched values and failures. All numbers are little endian.
 //!
-//! So a request may be sent again, over any lane, until it is acknowledged. A reply says where it starts
-//! ([`Reply::after`]), so that the loss of an earlier one is noticed: its source goes on waiting, sends the request
-//! again, and gets from the target the value that was fetched the first time. What the source has
-//! ([`Request::acknowledged`]) the target forgets.
+//! So a source may send a request again, over any lane, until it is acknowledged. A reply contains its start
+//! ([`Reply::after`]), so that the source detects the loss of an earlier reply. Then it continues to wait, sends the
+//! request again, and gets from the target the value that was fetched the first time. The target forgets outcomes that
+//! the source has ([`Request::acknowledged`]).
 //!
-//! A stream keeps to one lane: what other lanes bring is dropped. Its source moves it by [`RequestKind::Move`], which
-//! has no number of its own. The answer bears the same [`Reply::turn`]: up to [`Reply::applied`] everything has been
-//! applied, and nothing behind it that was sent before will be. So the source knows what to send again.
+//! A stream uses one lane, and requests of it from other lanes are dropped. Its source moves it by
+//! [`RequestKind::Move`], which has no number of its own. The answer has the same [`Reply::turn`]: all requests up to
+//! [`Reply::applied`] have been applied, and no later request that was sent before the move will be. So the source
+//! knows which requests to send again.
 //!
-//! What arrives was written by somebody else: decoding checks every field that it turns into a Rust value, and offsets
-//! and lengths are checked against segments by whoever uses them.
+//! A message is untrusted input. Decoding checks every field that it turns into a Rust value, and users of offsets and
+//! lengths check them against segments.
 
 use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 pub use crate::token::Token;
 
-/// Version of everything in this module, and of what PEs tell each other of their memory; PEs with different versions
-/// do not connect.
+/// Version of everything in this module, and of the data about memory that PEs exchange. PEs with different versions do
+/// not connect.
 pub const PROTOCOL_VERSION: u32 = 11;
 
-/// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
+/// The endpoint of a PE that sends a request: 0 is the proxy endpoint, 1 the host endpoint, others belong to contexts.
 pub type Origin = u8;
 /// The host endpoint.
 pub const FROM_HOST: Origin = 1;
-/// The first of the endpoints that contexts have. Peers learn of these by [`RequestKind::Introduce`].
+/// The first of the endpoints of contexts. Peers learn of these by [`RequestKind::Introduce`].
 pub const FROM_CONTEXT: Origin = 2;
-/// Endpoints that a PE has at most.
+/// The maximum number of a PE's endpoints.
 pub const MAX_ORIGINS: Origin = 64;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
 pub enum RequestKind {
     /// An AMO on one word.
     Amo = 1,
-    /// Store the payload, then update a signal word.
+    /// Stores the payload, then updates a signal word.
     PutSignal = 2,
-    /// Nothing: its acknowledgement tells that earlier writes on the lane are visible.
+    /// Does nothing. Its acknowledgement means that earlier writes on the lane are visible.
     Flush = 3,
-    /// Store the payload.
+    /// Stores the payload.
     Put = 4,
-    /// Read from the source's window, and store what was read. The payload is a [`Place`].
+    /// Reads from the source's window, and stores the bytes. The payload is a [`Place`].
     Pull = 5,
-    /// As [`RequestKind::Pull`]; then update a signal word.
+    /// As [`RequestKind::Pull`], then updates a signal word.
     PullSignal = 6,
-    /// Write bytes of the target's memory to the source's window. The payload is a [`Place`].
+    /// Writes bytes of the target's memory to the source's window. The payload is a [`Place`].
     Push = 7,
-    /// From now on the lane that brings this carries the stream. Operand: how many moves of the stream there have been,
-    /// with this; sequence: the last request whose answer the source has.
+    /// Moves the stream to the lane that delivers this request. Operand: the number of moves of the stream so far,
+    /// including this one; sequence: the last request whose answer the source has.
     Move = 8,
-    /// The source's end of the connection over `lane` is broken. This and the next two are the endpoint's own, come
-    /// over other lanes, and have no number. Operand: how many connections there have been over that lane.
+    /// Reports that the source's end of the connection over `lane` is broken. This and the next two are handled by the
+    /// endpoint, travel over other lanes, and have no number. Operand: the number of connections over that lane so far.
     Broken = 9,
-    /// The source has renewed its end; to be answered by [`RequestKind::Accept`]. Operand: as above, with this; second:
-    /// what [`Rail::renew`](crate::rail::Rail::renew) said.
+    /// Reports that the source has renewed its end; the answer is [`RequestKind::Accept`]. Operand: as above, including
+    /// this connection; second: the result of [`Rail::renew`](crate::rail::Rail::renew).
     Offer = 10,
-    /// The source has taken an offer. Operand and second as there.
+    /// Accepts an offer. Operand and second are as there.
     Accept = 11,
-    /// Answer to the address that is the payload: the first request of an endpoint that the target has not heard of.
+    /// Sets the address for answers, which is the payload: the first request of an endpoint that the target does not
+    /// know.
     Introduce = 12,
-    /// To be answered by [`RequestKind::Pong`] with the same lane, operand and second, over the lane that brings it.
-    /// This and the next are the endpoint's own, and have no number. Operand: how many the source has sent one after
-    /// the other's answer, with this.
+    /// Asks for a [`RequestKind::Pong`] with the same lane, operand and second, over the lane that delivers this. This
+    /// and the next are handled by the endpoint, and have no number. Operand: the number of consecutive pings of the
+    /// source, each sent on the answer to the one before, including this one.
     Ping = 13,
-    /// Answer to [`RequestKind::Ping`].
+    /// Answers a [`RequestKind::Ping`].
     Pong = 14,
-    /// Read. Operand: how many bytes, which come with the outcome.
+    /// Reads. Operand: the number of bytes, which the outcome carries.
     Get = 15,
 }
 
-/// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
+/// The place of a request's bytes in the source's window: the payload of [`RequestKind::Pull`],
+/// [`RequestKind::PullSignal`] and [`RequestKind::Push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Symmetric offset in the window's segment.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -105,27 +108,28 @@ impl Place {
     }
 }
 
-/// Most bytes that a request reads: an answer holds seven times as many, where a read of several pieces has four.
+/// Most bytes that a request reads. An answer holds seven times as many, whereas a read of several pieces has four.
 pub const MOST_READ: u64 = 512;
 
 /// A request to a target agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// The kind of the request.
     pub kind: RequestKind,
     /// The AMO (for signals: `Set` or `Add`).
     pub op: AmoOp,
     /// The word's type (signals are `U64`).
     pub ty: AmoType,
-    /// Which of the source's endpoints asks.
+    /// The source's endpoint that sends the request.
     pub origin: Origin,
-    /// An outcome is wanted back: the old value of an AMO, or that what takes the target longer has been done.
+    /// Whether the source wants an outcome: the old value of an AMO, or the end of work that takes the target longer.
     pub fetch: bool,
-    /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
+    /// Whether the source waits for the acknowledgement. The target acknowledges other requests at leisure.
     pub urgent: bool,
-    /// Whose stream it belongs to, together with `source` and `origin`; not always the lane that it travels on.
+    /// The lane that identifies the request's stream, together with `source` and `origin`; the request may travel on
+    /// another.
     pub lane: u8,
-    /// Who asks.
+    /// The PE that sends the request.
     pub source: Pe,
     /// Number of the request in its stream, from 1, wrapping.
     pub sequence: u32,
@@ -139,7 +143,7 @@ pub struct Request {
     pub operand: u64,
     /// Comparand, or the symmetric offset of the signal word for requests that have both.
     pub second: u64,
-    /// The source's own id of the operation, handed back as it is.
+    /// The source's own id of the operation, which is returned unchanged.
     pub id: u64,
 }
 
@@ -171,22 +175,22 @@ impl Request {
         encoded[1] |= 0x80;
     }
 
-    /// Bytes of a message that is one request with such a payload.
+    /// The size in bytes of a message with one request and such a payload.
     #[must_use]
     pub const fn alone(payload: usize) -> usize {
         Token::SIZE + Self::SIZE + Self::padded(payload)
     }
 
-    /// Bytes that a payload takes in a message.
+    /// The size in bytes of a payload in a message.
     #[must_use]
     pub const fn padded(payload: usize) -> usize {
         payload.next_multiple_of(8)
     }
 
-    /// Decodes the first request of a message and finds its payload and the rest, or says what is wrong.
+    /// Decodes the first request of a message, and returns it, its payload and the rest.
     ///
     /// # Errors
-    /// A sentence for the log.
+    /// A description of the fault for the log.
     pub fn decode(bytes: &[u8]) -> Result<(Request, &[u8], &[u8]), &'static str> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a request")?;
         let kind = RequestKind::from_repr(head[0]).ok_or("unknown kind of request")?;
@@ -222,7 +226,7 @@ impl Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u32)]
 pub enum Refusal {
-    /// It was applied.
+    /// The request was applied.
     None = 0,
     /// The address range is not inside one segment.
     OutOfSegment = 1,
@@ -234,34 +238,34 @@ pub enum Refusal {
     Failed = 4,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// The request's id.
     pub id: u64,
     /// The old value of a fetching AMO.
     pub value: u64,
-    /// Whether and why it was refused.
+    /// The reason of a refusal, if it was refused.
     pub refusal: Refusal,
-    /// Bytes that come behind it, which a get has read.
+    /// Length of the bytes behind it, which a get has read.
     pub len: u32,
 }
 
 impl Outcome {
-    /// What has become of a request without bytes.
+    /// The outcome of a request that reads no bytes.
     #[must_use]
     pub const fn of(id: u64, value: u64, refusal: Refusal) -> Outcome {
         Outcome { id, value, refusal, len: 0 }
     }
 
-    /// Bytes that it takes in a message, with those behind it.
+    /// Its size in a message, with the bytes behind it.
     #[must_use]
     pub const fn size(&self) -> usize {
         Reply::OUTCOME + Request::padded(self.len as usize)
     }
 }
 
-/// The outcomes in an answer, each with the bytes behind it.
+/// The outcomes in a reply, each with the bytes behind it.
 #[derive(Debug, Clone)]
 pub struct Outcomes<'a> {
     left: u16,
@@ -286,31 +290,32 @@ impl<'a> Iterator for Outcomes<'a> {
     }
 }
 
-/// The answer of a target agent: an acknowledgement of the requests behind `after` up to `applied`, and those of their
-/// outcomes that are worth telling.
+/// The answer of a target agent. It acknowledges the requests behind `after` up to `applied`, and contains the outcomes
+/// that their source needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// Who answers.
+    /// The PE that answers.
     pub source: Pe,
-    /// Whose stream of requests it answers: the lane in them.
+    /// The lane that identifies the stream of requests.
     pub lane: u8,
-    /// Outcomes of requests up to this one are not in it.
+    /// The reply has no outcomes of requests up to this one.
     pub after: u32,
-    /// Sequence number of the last request that it acknowledges.
+    /// Sequence number of the last request that the reply acknowledges.
     pub applied: u32,
     /// The last move of the stream that the target knows of; 0 when another reply with more follows.
     pub turn: u32,
-    /// Number of outcomes that follow.
+    /// The number of outcomes that follow.
     pub outcomes: u16,
 }
 
-/// A message that says nothing but that a connection is alive, and who uses it: whoever takes part in a connection must
-/// know, since he may have to send something there ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)).
+/// A message that shows that a connection is alive, and which endpoint uses it. A PE must know about each connection
+/// that it is an end of, because it may have to send something over it
+/// ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Which of the source's endpoints uses it.
+    /// The source's endpoint that uses the connection.
     pub origin: Origin,
-    /// Whose endpoint.
+    /// The PE of that endpoint.
     pub source: Pe,
 }
 
@@ -320,7 +325,7 @@ impl Keepalive {
     /// Encoded size in bytes.
     pub const SIZE: usize = 8;
 
-    /// Encodes what is behind the token.
+    /// Encodes the message without the token.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
@@ -329,10 +334,10 @@ impl Keepalive {
         b
     }
 
-    /// Decodes such a message.
+    /// Decodes the message without the token.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason why the bytes are no keepalive.
     pub fn decode(bytes: &[u8]) -> Result<Keepalive, &'static str> {
         match *bytes {
             [Self::TAG, origin, 0, 0, a, b, c, d] => Ok(Keepalive { origin, source: Pe::from_le_bytes([a, b, c, d]) }),
@@ -342,11 +347,11 @@ impl Keepalive {
 }
 
 impl Reply {
-    /// First byte of every reply, behind the token; requests start with their kind, which is smaller.
+    /// First byte of every reply, behind the token. Requests start with their kind, which is smaller.
     pub const TAG: u8 = 0x80;
     /// Encoded size of the head in bytes.
     pub const SIZE: usize = 24;
-    /// Encoded size of one outcome in bytes, without those behind it.
+    /// Encoded size of one outcome in bytes, without the bytes behind it.
     pub const OUTCOME: usize = 24;
 
     /// Encodes the head.
@@ -363,7 +368,7 @@ impl Reply {
         b
     }
 
-    /// Encodes one outcome. Its bytes follow, padded as payloads are.
+    /// Encodes one outcome. Its bytes follow, padded like payloads.
     #[must_use]
     pub fn encode_outcome(outcome: &Outcome) -> [u8; Self::OUTCOME] {
         let mut b = [0; Self::OUTCOME];
@@ -374,10 +379,10 @@ impl Reply {
         b
     }
 
-    /// Decodes a reply and its outcomes, or says what is wrong.
+    /// Decodes a reply and its outcomes.
     ///
     /// # Errors
-    /// A sentence for the log.
+    /// A description of the fault for the log.
     pub fn decode(bytes: &[u8]) -> Result<(Reply, Outcomes<'_>), &'static str> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a reply")?;
         if head[0] != Self::TAG {
@@ -415,7 +420,7 @@ mod tests {
     use proptest::prelude::*;
     use symrail_core::VariantArray;
 
-    /// A PE of an older version would refuse a request that it does not know only when one comes.
+    /// A PE of an older version refuses an unknown request only when one arrives, so a new request needs a new version.
     #[test]
     fn another_request_has_another_version_of_the_protocol() {
         assert_eq!((PROTOCOL_VERSION, RequestKind::VARIANTS.len()), (11, 15));

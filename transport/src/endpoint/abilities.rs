@@ -1,31 +1,31 @@
-//! Which AMOs a provider performs, and how.
+//! The AMOs that a provider performs, and how it performs them.
 
 use symrail_core::VariantArray;
 
 use crate::amo::{AmoOp, AmoType};
 use crate::rail::Rail;
 
-/// The lane of every AMO that a provider performs.
+/// The lane of all AMOs that a provider performs.
 pub(super) const AMO_LANE: usize = 0;
 
-/// How a provider does an AMO.
+/// How a provider performs an AMO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// By one request.
+    /// With one work request.
     Itself,
-    /// By fetches and compare-swaps of a word of this type.
+    /// With fetches and compare-swaps of a word of this type.
     Loop(AmoType),
     /// Not at all.
     Never,
 }
 
-/// What a provider can do is asked for once.
+/// The AMOs of a provider, queried once.
 pub(super) struct Abilities([[[How; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()]);
 
 impl Abilities {
     pub fn of(rail: &dyn Rail) -> Abilities {
         let loops = |ty| rail.supports_amo(ty, AmoOp::Fetch, true) && rail.supports_amo(ty, AmoOp::CompareSwap, true);
-        // Its own size first: then no neighbour is touched.
+        // The word's own size is tried first, because it leaves neighbouring words alone.
         let (small, large) = (loops(AmoType::U32), loops(AmoType::U64));
         let mut all = [[[How::Never; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()];
         for (ty, by_op) in AmoType::VARIANTS.iter().copied().zip(&mut all) {

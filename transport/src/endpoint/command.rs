@@ -1,28 +1,28 @@
-//! What callers ask of an endpoint, and how the ends of operations come back to them.
+//! The operations that callers submit to an endpoint, and the results that they get back.
 
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Operation};
 use crate::wire::RequestKind;
 
-/// Who an operation is counted for. Each issuer has its own quiet and its own first error.
+/// The issuer of an operation. Each issuer has its own quiet and its own first error.
 pub type Issuer = u16;
 
 /// The handle of an operation in flight; 0 is an operation that has already completed.
 pub type OpHandle = u64;
 
-/// Whose an operation is, and how its end is reported.
+/// The owner of an operation, and how its completion is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// Whose quiet waits for it.
+    /// The issuer whose quiet waits for it.
     pub issuer: Issuer,
-    /// Handed back in [`Finished`]; `None` when only the issuer's quiet matters.
+    /// The tag that [`Finished`] returns; `None` when only the issuer's quiet matters.
     pub tag: Option<u64>,
 }
 
 /// The source of a put.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
-    /// Memory that stays as it is until the operation is complete.
+    /// Memory that stays unchanged until the operation is complete.
     Stable(*const u8),
     /// Memory that the caller may change as soon as `submit` returns; at most [`Endpoint::copy_limit`] bytes.
     ///
@@ -31,7 +31,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Where the bytes are.
+    /// The address of the bytes.
     #[inline]
     #[must_use]
     pub fn ptr(self) -> *const u8 {
@@ -55,36 +55,36 @@ pub struct Signal {
 /// One operation on a peer's symmetric memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Command {
-    /// Write `len` bytes to symmetric offset `dest`.
+    /// Writes `len` bytes to symmetric offset `dest`.
     Put {
-        /// The destination.
+        /// Symmetric offset of the destination.
         dest: u64,
-        /// What.
-        source: Source,
-        /// Bytes.
-        len: u64,
-    },
-    /// Read `len` bytes from symmetric offset `source`.
-    Get {
         /// The source.
-        source: u64,
-        /// Where to; untouched by others until the operation is complete.
-        dest: *mut u8,
-        /// Bytes.
+        source: Source,
+        /// The length in bytes.
         len: u64,
     },
-    /// Write, then update the signal once the bytes are visible.
-    PutSignal {
-        /// The destination.
-        dest: u64,
-        /// What.
-        source: Source,
-        /// Bytes.
+    /// Reads `len` bytes from symmetric offset `source`.
+    Get {
+        /// Symmetric offset of the source.
+        source: u64,
+        /// The local destination, which nobody else accesses until the operation is complete.
+        dest: *mut u8,
+        /// The length in bytes.
         len: u64,
-        /// What to do then.
+    },
+    /// Writes, then updates the signal once the bytes are visible.
+    PutSignal {
+        /// Symmetric offset of the destination.
+        dest: u64,
+        /// The source.
+        source: Source,
+        /// The length in bytes.
+        len: u64,
+        /// The signal update.
         signal: Signal,
     },
-    /// An atomic on one word.
+    /// Performs an atomic on one word.
     Amo {
         /// Symmetric offset of the word.
         offset: u64,
@@ -96,21 +96,22 @@ pub enum Command {
         operand: u64,
         /// Comparand bits.
         compare: u64,
-        /// Whether the old value comes back, and where it is stored besides [`Finished::result`].
+        /// Whether the old value is returned, and where it is stored besides [`Finished::result`].
         fetch: Fetch,
     },
-    /// Have the target agent do something that takes it longer than a message; complete when it says so.
+    /// Asks the target agent for work that takes longer than a message, and completes when the agent reports its end.
     ///
-    /// Only for memory that no rail reaches, whose offsets the endpoint does not know and does not check.
+    /// It is only for memory that no rail reaches. The endpoint does not know the offsets in it and does not check
+    /// them.
     AgentRequest(AgentRequest),
 }
 
-/// A request to a target agent, in its own words.
+/// A request to a target agent, with the fields of the wire format.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentRequest {
-    /// What is asked for.
+    /// The kind of request.
     pub kind: RequestKind,
-    /// The AMO, or how the signal is updated.
+    /// The AMO, or the update of the signal.
     pub op: AmoOp,
     /// The word's type.
     pub ty: AmoType,
@@ -120,16 +121,16 @@ pub struct AgentRequest {
     pub operand: u64,
     /// Comparand, or the signal word's symmetric offset.
     pub second: u64,
-    /// What goes with it.
+    /// The payload.
     pub payload: Payload,
 }
 
 /// The payload of an [`AgentRequest`]; at most [`Endpoint::copy_limit`](crate::endpoint::Endpoint::copy_limit) bytes.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload {
-    /// Host memory that stays as it is until the operation is complete.
+    /// Host memory that stays unchanged until the operation is complete.
     Stable(*const u8, usize),
-    /// The first bytes of this, as many as are said.
+    /// The first bytes of this array, as many as the count says.
     Inline([u8; 16], u8),
 }
 
@@ -143,21 +144,21 @@ impl Payload {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What happens to the old value of an AMO.
+/// The destination of an AMO's old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
-    /// It is not wanted.
+    /// The caller does not want it.
     No,
     /// It is returned in [`Finished::result`].
     Returned,
-    /// It is stored at an address (of the AMO's type), and reported.
+    /// It is stored at an address (of the AMO's type), and returned.
     Stored(*mut u8),
 }
 
@@ -198,7 +199,7 @@ impl Command {
         }
     }
 
-    /// The highest of the symmetric offsets that it names.
+    /// The highest symmetric offset that it names.
     #[must_use]
     pub fn highest_offset(&self) -> u64 {
         match *self {
@@ -210,7 +211,7 @@ impl Command {
         }
     }
 
-    /// Bytes moved.
+    /// The number of bytes moved.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -224,17 +225,16 @@ impl Command {
 /// The end of an operation that had a tag.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// Whose it was.
+    /// The issuer of the operation.
     pub issuer: Issuer,
-    /// Its tag.
+    /// The tag of the operation.
     pub tag: u64,
-    /// The old value of a fetching AMO, else 0; or why it failed (boxed: what succeeds should not be as large as an
-    /// error).
+    /// The old value of a fetching AMO, else 0; or the error. The error is boxed to keep the successful result small.
     pub result: Result<u64, Box<Error>>,
 }
 
 impl Finished {
-    /// Takes that of an issuer's operation with this tag out of many, if it is among them.
+    /// Takes the end of an issuer's operation with this tag out of `many`, if it is there.
     #[inline]
     pub fn take(many: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Finished> {
         let at = many.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;

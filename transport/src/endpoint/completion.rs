@@ -1,4 +1,4 @@
-//! From what a rail reports back to finished operations.
+//! Completions: from the reports of a rail to finished operations.
 
 use super::command::OpHandle;
 use super::operations::{After, Held};
@@ -9,7 +9,7 @@ use crate::pe::Pe;
 use crate::rail::{Dest, RailSink};
 use crate::wire::{Keepalive, Reply, Request};
 
-/// Takes a rail's reports while it is polled.
+/// Receives a rail's reports while the rail is polled.
 pub(super) struct Sink<'a> {
     pub core: &'a mut Core,
     pub lane: usize,
@@ -33,7 +33,7 @@ impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, op, next, len, .. }) = self.core.queue.get(id) else { return };
         self.core.retire(id);
-        // A message that has left says nothing about the way.
+        // The completion of a message does not show that the path works.
         self.core.reported(dest, self.lane, len, !matches!(work, Work::Send));
         if let Work::Probe { instead_of, outage } = work {
             self.core.recovery.keepalive_arrived(dest, instead_of, outage);
@@ -90,7 +90,7 @@ impl RailSink for Sink<'_> {
             tracing::debug!(rail = %self.core.profile.caps(self.lane).name, %fault, "a work request without completion failed");
             return self.core.suspect(self.lane, &fault);
         }
-        // What was posted without a completion is followed by a flush request, whose acknowledgement will not arrive.
+        // A flush request follows work that was posted without a completion. Its acknowledgement will not arrive.
         tracing::warn!(rail = %self.core.profile.caps(self.lane).name, %fault, "a work request without completion failed");
     }
 
@@ -100,7 +100,7 @@ impl RailSink for Sink<'_> {
 }
 
 impl Sink<'_> {
-    /// A work request that the rail does not have, or has no more, failed.
+    /// Handles a failed work request that the rail no longer has or never had.
     pub(super) fn refused(&mut self, id: u64, fault: Fault) {
         self.core.observer.failed(self.lane);
         let Some(&WorkRequest { dest, op, .. }) = self.core.queue.get(id) else { return };
@@ -141,7 +141,7 @@ impl Sink<'_> {
 }
 
 impl Core {
-    /// A PE has sent something: a proxy endpoint is to be able to answer.
+    /// Notes that a PE has sent a message, so that a proxy endpoint can connect it and answer.
     #[inline]
     fn remember(&mut self, pe: Pe) {
         if self.profile.role() == Role::Proxy {
@@ -149,13 +149,13 @@ impl Core {
         }
     }
 
-    /// A message or an immediate did not have this endpoint's token.
+    /// Counts a message or an immediate that did not have this endpoint's token.
     #[cold]
     fn stranger(&mut self, lane: usize) {
         self.observer.stranger(lane, &self.profile.caps(lane).name);
     }
 
-    /// The rail has reported a work request of so many bytes.
+    /// Notes that the rail has reported a work request of so many bytes.
     #[inline]
     fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
         let now = self.clock.now();
@@ -170,13 +170,13 @@ impl Core {
         }
     }
 
-    /// Ends a work request that failed, and with it its operation.
+    /// Ends a failed work request and its operation.
     fn end_failed(&mut self, id: u64, op: OpHandle, lane: usize, fault: Fault) {
         self.fail_request(op, lane, fault);
         self.abandon(id);
     }
 
-    /// Takes a completed work request out of the table and gives back what it held.
+    /// Removes a completed work request from the table and frees what it held.
     #[inline(always)]
     pub(super) fn retire(&mut self, id: u64) {
         let Some(request) = self.queue.get(id) else { return };
@@ -198,7 +198,7 @@ impl Core {
                 if let Some(c) = self.lanes.get_mut(dest, home.into()) {
                     c.bytes = c.bytes.saturating_sub(len as u64);
                 }
-                // The user's memory may be written only while the operation is still the user's business.
+                // The user's memory may be written only until the operation is complete.
                 if let Some(via) = via
                     && !self.ops.is_over(op)
                 {
@@ -224,12 +224,12 @@ impl Core {
         }
     }
 
-    /// One thing less for an operation to wait for.
+    /// Reduces the number of events that an operation waits for by one.
     pub(super) fn release(&mut self, id: OpHandle) {
         self.release_many(id, 1);
     }
 
-    /// So many things less for an operation to wait for.
+    /// Reduces the number of events that an operation waits for.
     fn release_many(&mut self, id: OpHandle, count: u32) {
         match self.ops.release(id, count) {
             After::Waits => {}
@@ -238,7 +238,7 @@ impl Core {
         }
     }
 
-    /// Ends an operation: others may have what it held.
+    /// Ends an operation and releases what it held.
     #[inline(always)]
     pub(super) fn finish(&mut self, id: OpHandle) {
         let Some(Held { pe, lane, word, slot }) = self.ops.end(id, &mut self.issuers) else { return };
@@ -253,12 +253,12 @@ impl Core {
         }
     }
 
-    /// Marks an operation as failed; it ends when everything it posted has come back.
+    /// Marks an operation as failed. It ends when all its work requests have completed.
     pub(super) fn fail_request(&mut self, id: OpHandle, lane: usize, fault: Fault) {
         self.ops.fail(id, &self.profile.caps(lane).name, fault);
     }
 
-    /// Ends an operation for which no buffer was left, although there should have been.
+    /// Ends an operation that got no buffer although one should have been free.
     pub(super) fn fail_full(&mut self, id: OpHandle) {
         self.ops.fail_full(id);
         self.finish(id);
@@ -283,7 +283,7 @@ impl Core {
         }
         let Some(c) = self.lanes.get_mut(source, lane) else { return Ok(()) };
         if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
-            return Ok(()); // one before it was lost, with outcomes that are wanted: those requests will be sent again
+            return Ok(()); // an earlier reply with outcomes was lost; its requests will be sent again
         }
         for (outcome, bytes) in outcomes {
             if self.ops.take_outcome(source, &self.profile.caps(lane).name, &outcome, bytes) {
@@ -292,7 +292,8 @@ impl Core {
         }
         let Some(c) = self.lanes.get_mut(source, lane) else { return Ok(()) };
         let acknowledged = reply.applied.wrapping_sub(c.applied).cast_signed();
-        // What is not is an older one, which another lane brought late, or an answer to a move.
+        // A reply without new acknowledgements is an older one that another lane delivered late, or the answer to a
+        // move.
         if acknowledged > 0 {
             let mut left = acknowledged.cast_unsigned();
             if !c.acknowledge(left) {

@@ -1,11 +1,11 @@
-//! Puts whose arrival the target counts.
+//! Counted puts: the target counts their arrivals.
 //!
-//! A put-signal is two messages where its data is more than one holds: the data, and the signal behind it, which the
-//! target acknowledges. Who only counts what has arrived needs less: the fabric hands the target a number with the last
-//! bytes of a write, its *immediate*, and the number says in which word to count. One message, and nothing comes back.
+//! A put-signal whose data does not fit into one message is two messages: the data, and behind it the signal, which the
+//! target acknowledges. A counted put needs only one message and no acknowledgement. The fabric delivers a number with
+//! the last bytes of a write, its *immediate*, and the number names the word in which to count.
 //!
-//! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed
-//! if another had to do it again.
+//! Counted puts work only on rails where the target's CPU moves the bytes, and only for an endpoint with one rail:
+//! after a failover the target could not detect a put that arrives twice.
 
 use super::command::{Command, Issuer, OpHandle, Owner, Source};
 use super::launch::Transfer;
@@ -17,34 +17,35 @@ use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::wire::Token;
 
-/// Their issuer: no quiet waits for them. Flags are issuer 1.
+/// The issuer of counted puts, for which no quiet waits. Flags are issuer 1.
 const COUNTED: Issuer = 2;
-/// Host threads, on a host endpoint.
+/// The issuer of host threads on a host endpoint.
 const HOST: Issuer = 0;
-/// Words have 8 bytes.
+/// Size of a word in bytes.
 const WORD: u64 = 8;
 
-/// The word that an immediate to the endpoint with this token names, if it has that token.
+/// The word that an immediate names, if the immediate has this token.
 pub(super) fn word_of(immediate: u64, token: Token) -> Option<u64> {
     token.open_immediate(immediate).map(|number| u64::from(number) * WORD)
 }
 
 impl Endpoint {
-    /// Whether peers can count arrivals in the word at this symmetric offset: see [`Endpoint::put_counted`].
+    /// Whether peers can count arrivals in the word at this symmetric offset. See [`Endpoint::put_counted`].
     #[must_use]
     pub fn counts_in(&self, word: u64) -> bool {
         self.core.counts_in(word).is_some()
     }
 
-    /// Starts to write, and to add 1 to a word of the target when all of it is visible there. That it has arrived is
-    /// noticed by whoever waits for the count; that it has left, by [`Endpoint::counted_have_left`]. Fences do not
-    /// order it.
+    /// Starts a write that adds 1 to a word of the target when all its bytes are visible there. A waiter at the target
+    /// observes the arrival by the count. The caller learns from [`Endpoint::counted_have_left`] when the source may be
+    /// used again. Fences do not order counted puts.
     ///
     /// # Safety
-    /// As for [`Endpoint::submit`]; [`Source::Stable`] memory stays as it is until it has left.
+    /// As for [`Endpoint::submit`]; [`Source::Stable`] memory stays unchanged until it has left.
     ///
     /// # Errors
-    /// As for [`Endpoint::submit`]; [`Error::Unsupported`] where [`Endpoint::counts_in`] says no, and for 0 bytes.
+    /// As for [`Endpoint::submit`]; [`Error::Unsupported`] where [`Endpoint::counts_in`] returns `false`, and for 0
+    /// bytes.
     pub unsafe fn put_counted(&mut self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<()> {
         let signal = Signal { offset: word, value: 1, op: AmoOp::Add };
         let mut command = Command::PutSignal { dest, source, len, signal };
@@ -70,11 +71,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether all that was put so has left, so that its sources may be used again.
+    /// Whether all counted puts have left, so that their sources may be used again.
     ///
     /// # Errors
-    /// The first that failed since this was last asked. What fails when nobody asks any more is the next quiet's to
-    /// tell.
+    /// The first error since the last call. If the caller does not call it again, the next quiet returns the error.
     pub fn counted_have_left(&mut self) -> Result<bool> {
         let issuers = &mut self.core.issuers;
         issuers.take_error(COUNTED).map_or(Ok(issuers.none_of(COUNTED)), Err)
@@ -89,26 +89,26 @@ impl Core {
         self.ops.start(op, &mut self.issuers)
     }
 
-    /// The error of one of those before, if none is under way: their caller did not come to ask.
+    /// The error of earlier counted puts whose caller did not fetch it; `None` while any is under way.
     fn counted_error_unasked(&mut self) -> Option<Error> {
         if self.issuers.none_of(COUNTED) { self.issuers.take_error(COUNTED) } else { None }
     }
 
-    /// What a quiet of this issuer tells besides its own operations' errors.
+    /// The error that a quiet of this issuer returns in addition to errors of the issuer's own operations.
     pub(super) fn error_besides(&mut self, issuer: Issuer) -> Option<Error> {
         (issuer == HOST && self.profile.role() == Role::Host).then(|| self.counted_error_unasked()).flatten()
     }
 
-    /// The immediate for a PE that names a word, if there is one.
+    /// The immediate that names a word of a PE, if the word has one.
     fn immediate(&self, pe: Pe, word: u64) -> Option<u64> {
         self.counts_in(word).map(|number| self.profile.token_of(pe).immediate(number))
     }
 
-    /// The number of a word in immediates, if it has one and the only rail takes immediates that have room for the
-    /// token's part.
+    /// The number of a word in immediates. `None` if the word has none, or if the endpoint has several rails or one
+    /// whose immediates have no room for the token.
     fn counts_in(&self, word: u64) -> Option<u32> {
         let [caps] = self.profile.all_caps() else { return None };
-        // The last piece of a write brings it, and must not arrive before the others.
+        // The last piece of a write carries the immediate, and must not arrive before the others.
         let fits = self.profile.role() == Role::Host
             && caps.software
             && caps.immediate >= size_of::<u64>()

@@ -7,13 +7,13 @@ use crate::error::Error;
 use crate::pe::Pe;
 
 impl Endpoint {
-    /// Descriptors that become readable when polling is worthwhile; `None` when a rail has none.
+    /// The descriptors that become readable when polling is worthwhile; `None` when a rail has none.
     #[must_use]
     pub fn wait_fds(&self) -> Option<Vec<std::os::fd::RawFd>> {
         self.rails.iter().map(|r| r.wait_fd()).collect()
     }
 
-    /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
+    /// Prepares to sleep on [`Endpoint::wait_fds`]. Returns `false` when polling has work to do.
     pub fn arm(&mut self) -> bool {
         self.send_outboxes();
         self.core.lanes.expect_on_all();
@@ -31,8 +31,8 @@ impl Endpoint {
         self.core.profile.max_payload()
     }
 
-    /// Makes progress: posts what waited, takes in what arrived, gives requests of peers to `agent`.
-    /// Returns how much happened.
+    /// Makes progress: posts waiting work requests, handles completions and messages, and passes requests of peers to
+    /// `agent`. Returns the number of events.
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
         if !self.core.lanes.expects_more() {
@@ -44,7 +44,7 @@ impl Endpoint {
             if waits {
                 events += self.post_backlog(lane);
             }
-            // A rail that has refused something has to be polled to make room.
+            // A rail that refused a post must be polled to make room.
             if waits || self.core.lanes.is_due(lane) {
                 let mut sink = Sink { core: &mut self.core, lane, agent };
                 let found = self.rails[lane].poll(&mut sink);
@@ -83,14 +83,14 @@ impl Endpoint {
         events
     }
 
-    /// Whether there is room for another operation; if not, poll.
+    /// Whether there is room for another operation. If not, the caller polls.
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
         self.core.ops.has_room() && self.core.queue.has_room() && self.core.bounce.plentiful()
     }
 
-    /// Whether anything is under way that polling would bring forward.
+    /// Whether any work is under way that polling would advance.
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
@@ -104,22 +104,21 @@ impl Endpoint {
         self.core.lanes.have_gathered()
     }
 
-    /// Orders what comes after it behind what came before it, per destination. Returns at once.
+    /// Orders later operations behind earlier ones, per destination. Returns at once.
     pub fn fence(&mut self) {
         self.core.lanes.fence();
     }
 
-    /// Whether the operations that are submitted next are followed by others at once. Then requests that travel in
-    /// messages ask for no acknowledgement, and [`Endpoint::poll`] sends no message in which there is room for more.
-    /// Whoever has expected more calls [`Endpoint::ask_for_acknowledgements`] in the end: nothing else ends those
-    /// operations soon.
+    /// Notes whether the caller submits more operations at once. If so, requests that travel in messages ask for no
+    /// acknowledgement, and [`Endpoint::poll`] sends no message that has room for more. A caller that has announced
+    /// more must call [`Endpoint::ask_for_acknowledgements`] in the end: nothing else completes those operations soon.
     #[inline]
     pub fn expect_more(&mut self, more: bool) {
         self.core.lanes.expect_more(more);
     }
 
-    /// Asks for the acknowledgement of everything that was sent without asking, as far as there are buffers, and
-    /// expects nothing more. Costs nothing when there is nothing to do.
+    /// Asks for the acknowledgement of all requests that were sent without asking, as far as there are buffers, and
+    /// expects no more operations. The call costs nothing when there are no such requests.
     #[inline]
     pub fn ask_for_acknowledgements(&mut self) {
         self.expect_more(false);
@@ -128,9 +127,9 @@ impl Endpoint {
         {}
     }
 
-    /// Starts to make everything issued so far delivered; then [`Endpoint::is_quiet`] becomes true by polling.
-    /// Call it again while waiting: it goes on where buffers ran out.
-    /// Costs nothing when there is nothing to do.
+    /// Starts a quiet: polling then delivers all earlier operations until [`Endpoint::is_quiet`] returns `true`. The
+    /// caller repeats the call while it waits, because a call stops where buffers run out. The call costs nothing when
+    /// there is nothing to do.
     pub fn start_quiet(&mut self, issuer: Issuer) {
         self.core.issuers.quiet_begins();
         self.ask_for_acknowledgements();
@@ -144,26 +143,26 @@ impl Endpoint {
         self.send_outboxes();
     }
 
-    /// Whether everything that `issuer` issued has been delivered (or failed).
+    /// Whether all operations of `issuer` have been delivered or have failed.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self, issuer: Issuer) -> bool {
         self.core.lanes.is_flushed() && self.core.issuers.none_of(issuer)
     }
 
-    /// The first error since it was last asked for, of operations without a tag.
+    /// The first error of operations without a tag since the last call.
     pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
         let own = self.core.issuers.take_error(issuer);
         own.or_else(|| self.core.error_besides(issuer))
     }
 
-    /// A PE that `issuer` still waits for, to name in an error.
+    /// A PE that `issuer` still waits for, for an error message.
     #[must_use]
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
         self.core.ops.waits_for(issuer)
     }
 
-    /// Whether the end of an operation that had a tag has not been taken yet.
+    /// Whether any ended operation with a tag has not been taken yet.
     #[inline]
     #[must_use]
     pub fn has_finished(&self) -> bool {
@@ -176,7 +175,7 @@ impl Endpoint {
         self.core.issuers.take_finished(issuer, tag)
     }
 
-    /// Nobody will ask about the end of this operation.
+    /// Drops the end of this operation: no caller will take it.
     pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
         self.core.issuers.abandon(issuer, tag);
     }
@@ -187,10 +186,10 @@ impl Endpoint {
         self.core.issuers.next_finished()
     }
 
-    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old, and
+    /// Sets the time, in whole seconds of any clock that only goes forward. Fails operations that are too old, and
     /// tries rails that have failed.
     ///
-    /// Only seconds in which it is called count: what could not complete because nobody polled is not late.
+    /// Only seconds in which the endpoint is called count: an operation is not late because no thread polled.
     pub fn tick(&mut self, now_s: u32) {
         if !self.core.clock.tick(now_s) {
             return;

@@ -1,15 +1,14 @@
-//! AMOs by the provider or NIC, and what of them it cannot do itself.
+//! AMOs that the provider or NIC performs, and loops for those that it lacks.
 //!
-//! Where providers perform AMOs, they perform all of them (architecture.md: AMOs on one word are all performed by the
-//! same party), and all on lane 0: a NIC's atomics need not be atomic with those of its neighbour. What the provider
-//! lacks (a NIC has an addition and a compare-swap of 64-bit words, no more) becomes a loop over what it has: fetch the
-//! word, compute the new one here, put it there by compare-swap if the word has not changed, else try again with what
-//! it has become. The loop goes on with every completion, for at most `TIMEOUT_S`. Loops of one endpoint on one word
-//! would only make each other fail: while there is one, further AMOs on the word wait for it, in order, and start from
-//! the value that it left.
+//! Where providers perform AMOs, they perform all of them (architecture.md: the same party performs all AMOs on a
+//! word), and all on lane 0: the atomics of two NICs need not be atomic with each other. A NIC has only an addition and
+//! a compare-swap of 64-bit words. The endpoint performs other AMOs by a loop: it fetches the word, computes the new
+//! one, and stores it by compare-swap if the word has not changed. Otherwise it tries again with the word's new value.
+//! Each completion continues the loop, for at most `TIMEOUT_S`. Loops of one endpoint on one word would make each other
+//! fail. So while a word has a loop, further AMOs on it wait in order, and start from the value that the loop left.
 //!
-//! Smaller words are changed within the aligned word around them, so their neighbour is written back as it was: whoever
-//! changes the neighbour otherwise than by AMOs must not do so meanwhile.
+//! The loop for a smaller word changes the aligned word around it and writes the neighbour back unchanged. So nobody
+//! may change the neighbour meanwhile except by AMOs.
 
 use std::collections::VecDeque;
 
@@ -22,7 +21,7 @@ use crate::amo::AmoOp;
 use crate::pe::Pe;
 
 impl Endpoint {
-    /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
+    /// Lets the provider perform an AMO, by one work request or by a loop. The operation waits for it.
     pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let how = self.core.profile.abilities().how(amo.ty, amo.op, fetching);
         if how == How::Itself && self.core.loops.words.is_empty() {
@@ -31,7 +30,7 @@ impl Endpoint {
         self.launch_in_turn(pe, op, amo, fetching);
     }
 
-    /// The same where loops are to be thought of: its own, or one that has the word.
+    /// As `launch_word_amo`, for an AMO that needs a loop or whose word may have one.
     #[cold]
     fn launch_in_turn(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let word = (pe, amo.offset & !7);
@@ -46,8 +45,8 @@ impl Endpoint {
         self.start_word_amo(pe, op, amo, fetching, None);
     }
 
-    /// Starts an AMO that has its word for itself, as far as that is needed. `now`: what the provider's word holds.
-    /// Gives what it holds then, if that is known.
+    /// Starts an AMO for which no other loop has the word. `now`: the current value of the provider's word, if known.
+    /// Returns the new value, if known.
     fn start_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool, now: Option<u64>) -> Option<u64> {
         match self.core.profile.abilities().how(amo.ty, amo.op, fetching) {
             How::Itself => self.post_word_amo(pe, op, amo, fetching),
@@ -63,7 +62,7 @@ impl Endpoint {
                     }
                 }
             }
-            // `submit` has asked before.
+            // `submit` has checked this.
             How::Never => self.core.fail_full(op),
         }
         None
@@ -77,8 +76,8 @@ impl Endpoint {
         self.post(WorkRequest::new(Work::Amo { amo, fetching }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
     }
 
-    /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the
-    /// operation is then still to be released.
+    /// Continues a loop whose word held `seen`. At the end of the loop it returns the value of the word; the caller
+    /// must then release the operation.
     fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<u64> {
         let (pe, swap_loop, next) = self.core.ops.continue_loop(id, seen)?;
         match next {
@@ -92,7 +91,7 @@ impl Endpoint {
         }
     }
 
-    /// Goes on with the loops whose last request has come back, and with what has waited for them, as far as there are
+    /// Continues loops whose last request has completed, and starts AMOs that waited for them, as far as there are
     /// buffers.
     pub(super) fn continue_loops(&mut self) {
         while self.core.bounce.plentiful()
@@ -111,7 +110,7 @@ impl Endpoint {
         }
     }
 
-    /// Starts what waits for a word on which there is no loop any more.
+    /// Starts AMOs that wait for a word that has no loop any more.
     fn start_next(&mut self, word: Word, mut now: Option<u64>) {
         while let Some(queue) = self.core.loops.words.get_mut(&word) {
             if !self.core.bounce.plentiful() {
@@ -128,7 +127,7 @@ impl Endpoint {
                 now = self.start_word_amo(word.0, op, amo, fetching, now);
             }
             let goes_on = self.core.ops.is_loop(op);
-            // It was kept from ending while it waited.
+            // Waiting counted as an event of the operation, which kept it from ending.
             self.core.release(op);
             if goes_on {
                 return;
@@ -138,7 +137,7 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Nothing that a later fence orders behind an operation may pass it on `lane` until it has ended.
+    /// Keeps operations behind a later fence from passing an operation on `lane` until it has ended.
     pub(super) fn hold_lane(&mut self, id: OpHandle, lane: usize) {
         if let Some(pe) = self.ops.hold(id, lane) {
             self.lanes.hold(pe, lane);

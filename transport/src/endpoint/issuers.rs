@@ -1,28 +1,28 @@
-//! Who has issued operations: how many have not ended, what became of those that have, and how soon the end of the next
-//! is wanted.
+//! Issuers of operations: how many of their operations are under way, the results of those that ended, and how soon the
+//! issuer wants the end of the next.
 //!
-//! The end of an operation is reported by a [`Finished`] if it has a tag, else by its issuer's quiet.
+//! An operation with a tag ends with a [`Finished`], any other with its issuer's quiet.
 //!
-//! An issuer's past says how soon the end of its next operation is wanted. `put; quiet` in a loop is fastest when the
-//! put asks for its own completion: one message there, one back. A stream of puts, or a put whose effect is awaited in
-//! some other way, is fastest without. So it is with AMOs and signals and their acknowledgements. Which it will be is
-//! what it was the last times.
+//! The past of an issuer predicts how soon it wants the end of its next operation. `put; quiet` in a loop is fastest
+//! when the put asks for its own completion: one message there, one back. A stream of puts, or a put whose effect the
+//! caller awaits in another way, is fastest without. The same holds for AMOs and signals and their acknowledgements.
+//! The prediction is that the issuer acts as it did the last times.
 
 use super::command::{Finished, Issuer, Owner};
 use crate::error::Error;
 
-/// How soon the end of an operation is wanted.
+/// How soon the issuer wants the end of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hurry {
     /// A later quiet asks for it.
     No,
-    /// Somebody waits for it, as for others that are issued about now: it may travel with them.
+    /// The issuer waits for it and for other operations that it issues now. It may travel with them.
     Soon,
-    /// Somebody waits for it alone.
+    /// The issuer waits for it alone.
     Alone,
 }
 
-/// Whether the next operation is followed by a quiet at once: a saturating counter, as branch predictors have it.
+/// Predicts whether a quiet follows the next operation at once: a saturating counter, as in branch predictors.
 #[derive(Debug)]
 struct WaitPredictor {
     since_quiet: u32,
@@ -43,7 +43,7 @@ impl WaitPredictor {
         self.since_quiet == 0 && self.confidence >= 2
     }
 
-    /// An operation is issued. Whether it should ask for its own completion.
+    /// Counts an operation. Returns whether it should ask for its own completion.
     #[inline]
     fn is_next_alone(&mut self) -> bool {
         let alone = self.expects_quiet();
@@ -59,7 +59,7 @@ impl WaitPredictor {
         }
     }
 
-    /// A quiet began; or all that was issued is complete, where nobody says that he waits.
+    /// Notes that a quiet began, or that all issued operations are complete where the issuer announces no wait.
     #[inline]
     fn quiet(&mut self) {
         if self.since_quiet == 1 {
@@ -73,18 +73,18 @@ impl WaitPredictor {
 struct IssuerState {
     outstanding: u64,
     error: Option<Error>,
-    /// Of its operations with a tag.
+    /// The predictor for its operations with a tag.
     wait_predictor: WaitPredictor,
 }
 
 /// All issuers of an endpoint.
 pub(super) struct Issuers {
     states: Vec<IssuerState>,
-    /// Operations with a tag that have ended, and that nobody has asked about.
+    /// Ended operations with a tag whose end has not been taken.
     finished: Vec<Finished>,
-    /// Operations with a tag that have not ended, and that nobody will ask about.
+    /// Operations with a tag that have not ended and whose end nobody will take.
     abandoned: Vec<(Issuer, u64)>,
-    /// Of all operations without a tag.
+    /// The predictor for all operations without a tag.
     wait_predictor: WaitPredictor,
 }
 
@@ -98,13 +98,13 @@ impl Issuers {
         }
     }
 
-    /// An operation has been entered.
+    /// Counts an operation that was entered.
     #[inline(always)]
     pub fn started(&mut self, issuer: Issuer) {
         self.state(issuer).outstanding += 1;
     }
 
-    /// An operation that was entered has ended.
+    /// Counts the end of an operation that was entered.
     #[inline(always)]
     pub fn ended(&mut self, owner: Owner, outcome: Result<u64, Box<Error>>) {
         let state = self.state(owner.issuer);
@@ -117,7 +117,7 @@ impl Issuers {
         }
     }
 
-    /// Nobody will ask about the end of this operation.
+    /// Drops the end of this operation: nobody will take it.
     pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
         if self.take_finished(issuer, tag).is_none() {
             self.abandoned.push((issuer, tag));
@@ -130,7 +130,7 @@ impl Issuers {
         at.map(|at| self.abandoned.swap_remove(at)).is_some()
     }
 
-    /// An operation was done at once, and never entered.
+    /// Notes an operation that was done at once and never entered.
     #[inline]
     pub fn ended_at_once(&mut self, owner: Owner, value: u64) {
         if let Some(tag) = owner.tag {
@@ -147,7 +147,7 @@ impl Issuers {
         &mut self.states[at]
     }
 
-    /// How soon the end of a new operation is wanted.
+    /// How soon the issuer wants the end of a new operation.
     #[inline]
     pub fn hurry(&mut self, owner: Owner) -> Hurry {
         if owner.tag.is_none() {
@@ -160,13 +160,13 @@ impl Issuers {
         if issuer.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
     }
 
-    /// An operation has become a part of another one of its issuer's.
+    /// Notes that an operation has become a part of another one of its issuer.
     #[inline]
     pub fn joined(&mut self, owner: Owner) {
         self.state(owner.issuer).wait_predictor.issued();
     }
 
-    /// A quiet begins.
+    /// Notes that a quiet begins.
     #[inline]
     pub fn quiet_begins(&mut self) {
         self.wait_predictor.quiet();
@@ -183,12 +183,12 @@ impl Issuers {
         self.states.get_mut(usize::from(issuer)).and_then(|i| i.error.take())
     }
 
-    /// An error is an issuer's to be told, unless there was one before.
+    /// Keeps an error for the issuer, unless it has an earlier one.
     pub fn keep_error(&mut self, issuer: Issuer, error: Error) {
         self.state(issuer).error.get_or_insert(error);
     }
 
-    /// Whether an operation with a tag has ended and nobody has asked about it.
+    /// Whether an ended operation with a tag waits to be taken.
     #[inline]
     pub fn has_finished(&self) -> bool {
         !self.finished.is_empty()

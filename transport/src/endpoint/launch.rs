@@ -1,4 +1,4 @@
-//! From an operation to work requests: what each kind needs, and cutting.
+//! Launch: from an operation to work requests. Each kind of operation needs its own, and large ones are cut.
 
 use super::abilities::AMO_LANE;
 use super::command::{AgentRequest, Command, Fetch, OpHandle, Payload, Signal, Source};
@@ -12,8 +12,8 @@ use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
-/// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7
-/// % with 1 MiB over `tcp;ofi_rxm`.
+/// Beyond this many bytes acknowledgements cost little. A flush behind all writes of a window costs more: 7 % with 1
+/// MiB over `tcp;ofi_rxm`.
 const FLUSHED_MAX: u64 = 64 << 10;
 
 /// Stripes start on multiples of this many bytes.
@@ -24,7 +24,7 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn launch(&mut self, pe: Pe, command: &Command, op: OpHandle, lane: usize, hurry: Hurry) {
         let urgent = hurry != Hurry::No;
-        // What waits for others at a host endpoint may wait for long; the engine polls soon.
+        // At a host endpoint an operation that waits for others may wait for long. The engine polls soon.
         let unhurried = !urgent || (hurry == Hurry::Soon && self.core.profile.role() == Role::Proxy);
         match *command {
             Command::Put { len, .. } if hurry != Hurry::Alone && self.core.profile.is_request(lane, len) => {
@@ -61,7 +61,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets the target's agent do an operation, whose data travels with the request.
+    /// Sends an operation to the target's agent as a request that carries its data.
     #[inline(always)]
     pub(super) fn launch_request(&mut self, pe: Pe, lane: usize, op: OpHandle, command: &Command, urgent: bool) {
         let request = |kind, amo, ty, words| self.core.profile.request(kind, amo, ty, words, op);
@@ -83,7 +83,7 @@ impl Endpoint {
         self.launch_message(pe, lane, op, Request { fetch, urgent: urgent || fetch, ..plain }, payload);
     }
 
-    /// Launches what waited for earlier operations, as far as it may go now.
+    /// Launches deferred operations, as far as fences permit now.
     pub(super) fn launch_deferred(&mut self) {
         let mut at = 0;
         while let Some(pe) = self.core.lanes.blocked(at) {
@@ -107,12 +107,12 @@ impl Endpoint {
             Payload::Stable(ptr, _) => *ptr,
             Payload::Inline(bytes, _) => bytes.as_ptr(),
         };
-        // The outcome; the acknowledgement is counted with the message.
+        // Expects the outcome; the acknowledgement is counted with the message.
         self.core.ops.expect(op, 1);
         self.launch_message(pe, lane, op, request, Some((payload.cast_mut(), ask.payload.len())));
     }
 
-    /// Lets the target's agent read.
+    /// Requests a read by the target's agent.
     fn launch_fetch(&mut self, pe: Pe, op: OpHandle, lane: usize, (source, dest, len): (u64, *mut u8, u64)) {
         self.core.ops.fetches(op, dest);
         let plain = self.core.profile.request(RequestKind::Get, AmoOp::Fetch, AmoType::U64, (source, len, 0), op);
@@ -136,8 +136,8 @@ impl Endpoint {
         let striped = self.core.is_striped(pe, len);
         let straight = self.core.lanes.get_mut(pe, lane).is_some_and(|c| c.is_straight());
         if !striped && straight && self.core.profile.caps(lane).order.send_after_write {
-            // The lane keeps the message behind the data, so its acknowledgement is the data's, too. The count goes up
-            // first: completions may come in between.
+            // The lane keeps the message behind the data, so the acknowledgement of the message covers the data, too.
+            // The count is raised first, because completions may arrive in between.
             self.core.ops.expect(op, 1);
             let transfer = if len > FLUSHED_MAX { Transfer::Put } else { self.core.cheapest_put(pe, lane) };
             self.launch_data(pe, op, lane, (dest, ptr, len), transfer, false);
@@ -151,7 +151,8 @@ impl Endpoint {
         }
     }
 
-    /// A put-signal whose signal is an AMO by the provider, which goes behind the data where the lane keeps it there.
+    /// Launches a put-signal whose signal is an AMO by the provider. The AMO follows the data directly where the lane
+    /// keeps it behind.
     fn launch_put_native_signal(
         &mut self,
         pe: Pe,
@@ -163,7 +164,7 @@ impl Endpoint {
         if lane != AMO_LANE || self.core.is_striped(pe, data.2) || !self.core.profile.caps(lane).order.amo_after_write {
             return self.launch_then_signal(pe, op, lane, data, signal, AMO_LANE);
         }
-        // As above.
+        // The count is raised first, as above.
         self.core.ops.expect(op, 1);
         self.launch_data(pe, op, lane, data, Transfer::Put, false);
         if self.core.ops.has_failed(op) {
@@ -173,7 +174,7 @@ impl Endpoint {
         self.launch_word_amo(pe, op, WordAmo::of_signal(signal), false);
     }
 
-    /// Puts, and lets the signal go over `signal_lane` when the data has been delivered.
+    /// Puts, and sends the signal over `signal_lane` when the data has been delivered.
     fn launch_then_signal(
         &mut self,
         pe: Pe,
@@ -208,8 +209,8 @@ impl Endpoint {
         }
     }
 
-    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. An unhurried
-    /// one may wait to be coalesced.
+    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. One that is
+    /// not urgent may wait to be coalesced.
     pub(super) fn launch_data(
         &mut self,
         pe: Pe,
@@ -222,9 +223,9 @@ impl Endpoint {
         let lanes = if self.core.is_striped(pe, len) { self.core.lanes.count(pe) } else { 1 };
         let copy = self.core.ops.slot(op);
         let may_wait = unhurried && copy.is_none() && self.core.may_wait(lane, len);
-        // The engine polls soon, when it has taken all that its channels hold.
+        // The engine polls soon, when it has read all requests of its channels.
         let polled = unhurried && self.core.profile.role() == Role::Proxy && self.core.profile.caps(lane).polls_post;
-        // Held while posting, so that the operation cannot complete between two of its work requests.
+        // The operation is held during the posts, so that it cannot complete between two of its work requests.
         self.core.ops.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
             let lane = if lanes > 1 { (lane + share) % lanes } else { lane };
@@ -237,7 +238,7 @@ impl Endpoint {
                 let work = match transfer {
                     Transfer::Put => Work::Write { offset: at },
                     Transfer::LeftPut => Work::Flag { offset: at, immediate: None },
-                    // What has failed must not be counted.
+                    // The target must not count a failed write.
                     Transfer::CountedPut(immediate) => {
                         let whole = !more && !self.core.ops.has_failed(op);
                         Work::Flag { offset: at, immediate: whole.then_some(immediate) }
@@ -264,18 +265,19 @@ impl Endpoint {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfer {
     Get,
-    /// Each write tells when it is delivered.
+    /// A put; the completion of each write means that it was delivered.
     Put,
-    /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the
-    /// next quiet's flush.
+    /// A put; the completion of each write means that it has left. A request behind it confirms the delivery: a signal,
+    /// or the next quiet's flush.
     LeftPut,
-    /// The same; the last write brings this, by which its target knows that all has arrived.
+    /// As `LeftPut`, but the last write carries this immediate. The target learns from it that all bytes have arrived.
     CountedPut(u64),
 }
 
 impl Core {
-    /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write,
-    /// that request's acknowledgement alone is cheaper, if the lane keeps it there.
+    /// The cheapest transfer for a put that a later request will complete. Where the target's CPU would have to
+    /// acknowledge each write, the acknowledgement of that request alone is cheaper, if the lane keeps the request
+    /// behind the writes.
     fn cheapest_put(&self, pe: Pe, lane: usize) -> Transfer {
         let &RailCaps { order, software, .. } = self.profile.caps(lane);
         let behind = self.profile.role() == Role::Host
@@ -286,7 +288,7 @@ impl Core {
         if behind { Transfer::LeftPut } else { Transfer::Put }
     }
 
-    /// How many bytes from `offset` and `ptr` one work request can move.
+    /// The number of bytes from `offset` and `ptr` that one work request can move.
     fn piece(&self, pe: Pe, lane: usize, offset: u64, ptr: *const u8, len: u64) -> u64 {
         let caps = self.profile.caps(lane);
         let mut piece = len.min(self.profile.max_rma());

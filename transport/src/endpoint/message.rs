@@ -1,7 +1,7 @@
 //! Requests to target agents, and the agents' answers, as messages.
 //!
-//! A request is sent at once, or gathered with others in the connection's outbox, which the next poll or quiet sends.
-//! Whatever else goes to the agent over that connection goes behind what is gathered.
+//! The endpoint sends a request at once, or gathers it with others in the connection's outbox, which the next poll or
+//! quiet sends. Any other message to the agent over that connection goes behind the gathered requests.
 //!
 //! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them
 //! again.
@@ -32,19 +32,19 @@ impl Endpoint {
         if self.core.profile.role() == Role::Host {
             return self.launch_host_message(pe, lane, request, payload);
         }
-        // The engine polls soon after, with everything it has taken from its channels.
+        // The engine polls soon after it has read all requests of its channels.
         let waits = self.core.profile.caps(lane).software;
         self.launch_message_or_gather(pe, lane, request, payload, waits);
     }
 
-    /// At a host endpoint what nobody has asked about waits for the next poll if it comes closely behind another.
+    /// At a host endpoint, a request that is not urgent and follows closely behind another waits for the next poll.
     fn launch_host_message(&mut self, pe: Pe, lane: usize, request: Request, payload: (*mut u8, usize)) {
         let may_wait = self.core.profile.caps(lane).software && !request.urgent;
         let waits = may_wait && self.core.follows_closely(pe, lane);
         self.launch_message_or_gather(pe, lane, request, payload, waits);
     }
 
-    /// Numbers a request and sends it, or (`waits`) gathers it. Its id is the operation that waits for it, or 0.
+    /// Numbers a request and sends it, or gathers it if `waits`. Its id is the operation that waits for it, or 0.
     pub(super) fn launch_message_or_gather(
         &mut self,
         pe: Pe,
@@ -58,10 +58,10 @@ impl Endpoint {
         if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
-        // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the
-        // sake of the buffers.
+        // The next quiet asks for the acknowledgement of a request that is not urgent, even where the answer is wanted
+        // soon to free buffers.
         let lazy = !request.urgent;
-        // Whoever follows asks for what travels in the same message.
+        // A later request asks for the acknowledgement of the requests in the same message.
         request.urgent &= request.fetch || !(self.core.lanes.expects_more() && self.core.profile.caps(lane).software);
         if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
@@ -97,7 +97,7 @@ impl Endpoint {
         self.send_alone(pe, lane, op, &head, (ptr, len));
     }
 
-    /// Tells a peer, once, where to answer this endpoint.
+    /// Tells a peer, once, the address for answers to this endpoint.
     #[cold]
     fn introduce(&mut self, pe: Pe, lane: usize) {
         let known = self.core.lanes.get_mut(pe, lane).is_none_or(|c| std::mem::replace(&mut c.introduced, true));
@@ -107,7 +107,7 @@ impl Endpoint {
         self.launch_message_or_gather(pe, lane, Request { urgent: true, ..request }, payload, false);
     }
 
-    /// Appends a request to the connection's outbox. `false` when there is no room for it at all.
+    /// Appends a request to the connection's outbox. Returns `false` when the request has no room in any message.
     fn gather(
         &mut self,
         pe: Pe,
@@ -147,8 +147,8 @@ impl Endpoint {
         true
     }
 
-    /// Asks for the acknowledgement of all that was sent on a lane: by what is gathered there, else by a request of its
-    /// own. `false` when there is no room for that.
+    /// Asks for the acknowledgement of all requests sent on a lane: by a gathered request, or else by a flush. Returns
+    /// `false` when there is no room for the flush.
     pub(super) fn ask_for_acknowledgement(&mut self, pe: Pe, lane: usize) -> bool {
         let c = self.core.lanes.get(pe, lane).filter(|c| !c.unacked.is_empty());
         match c.map(|c| c.outbox) {
@@ -156,7 +156,7 @@ impl Endpoint {
             Some(Some((slot, _))) => {
                 let first = self.core.bounce.ptr(slot).as_ptr().wrapping_add(Token::SIZE).cast();
                 // SAFETY: an outbox begins with a token and a request, in a slot that no rail knows of yet.
-                Request::make_urgent(unsafe { &mut *first }); // an answer is for all that came with the message
+                Request::make_urgent(unsafe { &mut *first }); // one answer acknowledges all requests of the message
             }
             Some(None) if !self.core.bounce.plentiful() => return false,
             Some(None) => {
@@ -169,7 +169,7 @@ impl Endpoint {
         true
     }
 
-    /// Sends what is gathered for one connection.
+    /// Sends the gathered requests of one connection.
     fn send_outbox(&mut self, pe: Pe, lane: usize) {
         let Some((slot, used)) = self.core.lanes.take_outbox(pe, lane) else { return };
         let slot = self.core.bounce.shrink(slot, used as usize);
@@ -179,7 +179,7 @@ impl Endpoint {
         let local = (self.core.bounce.ptr(slot).as_ptr(), used as usize);
         match self.inject(pe, lane, local) {
             Ok(()) => self.core.bounce.free(slot),
-            // What else the rail has to say it says again.
+            // The rail will report any other error again.
             Err(_) => self.post(WorkRequest::new(Work::Send, pe, lane, 0, local, Some(slot))),
         }
     }
@@ -194,7 +194,7 @@ impl Endpoint {
         self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
     }
 
-    /// Sends everything that is gathered.
+    /// Sends all gathered requests.
     #[inline]
     pub(super) fn send_outboxes(&mut self) {
         while let Some((pe, lane)) = self.core.lanes.next_gathered() {
@@ -202,10 +202,10 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message that is copied at once, if it is small enough and nothing waits that was to go before it.
+    /// Sends a message that the rail copies at once, if it is small enough and no earlier message waits.
     #[inline]
     pub(super) fn inject(&mut self, dest: Dest, lane: usize, (ptr, len): (*mut u8, usize)) -> Result<(), PostError> {
-        // What is recorded has a completion.
+        // A recorded message needs a completion.
         let recorded = self.core.observer.records();
         if len > self.core.profile.caps(lane).inject || self.core.queue.holds(lane, dest) || recorded {
             return Err(PostError::Again);
@@ -255,7 +255,7 @@ impl Endpoint {
         let flush = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
         let request = Request { urgent: true, ..flush };
         self.launch_message(pe, lane, op, request, None);
-        // What a fence holds back behind writes without a completion waits for this to be acknowledged.
+        // Operations that a fence holds back behind writes without a completion wait for this acknowledgement.
         let sent = self.core.lanes.get_mut(pe, lane).map_or(0, |c| c.sent);
         let peer = self.core.lanes.peer_mut(pe);
         if was_dirty && peer.pinned == Some(lane as u8) {
@@ -278,8 +278,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a target agent's answer to the endpoint of `pe` that asked. The answer begins with room for the token of
-    /// that endpoint. Returns `false` when there is no room; try again after polling.
+    /// Sends a target agent's answer to the endpoint of `pe` that sent the request. The answer begins with room for the
+    /// token of that endpoint. Returns `false` when there is no room; the caller polls and tries again.
     pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &mut [u8]) -> bool {
         let dest = self.core.profile.answer_to(pe, origin);
         let Some(token) = bytes.first_chunk_mut() else { return true };
@@ -297,7 +297,7 @@ impl Endpoint {
     }
 }
 
-/// Begins a message: writes the token, and says what comes behind it.
+/// Begins a message: writes the token, and returns the place for the requests.
 ///
 /// # Safety
 /// `message` is valid for writes of the token.
@@ -327,7 +327,8 @@ pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u
 }
 
 impl Core {
-    /// Makes requests of operations that have failed requests for nothing: a signal must not arrive without its data.
+    /// Replaces the requests of failed operations by requests without effect, because a signal must not arrive without
+    /// its data.
     ///
     /// # Safety
     /// `message` is a message of `len` bytes in a slot, which nobody reads or writes now.
@@ -340,7 +341,7 @@ impl Core {
             let size = Request::SIZE + Request::padded(payload.len());
             if request.id != 0 && self.ops.has_failed(request.id) {
                 let nothing = Request { kind: RequestKind::Flush, fetch: false, ..request }.encode();
-                // SAFETY: the caller's promise; the request stands there with this size.
+                // SAFETY: the caller's promise; the message has a request of this size there.
                 unsafe { message.add(at).copy_from_nonoverlapping(nothing.as_ptr(), Request::SIZE) };
             }
             at += size;

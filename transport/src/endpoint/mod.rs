@@ -1,45 +1,50 @@
 //! One endpoint over several rails: the path from an operation to work requests and back.
 //!
-//! A PE has two of them: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy
-//! endpoint* (on all rails, driven by the engine). Both only ever address proxy endpoints, because those are always
-//! polled; that is why a peer that computes without calling us still serves. Target agents answer to the endpoint that
-//! asked.
+//! A PE has two endpoints: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy
+//! endpoint* (on all rails, driven by the engine). Both address only proxy endpoints, because those are always polled.
+//! So a PE that computes without calling this library still serves its peers. Target agents answer the endpoint that
+//! sent the request.
 //!
-//! An endpoint is its rails and eleven structs, each of which owns what it is about:
+//! An endpoint consists of its rails and eleven structs, each with one concern:
 //!
 //! | struct | owns |
 //! |---|---|
-//! | `profile` | what the endpoint and its rails are, and in which form these let operations travel |
-//! | `issuers` | who has issued operations, and what became of them |
+//! | `profile` | what the endpoint and its rails are, and the form in which operations travel |
+//! | `issuers` | the issuers of operations, and the results of these |
 //! | `operations` | one record of each operation that has not ended |
-//! | `lanes` | what is under way on each lane; which lane an operation takes, and what a fence makes wait |
+//! | `lanes` | work under way on each lane; the lane of an operation; which operations wait because of a fence |
 //! | `queue` | work requests until a rail has completed them |
-//! | `swap_loop::Loops` | AMOs that the provider does by loops |
-//! | `failover::Recovery` | what has to be done because of lanes that have failed |
+//! | `swap_loop::Loops` | AMOs that the endpoint performs by loops |
+//! | `failover::Recovery` | recovery work for failed lanes |
 //! | `observe` | counters, times, records |
 //! | `clock` | time |
-//! | `region`, `bounce` of the crate | memory that rails know |
+//! | `region`, `bounce` of the crate | memory that is registered with rails |
 //!
-//! An operation passes: [`command`], what can be asked; `submit`, which checks and enters it, or `quick`, for small
-//! puts without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
-//! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
-//! Beside that path: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
-//! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks;
-//! `failover` does without lanes and peers that have failed.
+//! An operation passes through [`command`], its description; `submit`, which checks and enters it, or `quick` for small
+//! puts that need no operation; `launch`, which cuts it into work requests, or `message` for requests to target agents;
+//! and `queue`, which hands work requests to rails. `drive` polls, and `completion` turns reports of rails into ended
+//! operations.
+//!
+//! Other files: `open` opens an endpoint and makes peers and memory known to it. `counted` has puts whose arrival the
+//! target counts. `emulate` has AMOs by the provider; `abilities` lists what the provider can do, and `swap_loop`
+//! replaces what it lacks. `failover` handles failed lanes and dead peers.
 //!
 //! # Delivery
-//! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are
-//! acknowledged by the target agent. One exception saves an acknowledgement each: on a single lane that keeps writes in
-//! order and messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends
-//! one flush request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to
-//! its agent instead, many to a message. An operation that is followed by a quiet at once is better off with a
-//! completion or acknowledgement of its own; `issuers` predicts which is the case. So are puts that no quiet completes:
-//! flags, and puts that are `counted` where they arrive.
+//! An operation is finished only when it is visible at its target: writes ask for delivery, and the target agent
+//! acknowledges requests. One exception saves acknowledgements. On a single lane that keeps writes in order and
+//! messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends one flush
+//! request behind all of them.
+//!
+//! Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent instead, many to a
+//! message.
+//!
+//! An operation that a quiet follows at once is faster with a completion or acknowledgement of its own; `issuers`
+//! predicts this. So are puts that no quiet completes: flags, and puts that are `counted` where they arrive.
 //!
 //! # Inlining
-//! The steps from a command to its post, and from a completion to the operation's end, are small, and each is called
-//! from a few places. They are inlined by force: a call would cost as much as the step itself, and repeat what its
-//! caller has checked.
+//! The steps from a command to its post, and from a completion to the operation's end, are small, and each has only a
+//! few callers. They are `inline(always)`: a call would cost as much as the step itself, and would repeat the caller's
+//! checks.
 
 mod abilities;
 mod clock;
@@ -84,16 +89,16 @@ use crate::rail::{Rail, RailCaps};
 use crate::region::Regions;
 use crate::wire::Request;
 
-/// What applies requests of peers to this PE's memory.
+/// Applies requests of peers to this PE's memory.
 pub trait TargetAgent {
-    /// A request arrived over `lane`, from a PE that exists. Offsets and lengths in it are unchecked.
+    /// Handles a request that arrived over `lane`, from a PE that exists. Offsets and lengths in it are unchecked.
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]);
 
-    /// What a peer has put is here, and is to be counted in the word at this symmetric offset, which is unchecked.
+    /// Counts an arrived put in the word at this symmetric offset, which is unchecked.
     fn count(&mut self, word: u64);
 }
 
-/// What a PE tells all others so that they can connect: the addresses of its rails.
+/// The addresses of a PE's rails, which all other PEs need to connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// The host endpoint's rails, in lane order; empty for a PE that has no host endpoint.
@@ -102,7 +107,7 @@ pub struct Addresses {
     pub proxy: Vec<Vec<u8>>,
 }
 
-/// Where an endpoint finds what it takes to reach a PE when it first has to do with it.
+/// Provides what an endpoint needs to reach a PE that it first addresses or hears of.
 pub trait Directory: Send + Sync {
     /// The addresses of a PE's rails; `None` if it has none.
     ///
@@ -110,19 +115,19 @@ pub trait Directory: Send + Sync {
     /// [`Error::Malformed`](crate::Error::Malformed).
     fn addresses(&self, pe: Pe) -> Result<Option<Addresses>>;
 
-    /// The keys of a PE's segment with this id, as its proxy endpoint's [`Endpoint::register`] gave them; `None` while
-    /// they are not known.
+    /// The keys of a PE's segment with this id, as its proxy endpoint's [`Endpoint::register`] returned them; `None`
+    /// while they are not known.
     ///
     /// # Errors
     /// [`Error::Malformed`](crate::Error::Malformed).
     fn keys(&self, pe: Pe, segment: u32) -> Result<Option<Vec<u8>>>;
 }
 
-/// An endpoint. Not for concurrent use: whoever drives it owns it.
+/// An endpoint. It is not for concurrent use: the thread that drives it owns it.
 pub struct Endpoint {
-    // Dropped first: rails may still access memory that `core` owns.
+    // The rails are dropped first, because they may still access memory that `core` owns.
     rails: Vec<Box<dyn Rail>>,
-    /// Where PEs are found that were not connected by name.
+    /// The directory of PEs that were not connected explicitly.
     directory: Option<Arc<dyn Directory>>,
     core: Core,
 }
@@ -139,7 +144,7 @@ struct Core {
     recovery: Recovery,
     ops: Operations,
     issuers: Issuers,
-    /// AMOs that the provider does by loops.
+    /// AMOs that the endpoint performs by loops.
     loops: Loops,
 }
 
@@ -166,25 +171,25 @@ impl Endpoint {
         self.core.profile.policy()
     }
 
-    /// How many lanes to peers are out of use because they have failed.
+    /// The number of lanes to peers that are out of use because they have failed.
     #[must_use]
     pub fn lanes_down(&self) -> u32 {
         self.core.lanes.down()
     }
 
-    /// This PE's own segments, as the target agent and local operations see them.
+    /// This PE's own segments, as the target agent and local operations use them.
     #[must_use]
     pub fn regions(&self) -> &Regions {
         &self.core.regions
     }
 
-    /// What the rails are and can do, in lane order.
+    /// The properties of the rails, in lane order.
     #[must_use]
     pub fn caps(&self) -> &[RailCaps] {
         self.core.profile.all_caps()
     }
 
-    /// How many of its lanes are used while all work.
+    /// The number of its lanes that are used while all work.
     #[must_use]
     pub fn lanes_in_use(&self) -> usize {
         self.core.lanes.in_use()
@@ -201,8 +206,8 @@ impl Endpoint {
         self.core.observer.record();
     }
 
-    /// Takes what has been recorded so far of completed work requests. What was posted without a completion is not
-    /// among it.
+    /// Takes the records of completed work requests so far. Work requests that were posted without a completion have
+    /// none.
     pub fn take_records(&mut self) -> Vec<Record> {
         self.core.observer.take_records()
     }

@@ -1,4 +1,4 @@
-//! What the lanes of an endpoint have done: counters, how long it took, and, if asked for, each work request by itself.
+//! Observation of an endpoint's lanes: counters, latencies and, on request, a record of each work request.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::wire::{Request, Token};
 
 /// One work request in this many is timed; reading the clock for each would cost as much as posting it.
 const TIMED: u32 = 16;
-/// The most work requests that are recorded, so that a run that goes on forever does not fill the memory.
+/// The most work requests that are recorded, to bound the memory of a long run.
 const MOST_RECORDS: usize = 1 << 20;
 
 /// Counters of one lane since opening.
@@ -28,26 +28,27 @@ pub struct LaneCounters {
     pub requests: u64,
     /// Answers that acknowledged requests.
     pub acknowledgements: u64,
-    /// Bytes of all of them.
+    /// Bytes of writes, reads and messages.
     pub bytes: u64,
     /// Posts that had to wait because a queue was full.
     pub delayed: u64,
     /// Work requests that failed.
     pub failed: u64,
-    /// How often the lane to a PE was given up.
+    /// How often the endpoint has given up the lane to a PE.
     pub given_up: u64,
     /// Messages and immediates that were dropped because they did not have the endpoint's token.
     pub unauthenticated: u64,
-    /// How long some of the work requests took, from posting to completion.
+    /// The time from posting to completion of a sample of work requests.
     pub latency: Latency,
 }
 
-/// How many things took how long: bucket `i` counts those of 2^i to 2^(i+1) nanoseconds, the last all longer ones too.
+/// A histogram of times: bucket `i` counts those from 2^i to 2^(i+1) nanoseconds; the last one also counts all longer
+/// times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency(pub [u32; Latency::BUCKETS]);
 
 impl LaneCounters {
-    /// What comes of each counter of this lane and the same of another.
+    /// Combines each counter of this lane and another one's by `of`.
     #[must_use]
     pub fn with(&self, other: &LaneCounters, of: fn(u64, u64) -> u64) -> LaneCounters {
         let (a, b) = (self, other);
@@ -73,7 +74,7 @@ impl Latency {
     /// Up to 2^32 ns, 4.3 s.
     pub const BUCKETS: usize = 32;
 
-    /// The upper bound, in nanoseconds, of the bucket that holds this part (0 to 1) of all; `None` when there is none.
+    /// The upper bound, in nanoseconds, of the bucket that holds this quantile (0 to 1); `None` for an empty histogram.
     #[must_use]
     pub fn bound_ns(&self, part: f64) -> Option<u64> {
         let all: u64 = self.0.iter().map(|&n| u64::from(n)).sum();
@@ -108,7 +109,7 @@ pub struct Record {
     pub requests: u32,
     /// When it was posted.
     pub posted: Instant,
-    /// How long it took.
+    /// The time from posting to completion.
     pub took: Duration,
 }
 
@@ -116,13 +117,13 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sampler {
     posts: u32,
-    /// The one that is being timed; 0 for none.
+    /// The work request that is being timed; 0 for none.
     id: u64,
     posted: Option<Instant>,
 }
 
 impl Sampler {
-    /// A work request was posted.
+    /// Notes that a work request was posted.
     #[inline]
     fn posted(&mut self, id: u64) {
         self.posts = self.posts.wrapping_add(1);
@@ -131,7 +132,7 @@ impl Sampler {
         }
     }
 
-    /// A work request came back.
+    /// Notes that a work request has completed.
     #[inline]
     fn done(&mut self, id: u64, latency: &mut Latency) {
         if self.id == id
@@ -164,11 +165,11 @@ impl Recorder {
             Work::Send | Work::Probe { .. } => "send",
             Work::Amo { .. } => "atomic",
         };
-        // Answers go to host endpoints, which are numbered behind the proxy endpoints.
+        // Answers go to host endpoints, whose destinations follow those of the proxy endpoints.
         let pe = request.dest % n_pes.max(1);
         let (lane, bytes) = (request.lane, request.len as u64);
         let requests = match request.work {
-            // SAFETY: the message is in its slot, which is freed behind this.
+            // SAFETY: the message is in its slot, which is freed only later.
             Work::Send if request.slot.is_some() => unsafe { requests_in(request.ptr, request.len) },
             _ => 0,
         };
@@ -180,7 +181,7 @@ impl Recorder {
     }
 }
 
-/// All that is observed of an endpoint's lanes.
+/// All observations of an endpoint's lanes.
 pub(super) struct Observer {
     counters: Vec<LaneCounters>,
     samplers: Vec<Sampler>,
@@ -212,7 +213,7 @@ impl Observer {
         self.recorder.as_mut().map(|recorder| recorder.take()).unwrap_or_default()
     }
 
-    /// A rail has taken a work request.
+    /// Notes that a rail has accepted a work request.
     #[inline(always)]
     pub fn posted(&mut self, id: u64, request: &WorkRequest) {
         let lane = usize::from(request.lane);
@@ -229,7 +230,7 @@ impl Observer {
         }
     }
 
-    /// A work request has come back.
+    /// Notes that a work request has completed.
     #[inline(always)]
     pub fn done(&mut self, id: u64, request: &WorkRequest, n_pes: u32) {
         let lane = usize::from(request.lane);
@@ -239,14 +240,14 @@ impl Observer {
         self.samplers[lane].done(id, &mut self.counters[lane].latency);
     }
 
-    /// A rail has taken a message without a work request.
+    /// Counts a message that a rail has accepted without a work request.
     #[inline]
     pub fn sent(&mut self, lane: usize, len: usize) {
         self.counters[lane].messages += 1;
         self.counters[lane].bytes += len as u64;
     }
 
-    /// A rail has taken a write without a work request.
+    /// Counts a write that a rail has accepted without a work request.
     #[inline]
     pub fn written(&mut self, lane: usize, len: u64) {
         self.counters[lane].writes += 1;
@@ -276,12 +277,13 @@ impl Observer {
         self.counters[lane].given_up += 1;
     }
 
-    /// Whether a malformed message is the first, which is complained of.
+    /// Whether this is the first malformed message, the only one that is logged.
     pub fn complains(&mut self) -> bool {
         !std::mem::replace(&mut self.complained, true)
     }
 
-    /// Something without the endpoint's token was dropped: counted, reported once, and in all at the end.
+    /// Counts a dropped message or immediate without the endpoint's token. The first is logged at once, the total at
+    /// the end.
     #[cold]
     pub fn stranger(&mut self, lane: usize, rail: &str) {
         self.counters[lane].unauthenticated += 1;
@@ -307,7 +309,7 @@ impl Drop for Observer {
     }
 }
 
-/// How many requests a message has.
+/// The number of requests in a message.
 ///
 /// # Safety
 /// `message` is a message of `len` bytes, which nobody writes now.

@@ -1,4 +1,4 @@
-//! Opening an endpoint: its rails, its peers, its memory.
+//! Opening an endpoint: rails, peers and memory.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use crate::token;
 use crate::wire::{Origin, Token};
 
 impl Endpoint {
-    /// An endpoint of PE `me` over opened rails, which become its lanes in this order.
+    /// Opens an endpoint of PE `me` over opened rails, which become its lanes in this order.
     ///
     /// # Errors
-    /// What registering the endpoint's own buffers says, or that there is no rail.
+    /// The error of registering the endpoint's own buffers, or that there is no rail.
     pub fn new(role: Role, me: Pe, n_pes: u32, mut rails: Vec<Box<dyn Rail>>, policy: Policy) -> Result<Self> {
         let caps: Vec<RailCaps> = rails.iter().map(|r| r.caps().clone()).collect();
         let Some(largest) = caps.iter().map(|c| c.max_send).min() else {
@@ -59,7 +59,7 @@ impl Endpoint {
         self.rails.iter().map(|r| self.core.profile.token().with_address(r.address())).collect()
     }
 
-    /// Connects a rail to one of an endpoint of `pe`.
+    /// Connects a rail to a rail of an endpoint of `pe`.
     fn connect_rail(&mut self, lane: usize, pe: Pe, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
         let (address, token) = Token::split(pe, address)?;
         self.rails[lane].connect(dest, address, return_dest)?;
@@ -67,26 +67,27 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes the token of another endpoint of its PE for its own: peers have less to remember then. To be called before
-    /// its addresses are told.
+    /// Uses the token of another endpoint of this PE, so that peers have less to store. The caller calls it before it
+    /// publishes the addresses.
     pub fn share_token(&mut self, other: &Endpoint) {
         self.core.profile.set_token(other.core.profile.token());
     }
 
-    /// Takes the PEs that are not connected from a directory, each when it is first addressed or has sent something.
+    /// Sets the directory of PEs that are not connected. The endpoint connects each when it first addresses it or hears
+    /// of it.
     pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
         self.directory = Some(directory);
     }
 
-    /// Connects all PEs of the directory that are not connected yet: the first operations to them cost less then.
+    /// Connects all PEs of the directory that are not connected yet, which makes the first operations on them cheaper.
     ///
     /// # Errors
-    /// What the directory or the backend says.
+    /// The error of the directory or the backend.
     pub fn connect_all(&mut self) -> Result<()> {
         (0..self.n_pes()).try_for_each(|pe| self.need(pe))
     }
 
-    /// Makes sure that a PE is connected that is to be addressed.
+    /// Connects a PE, unless it is connected, before an operation on it.
     #[inline(always)]
     pub(super) fn need(&mut self, pe: Pe) -> Result<()> {
         if self.core.lanes.is_connected(pe) { Ok(()) } else { self.connect_now(pe) }
@@ -105,10 +106,10 @@ impl Endpoint {
         self.connect(pe, &addresses)
     }
 
-    /// Learns from the directory what the PEs that are connected have said about a new segment.
+    /// Reads from the directory the keys of a new segment of all connected PEs.
     ///
     /// # Errors
-    /// What the directory says, or [`Error::Malformed`].
+    /// The error of the directory, or [`Error::Malformed`].
     pub fn learn_segment(&mut self, id: u32) -> Result<()> {
         let Some(directory) = self.directory.clone() else { return Ok(()) };
         for at in 0.. {
@@ -120,10 +121,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Makes `pe` reachable. Lanes pair by index, so there are as many as the end with fewer rails has.
+    /// Makes `pe` reachable. Lanes pair by index, so their number is that of the end with fewer rails.
     ///
     /// # Errors
-    /// What the backend says about the addresses.
+    /// The error of the backend about the addresses.
     pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
         let lanes = self.rails.len().min(addresses.proxy.len());
         let n = self.core.profile.n_pes();
@@ -154,50 +155,50 @@ impl Endpoint {
         Ok(())
     }
 
-    /// From now on a lane that fails fails what is on it. To be called before anything is asked for;
-    /// [`Command::AgentRequest`](super::command::Command::AgentRequest) needs it.
+    /// Turns failover off: from now on a failed lane fails the operations on it. The caller calls it before the first
+    /// operation; [`Command::AgentRequest`](super::command::Command::AgentRequest) needs it.
     pub fn disable_failover(&mut self) {
         self.core.recovery.disable();
         self.core.lanes.disable_failover();
     }
 
-    /// From now on the first lane is used alone while it works, as by host endpoints. To be called before anything is
-    /// asked for.
+    /// Makes the first lane the only one in use while it works, as for host endpoints. The caller calls it before the
+    /// first operation.
     pub fn keep_others_spare(&mut self) {
         self.core.lanes.keep_others_spare();
     }
 
-    /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces
-    /// itself to each of them by its first request there.
+    /// Makes this endpoint an additional host endpoint of its PE. Peers did not learn of it when they connected, so it
+    /// introduces itself to each of them with its first request.
     pub fn introduce_as(&mut self, origin: Origin) {
         let address = self.addresses().into_iter().next();
         self.core.profile.introduce_as(origin, address);
     }
 
-    /// Makes an endpoint reachable for answers that has introduced itself.
+    /// Makes an endpoint that has introduced itself reachable for answers.
     ///
     /// # Errors
-    /// What the backend says about the address.
+    /// The error of the backend about the address.
     pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
         let dest = self.core.profile.answer_to(pe, origin);
         self.connect_rail(0, pe, dest, address, self.core.profile.me())
     }
 
-    /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
+    /// The number of destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
     #[must_use]
     pub fn destinations(role: Role, n_pes: u32) -> u32 {
         if role == Role::Host { n_pes } else { 2 * n_pes }
     }
 
-    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's connection info goes to
-    /// [`Endpoint::learn`] on all PEs. Host endpoints are no targets: peers cannot reach what is registered with
-    /// these.
+    /// Registers a segment of this PE's symmetric memory with every rail, and returns its connection info. That of a
+    /// proxy endpoint goes to [`Endpoint::learn`] on all PEs. Host endpoints are no targets: peers cannot reach memory
+    /// that is registered with them.
     ///
     /// # Safety
     /// The segment stays mapped as long as the endpoint lives.
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
         let local = unsafe {
@@ -216,15 +217,15 @@ impl Endpoint {
         Ok(self.core.regions.connection_info(segment.id()))
     }
 
-    /// The same for a segment of a proxy endpoint by which memory that begins with the segment `first` has grown. Keys
-    /// that are ours to choose follow from those of `first`, so that peers know them; what is left to tell them comes
-    /// back.
+    /// As [`Endpoint::register`], for a segment by which memory that begins with the segment `first` has grown; for
+    /// proxy endpoints. Keys that this library chooses follow from those of `first`, so peers can compute them. Returns
+    /// what peers still need.
     ///
     /// # Safety
     /// As for [`Endpoint::register`].
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     pub unsafe fn register_grown(&mut self, segment: Segment, first: &Segment) -> Result<GrownKeys> {
         let keys: Vec<u64> = self.core.regions.registrations(first.id()).iter().map(|it| it.remote_key).collect();
         let key = |rail| keys.get(rail).map_or_else(token::random, |first| Ok(grown::key(*first, segment.id())));
@@ -235,16 +236,16 @@ impl Endpoint {
         Ok(GrownKeys::new((first, &of_first), (&segment, &of_grown)))
     }
 
-    /// The same as [`Endpoint::register`] for a segment that the CPU does not touch, if all rails reach it (see
+    /// As [`Endpoint::register`], for a segment that the CPU does not touch, if all rails reach it (see
     /// [`Rail::register_device`]).
-    /// Between PEs that have done so, puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`] work
-    /// there, and nothing else does.
+    /// Between PEs that have done so, only puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`]
+    /// work on it.
     ///
     /// # Safety
     /// As for [`Endpoint::register`].
     ///
     /// # Errors
-    /// What the first rail says that does not; nothing is registered then.
+    /// The error of the first rail that does not reach it. Then no rail has it registered.
     ///
     /// [`Rail::register_device`]: crate::rail::Rail::register_device
     pub unsafe fn register_device(&mut self, segment: Segment, export: Export<'_>) -> Result<Vec<u8>> {
@@ -261,7 +262,7 @@ impl Endpoint {
         Ok(self.core.regions.connection_info(segment.id()))
     }
 
-    /// Takes in what all PEs said about a segment (of their proxy endpoints).
+    /// Stores the connection infos of a segment that all PEs' proxy endpoints have returned.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -269,7 +270,7 @@ impl Endpoint {
         self.core.regions.learn(id, connection_infos)
     }
 
-    /// Takes in what `pe` said about a segment that it has laid out separately: see [`Regions::learn_separate`].
+    /// Stores the connection info of a segment that `pe` has laid out separately. See [`Regions::learn_separate`].
     ///
     /// # Errors
     /// [`Error::Malformed`], [`Error::NoSuchPe`].
@@ -282,7 +283,7 @@ impl Endpoint {
         self.core.regions.forget_separate(pe, offset);
     }
 
-    /// Undoes [`Endpoint::register`]; unknown ids are ignored. Operations on the segment must have ended.
+    /// Undoes [`Endpoint::register`]; unknown ids are ignored. All operations on the segment must have ended.
     pub fn deregister(&mut self, id: u32) {
         self.rails.iter_mut().for_each(|r| r.deregister(id));
         self.core.regions.remove(id);
@@ -294,7 +295,7 @@ impl Endpoint {
     /// The buffer stays mapped until [`Endpoint::deregister_buffer`].
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     pub unsafe fn register_buffer(&mut self, base: *mut u8, len: usize, id: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         let local = unsafe { self.register_local(base, len, id) }?;
@@ -316,7 +317,7 @@ impl Endpoint {
         self.rails.iter_mut().map(|r| unsafe { r.register_local(base, len, id) }).collect()
     }
 
-    /// `key` gives each rail's.
+    /// `key` returns the key for each rail.
     unsafe fn register_all(
         &mut self,
         segment: Segment,
@@ -332,7 +333,7 @@ impl Endpoint {
 }
 
 impl Core {
-    /// The destinations of rails that belong to PEs of whom anything is remembered, one after the other.
+    /// The destinations of rails that belong to PEs with a record, by number.
     pub(super) fn addressed_dest(&self, at: usize) -> Option<Dest> {
         match self.profile.role() {
             Role::Host => self.lanes.addressed(at),

@@ -1,7 +1,7 @@
 //! The operations of an endpoint that have not ended: one record each, from submission to the end.
 //!
-//! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its
-//! end gives back what it held ([`Held`]), stores what it fetched, and is reported to its issuer.
+//! An operation ends when all events that it waits for have happened: completions of work requests, acknowledgements,
+//! outcomes. Its end releases what it held ([`Held`]), stores what it fetched, and is reported to its issuer.
 
 use slotmap::{DefaultKey, Key as _, KeyData, SlotMap};
 
@@ -15,7 +15,8 @@ use crate::wire::{Outcome, Refusal};
 
 /// Operations in flight past which [`Operations::has_room`] says no.
 const MOST: usize = 2048;
-// Each is counted at most once in `Connection::later`; what is entered without asking holds no lane.
+// Each operation is counted at most once in `Connection::later`. One that is entered without a check for room holds no
+// lane.
 const _: () = assert!(MOST < u16::MAX as usize);
 
 /// An operation in flight.
@@ -26,28 +27,28 @@ pub(super) struct Op {
     owner: Owner,
     /// Work requests and acknowledgements still to come.
     remaining: u32,
-    /// The signal is sent when everything else is done.
+    /// The signal to send when all else is done.
     followup: Option<Signal>,
-    /// The AMO is, or the signal has become, a loop.
+    /// The loop, if the AMO is one or the signal has become one.
     swap_loop: Option<SwapLoop>,
-    /// Its target has still to tell its outcome, besides acknowledging it.
+    /// The target will send its outcome in addition to the acknowledgement.
     pub awaits_outcome: bool,
-    /// The lane on which nothing may pass it.
+    /// The lane on which no operation may pass this one.
     holds: Option<u8>,
     value: u64,
-    /// Where the bytes go that its outcome brings.
+    /// The destination of the bytes that its outcome carries.
     dest: Option<*mut u8>,
-    /// Where a fetched value goes, and its size in bytes.
+    /// The destination of a fetched value, and its size in bytes.
     pub result: Option<(*mut u8, usize)>,
     fault: Option<Box<Error>>,
-    /// Coarse time of issue, in seconds in which somebody polled ([`Clock::now`](super::clock::Clock::now)).
+    /// The time of issue, in seconds in which a thread polled ([`Clock::now`](super::clock::Clock::now)).
     since: u32,
     /// The slot that holds a copied source until the operation is complete.
     slot: Option<Slot>,
 }
 
 impl Op {
-    /// One that has posted nothing yet, issued `now`; `slot` holds its source, if it was copied.
+    /// A record of an operation that has posted nothing yet, issued `now`. `slot` holds its source, if it was copied.
     #[inline(always)]
     pub fn new(operation: Operation, pe: Pe, bytes: u64, owner: Owner, now: u32, slot: Option<Slot>) -> Op {
         Op {
@@ -81,7 +82,7 @@ pub(super) unsafe fn store(to: *mut u8, size: usize, value: u64) {
     }
 }
 
-/// Stores what a get has read, if that is as much as was asked for.
+/// Stores the bytes that a get has read, if their number is right.
 ///
 /// # Safety
 /// `dest` is valid for writes of so many bytes.
@@ -94,45 +95,44 @@ unsafe fn take_bytes(dest: *mut u8, asked: u64, bytes: &[u8]) -> Result<(), Stri
     Ok(())
 }
 
-/// What an operation that has ended gives back.
+/// What an operation held until its end.
 pub(super) struct Held {
     pub pe: Pe,
-    /// The lane on which nothing could pass it.
+    /// The lane on which no operation could pass it.
     pub lane: Option<u8>,
-    /// The word that its loop, which has not come to its end, kept others from.
+    /// The word of its loop, if the loop broke off.
     pub word: Option<Word>,
-    /// The slot of its source. Work requests that a rail may still read from it have shares of their own.
+    /// The slot of its source. Work requests that a rail may still read from it have their own references to it.
     pub slot: Option<Slot>,
 }
 
-/// How an operation goes on that has one thing less to wait for.
+/// The state of an operation after one of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// It waits for more, or for its signal to be sent.
+    /// It waits for more events, or for its signal to be sent.
     Waits,
-    /// The last request of its loop has come back.
+    /// The last request of its loop has completed.
     Loop,
-    /// Nothing is left.
+    /// All its events have happened.
     End,
 }
 
-/// What a table's entry is called elsewhere; never 0. Ids travel to peers and come back from them: one that is stale
-/// names nothing.
+/// The id of a table's entry outside of the table; never 0. Ids travel to peers and back; a stale id names no entry.
 #[inline]
 pub(super) fn handle(key: DefaultKey) -> u64 {
     key.data().as_ffi()
 }
 
-/// The entry that an id names, if there is one.
+/// The key of the entry that an id names, if there is one.
 #[inline]
 pub(super) fn key(id: u64) -> DefaultKey {
     KeyData::from_ffi(id).into()
 }
 
-/// The table.
+/// The table of operations.
 pub(super) struct Operations {
     table: SlotMap<DefaultKey, Op>,
-    /// Operations whose data is delivered and whose signal is to be sent.
+    /// Operations whose data is delivered and whose signal has yet to be sent.
     followups: Vec<OpHandle>,
 }
 
@@ -165,7 +165,7 @@ impl Operations {
         self.table.get(key(id)).is_none()
     }
 
-    /// Whether an operation has failed, or is over without having been completed.
+    /// Whether an operation has failed, or has ended.
     pub fn has_failed(&self, id: OpHandle) -> bool {
         self.table.get(key(id)).is_none_or(|op| op.fault.is_some())
     }
@@ -176,17 +176,17 @@ impl Operations {
         self.table.get(key(id)).is_some_and(|op| op.pe == pe && op.fault.is_none())
     }
 
-    /// On whose memory an operation is.
+    /// The PE of an operation.
     pub fn pe(&self, id: OpHandle) -> Option<Pe> {
         self.table.get(key(id)).map(|op| op.pe)
     }
 
-    /// The slot that holds an operation's source, if one does.
+    /// The slot that holds an operation's source, if it was copied.
     pub fn slot(&self, id: OpHandle) -> Option<Slot> {
         self.table.get(key(id)).and_then(|op| op.slot)
     }
 
-    /// An operation waits for so many things more.
+    /// Adds events that an operation waits for.
     #[inline]
     pub fn expect(&mut self, id: OpHandle, count: u32) {
         if let Some(op) = self.table.get_mut(key(id)) {
@@ -194,7 +194,7 @@ impl Operations {
         }
     }
 
-    /// An operation waits for so many things less, but has not ended.
+    /// Removes events that an operation waits for, when it does not end by that.
     #[inline]
     pub fn unexpect(&mut self, id: OpHandle, count: u32) {
         if let Some(op) = self.table.get_mut(key(id)) {
@@ -202,7 +202,7 @@ impl Operations {
         }
     }
 
-    /// So many things less for an operation to wait for.
+    /// Notes that so many events of an operation have happened.
     #[inline(always)]
     pub fn release(&mut self, id: OpHandle, count: u32) -> After {
         let Some(op) = self.table.get_mut(key(id)) else { return After::Waits };
@@ -222,39 +222,40 @@ impl Operations {
         After::End
     }
 
-    /// Ends an operation, and tells its issuer.
+    /// Ends an operation, and reports it to its issuer.
     #[inline(always)]
     pub fn end(&mut self, id: OpHandle, issuers: &mut Issuers) -> Option<Held> {
         let op = self.table.get_mut(key(id))?;
-        // Operations are large, and not moved out of their table.
+        // The record is large, and is not moved out of the table.
         let Op { pe, owner, value, slot, holds, result, .. } = *op;
         let word = op.swap_loop.map(|swap_loop| swap_loop.word(pe));
         let outcome = op.fault.take().map_or(Ok(value), Err);
         self.table.remove(key(id));
         if let (Ok(value), Some((to, size))) = (&outcome, result) {
-            // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
+            // SAFETY: the submitter of the operation keeps the destination valid until the operation is complete, which
+            // is now.
             unsafe { store(to, size, *value) };
         }
         issuers.ended(owner, outcome);
         Some(Held { pe, lane: holds, word, slot })
     }
 
-    /// Marks an operation as failed; it ends when everything it posted has come back.
+    /// Marks an operation as failed. It ends when all its work requests have completed.
     pub fn fail(&mut self, id: OpHandle, rail: &str, fault: Fault) {
         let Some(op) = self.table.get_mut(key(id)) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
         op.fault.get_or_insert(Box::new(Error::Operation { operation, pe, rail: rail.into(), bytes, fault }));
     }
 
-    /// No buffer was left for an operation, although there should have been.
+    /// Fails an operation that got no buffer although one should have been free.
     pub fn fail_full(&mut self, id: OpHandle) {
         if let Some(op) = self.table.get_mut(key(id)) {
             op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
         }
     }
 
-    /// An operation has taken longer than so many seconds. `unreachable` names a rail and its fault if none reaches the
-    /// PE.
+    /// Fails an operation that has taken longer than so many seconds. `unreachable` names a rail and its fault if no
+    /// rail reaches the PE.
     pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>) {
         let Some(op) = self.table.get_mut(key(id)) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
@@ -265,24 +266,24 @@ impl Operations {
         op.fault.get_or_insert(Box::new(error));
     }
 
-    /// The PE of an operation has been given up.
+    /// Fails an operation whose PE was given up.
     pub fn fail_unreachable(&mut self, id: OpHandle, why: &str) {
         let Some(op) = self.table.get_mut(key(id)) else { return };
         let error = Error::PeerLost { operation: op.operation, pe: op.pe, why: why.to_owned() };
         op.fault.get_or_insert(Box::new(error));
     }
 
-    /// Those that were issued more than `limit` seconds ago.
+    /// The operations that were issued more than `limit` seconds ago.
     pub fn older_than(&self, now: u32, limit: u64) -> Vec<OpHandle> {
         self.ids_of(|op| u64::from(now.wrapping_sub(op.since)) > limit)
     }
 
-    /// Those on a PE's memory.
+    /// The operations on a PE's memory.
     pub fn on(&self, pe: Pe) -> Vec<OpHandle> {
         self.ids_of(|op| op.pe == pe)
     }
 
-    /// The PE of some operation of an issuer's.
+    /// The PE of some operation of an issuer.
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
         self.table.values().find(|op| op.owner.issuer == issuer).map(|op| op.pe)
     }
@@ -292,9 +293,9 @@ impl Operations {
     }
 }
 
-/// What becomes known of an operation on its way.
+/// Results that arrive while an operation is under way.
 impl Operations {
-    /// A value has been fetched.
+    /// Stores a fetched value.
     #[inline]
     pub fn fetched(&mut self, id: OpHandle, value: u64) {
         if let Some(op) = self.table.get_mut(key(id)) {
@@ -302,7 +303,7 @@ impl Operations {
         }
     }
 
-    /// The outcome of a get is awaited, and brings its bytes.
+    /// Makes a get wait for an outcome that carries its bytes.
     pub fn fetches(&mut self, id: OpHandle, dest: *mut u8) {
         if let Some(op) = self.table.get_mut(key(id)) {
             op.remaining += 1;
@@ -310,8 +311,8 @@ impl Operations {
         }
     }
 
-    /// A target has sent the outcome of an operation on its memory, and the bytes that it has read: whether the
-    /// operation has waited for that.
+    /// Handles an outcome from the target of an operation, with the bytes that the target has read. Returns whether the
+    /// operation waited for it.
     pub fn take_outcome(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
         let Some(op) = self.table.get_mut(key(outcome.id)).filter(|op| op.pe == source) else { return false };
         op.value = outcome.value;
@@ -319,7 +320,7 @@ impl Operations {
         let wrong = if outcome.refusal != Refusal::None {
             Some(format!("the target refused it: {:?}", outcome.refusal))
         } else if let Some(dest) = op.dest.take() {
-            // SAFETY: whoever submitted the get keeps the place valid until it is complete, which it is not yet.
+            // SAFETY: the submitter of the get keeps the destination valid until it is complete, which it is not yet.
             unsafe { take_bytes(dest, op.bytes, bytes) }.err()
         } else {
             None
@@ -330,20 +331,20 @@ impl Operations {
         awaited
     }
 
-    /// A signal is to be sent when everything else of an operation is done.
+    /// Sets the signal to send when all else of an operation is done.
     pub fn follow_up(&mut self, id: OpHandle, signal: Signal) {
         if let Some(op) = self.table.get_mut(key(id)) {
             op.followup = Some(signal);
         }
     }
 
-    /// Whether the signal of any operation is to be sent now.
+    /// Whether any signal is to be sent now.
     #[inline]
     pub fn has_followups(&self) -> bool {
         !self.followups.is_empty()
     }
 
-    /// Takes the next signal to be sent: of which operation, to which PE, and over which lane.
+    /// Takes the next signal to send: its operation, the PE, and the lane.
     pub fn next_followup(&mut self) -> Option<(OpHandle, Pe, usize, Signal)> {
         while let Some(id) = self.followups.pop() {
             if let Some(op) = self.table.get_mut(key(id))
@@ -355,14 +356,15 @@ impl Operations {
         None
     }
 
-    /// Nothing may pass an operation on `lane` until it has ended. The PE, if nothing was known of that.
+    /// Makes an operation hold `lane`, so that no operation may pass it there until it has ended. Returns the PE if the
+    /// operation did not hold the lane before.
     pub fn hold(&mut self, id: OpHandle, lane: usize) -> Option<Pe> {
         let op = self.table.get_mut(key(id)).filter(|op| op.holds.is_none())?;
         op.holds = Some(lane as u8);
         Some(op.pe)
     }
 
-    /// An operation is a loop from now on.
+    /// Makes an operation a loop.
     pub fn begin_loop(&mut self, id: OpHandle, swap_loop: SwapLoop) {
         if let Some(op) = self.table.get_mut(key(id)) {
             op.swap_loop = Some(swap_loop);
@@ -374,13 +376,13 @@ impl Operations {
         self.table.get(key(id)).is_some_and(|op| op.swap_loop.is_some())
     }
 
-    /// The word of an operation's loop, and what its last request has brought.
+    /// The word of an operation's loop, and the value that its last request returned.
     pub fn seen(&self, id: OpHandle) -> Option<(Word, u64)> {
         let op = self.table.get(key(id))?;
         op.swap_loop.map(|swap_loop| (swap_loop.word(op.pe), op.value))
     }
 
-    /// The word of an operation's loop was seen to hold `seen`. What is to be asked of the PE for it next.
+    /// Continues an operation's loop whose word held `seen`. Returns the next step, and the PE to which it goes.
     pub fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<(Pe, SwapLoop, Next)> {
         let op = self.table.get_mut(key(id))?;
         let swap_loop = op.swap_loop.as_mut()?;

@@ -1,6 +1,6 @@
-//! What an endpoint is: whose, of which kind, over which rails, and in which form these let operations travel.
+//! The profile of an endpoint: its PE, its role, its rails, and the form in which operations travel over these.
 //!
-//! Nothing of it changes once the endpoint is open, but for the tokens of those that are connected later.
+//! The profile is constant once the endpoint is open, except for the tokens of endpoints that are connected later.
 
 use super::abilities::Abilities;
 use super::command::{Command, Fetch, OpHandle};
@@ -13,37 +13,37 @@ use crate::rail::{Dest, RailCaps};
 use crate::sparse::Sparse;
 use crate::wire::{FROM_HOST, Keepalive, MOST_READ, Origin, Request, RequestKind, Token};
 
-/// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more
-/// than a post.
+/// Data of at most this many bytes travels in a message, if a message has room for it. Beyond, the copy costs more than
+/// a post.
 const IN_MESSAGE_MAX: u64 = 4096;
-/// The most writes or reads that travel in one work request.
+/// The maximum number of pieces in one work request.
 pub(super) const MOST_TOGETHER: usize = 4;
 
-/// Which of a PE's endpoints this is.
+/// The role of one of a PE's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Driven by host threads, which only ever poll; starts operations, is never a target.
+    /// Driven by host threads, which only ever poll. It starts operations and is never a target.
     Host,
-    /// Driven by the engine, which may sleep on a wait object; starts operations and is the target of everybody's.
+    /// Driven by the engine, which may sleep on a wait object. It starts operations and is the target of all PEs'
+    /// operations.
     Proxy,
 }
 
-/// How an endpoint behaves; from [`Settings`].
+/// The behaviour of an endpoint, from [`Settings`].
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// How operations are spread over lanes.
     pub rails: RailPolicy,
     /// Operations of at least this many bytes are striped under [`RailPolicy::Stripe`].
     pub stripe_threshold: u64,
-    /// The provider performs AMOs and signals; agreed by all PEs.
+    /// Whether the provider performs AMOs and signals; the same on all PEs.
     pub native_amo: bool,
-    /// Operations older than this fail, in seconds.
+    /// Age in seconds at which operations fail.
     pub timeout_s: u64,
 }
 
 impl Policy {
-    /// The policy that the settings ask for; `native_amo` is
-    /// [`Choice::native_amo`](crate::backend::Choice::native_amo).
+    /// The policy of the settings; `native_amo` is [`Choice::native_amo`](crate::backend::Choice::native_amo).
     #[must_use]
     pub fn new(settings: &Settings, native_amo: bool) -> Self {
         Policy {
@@ -55,37 +55,37 @@ impl Policy {
     }
 }
 
-/// An endpoint's description.
+/// The profile of an endpoint.
 pub(super) struct Profile {
     me: Pe,
     n_pes: u32,
     role: Role,
     origin: Origin,
-    /// The address that peers have to hear of before the first request: see
+    /// The address that peers must learn before the first request. See
     /// [`Endpoint::introduce_as`](super::Endpoint::introduce_as).
     introduction: Option<Box<[u8]>>,
     policy: Policy,
-    /// What has to be on all that comes in, and what destinations want to see.
+    /// The token that incoming messages must have, and the tokens of destinations.
     token: Token,
     tokens: Sparse<Token>,
     caps: Vec<RailCaps>,
-    /// What the provider does itself of AMOs.
+    /// The AMOs that the provider performs.
     abilities: Abilities,
-    /// The largest write or read that every rail takes, in bytes: another may have to do it.
+    /// The largest write or read that all rails accept, in bytes. Another rail may have to repeat it.
     max_rma: u64,
     /// Bytes of the largest message.
     max_message: usize,
-    /// The most bytes of data that travel in a message.
+    /// The most bytes of data in a message.
     in_message: u64,
-    /// By lane, the most bytes of a put that costs least as a request; 0 where none does.
+    /// For each lane, the most bytes of a put that is cheapest as a request; 0 if none is.
     cheap_requests: Box<[u64]>,
 }
 
 impl Profile {
-    /// That of an endpoint of PE `me` over rails with these capabilities.
+    /// The profile of an endpoint of PE `me` over rails with these capabilities.
     ///
     /// # Errors
-    /// What the source of random numbers says.
+    /// The error of the source of random numbers.
     pub fn new(
         role: Role,
         (me, n_pes): (Pe, u32),
@@ -142,7 +142,7 @@ impl Profile {
         self.policy.timeout_s
     }
 
-    /// How many rails there are.
+    /// The number of rails.
     #[inline]
     pub fn rails(&self) -> usize {
         self.caps.len()
@@ -174,27 +174,27 @@ impl Profile {
     }
 }
 
-/// The most bytes of a put of which at least as many find room in a message as in a work request of several pieces; 0
-/// where NICs move them.
+/// The largest size of puts for which a message holds at least as many as a work request of several pieces; 0 where
+/// NICs move the bytes.
 fn cheap_request(caps: &RailCaps, in_message: u64) -> u64 {
     let most = (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64;
     if caps.software { most.min(in_message) } else { 0 }
 }
 
-/// How endpoints name each other.
+/// The addressing of endpoints.
 impl Profile {
-    /// What incoming messages begin with.
+    /// The token of incoming messages.
     #[inline]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// What comes in is to begin with this from now on.
+    /// Sets the token of incoming messages.
     pub fn set_token(&mut self, token: Token) {
         self.token = token;
     }
 
-    /// What messages to a destination begin with.
+    /// The token of messages to a destination.
     #[inline]
     pub fn token_of(&self, dest: Dest) -> Token {
         *self.tokens.get(dest)
@@ -204,18 +204,18 @@ impl Profile {
         *self.tokens.enter(dest) = token;
     }
 
-    /// The destination under which a rail answers one of a PE's endpoints.
+    /// The destination by which a rail answers an endpoint of a PE.
     pub fn answer_to(&self, pe: Pe, origin: Origin) -> Dest {
         Dest::from(origin) * self.n_pes + pe
     }
 
-    /// What peers have to be told before the first request.
+    /// The address that peers must learn before the first request.
     #[inline]
     pub fn introduction(&self) -> Option<&[u8]> {
         self.introduction.as_deref()
     }
 
-    /// It is one more host endpoint of its PE, which introduces itself by this address.
+    /// Makes this an additional host endpoint of its PE, which introduces itself with this address.
     pub fn introduce_as(&mut self, origin: Origin, address: Option<Vec<u8>>) {
         (self.origin, self.introduction) = (origin, address.map(Vec::into_boxed_slice));
     }
@@ -239,9 +239,9 @@ impl Profile {
     }
 }
 
-/// In which form operations travel.
+/// The form in which operations travel.
 impl Profile {
-    /// Whether data travels in a message.
+    /// Whether data of this size travels in a message.
     #[inline]
     pub fn fits_message(&self, len: u64) -> bool {
         len <= self.in_message
@@ -256,8 +256,8 @@ impl Profile {
         }
     }
 
-    /// Whether an operation can be a part of another one: a request for which nothing but its acknowledgement comes
-    /// back.
+    /// Whether an operation can become a part of another one. It can if it is a request that returns nothing but its
+    /// acknowledgement.
     #[inline]
     pub fn joins(&self, lane: usize, command: &Command) -> bool {
         match *command {
@@ -268,20 +268,20 @@ impl Profile {
         }
     }
 
-    /// Whether a put that the engine starts is a request to the target agent, which travels with others and is
+    /// Whether a put of the engine is a request to the target agent, which travels with other requests and is
     /// acknowledged with them.
     #[inline]
     pub fn is_request(&self, lane: usize, len: u64) -> bool {
         self.role == Role::Proxy && !self.policy.native_amo && self.is_cheap_request(lane, len)
     }
 
-    /// Whether a put costs least as a request.
+    /// Whether a put is cheapest as a request.
     #[inline]
     pub fn is_cheap_request(&self, lane: usize, len: u64) -> bool {
         len <= self.cheap_requests[lane]
     }
 
-    /// Whether the target's agent reads for a get: its answers to many such requests travel together.
+    /// Whether the target's agent reads for a get. Its answers to many such requests travel together.
     pub fn is_fetched(&self, lane: usize, len: u64) -> bool {
         len <= MOST_READ && self.is_request(lane, len)
     }
@@ -291,13 +291,13 @@ impl Profile {
         self.policy.native_amo && matches!(command, Command::Amo { .. })
     }
 
-    /// A provider's AMOs have a lane of their own choice. AMOs and signals that a target agent is asked for stay in
-    /// order, as they do where a PE has one lane for them.
+    /// Whether an operation needs the one lane of its kind. A provider's AMOs have a lane of their own. AMOs and
+    /// signals that a target agent performs stay in order, as they do where a PE has one lane for them.
     pub fn needs_one_lane(&self, command: &Command) -> bool {
         self.is_native(command) || matches!(command, Command::AgentRequest(ask) if ask.payload.is_empty())
     }
 
-    /// Whether the policy asks for all lanes to move so many bytes.
+    /// Whether the policy stripes so many bytes over all lanes.
     pub fn wants_stripes(&self, len: u64) -> bool {
         self.policy.rails == RailPolicy::Stripe && len >= self.policy.stripe_threshold && self.role == Role::Proxy
     }

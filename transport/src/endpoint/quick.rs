@@ -9,13 +9,13 @@ use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Notify, Piece, WriteOptions};
 use crate::wire::RequestKind;
 
-/// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads
-/// are issuer 0.
+/// The issuer of flags that need an operation, so that a failed flag is no error of another operation. Host threads are
+/// issuer 0.
 const FLAGS: Issuer = 1;
 
 impl Endpoint {
-    /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary
-    /// way.
+    /// Issues a small put without a completion; a quiet flushes the connection. Returns `false` when the put needs an
+    /// operation.
     #[inline]
     pub(super) fn quick_put(&mut self, pe: Pe, command: &Command) -> bool {
         let Command::Put { dest, source, len } = *command else { return false };
@@ -38,15 +38,15 @@ impl Endpoint {
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
         if core.profile.is_cheap_request(lane, len) && core.bounce.plentiful() {
-            // A put that may wait to be coalesced is one that its caller will complete by a quiet. One whose source its
-            // caller has back at once goes at once, since somebody may wait for it; one that comes closely behind it
-            // waits to be coalesced.
+            // The caller completes a put from stable memory by a quiet, so it may wait to be coalesced. A put that
+            // copies its source is sent at once, since a peer may wait for it, unless it follows closely behind
+            // another.
             let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
             let request = core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
             self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
             return true;
         }
-        // What was written without a completion cannot be written again.
+        // A write without a completion cannot be repeated.
         let written = after_requests && !repeatable && self.quick_write(pe, dest, ptr, len, None);
         if written {
             self.core.lanes.make_dirty(pe, 0);
@@ -54,7 +54,7 @@ impl Endpoint {
         written
     }
 
-    /// Writes on lane 0 without a completion, if that goes now.
+    /// Writes on lane 0 without a completion, if the rail accepts that now.
     pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u64>) -> bool {
         let core = &mut self.core;
         let Some(c) = core.lanes.get(pe, 0) else { return false };
@@ -72,14 +72,14 @@ impl Endpoint {
         // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's
         // connection info.
         if unsafe { self.rails[0].write(pe, Piece { local, remote }, options) }.is_err() {
-            return false; // the ordinary way queues it, or reports why not
+            return false; // the ordinary path queues it, or reports the error
         }
         core.observer.written(0, len);
         true
     }
 
-    /// Writes one byte that no quiet waits for: a flag that its reader waits for. For host endpoints. The
-    /// endpoint is active until the byte has left. That it did not arrive is noticed by whoever waits for it, or for
+    /// Writes one byte that no quiet waits for: a flag that a reader polls. It is for host endpoints. The endpoint is
+    /// active until the byte has left. If the flag does not arrive, only its reader notices, or a PE that waits for
     /// what would follow. Flags arrive in the order in which they are put.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Endpoint {
             return Ok(());
         }
         if self.core.lanes.count(pe) > 1 {
-            self.fence(); // behind flags that are on their way over other lanes
+            self.fence(); // behind flags that are under way over other lanes
         }
         // SAFETY: the byte is copied during the call.
         unsafe { self.submit(pe, command, Owner { issuer: FLAGS, tag: None }) }.map(drop)

@@ -1,4 +1,4 @@
-//! An operation is checked, done at once if it is about this PE's own memory, and else entered and launched.
+//! Submission: an operation is checked. One on this PE's own memory is done at once, any other is entered and launched.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -20,19 +20,19 @@ impl Endpoint {
     ///
     /// # Safety
     /// [`Source::Stable`] memory stays valid and unchanged, and destinations of gets and fetched values stay valid and
-    /// unused, until the operation is complete (it has been reported as finished, or a quiet of its
-    /// issuer has ended).
+    /// unused, until the operation is complete (it has been reported as finished, or a quiet of its issuer has ended).
     ///
     /// # Errors
-    /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the
-    /// operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is no room
-    /// ([`Error::Full`]; see [`Endpoint::ready`]).
+    /// On an error nothing was started: the PE does not exist, the range is not inside of one segment, the word is not
+    /// aligned, the operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is
+    /// no room ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
         self.core.validate(pe, &command)?;
         let (operation, native) = (command.operation(), self.core.profile.native_amo());
-        // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
+        // An empty transfer is done at once, too, because providers differ about empty writes (shm never completes
+        // them).
         let nothing = matches!(command, Command::Put { len: 0, .. } | Command::Get { len: 0, .. });
-        // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
+        // With a provider's atomics even puts to this PE use the rail, because a fence orders them with AMOs there.
         let here = pe == self.core.profile.me()
             && (!native || matches!(command, Command::Get { .. }))
             && !matches!(command, Command::AgentRequest(_));
@@ -55,7 +55,7 @@ impl Endpoint {
         }
         let lane = self.core.lanes.choose(pe, &command, &self.core.profile);
         if hurry == Hurry::Alone && self.core.lanes.peer(pe).pinned.is_some() {
-            hurry = Hurry::Soon; // what stays behind a fence does so in the form that `choose` has thought of
+            hurry = Hurry::Soon; // `choose` has assumed this form for an operation behind a fence
         }
         let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &command, hurry));
         let slot = if in_message { None } else { self.core.keep_source(&mut command)? };
@@ -73,11 +73,12 @@ impl Endpoint {
         Ok(op)
     }
 
-    /// Makes one more operation on the memory of the same PE a part of `op`, which ends when both have ended: a request
-    /// that nobody waits for alone costs no record of its own then. `issue` is that of `op`, which was started since
-    /// the last poll.
+    /// Makes an operation on the memory of the same PE a part of `op`, which ends when both have ended. A request that
+    /// the issuer does not wait for alone needs no record of its own then. `owner` is that of `op`, which was started
+    /// since the last poll.
     ///
-    /// `false`, and nothing was started, where it cannot travel so; [`Endpoint::submit`] starts it by itself.
+    /// Returns `false`, and starts nothing, where the operation cannot be a part of another. Then [`Endpoint::submit`]
+    /// starts it by itself.
     ///
     /// # Safety
     /// As for [`Endpoint::submit`].
@@ -116,7 +117,7 @@ impl Endpoint {
     }
 }
 
-/// A signal without data is an AMO where providers do both.
+/// A signal without data becomes an AMO where providers perform both.
 fn signal_as_amo(command: &mut Command) {
     if let Command::PutSignal { len: 0, signal, .. } = *command {
         let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
@@ -166,10 +167,10 @@ impl Core {
         })
     }
 
-    /// Does an operation on this PE's own memory.
+    /// Performs an operation on this PE's own memory.
     ///
     /// # Safety
-    /// As for `submit`; the ranges were checked.
+    /// As for `submit`. The ranges were checked.
     pub(super) unsafe fn apply_here(&mut self, command: &Command, owner: Owner) {
         let mut value = 0;
         match *command {
@@ -205,7 +206,7 @@ impl Core {
         self.issuers.ended_at_once(owner, value);
     }
 
-    /// Copies to this PE's own memory; what follows is visible behind it.
+    /// Copies to this PE's own memory. Later stores become visible behind the bytes.
     ///
     /// # Safety
     /// The source is valid.
@@ -219,7 +220,7 @@ impl Core {
         fence(Ordering::SeqCst);
     }
 
-    /// Copies a source that the caller wants back at once.
+    /// Copies a source that the caller may reuse at once.
     pub(super) fn keep_source(&mut self, command: &mut Command) -> Result<Option<Slot>> {
         let operation = command.operation();
         let (Command::Put { source, len, .. } | Command::PutSignal { source, len, .. }) = command else {

@@ -1,5 +1,5 @@
-//! AMOs as loops of fetches and compare-swaps: what each asks for next, given what its word was seen to hold, and what
-//! waits for that word.
+//! AMOs as loops of fetches and compare-swaps: the next step of each loop for a given value of its word, and the AMOs
+//! that wait for the word.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,7 +7,7 @@ use super::command::{OpHandle, Signal};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::pe::Pe;
 
-/// An AMO on one word, without what becomes of the old value.
+/// An AMO on one word, without the destination of the old value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WordAmo {
     pub offset: u64,
@@ -23,25 +23,25 @@ impl WordAmo {
     }
 }
 
-/// An AMO under way as a loop.
+/// An AMO that is performed by a loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SwapLoop {
     amo: WordAmo,
-    /// The type that the provider works in.
+    /// The type of the provider's word.
     pub by: AmoType,
-    /// What the last compare-swap compared with and stored; `None` while the word is fetched.
+    /// The comparand and the new value of the last compare-swap; `None` while the word is fetched.
     swap: Option<(u64, u64)>,
 }
 
 /// An aligned 8-byte word of a PE.
 pub(super) type Word = (Pe, u64);
 
-/// How a loop goes on.
+/// The next step of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It has ended; the word that was asked for held `old`, and the provider's word holds `now`.
+    /// The loop has ended. The AMO's word held `old`, and the provider's word holds `now`.
     Done { old: u64, now: u64 },
-    /// Compare-swap.
+    /// Perform a compare-swap.
     Swap { expected: u64, new: u64 },
 }
 
@@ -50,23 +50,23 @@ impl SwapLoop {
         SwapLoop { amo, by, swap: None }
     }
 
-    /// The offset of the word that the provider works on.
+    /// The offset of the provider's word.
     pub fn offset(&self) -> u64 {
         self.amo.offset & !(self.by.size() as u64 - 1)
     }
 
-    /// The word that it keeps others from.
+    /// The word that the loop reserves.
     pub fn word(&self, pe: Pe) -> Word {
         (pe, self.amo.offset & !7)
     }
 
-    /// Where in it the word that was asked for is: the lowest bit, and a mask of as many bits as it has.
+    /// The AMO's word within the provider's word: the lowest bit, and a mask of its width.
     fn place(&self) -> (u32, u64) {
         let shift = (self.amo.offset - self.offset()) as u32 * 8;
         (shift, u64::MAX >> (64 - 8 * self.amo.ty.size()))
     }
 
-    /// The word was seen to hold `seen`.
+    /// The next step after the provider's word held `seen`.
     pub fn next(&mut self, seen: u64) -> Next {
         let (shift, mask) = self.place();
         let old = seen >> shift & mask;
@@ -78,7 +78,7 @@ impl SwapLoop {
         let WordAmo { ty, op, operand, compare, .. } = self.amo;
         let value = amo::value_after(old, ty, op, operand, compare);
         if value == old {
-            return Next::Done { old, now: seen }; // it holds what it should hold: there is nothing to write
+            return Next::Done { old, now: seen }; // the word already holds the new value, so there is nothing to write
         }
         let new = seen & !(mask << shift) | value << shift;
         self.swap = Some((seen, new));
@@ -96,27 +96,27 @@ pub(super) struct Queued {
 /// The loops of an endpoint.
 #[derive(Default)]
 pub(super) struct Loops {
-    /// Words on which there is a loop, and who waits for it.
+    /// Words that have a loop, and the AMOs that wait for each.
     pub words: HashMap<Word, VecDeque<Queued>>,
-    /// Loops whose last request has come back.
+    /// Loops whose last request has completed.
     pub returned: VecDeque<OpHandle>,
-    /// Words whose loop has ended, and what they held then, if that is known.
+    /// Words whose loop has ended, and their values then, if known.
     pub ended: Vec<(Word, Option<u64>)>,
 }
 
 impl Loops {
-    /// Whether there is something to go on with.
+    /// Whether a loop or a waiting AMO can continue.
     pub fn pending(&self) -> bool {
         !self.returned.is_empty() || !self.ended.is_empty()
     }
 
-    /// A loop has ended before its end, as its operation has failed: others may have the word.
+    /// Notes a loop that broke off because its operation failed. Its word is free for other AMOs.
     #[inline]
     pub fn broke_off(&mut self, word: Word) {
         self.ended.push((word, None));
     }
 
-    /// The last request of a loop has come back.
+    /// Notes that the last request of a loop has completed.
     pub fn came_back(&mut self, op: OpHandle) {
         self.returned.push_back(op);
     }
@@ -130,7 +130,7 @@ mod tests {
 
     const TYPES: [AmoType; 6] = [AmoType::I32, AmoType::U32, AmoType::I64, AmoType::U64, AmoType::F32, AmoType::F64];
 
-    /// Runs a loop against a word in memory that others change `disturbances` times in between.
+    /// Runs a loop against a word in memory that other PEs change `disturbances` times in between.
     fn run(word: &mut u64, amo: WordAmo, by: AmoType, disturbances: &[u64]) -> u64 {
         let mut swap_loop = SwapLoop::new(amo, by);
         let mask = u64::MAX >> (64 - 8 * by.size());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a loop does to memory, and returns, is what a CPU would do to what the word held last.
+        /// The effect and the result of a loop equal those of a CPU's atomic on the word's last value.
         #[test]
         fn a_loop_does_what_a_cpu_does(
             start: u64, ty in 0usize..6, op in 0u8..7, operand: u64, compare: u64, equal: bool, high: bool, narrow: bool,
@@ -172,7 +172,7 @@ mod tests {
             let amo = WordAmo { offset: 4096 + within, ty, op, operand: operand & mask, compare };
             let mut word = start;
             let old = run(&mut word, amo, by, &disturbances);
-            // Where it took effect is one of the values that the word had.
+            // The loop took effect on one of the values that the word had.
             let candidates = std::iter::once(start).chain(disturbances.iter().copied());
             let matches = candidates.clone().any(|held| {
                 let mut expected = held;

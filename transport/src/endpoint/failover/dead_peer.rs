@@ -1,16 +1,17 @@
-//! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent; or they
-//! have left the job.
+//! Dead peers. An endpoint gives a peer up when no rail has reached it for `TIMEOUT_S` although something waited to be
+//! sent, or when the peer has left the job.
 //!
-//! The operations that needed such a peer fail, at the latest then. What is left are messages and flags, which would
-//! keep their buffers, and the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take
-//! none behind one that was dropped. So everything that is for it is dropped at once, and what is asked for from then
-//! on is refused.
+//! Operations on a dead peer fail at that moment at the latest. Messages and flags remain: they would hold their
+//! buffers and keep the proxy thread awake for ever. Requests are numbered, so a peer that came back would reject every
+//! request behind a dropped one. The endpoint therefore drops everything that waits for the peer at once, and refuses
+//! new operations on it.
 //!
-//! What a peer has sent before it left may still arrive, in buffers that are their owners' again when an operation has
-//! failed. So operations to it have [`ON_ITS_WAY`] to end by themselves.
+//! A message that a peer sent before it left may still arrive. It may be meant for a buffer that returns to its owner
+//! when the operation fails. So operations on such a peer get [`ON_ITS_WAY`] to end by themselves.
 //!
-//! A peer with several lanes is tried once in a while. When one of them works again, the peer is told which requests it
-//! will not see, and is used again. With one lane, whoever is gone stays so.
+//! The endpoint retries a dead peer that has several lanes from time to time. When one of them works again, the
+//! endpoint tells the peer which requests will not arrive, and uses the peer again. A dead peer with one lane stays
+//! dead.
 
 use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
@@ -18,12 +19,12 @@ use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::Dest;
 
-/// Polled seconds for which what a peer has sent before it left may be on its way.
+/// Polled seconds for which a message that a peer sent before it left may be on its way.
 const ON_ITS_WAY: u64 = 1;
 
 impl Endpoint {
-    /// A PE takes part in nothing more, for this reason: operations to it fail within seconds, and not only after
-    /// `TIMEOUT_S`. Nothing happens if that is known.
+    /// Notes that `pe` has left the job, for the reason `why`: operations on it fail within seconds instead of after
+    /// `TIMEOUT_S`. A PE that is already known to have left is ignored.
     pub fn has_left(&mut self, pe: Pe, why: &str) {
         if pe != self.me() && pe < self.n_pes() && !self.core.lanes.is_lost(pe) {
             let now = self.core.clock.now();
@@ -33,7 +34,8 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Once a second: gives up who has left, and whom no rail has reached for too long.
+    /// Gives up PEs that have left the job and PEs that no rail has reached for too long. The endpoint calls it once a
+    /// second.
     pub(in crate::endpoint) fn give_up_late(&mut self) {
         let limit = self.profile.timeout_s();
         while let Some((pe, why)) = self.next_that_left() {
@@ -42,14 +44,14 @@ impl Core {
         for lane in 0..self.profile.rails() {
             while let Some(dest) = self.queue.find_waiting(lane, |request| self.is_unanswered(lane, request)) {
                 if dest >= self.profile.n_pes() {
-                    // An endpoint that takes no answers: of a context that has been given up, perhaps.
+                    // An endpoint that reads no answers, perhaps that of a context that was given up.
                 } else if self.lanes.failover(dest, lane).is_some() {
                     let text = format!("it has taken nothing for {limit} s (SYMRAIL_TIMEOUT_S)");
                     self.take_down(dest, lane, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
                 } else {
                     self.give_up_unreached(dest);
                 }
-                // What is left are messages that nobody waits for.
+                // The messages that remain have no operation that waits for them.
                 self.drop_backlog(lane, dest);
             }
         }
@@ -64,8 +66,8 @@ impl Core {
         }
     }
 
-    /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is
-    /// there.
+    /// Whether a work request has waited for too long while nothing else moved on its connection. A peer that accepts
+    /// anything is alive.
     fn is_unanswered(&self, lane: usize, &WorkRequest { dest, since, .. }: &WorkRequest) -> bool {
         self.is_late(since) && self.lanes.get(dest, lane).is_none_or(|c| self.is_late(c.moved))
     }
@@ -74,7 +76,7 @@ impl Core {
         self.clock.is_past(since, self.profile.timeout_s())
     }
 
-    /// A PE that has left for long enough.
+    /// Takes a PE that left at least [`ON_ITS_WAY`] ago.
     fn next_that_left(&mut self) -> Option<(Pe, String)> {
         let long = |(since, _): &(u32, String)| self.clock.is_past(*since, ON_ITS_WAY);
         let pe = self.recovery.left.iter().find_map(|(pe, left)| long(left).then_some(*pe))?;

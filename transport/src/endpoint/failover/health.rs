@@ -1,4 +1,4 @@
-//! What is believed of a lane to a PE: a state machine without a rail.
+//! The health of a lane to a PE: a state machine that needs no rail.
 //!
 //! ```text
 //!          overdue                 others are answered, it is not
@@ -8,22 +8,20 @@
 //!        answered              └───────────────────────────────────┘ not answered; a fault, from any state
 //! ```
 //!
-//! A missing acknowledgement alone is no fault of the lane: the PE may be starved of CPU time. So a lane whose
-//! acknowledgement is overdue becomes suspect, and pings go to the PE over every lane. Each answer is followed by the
-//! next ping of its chain, so
-//! [`ROUNDS`] answers prove that the PE has polled all its rails several times since. A lane whose acknowledgement is
-//! still missing then has failed, or has lost what was sent. A PE that answers over no lane is late, and its lanes stay
-//! in use.
+//! A missing acknowledgement alone is no fault of the lane, since the PE may be starved of CPU time. So a lane whose
+//! acknowledgement is overdue becomes suspect, and the endpoint pings the PE over every lane. Each answer triggers the
+//! next ping of its chain, so [`ROUNDS`] answers prove that the PE has polled all its rails several times meanwhile. If
+//! the acknowledgement is still missing then, the lane has failed or has lost a message. A PE that answers over no lane
+//! is late, and its lanes stay in use.
 
 use crate::error::Fault;
 
-/// Polled seconds without an acknowledgement after which one is overdue: more than one, since they are not counted
-/// exactly.
+/// Polled seconds after which a missing acknowledgement is overdue. The value exceeds 1 because these seconds are
+/// counted inexactly.
 const STALL: u32 = 2;
-/// Pings that have to be answered one after the other before a lane is at fault.
+/// Consecutive pings of a chain that the PE must answer before the lane is at fault.
 pub(super) const ROUNDS: u32 = 4;
-/// A lane is given a second more for each so many bytes that are under way on it, since its acknowledgements come
-/// behind them.
+/// A lane gets one more second for each so many bytes under way on it, since acknowledgements queue behind them.
 const BYTES_PER_SECOND: u64 = 4 << 20;
 /// The longest pause between two attempts to use a lane again, in seconds.
 const LONGEST_PAUSE: u32 = 4;
@@ -31,17 +29,17 @@ const LONGEST_PAUSE: u32 = 4;
 /// How a lane is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is used.
+    /// The lane is in use.
     Up,
-    /// It is used, and its acknowledgement is overdue.
+    /// The lane is in use, and an acknowledgement on it is overdue.
     Suspect,
-    /// It is not used.
+    /// The lane is out of use.
     Down,
-    /// Something was sent to see whether it works again.
+    /// A message was sent to test whether the lane works again.
     Probing,
 }
 
-/// Why an acknowledgement is missing has yet to be found out.
+/// An acknowledgement is missing, and the cause is not known yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Doubt {
     since: u32,
@@ -51,20 +49,20 @@ struct Doubt {
     rounds: u32,
 }
 
-/// What the endpoint sees of a lane once a second.
+/// The endpoint's observation of a lane, made once a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// When the oldest acknowledgement that is missing was due to make progress; `None` when none is missing.
+    /// When the oldest missing acknowledgement was due to make progress; `None` when none is missing.
     pub waits_since: Option<u32>,
-    /// Bytes of work requests that the rail has and has not reported.
+    /// Bytes of work requests that were posted to the rail and have not completed.
     pub under_way: u64,
     /// Another lane to the PE is in use.
     pub others: bool,
-    /// Nothing that was sent could tell whether the lane works.
+    /// No request was sent that could show whether the lane works.
     pub unused: bool,
 }
 
-/// What is to be done about a lane.
+/// The action that a lane's state calls for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Nothing.
@@ -79,15 +77,15 @@ pub(super) enum Advice {
 #[derive(Debug)]
 pub(in crate::endpoint) struct Health {
     state: State,
-    /// Of a lane that is suspect, or is probed without an answer.
+    /// The doubt about a lane that is suspect, or is probed without an answer.
     doubt: Option<Doubt>,
-    /// How many doubts there have been: late answers to earlier pings are known by it.
+    /// The number of doubts so far. It identifies late answers to earlier pings.
     doubts: u32,
-    /// When it was tried, when to try it again, and how long to wait after that.
+    /// When the lane was last tried, when to try it again, and how long to wait after that.
     tried_at: u32,
     retry_at: u32,
     pause: u32,
-    /// Why it is down.
+    /// Why the lane is down.
     fault: Option<Fault>,
 }
 
@@ -116,7 +114,7 @@ impl Health {
         self.state == State::Suspect
     }
 
-    /// Why it is down, if it is.
+    /// Why the lane is down, if it is.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
@@ -126,7 +124,7 @@ impl Health {
         self.doubt.map(|_| self.doubts)
     }
 
-    /// Since when the PE has answered over no lane while an acknowledgement of this one is overdue.
+    /// Since when the PE has answered over no lane while an acknowledgement of this lane is overdue.
     pub fn silent_since(&self) -> Option<u32> {
         self.doubt.filter(|_| self.is_up()).map(|d| d.answered.unwrap_or(d.since.wrapping_sub(STALL)))
     }
@@ -141,7 +139,7 @@ impl Health {
         now.wrapping_sub(self.tried_at)
     }
 
-    /// A second has passed.
+    /// Advances the state by one second.
     pub fn second(&mut self, now: u32, seen: Seen) -> Advice {
         if self.is_down() {
             return Advice::Wait;
@@ -158,7 +156,7 @@ impl Health {
             return Advice::Wait;
         }
         if self.is_probing() && !seen.others {
-            // The next lane is tried; a PE that is slow to answer is given more time with each attempt.
+            // The next lane is tried. A PE that is slow to answer gets more time with each attempt.
             let over = waited >= STALL.max(self.pause);
             return if over { Advice::GiveUp(format!("no answer for {waited} s")) } else { Advice::Wait };
         }
@@ -177,7 +175,8 @@ impl Health {
         Advice::Ping
     }
 
-    /// The PE has answered ping `round` about doubt `number`. Whether the next ping of the chain is wanted.
+    /// Notes that the PE has answered ping `round` about doubt `number`. Returns whether to send the next ping of the
+    /// chain.
     pub fn answered_ping(&mut self, now: u32, number: u32, round: u32) -> bool {
         let current = number == self.doubts;
         let Some(doubt) = self.doubt.as_mut().filter(|_| current && (1..=ROUNDS).contains(&round)) else {
@@ -188,7 +187,7 @@ impl Health {
         doubt.rounds < ROUNDS
     }
 
-    /// What was sent over a lane that is probed has been answered. Whether the lane has come up with that.
+    /// Notes an answer to a message that was sent over this lane as a probe. Returns whether the lane has come up.
     pub fn answered(&mut self) -> bool {
         let comes_up = self.is_probing();
         if comes_up {
@@ -197,7 +196,7 @@ impl Health {
         comes_up
     }
 
-    /// The lane has failed. `None` if it was down, else whether it was in use.
+    /// Notes that the lane has failed. Returns `None` if it was down already, else whether it was in use.
     pub fn fail(&mut self, now: u32, fault: &Fault) -> Option<bool> {
         if self.is_down() {
             return None;
@@ -209,7 +208,7 @@ impl Health {
         Some(was_up)
     }
 
-    /// Something is sent over a lane that is down.
+    /// Notes that a probe is sent over a lane that is down.
     pub fn probe(&mut self, now: u32) {
         if self.is_down() {
             (self.state, self.tried_at) = (State::Probing, now);
@@ -226,8 +225,8 @@ mod tests {
         Fault { code: 1, text: "cut".into(), retryable: true }
     }
 
-    /// Seconds until a lane is given up: its last acknowledgement came in second 0, and in each second the PE answers
-    /// so many pings.
+    /// Seconds until a lane is given up: its last acknowledgement arrived in second 0, and the PE answers so many pings
+    /// in each second.
     fn given_up_after(answers_a_second: u32, under_way: u64) -> Option<u32> {
         let mut lane = Health::new();
         let mut round = 0;
@@ -281,7 +280,7 @@ mod tests {
         let fails: Event = |lane, _| _ = lane.fail(5, &fault());
         let probes: Event = |lane, _| lane.probe(5);
         use State::{Down, Probing, Suspect, Up};
-        // From: in time, overdue, answered, fault, tried.
+        // Columns: in time, overdue, answered, fault, tried. The first field is the state before them.
         type Row<'a> = (State, &'a dyn Fn() -> Health, [State; 5]);
         let table: [Row<'_>; 4] = [
             (Up, &up, [Up, Suspect, Up, Down, Up]),
@@ -332,7 +331,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: a lane goes down by silence only if a chain of pings about this very silence was answered.
+        /// For any sequence of events: silence takes a lane down only if the PE answered a chain of pings about this
+        /// very silence.
         #[test]
         fn silence_takes_a_lane_down_only_with_proof(events in proptest::collection::vec((0u8..8, 0u32..6), 1..200)) {
             let (mut lane, mut now, mut since, mut proof) = (Health::new(), u32::MAX - 50, None, 0);

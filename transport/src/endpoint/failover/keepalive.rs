@@ -1,12 +1,13 @@
-//! Keepalives to peers that use a lane, so that no connection is alive at one end only.
+//! Keepalives over the lanes that a peer uses, so that no connection is alive at one end only.
 //!
-//! Where a connection is known to have failed at one end, the other may go on believing in it, and refuse a new one
-//! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target
-//! often has nothing to send. So what is the target of others sends a few bytes, every few seconds, over each lane that
-//! it or a peer's endpoint uses; and soon when a peer has moved away from a lane.
+//! When a connection fails, one end may know it while the other still believes in the connection and refuses a new one
+//! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)). The other end notices only when it sends something, and
+//! a target often has nothing to send. So a target sends a few bytes every few seconds over each lane that it or a
+//! peer's endpoint uses. It sends one soon after a peer has moved away from a lane.
 //!
-//! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own
-//! ([`Endpoint::greet`]). Keepalives name their source, since one may be all that has come over a connection.
+//! A message shows that its lane is used. For a lane that only writes and reads use, the endpoint sends one message
+//! that says so ([`Endpoint::greet`]). A keepalive names its source, since it may be the only message that arrives over
+//! a connection.
 
 use super::Use;
 use crate::amo::{AmoOp, AmoType};
@@ -20,7 +21,7 @@ use crate::wire::{FROM_CONTEXT, FROM_HOST, Keepalive, Origin, Request, RequestKi
 const INTERVAL: u32 = 4;
 
 impl Core {
-    /// A message has come over `lane`, with this request.
+    /// Notes that this request has arrived in a message over `lane`.
     #[inline]
     pub(in crate::endpoint) fn note_use(&mut self, request: &Request, lane: usize) {
         let Some(uses) = self.uses_by(request.source, request.origin) else { return };
@@ -31,7 +32,7 @@ impl Core {
         uses[lane] = Use::Known;
     }
 
-    /// A keepalive has come over `lane`, which may be the first that is heard of its source there.
+    /// Notes that a keepalive has arrived over `lane`. It may be the first message from its source there.
     pub(in crate::endpoint) fn note_keepalive(&mut self, source: Pe, origin: Origin, lane: usize) {
         if let Some(uses) = self.uses_by(source, origin)
             && uses[lane] == Use::Unknown
@@ -40,7 +41,7 @@ impl Core {
         }
     }
 
-    /// The lanes that one of a PE's endpoints uses. `None` where nobody needs to know, and for a context's endpoint,
+    /// The lanes that one of a PE's endpoints uses. `None` where no caller needs to know, and for a context's endpoint,
     /// which has a single lane.
     fn uses_by(&mut self, pe: Pe, origin: Origin) -> Option<&mut Box<[Use]>> {
         let lanes = self.profile.rails();
@@ -61,7 +62,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Begins to keep account of the lanes that a peer uses, if that is needed.
+    /// Starts to record the lanes that a peer uses, if that is needed.
     pub(in crate::endpoint) fn watch_uses(&mut self, pe: Pe) {
         let core = &mut self.core;
         if core.profile.role() == Role::Proxy && core.profile.all_caps().iter().any(|c| c.half_open) {
@@ -71,23 +72,23 @@ impl Endpoint {
         }
     }
 
-    /// Once a second: sends the keepalives that are due.
+    /// Sends the keepalives that are due. The endpoint calls it once a second.
     pub(in crate::endpoint) fn send_keepalives(&mut self) {
         let lanes = self.core.profile.rails();
         for at in 0.. {
             let Some(uses) = &self.core.recovery.uses else { return };
             let Some(dest) = uses.slots().number(at / lanes) else { return };
             let lane = at % lanes;
-            // Not to all in the same second.
+            // Spreads the keepalives over the seconds of an interval.
             let turn = self.core.clock.now().wrapping_add(dest).is_multiple_of(INTERVAL);
             let due = match uses.get(dest)[lane] {
                 Use::Unknown => turn && self.core.lanes.failover(dest, lane).is_some_and(|f| f.used),
                 Use::Known => turn,
                 Use::Left => true,
             };
-            // One that is refused must not keep others from being sent.
+            // A refused keepalive must not keep other messages from being sent.
             if due && !self.core.queue.holds(lane, dest) {
-                // Where it cannot be sent there is no connection, and none is believed in.
+                // A keepalive that cannot be sent has no connection, so this end believes in none.
                 self.send_keepalive(dest, lane);
                 if let Some(uses) = self.core.recovery.uses.as_mut().and_then(|uses| uses.find_mut(dest)) {
                     uses[lane] = Use::Known;
@@ -109,7 +110,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a keepalive, and will be told what becomes of it. Not now, if there is no room.
+    /// Posts a keepalive with a completion. Does nothing when there is no buffer.
     pub(super) fn post_keepalive(&mut self, work: Work, dest: Dest, lane: usize) {
         let message = self.core.keepalive(dest);
         let len = message.len();
@@ -121,12 +122,12 @@ impl Endpoint {
         }
     }
 
-    /// Tells a peer that `lane` is used, if it cannot know yet.
+    /// Tells a peer that this endpoint uses `lane`, unless the peer knows already.
     pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
         let half_open = self.core.profile.caps(lane).half_open;
         let Some(turn) = self.core.lanes.failover(pe, lane).and_then(|f| f.first_keepalive()) else { return };
         if half_open && let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
-            // A move that has happened.
+            // The message announces a move that has already happened.
             let request =
                 self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
             self.send_small(pe, lane, Request { lane: lane as u8, ..request }, slot);

@@ -1,4 +1,4 @@
-//! Lanes that fail, are tried, and work again.
+//! Lane failures: taking a lane down, trying it, and using it again.
 
 use super::StreamState;
 use super::health::Seen;
@@ -10,7 +10,7 @@ use crate::pe::Pe;
 const RARELY: u32 = 30;
 
 impl Core {
-    /// What was sent over a lane has been answered: one that is probed is used again.
+    /// Notes that a message sent over a lane has been answered. A lane that is probed is used again.
     #[inline]
     pub(in crate::endpoint) fn answered(&mut self, pe: Pe, lane: usize) {
         if self.lanes.down() > 0 && self.lanes.failover(pe, lane).is_some_and(|f| f.health.answered()) {
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Work that nobody names was lost on a rail: whoever waits for acknowledgements there may wait in vain.
+    /// Suspects all lanes of a rail on which an unnamed work request was lost: acknowledgements there may never arrive.
     pub(in crate::endpoint) fn suspect(&mut self, lane: usize, fault: &Fault) {
         for at in 0.. {
             let Some(pe) = self.lanes.addressed(at) else { break };
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// What the state of a lane follows from.
+    /// The observation from which the state of a lane follows.
     pub(super) fn seen(&mut self, pe: Pe, lane: usize) -> Seen {
         let (now, lanes) = (self.clock.now(), self.lanes.count(pe));
         let (mut waits_since, mut asked) = (None, false);
@@ -86,20 +86,20 @@ impl Core {
         Seen { waits_since, under_way: f.under_way, others, unused }
     }
 
-    /// It is time to see whether a lane works again.
+    /// Whether it is time to test whether a lane works again.
     fn is_due(&mut self, pe: Pe, lane: usize) -> bool {
         let now = self.clock.now();
         let due = self.lanes.failover(pe, lane).is_some_and(|f| f.health.is_due(now));
         due && self.lanes.is_drained(pe, lane) && self.may_try(pe)
     }
 
-    /// Whether a PE has answered over no lane for so long, although it was asked to.
+    /// Whether a PE was pinged and has answered over no lane for so many seconds.
     pub(in crate::endpoint) fn is_silent(&self, pe: Pe, seconds: u64) -> bool {
         let lanes = self.lanes.of(pe).iter().filter_map(|c| c.failover.as_ref());
         lanes.filter_map(|f| f.health.silent_since()).any(|s| self.clock.is_past(s, seconds))
     }
 
-    /// Takes down all lanes to a PE that has been silent for so long.
+    /// Takes down all lanes to a PE that has been silent for so many seconds.
     pub(in crate::endpoint) fn take_down_all(&mut self, pe: Pe, seconds: u64) {
         let fault = super::silent(format!("the PE has answered over no rail for {seconds} s (SYMRAIL_TIMEOUT_S)"));
         (0..self.lanes.count(pe)).for_each(|lane| self.take_down(pe, lane, &fault));
@@ -111,7 +111,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Once a second: checks what is believed of lanes, and tries those that are down.
+    /// Checks the health of lanes, and tries those that are down. The endpoint calls it once a second.
     pub(in crate::endpoint) fn check_lanes(&mut self) {
         for at in 0.. {
             let Some(pe) = self.core.lanes.addressed(at) else { break };
@@ -127,7 +127,7 @@ impl Endpoint {
                     && self.core.is_due(pe, lane)
                     && self.rails[lane].is_connected(pe)
                 {
-                    // a keepalive is asked for: whether the lane may carry its own stream again.
+                    // A keepalive is requested. It shows whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);
                 }
@@ -138,14 +138,14 @@ impl Endpoint {
                 && self.core.may_try(pe)
                 && let Some(lane) = self.next_to_try(pe)
             {
-                // What waits is tried on one of them.
+                // The operations that wait are tried on one of the lanes.
                 self.try_lane(pe, lane);
                 self.ask_about_lost(pe, lane);
             }
         }
     }
 
-    /// The lane to try when all are down: one after the other, without a pause.
+    /// The lane to try when all are down. Lanes are tried one after the other without a pause.
     fn next_to_try(&self, pe: Pe) -> Option<usize> {
         let now = self.core.clock.now();
         let since = |lane: usize| {

@@ -1,24 +1,38 @@
-//! Doing without a lane that has failed, and with it again.
+//! Failover: an endpoint moves the work of a failed lane to other lanes, and uses the lane again when it works.
 //!
-//! A fault of the path ([`Fault::retryable`]) takes the lane to that peer down; other peers' are not
-//! concerned. What was under way on it waits until the rail has reported all of it, so that nothing of it can arrive
-//! later than what replaces it. Then each stream of requests that the lane carried is moved to another: the target is
-//! told, and drops what the failed lane still brings of it; it answers how far it has applied the stream. A write
-//! behind which an applied request was sent has arrived, where lanes keep messages behind writes, and is complete.
-//! Other writes, and reads, are posted again, and then the requests that were not applied. An AMO that a NIC performs
-//! has no number: it fails, and says whether it may have been performed.
+//! A fault of the path ([`Fault::retryable`]) takes down the lane to that peer. Lanes to other peers are not affected.
 //!
-//! Fences go on to look for moved writes where they were posted first (`home`), and nothing new is posted on a lane
-//! that is down; so what a fence orders waits for them. A lane that is down is asked for a keepalive once in a
-//! while, and used again when it answers. When all lanes to a peer are down, what waits is tried on one after the
-//! other, until it is too old. Where a message was lost and nobody told, acknowledgements fail to come although the
-//! peer answers pings, which counts as a fault; a peer that answers none is late, and its lanes stay in use.
+//! 1. Work requests under way on the lane wait until the rail has reported all of them, so that none can arrive later
+//!    than its replacement.
+//! 2. The endpoint moves each stream of requests that the lane carried to another lane. It tells the target, which
+//!    drops requests that the failed lane still delivers, and answers how far it has applied the stream.
+//! 3. A write is complete if a request that was sent behind it has been applied, where lanes keep messages behind
+//!    writes. The endpoint posts the other writes and the reads again, and then the requests that were not applied.
+//! 4. An AMO that a NIC performs has no number. It fails, and the error says whether it may have been performed.
 //!
-//! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries
-//! them and brings them up; `stream` keeps requests, moves them and sends them again; `repost` is for writes and reads;
-//! `dead_peer` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces
-//! broken connections; `keepalive` keeps peers from believing in connections that are broken at this end. Here: what is
-//! remembered of a lane, and what an endpoint has to do.
+//! Fences still look for a moved write on the lane on which it was first posted (`home`), and nothing new is posted on
+//! a lane that is down. So operations behind a fence wait for moved writes.
+//!
+//! The endpoint asks for a keepalive over a lane that is down from time to time, and uses the lane again when the peer
+//! answers. When all lanes to a peer are down, it tries the waiting work on one lane after the other until the work is
+//! too old.
+//!
+//! A message may be lost without an error. Then acknowledgements are missing although the peer answers pings, which
+//! counts as a fault. A peer that answers no ping is late, and its lanes stay in use.
+//!
+//! | file | content |
+//! |---|---|
+//! | `health` | the state of a lane, without a rail |
+//! | `ping` | pings to a peer |
+//! | `lane` | takes lanes down, tries them and brings them up |
+//! | `stream` | keeps requests, moves them and sends them again |
+//! | `repost` | writes and reads of failed lanes |
+//! | `dead_peer` | gives peers up |
+//! | `port` | decides when a port that is down is a reason to give up connections |
+//! | `reconnect` | replaces broken connections |
+//! | `keepalive` | keeps peers from believing in connections that are broken at this end |
+//!
+//! This file holds the record of a lane and the endpoint's list of recovery work.
 
 mod dead_peer;
 mod health;
@@ -44,46 +58,46 @@ use health::Health;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamState {
     Open,
-    /// The lane that carried it has failed. What is new waits.
+    /// The lane that carried it has failed. New requests wait.
     Lost,
-    /// The target has been told to expect it over the carrier, and asked what it has applied.
+    /// The target has been told to expect the stream over the carrier, and asked what it has applied.
     Asked,
-    /// It has said so. What it has not applied is to be sent again.
+    /// The target has answered. Requests that it has not applied are to be sent again.
     Answered,
 }
 
 /// A message that may have to be sent again.
 #[derive(Clone, Copy)]
 pub(super) struct Kept {
-    /// Where it stands among everything that was posted, and the stream's turn then.
+    /// Its position among everything that was posted, and the stream's turn then.
     serial: u64,
     turn: u32,
-    /// Its last request.
+    /// The sequence number of its last request.
     last: u32,
     slot: Slot,
     len: u32,
 }
 
-/// What is remembered of a lane to a peer that has others.
+/// The record of a lane to a peer that has other lanes.
 pub(super) struct Failover {
     lane: u8,
     health: Health,
-    /// Work requests that the rail has and has not reported, and their bytes.
+    /// Work requests that were posted to the rail and have not completed, and their bytes.
     posted: u32,
     under_way: u64,
     /// The turn and serial of the last message of this lane's stream that has been applied.
     applied: (u32, u64),
-    /// The lane that messages of this lane's stream take, how often it has changed, and how far the next change is.
+    /// The lane that carries this lane's stream, how often it has changed, and the state of the change in progress.
     carrier: u8,
     turn: u32,
     state: StreamState,
-    /// The last request in the outbox.
+    /// The sequence number of the last request in the outbox.
     pub gathered: u32,
-    /// When the oldest request became the oldest.
+    /// When the oldest unacknowledged request became the oldest.
     pub progress: u32,
     /// Messages with requests that are not acknowledged.
     kept: VecDeque<Kept>,
-    /// Something was posted, and the peer has been told.
+    /// Something was posted on the lane, and the peer has been told.
     used: bool,
     announced: bool,
 }
@@ -123,7 +137,7 @@ impl Failover {
         self.health.is_down()
     }
 
-    /// Whether what the rail had when the lane failed has been reported.
+    /// Whether every work request that the rail had when the lane failed has completed.
     pub fn is_drained(&self) -> bool {
         !self.health.is_down() || self.posted == 0
     }
@@ -137,19 +151,19 @@ impl Failover {
         self.carrier == self.lane
     }
 
-    /// The turn of the stream, if its messages stay behind what is written on its lane now.
+    /// The turn of the stream, if its messages stay behind writes that are now posted on its lane.
     pub fn turn(&self) -> Option<u32> {
         self.is_straight().then_some(self.turn)
     }
 
-    /// The rail has reported a work request of so many bytes.
+    /// Notes that a work request of so many bytes has completed.
     #[inline]
     pub fn came_back(&mut self, len: usize) {
         self.posted = self.posted.saturating_sub(1);
         self.under_way = self.under_way.saturating_sub(len as u64);
     }
 
-    /// The rail has taken a work request of so many bytes. Whether it was the first.
+    /// Notes that a work request of so many bytes was posted. Returns whether it was the lane's first.
     #[inline]
     pub fn post(&mut self, len: usize) -> bool {
         self.posted += 1;
@@ -157,20 +171,20 @@ impl Failover {
         !std::mem::replace(&mut self.used, true)
     }
 
-    /// The stream's turn, if the peer is to be told that the lane is used.
+    /// The stream's turn, if the peer must be told that the lane is used.
     pub fn first_keepalive(&mut self) -> Option<u32> {
         let due = self.used && !self.announced && self.health.is_up() && self.is_straight();
         self.announced |= due;
         due.then_some(self.turn)
     }
 
-    /// Whether lanes over these rails can do each other's work: they promise the same.
+    /// Whether lanes over these rails can replace each other: they give the same guarantees.
     pub fn possible(caps: &[RailCaps]) -> bool {
         caps.len() > 1 && caps.iter().all(|c| c.order == caps[0].order && c.max_send == caps[0].max_send)
     }
 }
 
-/// What is known of a lane to an endpoint of a peer.
+/// What this endpoint knows about a peer's use of a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Use {
     #[default]
@@ -181,7 +195,7 @@ pub(super) enum Use {
     Left,
 }
 
-/// What a peer has said about a connection.
+/// A request of a peer about a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerRequest {
     request: Request,
@@ -190,41 +204,41 @@ pub(super) struct PeerRequest {
     since: u32,
 }
 
-/// What is remembered of a connection that has been broken.
+/// The record of a connection that has broken.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Renewal {
-    /// How many connections there have been after the first.
+    /// The number of connections after the first.
     count: u32,
-    /// The last of them was offered, and not accepted yet.
+    /// This end has offered the last of them, and the peer has not accepted it yet.
     offered: bool,
 }
 
-/// What has been learned of a port that is down.
+/// An event about a port that is down.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PortNews {
     /// A port has gone down.
     Down,
-    /// A keepalive has arrived over another lane than that whose port went down for the `outage`th time.
+    /// A keepalive has arrived over another lane than the one whose port went down for the `outage`th time.
     OtherLane { dest: Dest, instead_of: u8, outage: u32 },
 }
 
-/// What an endpoint has to do because of lanes that have failed, and what it has heard about such.
+/// The recovery work of an endpoint, and the messages and events that cause it.
 pub(super) struct Recovery {
-    /// A lane that fails fails what is on it.
+    /// Failover is off: a failed lane fails the operations on it.
     disabled: bool,
-    /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
+    /// Work requests whose lane is down, and PEs that may have some or have messages to be sent again.
     undrained: Vec<u64>,
     to_recover: Vec<Pe>,
-    /// PEs that have left and are not yet given up: when that was heard, and what became of them.
+    /// PEs that have left and are not given up yet: when the endpoint learned of it, and the reason.
     left: BTreeMap<Pe, (u32, String)>,
-    /// By destination, for each lane: whether the peer uses it. `None` where nobody needs to know.
+    /// For each destination and lane, whether the peer uses it. `None` where no caller needs to know.
     uses: Option<Sparse<Box<[Use]>>>,
-    /// Lanes that have just been used for the first time.
+    /// Lanes that have just been used for the first time, whose peers are to get a keepalive.
     keepalives: Vec<(Pe, usize)>,
-    /// Connections that have been broken, and what peers say about such.
+    /// Connections that have broken, and requests of peers about connections.
     renewals: BTreeMap<(Dest, usize), Renewal>,
     requests: Vec<PeerRequest>,
-    /// What has been learned of ports that are down, and how often each rail's has gone down.
+    /// Events about ports that are down, and how often each rail's port has gone down.
     port_news: Vec<PortNews>,
     outages: Vec<u32>,
 }
@@ -245,7 +259,7 @@ impl Recovery {
         }
     }
 
-    /// From now on a lane that fails fails what is on it.
+    /// Turns failover off: from now on a failed lane fails the operations on it.
     pub fn disable(&mut self) {
         self.disabled = true;
     }
@@ -254,7 +268,7 @@ impl Recovery {
         self.disabled
     }
 
-    /// A lane has just been used for the first time.
+    /// Queues a keepalive for a lane that has just been used for the first time.
     #[cold]
     pub fn queue_keepalive(&mut self, pe: Pe, lane: usize) {
         self.keepalives.push((pe, lane));
@@ -265,26 +279,26 @@ impl Recovery {
         self.keepalives.pop()
     }
 
-    /// Whether something waits for another lane.
+    /// Whether any work waits for another lane.
     #[inline]
     pub fn is_needed(&self) -> bool {
         !self.to_recover.is_empty()
     }
 
-    /// Whether peers have said something about connections.
+    /// Whether requests of peers about connections wait.
     #[inline]
     pub fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }
 
-    /// Whether something has been learned of ports that are down.
+    /// Whether events about ports wait.
     #[inline]
     pub fn has_port_news(&self) -> bool {
         !self.port_news.is_empty()
     }
 }
 
-/// What takes a lane down that has been silent.
+/// The fault of a lane that has been silent.
 fn silent(text: String) -> Fault {
     Fault { code: libc::ETIMEDOUT, text, retryable: true }
 }

@@ -1,8 +1,8 @@
-//! Pings: whether a PE answers, and over which lanes, while an acknowledgement is overdue.
+//! Pings: they show whether a PE answers, and over which lanes, while an acknowledgement is overdue.
 //!
-//! A ping is about a lane, and goes over this and all others. The PE's endpoint answers over the lane that brought it,
-//! as soon as it polls; its target agent takes no part. With the first ping the agent is asked for the acknowledgement
-//! once more.
+//! A ping concerns one lane and is sent over all lanes. The PE's endpoint answers as soon as it polls, over the lane
+//! that delivered the ping. Its target agent takes no part. With the first ping the endpoint asks the agent for the
+//! acknowledgement again.
 
 use std::ptr;
 
@@ -16,7 +16,7 @@ use crate::rail::{Dest, LocalBuf, LocalKey};
 use crate::wire::{Request, RequestKind};
 
 impl Endpoint {
-    /// Asks a PE for an acknowledgement that is overdue on `lane`, and whether it answers at all.
+    /// Asks a PE for an acknowledgement that is overdue on `lane`, and pings it over all lanes.
     pub(super) fn ping_all(&mut self, pe: Pe, lane: usize) {
         for stream in 0..self.core.lanes.count(pe) {
             let carried = self
@@ -27,7 +27,7 @@ impl Endpoint {
             let applied =
                 self.core.lanes.get_mut(pe, stream).filter(|c| carried && !c.unacked.is_empty()).map(|c| c.applied);
             if let Some(sequence) = applied {
-                // A request that has been applied is not applied again, but answered at once.
+                // The agent does not apply a request twice. It answers a repeated one at once.
                 let again = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
                 let again =
                     Request { lane: stream as u8, sequence, acknowledged: sequence as u16, urgent: true, ..again };
@@ -48,14 +48,14 @@ impl Endpoint {
         }
     }
 
-    /// A ping of a peer's has come over a lane. Whether it has to be handled again.
+    /// Answers a ping that a peer sent over lane `via`. Returns whether the ping has to be handled again.
     pub(super) fn answer_ping(&mut self, dest: Dest, via: usize, ping: &Request) -> bool {
         let words = (0, ping.operand, ping.second);
         let pong = self.core.profile.request(RequestKind::Pong, AmoOp::Fetch, AmoType::U64, words, 0);
         !self.say(dest, via, Request { lane: ping.lane, ..pong })
     }
 
-    /// A ping has been answered over a lane: goes on with the chain of pings there.
+    /// Handles the answer to a ping over lane `via`: sends the next ping of the chain there.
     pub(super) fn take_pong(&mut self, dest: Dest, via: usize, pong: &Request) {
         let (now, lane) = (self.core.clock.now(), usize::from(pong.lane));
         let (Ok(round), Ok(doubt)) = (u32::try_from(pong.operand), u32::try_from(pong.second)) else { return };
@@ -65,7 +65,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request that has no number and that nobody keeps. Whether there was room.
+    /// Sends a request that has no number and is not kept. Returns whether there was room.
     fn say(&mut self, dest: Dest, lane: usize, request: Request) -> bool {
         let mut bytes = [0; Request::alone(0)];
         // SAFETY: there is room for a message of one request.
@@ -84,7 +84,7 @@ impl Endpoint {
         true
     }
 
-    /// Once a second: checks what is believed of each lane to a PE.
+    /// Checks the health of each lane to a PE. The endpoint calls it once a second.
     pub(super) fn check_health(&mut self, pe: Pe, lane: usize) {
         let (now, seen) = (self.core.clock.now(), self.core.seen(pe, lane));
         let Some(f) = self.core.lanes.failover(pe, lane) else { return };

@@ -1,14 +1,18 @@
-//! Ports that are down: when that is a reason to give up the connections over them.
+//! Ports that are down: when an endpoint gives up the connections over them.
 //!
-//! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only
-//! while there is another lane for its work, and no port tells that: the other end's may be down, too. So wherever a
-//! port is down here, a keepalive is sent over each other lane, and the connection is given up when one of them has
-//! arrived, if the port has been down all the time between.
+//! A connection survives if its port is up again before the NIC stops trying. Giving it up is therefore right only
+//! while another lane can do its work. The state of the local ports does not show that, because the other end's port
+//! may be down, too. So when a port is down here, the endpoint sends a keepalive over each other lane. It gives the
+//! connection up when one of the keepalives has arrived and the port has been down all the time since it was sent.
 //!
-//! So the last lane that works is kept, whatever the two ends see, and in whichever order. If each gave up what the
-//! other keeps, then one did so first, by a sign over the lane that the other gave up later; that port was up when the
-//! sign arrived, went down behind it, and from then on the other end could have its sign only over a lane that was
-//! given up by then.
+//! Two ends never give up their last working lane, in whatever order they observe the outages. Proof for two ends A and
+//! B and two lanes 1 and 2:
+//!
+//! 1. Suppose that A gives up lane 1 and B gives up lane 2, and that A does so first.
+//! 2. A does so because its keepalive arrived over lane 2. So B's port of lane 2 was up when the keepalive arrived, and
+//!    went down afterwards.
+//! 3. A's port of lane 1 is down until A gives the lane up. So no later keepalive of B arrives over lane 1, and B does
+//!    not give up lane 2.
 
 use super::{PortNews, Recovery};
 use crate::endpoint::Endpoint;
@@ -22,7 +26,7 @@ impl Recovery {
         self.port_news.push(PortNews::Down);
     }
 
-    /// A keepalive has arrived that was sent because of an outage of another lane.
+    /// Notes that a keepalive has arrived which was sent because of an outage of another lane.
     pub fn keepalive_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
         self.port_news.push(PortNews::OtherLane { dest, instead_of, outage });
     }
@@ -46,7 +50,8 @@ impl Endpoint {
         }
     }
 
-    /// Wherever a port is down, sends keepalives over other lanes. Once a second, and when one goes down.
+    /// Sends keepalives over the other lanes wherever a port is down. The endpoint calls it once a second, and when a
+    /// port goes down.
     pub(in crate::endpoint) fn look_for_other_lanes(&mut self) {
         for lane in 0..self.rails.len() {
             if self.rails[lane].port_down().is_none() {
@@ -71,7 +76,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a keepalive is under way over `lane` on account of this outage of another.
+    /// Whether a keepalive for this outage of another lane is under way over `lane`.
     fn is_probed(&self, dest: Dest, lane: usize, instead_of: usize) -> bool {
         let core = &self.core;
         core.queue.all().any(|(_, request)| {

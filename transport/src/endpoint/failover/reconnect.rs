@@ -1,12 +1,12 @@
-//! New connections in place of broken ones, where rails do not make them by themselves: queue pairs.
+//! New connections in place of broken ones, for rails that do not make them by themselves: queue pairs.
 //!
-//! Both ends have to take part, and talk about it over another lane. One of them (a host endpoint, else the higher PE)
-//! renews its end and makes an offer; the other gives up what it still has, renews its end too, connects it, and
-//! accepts; then the first connects. Who may not offer, or cannot yet because its port is down, tells the other that
-//! its end is broken. What is not answered is said again every second; connections are counted, so that what comes late
-//! is known as such.
+//! Both ends have to take part, and they exchange requests over another lane. The host endpoint, or else the higher PE,
+//! initiates: it renews its end and sends an offer. The other end closes its old connection, renews its end, connects
+//! it and sends an acceptance. Then the initiator connects. An end that may not initiate, or whose port is down, tells
+//! the other that its end is broken. Each end repeats an unanswered request every second. Connections are numbered, so
+//! that a late request is recognized.
 //!
-//! Where no other lane to the peer works, nothing can be agreed on, and the lane stays out of use.
+//! Where no other lane to the peer works, the ends cannot agree, and the lane stays out of use.
 
 use super::{PeerRequest, Renewal};
 use crate::amo::{AmoOp, AmoType};
@@ -16,7 +16,7 @@ use crate::rail::Dest;
 use crate::wire::{Request, RequestKind};
 
 impl Core {
-    /// Takes in a request that is about connections or lanes; `false` when it is not.
+    /// Handles a request about connections or lanes. Returns `false` for any other request.
     pub(in crate::endpoint) fn take_if_about_connections(&mut self, request: &Request, via: usize) -> bool {
         use RequestKind::{Accept, Broken, Offer, Ping, Pong};
         if !matches!(request.kind, Broken | Offer | Accept | Ping | Pong) {
@@ -25,7 +25,7 @@ impl Core {
         let dest = self.profile.answer_to(request.source, request.origin);
         let known = usize::from(request.lane) < self.profile.rails()
             && dest < Endpoint::destinations(self.profile.role(), self.profile.n_pes());
-        // Each connection has few things at a time to say, of which some may be answered and some be new.
+        // Few requests about a connection are pending at a time: some that are being answered, and some new ones.
         if known && self.recovery.requests.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
             self.recovery.requests.push(PeerRequest { request: *request, via, since: self.clock.now() });
         }
@@ -34,7 +34,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Once a second: goes on with all connections that are broken.
+    /// Continues the renewal of all broken connections. The endpoint calls it once a second.
     pub(in crate::endpoint) fn renew_connections(&mut self) {
         for lane in 0..self.rails.len() {
             for at in 0.. {
@@ -54,20 +54,20 @@ impl Endpoint {
         tracing::debug!(dest, lane, offers, offer, "a connection is broken");
         let renewal = self.core.recovery.renewals.entry((dest, lane)).or_default();
         let Some(offer) = offer else {
-            // Behind an offer it would end the connection that the other end has just accepted.
+            // A second notice behind an offer would end the connection that the other end has just accepted.
             let Renewal { count, offered: false } = *renewal else { return };
             return self.tell(RequestKind::Broken, dest, (lane, via), (count, 0));
         };
         if self.core.profile.role() == Role::Proxy && dest == self.core.profile.me() {
-            return self.reconnect(dest, lane, offer); // both ends are this one
+            return self.reconnect(dest, lane, offer); // both ends are this endpoint
         }
         *renewal = Renewal { count: renewal.count.wrapping_add(1), offered: true };
         let count = renewal.count;
         self.tell(RequestKind::Offer, dest, (lane, via), (count, offer));
     }
 
-    /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next
-    /// poll.
+    /// Handles the requests of peers about connections. A request that has to wait for failed work requests stays for
+    /// the next poll.
     #[cold]
     pub(in crate::endpoint) fn answer_about_connections(&mut self) {
         let mut waiting = std::mem::take(&mut self.core.recovery.requests);
@@ -75,7 +75,7 @@ impl Endpoint {
         self.core.recovery.requests.append(&mut waiting);
     }
 
-    /// Returns whether this has to be handled again.
+    /// Handles one request. Returns whether it has to be handled again.
     fn handle(&mut self, PeerRequest { request, via, .. }: &PeerRequest) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.profile.answer_to(request.source, request.origin);
@@ -106,13 +106,13 @@ impl Endpoint {
                 known.offered = false;
                 self.reconnect(dest, lane, request.second);
             }
-            _ => {} // late
+            _ => {} // a late request
         }
         false
     }
 
-    /// Takes an offer, unless that has to wait. The answer goes the way that the offer came: it has worked, and another
-    /// may be one that the other end is about to renew, too.
+    /// Accepts an offer, unless that has to wait. The answer travels over the lane that delivered the offer: that lane
+    /// has worked, whereas the other end may be about to renew another one.
     fn accept(&mut self, dest: Dest, (lane, via): (usize, usize), offer: &Request) -> bool {
         if via == lane || !self.may_talk_over(dest, via) {
             return true;
@@ -123,7 +123,7 @@ impl Endpoint {
         false
     }
 
-    /// Ends a connection, so that others do its work.
+    /// Closes a connection, so that other lanes do its work.
     pub(super) fn give_up_lane(&mut self, dest: Dest, lane: usize, why: &Fault) {
         self.rails[lane].disconnect(dest, why);
         if dest < self.core.profile.n_pes() {
@@ -144,12 +144,12 @@ impl Endpoint {
         }
     }
 
-    /// A lane over which a peer may be talked to about another.
+    /// A lane over which this endpoint may send requests about another lane.
     fn other_lane(&mut self, dest: Dest, lane: usize) -> Option<usize> {
         (0..self.core.lanes.count_to(dest)).find(|&other| other != lane && self.may_talk_over(dest, other))
     }
 
-    /// Whether something that is said over a lane is likely to arrive.
+    /// Whether a request that is sent over a lane is likely to arrive.
     pub(super) fn may_talk_over(&mut self, dest: Dest, lane: usize) -> bool {
         self.rails[lane].is_connected(dest)
             && self.core.lanes.is_up(dest, lane)
@@ -157,7 +157,7 @@ impl Endpoint {
             && self.rails[lane].port_down().is_none()
     }
 
-    /// Says something about `lane` over another.
+    /// Sends a request about `lane` over another lane.
     fn tell(&mut self, kind: RequestKind, dest: Dest, (lane, via): (usize, usize), (count, second): (u32, u64)) {
         if let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             let request = self.core.profile.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);

@@ -1,4 +1,4 @@
-//! Work requests of lanes that have failed: what has arrived after all, what is posted again, and in which order.
+//! Work requests of failed lanes: which have arrived, which are posted again, and in which order.
 
 use super::StreamState;
 use crate::endpoint::queue::{Work, WorkRequest};
@@ -12,20 +12,20 @@ fn is_write_of(request: &WorkRequest, pe: Pe, lane: usize) -> bool {
 }
 
 impl Core {
-    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it
-    /// was posted behind.
+    /// Keeps a work request whose lane is down until another lane accepts it. An AMO waits for its own lane, and for
+    /// the writes that it was posted behind.
     pub(in crate::endpoint) fn mark_lost(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, .. }) = self.queue.get(id) else { return };
         if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_lost(dest) {
-            // Requests are kept; an answer will be asked for again.
+            // Requests are kept elsewhere, and the endpoint will ask for an answer again.
             return self.abandon(id);
         }
         self.recovery.undrained.push(id);
         self.needs_recovery(dest);
     }
 
-    /// Ends what is undrained and needs not be repeated; takes out of the rest what can be posted again now, in the
-    /// order in which it was posted.
+    /// Ends undrained work requests that need not be repeated. Takes out those that can be posted again now, in the
+    /// order in which they were posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
         let waits: Vec<bool> = (0..self.lanes.count(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
@@ -35,7 +35,7 @@ impl Core {
             let (lane, home) = (usize::from(request.lane), usize::from(request.home));
             let over = request.op != 0 && self.ops.has_failed(request.op);
             if over {
-                self.abandon(id); // its operation has failed; nobody may count on what it would write
+                self.abandon(id); // the operation has failed, so no caller relies on its write
                 return false;
             }
             if let Work::Amo { .. } = request.work {
@@ -63,33 +63,33 @@ impl Core {
         again.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO
+    /// Whether writes that were first posted on this lane are under way over another lane or wait for one. An AMO
     /// behind them waits.
     fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
         let moved = |id, r: &WorkRequest| r.lane != r.home || self.recovery.undrained.contains(&id);
         self.queue.all().any(|(id, r)| is_write_of(r, pe, lane) && moved(id, r))
     }
 
-    /// Whether writes that were first posted on this lane have yet to be posted again. An answer that goes over a lane
-    /// that is down keeps what was lost there from being reported, and so posted again, for a while.
+    /// Whether writes that were first posted on this lane have yet to be posted again. An answer sent over a lane that
+    /// is down delays the report of the lost work requests there, and so their repetition.
     fn has_undrained_writes(&self, pe: Pe, lane: usize) -> bool {
         self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| is_write_of(r, pe, lane)))
     }
 
-    /// How many AMOs wait for their lane to work again.
+    /// The number of AMOs that wait for their lane to work again.
     pub(super) fn waiting_amos(&self, pe: Pe, lane: usize) -> u32 {
         let waits = |r: &WorkRequest| matches!(r.work, Work::Amo { .. }) && r.dest == pe && usize::from(r.lane) == lane;
         self.recovery.undrained.iter().filter(|&&id| self.queue.get(id).is_some_and(waits)).count() as u32
     }
 
-    /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before
-    /// that failed.
+    /// Whether a message of the write's stream has been applied that was sent behind this write over the same lane
+    /// before the lane failed.
     pub(super) fn has_arrived(&mut self, write: &WorkRequest) -> bool {
         let applied = self.lanes.failover(write.dest, write.home.into()).map(|f| f.applied);
         applied.is_some_and(|(turn, serial)| write.turn == Some(turn) && serial > write.serial)
     }
 
-    /// Whether something of a PE's waits for another lane.
+    /// Whether any work of a PE waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
         self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
             || (0..self.lanes.count(pe))
@@ -98,7 +98,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Lets other lanes do what lanes that are down leave undone.
+    /// Moves the unfinished work of lanes that are down to other lanes.
     #[cold]
     pub(in crate::endpoint) fn repost_all(&mut self) {
         for pe in std::mem::take(&mut self.core.recovery.to_recover) {
@@ -112,14 +112,14 @@ impl Endpoint {
         }
     }
 
-    /// Posts again what may have been lost: first writes and reads, each on the lane that carries its stream, then
+    /// Posts work again that may have been lost: first writes and reads, each on the lane that carries its stream, then
     /// messages.
     ///
     /// No message has to stay ahead of a write, since a write behind a fence waits until the message before it is
-    /// acknowledged. Of writes, flags alone are to stay in order without a fence.
+    /// acknowledged. Among writes, only flags have to stay in order without a fence.
     pub(super) fn repeat(&mut self, pe: Pe, otherwise: usize) {
         for id in self.core.collect(pe) {
-            // Under a new id: what the old one may still be reported for is not this.
+            // The new post gets a new id, because the rail may still report the old one.
             let Some(mut request) = self.core.queue.remove(id) else { continue };
             if !matches!(request.work, Work::Amo { .. }) {
                 let stream = self.core.lanes.failover(pe, request.home.into()).map(|f| (f.carrier, f.turn));

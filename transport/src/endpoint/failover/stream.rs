@@ -1,4 +1,4 @@
-//! Streams of requests: kept until they are acknowledged, moved to another lane, sent again there.
+//! Streams of requests: messages are kept until they are acknowledged, moved to another lane, and sent again there.
 
 use std::ptr;
 
@@ -13,7 +13,7 @@ use crate::rail::PostError;
 use crate::wire::{Request, RequestKind};
 
 impl Failover {
-    /// Gives up the messages that would have to be sent again: their slots.
+    /// Takes the slots of all kept messages, which will not be sent again.
     pub(in crate::endpoint) fn take_kept(&mut self) -> Vec<Slot> {
         self.state = StreamState::Lost;
         self.kept.drain(..).map(|kept| kept.slot).collect()
@@ -21,8 +21,8 @@ impl Failover {
 }
 
 impl Core {
-    /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged
-    /// should not have to wait until the target has time for that.
+    /// Whether the answer to the next request is urgent. A message that is kept until its acknowledgement should not
+    /// wait until the target has time to answer.
     pub(in crate::endpoint) fn will_wait(&mut self, pe: Pe, lane: usize) -> bool {
         let (short, now) = (!self.bounce.ample(), self.clock.now());
         let Some(c) = self.lanes.get_mut(pe, lane) else { return false };
@@ -34,7 +34,7 @@ impl Core {
         short
     }
 
-    /// The target has acknowledged requests of `lane`'s stream.
+    /// Notes that the target has acknowledged requests of `lane`'s stream.
     pub(in crate::endpoint) fn acknowledged(&mut self, pe: Pe, lane: usize) {
         let now = self.clock.now();
         let Some(c) = self.lanes.get_mut(pe, lane) else { return };
@@ -55,7 +55,7 @@ impl Core {
         self.answered(pe, carrier.into());
     }
 
-    /// The target has answered, and knew of this move of `lane`'s stream.
+    /// Notes an answer of the target that knew of this move of `lane`'s stream.
     pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, turn: u32) {
         let Some(f) = self.lanes.failover(pe, lane).filter(|f| f.state == StreamState::Asked && f.turn == turn) else {
             return;
@@ -72,7 +72,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Sends a message of requests over the lane that its stream takes now, and keeps it until all are acknowledged.
+    /// Sends a message over the lane that carries its stream now, and keeps it until all its requests are acknowledged.
     pub(in crate::endpoint) fn keep_and_send(&mut self, pe: Pe, stream: usize, slot: Slot, len: u32, last: u32) {
         let serial = self.core.queue.next_serial();
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
@@ -85,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends again what the target has not applied of a stream that was moved.
+    /// Sends the requests of a moved stream again that the target has not applied.
     pub(super) fn send_again(&mut self, pe: Pe, stream: usize) {
         let now = self.core.clock.now();
         let Core { lanes, queue, .. } = &mut self.core;
@@ -97,18 +97,18 @@ impl Endpoint {
         let carrier = f.carrier.into();
         for kept in f.kept.clone() {
             let message = self.core.bounce.ptr(kept.slot).as_ptr();
-            // SAFETY: the slot holds a message of this size, which only rails read, and those have reported what they
-            // had of it.
+            // SAFETY: the slot holds a message of this size. Only rails read it, and they have completed their work
+            // requests on it.
             unsafe { self.core.void_failed(message, kept.len as usize) };
-            // None may overtake one that could not be sent.
+            // No message may overtake one that could not be sent.
             if self.core.stream_state(pe, stream) == StreamState::Open {
                 self.send_copy(pe, carrier, kept);
             }
         }
     }
 
-    /// Tells the target that a lane carries a stream from now on, and asks what it has applied of it. Later, if there
-    /// is no room.
+    /// Tells the target that lane `to` carries a stream from now on, and asks what it has applied of the stream. It is
+    /// repeated later if there is no buffer.
     pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
         let now = self.core.clock.now();
         let Some(applied) = self.core.lanes.get_mut(pe, stream).map(|c| c.applied) else { return };
@@ -122,7 +122,7 @@ impl Endpoint {
         self.send_small(pe, to, request, slot);
     }
 
-    /// Sends a request that has no number, from a slot for it.
+    /// Sends a request without a number from a slot for it.
     pub(in crate::endpoint) fn send_small(&mut self, pe: Pe, lane: usize, request: Request, slot: Slot) {
         let ptr = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for a message of one request.
@@ -130,7 +130,7 @@ impl Endpoint {
         self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::alone(0)), Some(slot)));
     }
 
-    /// Asks about all streams of a peer whose lanes have failed.
+    /// Asks a peer about all streams whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
         for stream in 0..self.core.lanes.count(pe) {
             let carrier =

@@ -1,4 +1,4 @@
-//! What is remembered of one peer, and of one lane to it.
+//! The record of one peer, and of one lane to it.
 
 use std::collections::VecDeque;
 
@@ -7,47 +7,47 @@ use crate::endpoint::command::{Command, OpHandle};
 use crate::endpoint::failover::Failover;
 use crate::rail::Order;
 
-/// One lane to one peer. Kept small: there is one for every (peer, rail).
+/// One lane to one peer. The struct is small because there is one for every (peer, rail).
 #[derive(Default)]
 pub(in crate::endpoint) struct Connection {
-    /// Writes with a completion still to come; also those that were posted here first and have moved to another lane.
+    /// Writes that are not complete, including those that were first posted here and have moved to another lane.
     pub writes: u32,
-    /// Bytes of writes under way that ask for delivery, where there is a window for them.
+    /// Bytes of writes under way that ask for delivery, where a window limits them.
     pub under_way: u64,
-    /// Bytes of writes and reads that are not complete, and of requests that are not acknowledged.
+    /// Bytes of incomplete writes and reads, and of unacknowledged requests.
     pub bytes: u64,
     pub request_bytes: u32,
     /// Sequence number of the last request sent.
     pub sent: u32,
     /// Sequence number of the last request that the target applied.
     pub applied: u32,
-    /// When anything was last reported to have gone over it, in seconds.
+    /// When a work request on this lane last completed, in seconds.
     pub moved: u32,
-    /// When a small put last went at once, in microseconds, and behind which fence.
+    /// When a small put was last posted at once, in microseconds, and the fence before it.
     pub sent_at: u32,
     pub sent_behind: u32,
-    /// Operations that will post more here than they have: see [`Lanes::hold`](super::Lanes::hold).
+    /// Operations that will post more on this lane: see [`Lanes::hold`](super::Lanes::hold).
     pub later: u16,
     /// Writes without a completion were posted since the last flush.
     pub dirty: bool,
-    /// Requests that are acknowledged when it suits the target were sent since the last flush.
+    /// Requests that the target acknowledges at leisure were sent since the last flush.
     pub lazy: bool,
     /// Requests were sent since the last one that asked for its acknowledgement.
     pub(super) unasked: bool,
-    /// It is in the list of connections to flush.
+    /// This connection is in the list of connections to flush.
     pub(super) listed: bool,
-    /// The peer has been told of this endpoint, where it has to be.
+    /// The peer knows this endpoint, where it has to.
     pub introduced: bool,
-    /// Requests that are gathered for one message: the slot, and the bytes used of it.
+    /// The outbox: requests that are gathered for one message. The slot, and its bytes in use.
     pub outbox: Option<(Slot, u32)>,
-    /// Operations whose requests are not yet acknowledged, in sequence, each with the number of its neighbouring ones.
+    /// Operations with unacknowledged requests in sequence, each with the count of its consecutive requests.
     pub unacked: VecDeque<(OpHandle, u32)>,
-    /// What is needed to do without this lane; `None` where the peer has no other.
+    /// The failover record of this lane; `None` where the peer has no other lane.
     pub failover: Option<Box<Failover>>,
 }
 
 impl Connection {
-    /// Takes a new request into account; returns its sequence number.
+    /// Counts a new request; returns its sequence number.
     pub fn number(&mut self, op: OpHandle, bytes: usize) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         match self.unacked.back_mut() {
@@ -58,8 +58,8 @@ impl Connection {
         self.sent
     }
 
-    /// The oldest `count` requests are acknowledged. `false`, and nothing changes, when fewer were sent. Their sizes
-    /// are not kept: each counts as much as the others.
+    /// Marks the oldest `count` requests as acknowledged. Returns `false`, and changes nothing, when fewer were sent.
+    /// Their sizes are not kept: each request counts the average of the bytes.
     pub fn acknowledge(&mut self, count: u32) -> bool {
         let all = self.sent.wrapping_sub(self.applied);
         if count > all {
@@ -71,8 +71,8 @@ impl Connection {
         true
     }
 
-    /// Takes the oldest of at most `most` requests that are acknowledged: their operation, and how many of them are
-    /// its.
+    /// Takes up to `most` of the oldest acknowledged requests that belong to one operation: the operation and their
+    /// count.
     pub fn next_acknowledged(&mut self, most: u32) -> Option<(OpHandle, u32)> {
         let &mut (op, ref mut count) = self.unacked.front_mut().filter(|_| most > 0)?;
         let taken = most.min(*count);
@@ -89,66 +89,66 @@ impl Connection {
         self.later == 0 && self.empty_but_for(0)
     }
 
-    /// Whether nothing is under way but so many writes. More may be to come.
+    /// Whether nothing but so many writes is under way. More writes may be.
     #[inline]
     pub fn empty_but_for(&self, writes: u32) -> bool {
         self.writes == writes && !self.dirty && self.unacked.is_empty()
     }
 
-    /// Whether messages of this lane's stream go over this lane, behind its writes.
+    /// Whether messages of this lane's stream travel over this lane, behind its writes.
     #[inline]
     pub fn is_straight(&self) -> bool {
         self.failover.as_ref().is_none_or(|f| f.is_straight())
     }
 
-    /// Whether an operation posted here now cannot overtake what a fence ordered before it.
+    /// Whether an operation that is posted here now cannot overtake the operations that a fence ordered before it.
     ///
-    /// `fenced` is the sequence number of the last request before the fence. `as_message`: the operation is a request;
-    /// `writes`: it writes by itself.
+    /// `fenced` is the sequence number of the last request before the fence. `as_message`: the operation is a request.
+    /// `writes`: the operation posts a write.
     pub fn keeps_behind(&self, order: Order, fenced: u32, as_message: bool, writes: bool) -> bool {
-        // A write that another lane may have to repeat must not come to lie over a later one.
+        // A write that another lane may have to repeat must not overwrite a later one.
         let after_writes = (self.writes == 0 && !self.dirty)
             || (as_message && order.send_after_write && self.is_straight())
             || (writes && order.write_after_write && self.failover.is_none());
-        // The target applies requests in sequence; but a write does not wait for the agent.
+        // The target applies requests in sequence, but a write does not wait for the agent.
         let applied = self.applied.wrapping_sub(fenced).cast_signed() >= 0;
         self.later == 0 && after_writes && (applied || (as_message && order.send_after_send))
     }
 }
 
-/// What an endpoint remembers about a peer, over all lanes.
+/// The record of a peer, over all lanes.
 #[derive(Default)]
 pub(in crate::endpoint) struct Peer {
-    /// Its rails are known here.
+    /// The addresses of its rails are known here.
     pub connected: bool,
-    /// Lanes to it, and to its host endpoint; 0 until connected.
+    /// The number of lanes to it and to its host endpoint; 0 until connected.
     pub lanes: u8,
     pub host_lanes: u8,
-    /// The lane that small operations take.
+    /// The lane for small operations.
     pub(super) lane: u8,
-    /// How many of them are not used because they failed, and since when (in seconds) that is all of them.
+    /// The number of its failed lanes, and since which second all have failed.
     pub(super) down: u8,
     pub unreached_since: Option<u32>,
-    /// It has been given up.
+    /// The reason, if the peer has been given up.
     pub(super) lost: Option<Box<Lost>>,
-    /// Everything goes over this lane until it is idle, because a fence ordered it so.
+    /// The only lane for its operations until that is idle, because of a fence.
     pub pinned: Option<u8>,
-    /// The fence that its last operation came after.
+    /// The fence before its last operation.
     pub(super) epoch: u32,
-    /// Last request on the pinned lane before that fence.
+    /// The last request on the pinned lane before that fence.
     pub fenced: u32,
-    /// Operations that wait for earlier ones, in order, with the fence that they come after.
+    /// Operations that wait for earlier ones, in order, each with the fence before it.
     pub(super) deferred: VecDeque<(OpHandle, Command, u32)>,
 }
 
 /// A peer that has been given up.
 pub(super) struct Lost {
-    /// What became of it.
+    /// Why it was given up.
     pub why: String,
 }
 
 impl Peer {
-    /// Whether something waits for earlier operations, behind which all later ones have to wait.
+    /// Whether an operation waits for earlier ones. All later operations have to wait behind it.
     #[inline]
     pub fn defers(&self) -> bool {
         !self.deferred.is_empty()

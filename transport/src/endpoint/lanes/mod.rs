@@ -1,8 +1,7 @@
-//! What an endpoint remembers about each peer that it has to do with, and about each lane to it: what is under way
-//! there, and which lanes are in use.
+//! The records of an endpoint's peers and of each lane to them: work under way, and lanes in use.
 //!
-//! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is
-//! what goes in messages.
+//! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
+//! a fence. `stream` lists the lanes whose messages are gathered, unacknowledged or to be flushed.
 
 mod connection;
 mod order;
@@ -17,27 +16,28 @@ use crate::sparse::Slots;
 use connection::Lost;
 pub(super) use connection::{Connection, Peer};
 
-/// Polls between two checks of rails that are spare: where peers only answer, and where they may begin to use one.
+/// Polls between two checks of spare rails: over these peers only answer, or may begin to use one.
 const HOST_INTERVAL: u32 = 256;
 const PROXY_INTERVAL: u32 = 16;
-/// Polls without an event after which a rail is polled in turns with the others: each poll of one costs system calls.
+/// Polls without an event after which a rail is polled in turn with the others, since each poll of a rail costs system
+/// calls.
 const SILENT: u32 = 64;
 
 /// The table of peers and lanes.
 pub(super) struct Lanes {
-    /// Where the first lane is used alone while it works: polls between two checks of the others, which are spare.
+    /// Polls between two checks of spare lanes, where only the first lane is used while it works.
     spare_interval: Option<u32>,
     n_pes: u32,
     rails: usize,
-    /// Of whom anything is remembered.
+    /// The slots of peers that have a record.
     slots: Slots,
-    /// By slot; of others what an unused slot says.
+    /// Peers by slot. The entry of an unused slot stands for all other peers.
     peers: Vec<Peer>,
-    /// By slot, then rail.
+    /// Connections by slot, then rail.
     connections: Vec<Connection>,
-    /// PEs that have sent something and are not connected.
+    /// PEs that have sent a message and are not connected.
     to_connect: Vec<Pe>,
-    /// How many fences there have been.
+    /// The number of fences so far.
     epoch: u32,
     /// Peers that have deferred operations.
     blocked: Vec<Pe>,
@@ -45,16 +45,16 @@ pub(super) struct Lanes {
     unflushed: Vec<(Pe, usize)>,
     /// Connections with requests in their outbox.
     outboxes: Vec<(Pe, usize)>,
-    /// More operations follow at once.
+    /// The caller submits more operations at once.
     more: bool,
-    /// Connections whose last requests ask for no acknowledgement, because others were to follow.
+    /// Connections whose last requests ask for no acknowledgement, because more were to follow.
     unasked: Vec<(Pe, usize)>,
-    /// The lane that took the last large operation.
+    /// The lane of the last large operation.
     last_lane: usize,
-    /// How many lanes to peers are not used because they failed.
+    /// The number of failed lanes to peers.
     down: u32,
     polls: u32,
-    /// By rail, the poll that last found something there.
+    /// For each rail, the last poll that found an event.
     active_at: Box<[u32]>,
 }
 
@@ -93,7 +93,7 @@ impl Lanes {
         &mut self.peers[slot]
     }
 
-    /// The slot of a peer, of whom something is to be remembered.
+    /// The slot of a peer, which gets one if it has none.
     #[inline(always)]
     fn enter(&mut self, pe: Pe) -> usize {
         match self.slots.find(pe) {
@@ -109,18 +109,18 @@ impl Lanes {
         self.slots.enter(pe)
     }
 
-    /// The peers of whom anything is remembered, in the order in which they were first addressed or heard of.
+    /// Peers that have a record, in the order in which they were first addressed or heard of.
     pub fn addressed(&self, at: usize) -> Option<Pe> {
         self.slots.number(at)
     }
 
-    /// Whether a peer's rails are known here.
+    /// Whether the addresses of a peer's rails are known here.
     #[inline(always)]
     pub fn is_connected(&self, pe: Pe) -> bool {
         self.peer(pe).connected
     }
 
-    /// A PE has sent something: it is to be connected, so that it can be answered.
+    /// Notes a PE that has sent a message: the endpoint connects it to be able to answer.
     #[inline]
     pub fn remember(&mut self, pe: Pe) {
         if !self.is_connected(pe) && !self.to_connect.contains(&pe) {
@@ -143,7 +143,7 @@ impl Lanes {
         self.connections.get(self.slots.find(dest) * self.rails + lane)
     }
 
-    /// The same, to be changed; `None` also for a peer that was never connected.
+    /// As [`Lanes::get`], mutable; `None` also for a peer that was never connected.
     #[inline(always)]
     pub fn get_mut(&mut self, dest: Dest, lane: usize) -> Option<&mut Connection> {
         let slot = self.slots.find(dest);
@@ -153,7 +153,7 @@ impl Lanes {
         self.connections.get_mut(slot * self.rails + lane)
     }
 
-    /// What is needed to do without a lane, where the peer has others.
+    /// The failover record of a lane, where the peer has others.
     #[inline]
     pub fn failover(&mut self, dest: Dest, lane: usize) -> Option<&mut Failover> {
         if self.rails == 1 {
@@ -168,19 +168,19 @@ impl Lanes {
         &self.connections[first..first + self.count(pe)]
     }
 
-    /// How many lanes there are to a peer.
+    /// The number of lanes to a peer.
     #[inline]
     pub fn count(&self, pe: Pe) -> usize {
         usize::from(self.peer(pe).lanes)
     }
 
-    /// How many lanes there are to an endpoint of a peer, which may be its host endpoint.
+    /// The number of lanes to an endpoint of a peer. `dest` may be its host endpoint.
     pub fn count_to(&self, dest: Dest) -> usize {
         let peer = self.peer(dest % self.n_pes);
         usize::from(if dest < self.n_pes { peer.lanes } else { peer.host_lanes })
     }
 
-    /// From now on a lane that fails fails what is on it.
+    /// Turns failover off: from now on a failed lane fails the operations on it.
     pub fn disable_failover(&mut self) {
         self.connections.iter_mut().for_each(|c| c.failover = None);
     }
@@ -188,13 +188,13 @@ impl Lanes {
 
 /// Which lanes are in use.
 impl Lanes {
-    /// How many lanes to peers are not used because they failed.
+    /// The number of failed lanes to peers.
     #[inline]
     pub fn down(&self) -> u32 {
         self.down
     }
 
-    /// A lane to a peer is not used any more from this second on.
+    /// Notes that a lane to a peer is out of use from second `now` on.
     pub fn goes_down(&mut self, pe: Pe, now: u32) {
         self.down += 1;
         let peer = self.peer_mut(pe);
@@ -202,7 +202,7 @@ impl Lanes {
         peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
     }
 
-    /// A lane to a peer is used again.
+    /// Notes that a lane to a peer is used again.
     pub fn comes_up(&mut self, pe: Pe) {
         self.down -= 1;
         let peer = self.peer_mut(pe);
@@ -220,28 +220,28 @@ impl Lanes {
         self.down > 0 && self.get(dest, lane).and_then(|c| c.failover.as_ref()).is_some_and(|f| f.is_down())
     }
 
-    /// Whether lanes can do each other's work at all.
+    /// Whether lanes can replace each other at all.
     pub fn fail_over(&self) -> bool {
         self.connections.iter().any(|c| c.failover.is_some())
     }
 
-    /// From now on all lanes but the first are spare.
+    /// Makes all lanes but the first spare from now on.
     pub fn keep_others_spare(&mut self) {
         self.spare_interval.get_or_insert(PROXY_INTERVAL);
     }
 
-    /// How many lanes to a peer with as many rails are used while all work.
+    /// The number of lanes to a peer with as many rails that are used while all work.
     pub fn in_use(&self) -> usize {
         if self.spare_interval.is_some() { 1 } else { self.rails }
     }
 
-    /// A round of polls begins.
+    /// Begins a round of polls.
     pub fn next_poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
     }
 
-    /// Whether a rail is polled in this round: those on which something has happened lately, and one of all in turn.
-    /// Where all are silent, each is polled as often as if every round polled all.
+    /// Whether this round polls a rail: it polls those with recent events, and one of all in turn. Where all are
+    /// silent, each is polled as often as if every round polled all.
     pub fn is_due(&self, lane: usize) -> bool {
         match self.spare_interval {
             Some(interval) => lane == 0 || self.down > 0 || self.polls.is_multiple_of(interval),
@@ -252,22 +252,24 @@ impl Lanes {
         }
     }
 
-    /// Whoever polls next has slept: something may have come by any rail, and is to be found at once.
+    /// Makes the next round poll all rails: the polling thread has slept, and an event of any rail is to be found at
+    /// once.
     pub fn expect_on_all(&mut self) {
         self.active_at.fill(self.polls);
     }
 
-    /// The poll of a rail has found something.
+    /// Notes that the poll of a rail has found an event.
     pub fn note_activity(&mut self, lane: usize) {
         self.active_at[lane] = self.polls;
     }
 
-    /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.
+    /// Whether all work requests that the lane's rail had when it failed have completed. A lane that is used again was
+    /// drained before.
     pub fn is_drained(&self, pe: Pe, lane: usize) -> bool {
         self.get(pe, lane).and_then(|c| c.failover.as_ref()).is_some_and(|f| f.is_drained())
     }
 
-    /// Why nothing goes to a PE, if that is so.
+    /// Why no lane reaches a PE, if none does.
     pub fn unreachable(&self, pe: Pe) -> Option<(usize, &Fault)> {
         let peer = self.peer(pe);
         if peer.lanes < 2 || peer.down < peer.lanes {

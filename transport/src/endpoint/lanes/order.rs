@@ -1,7 +1,8 @@
-//! Which lane an operation takes, and whether it may go now.
+//! Which lane an operation takes, and whether it may be posted now.
 //!
-//! Without a fence, lanes take turns. After one, the next operation to a destination stays behind what was before the
-//! fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
+//! Without a fence, large operations take the lanes in turn. After a fence, the next operation to a destination stays
+//! behind the operations before the fence. It takes the one lane that has all of them, if that lane keeps order.
+//! Otherwise it is deferred until they are delivered.
 
 use super::{Connection, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
@@ -11,15 +12,15 @@ use crate::endpoint::profile::Profile;
 use crate::pe::Pe;
 use crate::rail::Dest;
 
-/// Operations of up to so many bytes stay together, so that few messages and acknowledgements do for many.
+/// Operations of up to so many bytes share a lane, so that many of them need few messages and acknowledgements.
 const COALESCED_MAX: u64 = 64 << 10;
-/// A lane that has so many bytes more under way than another is not the one for small operations any more.
+/// A lane with so many more bytes under way than another one is no longer the lane for small operations.
 const SPREAD: u64 = 128 << 10;
 
 impl Lanes {
-    /// The lane for an operation of so many bytes that may take any: where others are spare the first. Large ones take
-    /// turns. Small ones stay together on a lane until it has [`SPREAD`] more under way than another. `None` when all
-    /// lanes have failed.
+    /// The lane for an unordered operation of so many bytes; the first lane where others are spare. Large operations
+    /// take the lanes in turn. Small ones share a lane until it has [`SPREAD`] more bytes under way than another.
+    /// `None` when all lanes have failed.
     #[inline]
     pub fn pick(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
         if self.spare_interval.is_some() {
@@ -43,13 +44,13 @@ impl Lanes {
         (next..next + lanes).map(|lane| lane % lanes).find(|&lane| self.is_up(pe, lane))
     }
 
-    /// Bytes on a lane that are not known to have arrived.
+    /// Bytes on a lane that are not known to be delivered.
     fn under_way(&self, pe: Pe, lane: usize) -> u64 {
         let c = &self.connections[self.slots.find(pe) * self.rails + lane];
         c.bytes + u64::from(c.request_bytes)
     }
 
-    /// The lane for small operations from now on: another one if that has much less to do than the present one.
+    /// The lane for small operations from now on: another lane if it has much less to do than the present one.
     fn least_busy(&mut self, pe: Pe, present: usize) -> Option<usize> {
         let load = |lane: usize| self.under_way(pe, lane) + if lane == present { 0 } else { SPREAD };
         let lanes = 0..self.count(pe);
@@ -62,7 +63,7 @@ impl Lanes {
     #[inline]
     pub fn choose(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
         if matches!(command, Command::Get { .. }) {
-            // A fence does not order gets. One that cannot go now goes with the others that cannot.
+            // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
             return self.pick(pe, command.bytes());
         }
         let peer = self.peer(pe);
@@ -75,7 +76,7 @@ impl Lanes {
         self.order_behind(pe, command, self.epoch, profile)
     }
 
-    /// The lane on which `command` stays behind what the fence before `epoch` ordered, if it can go now.
+    /// The lane on which `command` stays behind the operations before fence `epoch`, if it can be posted now.
     fn order_behind(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<usize> {
         let (lanes, at) = (self.rails, self.enter(pe));
         let connections = at * lanes..at * lanes + lanes;
@@ -97,7 +98,7 @@ impl Lanes {
             self.peers[at].pinned = None;
             return self.free_lane(pe, command, profile);
         }
-        // What was on a lane that has failed goes on elsewhere, and what comes behind a fence waits for it.
+        // The work of a failed lane moves to other lanes, and operations behind a fence wait for it.
         if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
             return None;
         }
@@ -118,7 +119,7 @@ impl Lanes {
         self.pick(pe, command.bytes())
     }
 
-    /// Keeps an operation until it may go.
+    /// Keeps an operation until it may be posted.
     pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command) {
         let epoch = self.epoch;
         self.peer_mut(pe).deferred.push_back((op, command, epoch));
@@ -138,8 +139,8 @@ impl Lanes {
         self.blocked.get(at).copied()
     }
 
-    /// Takes the next operation on a peer that may go now, with its lane. Those that are `over` meanwhile are not
-    /// started any more.
+    /// Takes the next operation on a peer that may be posted now, with its lane. Operations that are `over` meanwhile
+    /// are dropped.
     pub fn next_deferred(
         &mut self,
         pe: Pe,
@@ -156,7 +157,7 @@ impl Lanes {
         None
     }
 
-    /// Forgets a blocked peer that has no deferred operations any more. Whether it had none.
+    /// Forgets a blocked peer that has no deferred operations any more. Returns whether it had none.
     pub fn unblock(&mut self, at: usize) -> bool {
         let free = self.blocked.get(at).is_some_and(|&pe| !self.peer(pe).defers());
         if free {
@@ -165,12 +166,12 @@ impl Lanes {
         free
     }
 
-    /// Orders what comes after it behind what came before it, per destination.
+    /// Orders later operations behind earlier ones, per destination.
     pub fn fence(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// How many fences there have been.
+    /// The number of fences so far.
     #[inline]
     pub fn epoch(&self) -> u32 {
         self.epoch
@@ -182,8 +183,8 @@ impl Lanes {
         peer.epoch == self.epoch && peer.pinned.is_none()
     }
 
-    /// Keeps what a later fence orders behind an operation from passing it on `lane`, until [`Lanes::let_go`]: it has
-    /// more to post there than is posted now.
+    /// Keeps operations behind a later fence from passing an operation on `lane` until [`Lanes::let_go`], because the
+    /// operation will post more there.
     pub fn hold(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane) {
             c.later += 1;
@@ -198,7 +199,7 @@ impl Lanes {
         }
     }
 
-    /// The lane that a peer's small puts and flags take, if they take always the same.
+    /// The lane of all small puts and flags to a peer, if it is always the same.
     pub fn only(&self, pe: Pe) -> Option<usize> {
         let peer = self.peer(pe);
         match (peer.lanes, self.spare_interval) {
@@ -209,12 +210,12 @@ impl Lanes {
         }
     }
 
-    /// Whether nothing is under way to a PE but on this lane.
+    /// Whether nothing is under way to a PE on any other lane.
     pub fn is_alone(&self, pe: Pe, lane: usize) -> bool {
         self.of(pe).iter().enumerate().all(|(other, c)| other == lane || c.idle())
     }
 
-    /// A lane to answer on: the one that the question came over, unless that has failed.
+    /// A lane to answer on: the one that delivered the request, unless that has failed.
     pub fn for_reply(&self, dest: Dest, lane: usize) -> usize {
         if dest >= self.n_pes || self.is_up(dest, lane) {
             return lane;
@@ -237,7 +238,7 @@ mod tests {
 
     const PUT: Command = Command::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: 8 };
 
-    /// Two lanes to PE 1, which keep writes in order or do not.
+    /// Two lanes to PE 1, which keep writes in order if `write_after_write` holds.
     fn two_lanes(write_after_write: bool) -> (Lanes, Profile) {
         let order = Order { write_after_write, ..FabricConfig::default().order };
         let fabric = Fabric::new(1, FabricConfig { order, software: false, ..FabricConfig::default() });

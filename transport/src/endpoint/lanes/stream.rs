@@ -1,12 +1,12 @@
-//! What goes in messages: lanes on which requests are gathered for one, lanes whose last requests have asked for no
-//! acknowledgement, and lanes that a quiet has to check.
+//! Lists of lanes: those on which requests are gathered for a message, those whose last requests asked for no
+//! acknowledgement, and those that a quiet has to check.
 
 use super::Lanes;
 use crate::bounce::Slot;
 use crate::pe::Pe;
 
 impl Lanes {
-    /// Something was written that only a flush tells of.
+    /// Notes a write whose delivery only a flush reports.
     #[inline]
     pub fn make_dirty(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane) {
@@ -15,7 +15,7 @@ impl Lanes {
         }
     }
 
-    /// A quiet has to check a lane.
+    /// Lists a lane for the next quiet to check.
     #[inline]
     pub fn list(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
@@ -25,13 +25,13 @@ impl Lanes {
         }
     }
 
-    /// Whether no quiet has to check any.
+    /// Whether no lane is left for a quiet to check.
     #[inline]
     pub fn is_flushed(&self) -> bool {
         self.unflushed.is_empty()
     }
 
-    /// Takes the next lane that a quiet has to check, and whether that has to be flushed.
+    /// Takes the next lane that a quiet has to check, and whether it must be flushed.
     #[inline]
     pub fn next_unflushed(&mut self) -> Option<(Pe, usize, bool)> {
         let (pe, lane) = self.unflushed.pop()?;
@@ -42,19 +42,19 @@ impl Lanes {
         Some((pe, lane, flush))
     }
 
-    /// Whether the operations that are submitted next are followed by others at once.
+    /// Notes whether the caller submits more operations at once.
     #[inline]
     pub fn expect_more(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// Whether more operations follow those that are submitted now.
+    /// Whether the caller submits more operations at once.
     #[inline]
     pub fn expects_more(&self) -> bool {
         self.more
     }
 
-    /// A request was numbered that asks for no acknowledgement, since others follow.
+    /// Notes a numbered request that asks for no acknowledgement, since others follow.
     #[inline]
     pub fn leave_unasked(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
@@ -64,7 +64,7 @@ impl Lanes {
         }
     }
 
-    /// A request was numbered whose acknowledgement tells of all before it.
+    /// Notes a numbered request whose acknowledgement covers all requests before it.
     #[inline]
     pub fn has_asked(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
@@ -80,24 +80,24 @@ impl Lanes {
         self.unasked.last().copied()
     }
 
-    /// Requests begin to be gathered on a lane.
+    /// Notes that requests are gathered on a lane.
     pub fn begins_to_gather(&mut self, pe: Pe, lane: usize) {
         self.outboxes.push((pe, lane));
     }
 
-    /// Whether requests are gathered on any.
+    /// Whether requests are gathered on any lane.
     #[inline]
     pub fn have_gathered(&self) -> bool {
         !self.outboxes.is_empty()
     }
 
-    /// Any lane on which requests are gathered.
+    /// Takes any lane on which requests are gathered.
     #[inline]
     pub fn next_gathered(&mut self) -> Option<(Pe, usize)> {
         self.outboxes.pop()
     }
 
-    /// Takes what is gathered on a lane: the slot, and the bytes used of it.
+    /// Takes the requests gathered on a lane: the slot, and its bytes in use.
     pub fn take_outbox(&mut self, pe: Pe, lane: usize) -> Option<(Slot, u32)> {
         let gathered = self.get_mut(pe, lane)?.outbox.take()?;
         if let Some(at) = self.outboxes.iter().position(|&listed| listed == (pe, lane)) {

@@ -1,13 +1,12 @@
-//! Puts and gets that travel together.
+//! Coalescing: puts and gets that travel in one work request.
 //!
-//! Where the CPU carries the bytes, a write or read costs a system call at each end, a header and at least one packet,
-//! however small it is. So those that nobody waits for yet, and that come closely one after the other, wait in the
-//! backlog until there are as many as one work request takes, until something else is posted to that destination, or
-//! until the next poll: of whoever waits for anything, or of the proxy thread. The first of them goes at once, so that
-//! what is to overlap with computing does.
+//! Where the CPU moves the bytes, a write or read of any size costs a system call at each end, a header and at least
+//! one packet. So puts and gets that no caller waits for yet, and that follow closely behind one another, wait in the
+//! backlog. They wait until there are enough for one work request, until another work request is posted to the same
+//! destination, or until the next poll of a waiting caller or of the proxy thread. The first of them is posted at once,
+//! so that its transfer overlaps with computation.
 //!
-//! A work request takes a few *pieces*. Those that begin where the one before them ends, here and at the target, are
-//! one piece with it.
+//! A work request has a few *pieces*. Puts or gets that are contiguous both here and at the target form one piece.
 
 use super::{Backlog, SendQueue, Work, WorkRequest};
 use crate::endpoint::operations::key;
@@ -16,11 +15,12 @@ use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
 
-/// The most bytes of one that waits. Beyond, the bytes cost so much more than the rest that there is nothing to gain.
+/// The most bytes of a put or get that waits. Beyond, the cost of the bytes exceeds all that coalescing could save.
 const LARGEST: u64 = 64 << 10;
-/// The most that travel in one work request.
+/// The most puts or gets in one work request.
 const MOST: usize = 64;
-/// What comes later behind the one before it does not wait. About the time that a message takes.
+/// A put or get that comes later than this behind the one before it does not wait. It is about the time that a message
+/// needs.
 const CLOSELY_US: u32 = 10;
 
 const NO_PIECE: Piece = Piece {
@@ -28,7 +28,7 @@ const NO_PIECE: Piece = Piece {
     remote: RemoteBuf { address: 0, key: 0 },
 };
 
-/// What waits for one destination to be coalesced.
+/// Work requests for one destination that wait to be coalesced.
 #[derive(Debug)]
 pub(super) struct Held {
     pub dest: Dest,
@@ -39,15 +39,15 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Whether there is nothing to gain from more, where a work request takes so many pieces.
+    /// Whether the work request is full enough to be posted, where one has `most` pieces.
     fn is_enough(&self, most: usize) -> bool {
         self.pieces >= most || self.count >= MOST || (self.count >= most && self.bytes >= LARGEST)
     }
 }
 
 impl Backlog {
-    /// Adds a work request to those that wait for others to its destination, and tells what waits there. It is asked
-    /// whether this one `continues` the last of them.
+    /// Adds a work request to those that wait for its destination, and returns these. `continues` answers whether this
+    /// one is contiguous with the last of them.
     fn hold(&mut self, id: u64, request: &WorkRequest, continues: impl FnOnce(u64) -> bool) -> &Held {
         let (dest, len) = (request.dest, request.len as u64);
         self.push(dest, id);
@@ -62,7 +62,7 @@ impl Backlog {
     }
 }
 
-/// Whether a work request begins where another one ends.
+/// Whether a work request is contiguous with an earlier one.
 fn continues(before: &WorkRequest, request: &WorkRequest) -> bool {
     let (Work::Write { offset: from } | Work::Read { offset: from } | Work::Flag { offset: from, .. }) = before.work
     else {
@@ -74,8 +74,8 @@ fn continues(before: &WorkRequest, request: &WorkRequest) -> bool {
     from + before.len as u64 == offset && before.ptr.wrapping_add(before.len) == request.ptr
 }
 
-/// Appends to the pieces of a work request, to the last of them if `next` begins where that ends. `false` where there
-/// is no room.
+/// Appends `next` to the pieces of a work request, or extends the last one if `next` is contiguous with it. Returns
+/// `false` where there is no room.
 fn append(pieces: &mut [Piece], count: &mut usize, next: Piece) -> bool {
     if let Some(Piece { local, remote }) = pieces[..*count].last_mut()
         && local.ptr.wrapping_add(local.len) == next.local.ptr
@@ -93,24 +93,24 @@ fn append(pieces: &mut [Piece], count: &mut usize, next: Piece) -> bool {
 }
 
 impl Core {
-    /// Whether a put or get of `len` bytes may wait for others, if nobody waits for it alone.
+    /// Whether a put or get of `len` bytes may wait for others, if its issuer does not wait for it alone.
     pub(in crate::endpoint) fn may_wait(&self, lane: usize, len: u64) -> bool {
         self.profile.caps(lane).pieces > 1 && len <= LARGEST
     }
 
-    /// Whether one that may wait does. With an engine that polls soon all do.
+    /// Whether a work request that may wait does. All do with an engine, which polls soon.
     #[inline]
     fn waits(&mut self, request: &WorkRequest) -> bool {
         let (dest, lane) = (request.dest, usize::from(request.lane));
-        // What the rail has refused is tried again soon enough.
+        // A destination that the rail has refused will be tried again soon enough.
         let refused = self.queue.backlog[lane].holds(dest) && !self.queue.backlog[lane].is_held(dest);
         !refused
             && !self.lanes.is_down(dest, lane)
             && (self.profile.role() == Role::Proxy || self.follows_closely(dest, lane))
     }
 
-    /// Whether something small has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not,
-    /// this one is to.
+    /// Whether a small put or get went to that peer at once less than [`CLOSELY_US`] ago, with no fence since. If not,
+    /// the current one counts as going at once.
     #[inline]
     pub(in crate::endpoint) fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
         let (now, epoch) = (self.clock.micros(), self.lanes.epoch());
@@ -122,7 +122,7 @@ impl Core {
         closely
     }
 
-    /// Something has gone just now: posting takes its time.
+    /// Notes a post that has just ended. It is separate because posting takes time.
     fn has_gone(&mut self, pe: Pe, lane: usize) {
         let (now, epoch) = (self.clock.micros(), self.lanes.epoch());
         if let Some(c) = self.lanes.get_mut(pe, lane) {
@@ -130,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Those that wait for `lane` right behind `first`, which is one of them, and that can travel with it.
+    /// The work requests that wait for `lane` and can travel with `first`: itself, and those right behind it.
     fn together(&self, lane: usize, first: &WorkRequest) -> ([u64; MOST], usize) {
         let (mut ids, mut count, mut bytes) = ([0; MOST], 0, 0);
         let kind = std::mem::discriminant(&first.work);
@@ -150,7 +150,7 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Posts one that may wait for others, now or together with them.
+    /// Posts a work request that may wait for others, now or together with them.
     pub(super) fn post_or_wait(&mut self, id: u64, request: &WorkRequest) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         if !self.core.waits(request) {
@@ -167,14 +167,14 @@ impl Endpoint {
         }
     }
 
-    /// Posts the first of what waits for `lane`, which is `id`, with those that can travel with it. Tells how many they
-    /// were.
+    /// Posts the first work request that waits for `lane`, which is `id`, with those that can travel with it. Returns
+    /// their number.
     pub(super) fn post_first(&mut self, lane: usize, id: u64, request: &WorkRequest) -> (usize, Result<(), PostError>) {
         let (ids, count) = if request.may_wait { self.core.together(lane, request) } else { ([0; MOST], 0) };
         let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
         let (mut pieces, mut used, mut ready) = ([NO_PIECE; MOST_PIECES], 0, 0);
         for &id in &ids[..count] {
-            // Those for which there is no room now wait for the next time.
+            // Work requests without room now wait for the next post.
             let piece = self.core.piece_of(lane, id);
             if !piece.is_some_and(|piece| append(&mut pieces[..most], &mut used, piece)) {
                 break;
@@ -192,7 +192,7 @@ impl Endpoint {
             Ok(windowed) => windowed,
             Err(full) => return (ready, Err(full)),
         };
-        // SAFETY: as for a single write or read (`try_post`), for each.
+        // SAFETY: each piece is as for a single write or read (`try_post`).
         let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..used], transfer, id) };
         if result.is_ok() {
             self.core.note_together(&ids[..ready], windowed);
@@ -213,7 +213,7 @@ impl Core {
         Some(Piece { local, remote })
     }
 
-    /// Writes down that so many have been posted as one: the first tells of all.
+    /// Records that several work requests were posted as one. The completion of the first stands for all.
     fn note_together(&mut self, ids: &[u64], windowed: bool) {
         for (at, &id) in ids.iter().enumerate() {
             let Some(request) = self.queue.table.get_mut(key(id)) else { continue };

@@ -1,10 +1,10 @@
-//! The send queue: work requests from the moment that they are cut until a rail has completed them.
+//! The send queue: work requests from their creation until a rail has completed them.
 //!
-//! `post` hands them to rails, several at once where `coalescing` says so. What a rail refuses for now waits in a
-//! backlog, in order for each destination. A rail refuses when its queue is full, or because of one destination: its
-//! connection is being made, or made again for ever since the peer is gone. The rail does not say which. So each pass
-//! over a backlog tries a few destinations, and begins where the last one stopped: work for a peer that cannot be
-//! reached never keeps others waiting.
+//! `post` hands them to rails, several in one post where `coalescing` permits. A work request that a rail refuses for
+//! now waits in a backlog, in order for each destination. A rail refuses when its queue is full, or because of one
+//! destination, whose connection is being made (for ever if the peer is dead). The rail does not report which. So each
+//! pass over a backlog tries a few destinations, and begins where the last pass stopped: work for an unreachable peer
+//! never blocks work for other peers.
 
 mod coalescing;
 mod post;
@@ -19,25 +19,25 @@ use super::swap_loop::WordAmo;
 use crate::bounce::Slot;
 use crate::rail::Dest;
 
-/// Work requests in flight past which [`SendQueue::has_room`] says no.
+/// The number of work requests in flight at which [`SendQueue::has_room`] returns `false`.
 const MOST: usize = 4096;
 
-/// What a work request does.
+/// The kind of a work request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
-    /// Write to a symmetric offset; complete when visible at the target.
+    /// Writes to a symmetric offset; complete when visible at the target.
     Write { offset: u64 },
-    /// Write to a symmetric offset; complete when it has left, or, where it may have to be repeated, when it is
-    /// visible. The immediate is the target's to have with it.
+    /// Writes to a symmetric offset; complete when it has left or, where it may have to be repeated, when it is
+    /// visible. The immediate is delivered to the target.
     Flag { offset: u64, immediate: Option<u64> },
-    /// Read from a symmetric offset.
+    /// Reads from a symmetric offset.
     Read { offset: u64 },
-    /// Send a message.
+    /// Sends a message.
     Send,
-    /// Send a keepalive. When it is there, it shows that there is another way than lane `instead_of`, whose port
-    /// went down, for the `outage`th time.
+    /// Sends a keepalive. Its delivery shows that another lane works than `instead_of`, whose port went down for the
+    /// `outage`th time.
     Probe { instead_of: u8, outage: u32 },
-    /// Let the provider do an AMO.
+    /// Lets the provider perform an AMO.
     Amo { amo: WordAmo, fetching: bool },
 }
 
@@ -47,21 +47,21 @@ pub(super) struct WorkRequest {
     pub work: Work,
     pub dest: Dest,
     pub lane: u8,
-    /// The lane that it was posted on first, where fences look for it.
+    /// The lane on which it was first posted, where fences look for it.
     pub home: u8,
-    /// Where it stands among everything that was posted.
+    /// Its position among everything that was posted.
     pub serial: u64,
-    /// The turn of the home lane's stream in which messages of it stay behind this on its way.
+    /// The turn of the home lane's stream whose messages stay behind this work request.
     pub turn: Option<u32>,
-    /// When it was to be posted, in seconds.
+    /// When it was first to be posted, in seconds.
     pub since: u32,
-    /// More follow at once on this lane.
+    /// More work requests follow at once on this lane.
     pub more: bool,
-    /// It may wait for others that travel with it.
+    /// It may wait to be coalesced.
     pub may_wait: bool,
-    /// Its bytes are among those under way that the window is for.
+    /// Its bytes count towards the window.
     pub in_window: bool,
-    /// The one behind it of those that were posted together with it.
+    /// The next of the work requests that were posted together with it.
     pub next: Option<u64>,
     /// The operation it belongs to; 0 for replies.
     pub op: OpHandle,
@@ -74,7 +74,7 @@ pub(super) struct WorkRequest {
 }
 
 impl WorkRequest {
-    /// Of `len` bytes at `ptr`, which are in `slot` if they are not user memory.
+    /// A work request of `len` bytes at `ptr`, which point into `slot` if they are not user memory.
     pub fn new(
         work: Work,
         dest: Dest,
@@ -104,14 +104,14 @@ impl WorkRequest {
     }
 }
 
-/// What waits for a rail.
+/// The work requests that wait for a rail.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Destinations for which something waits; the first is the next to be tried.
+    /// Destinations with waiting work requests; the first is the next to be tried.
     turns: VecDeque<Dest>,
-    /// Ids of work requests. Kept when empty, for their memory.
+    /// Ids of work requests. An empty queue is kept for its memory.
     waiting: HashMap<Dest, VecDeque<u64>>,
-    /// Destinations for which work waits that no rail has refused: to be coalesced.
+    /// Destinations whose work requests wait to be coalesced, and have not been refused by the rail.
     held: Vec<coalescing::Held>,
 }
 
@@ -122,18 +122,18 @@ impl Backlog {
         self.turns.is_empty()
     }
 
-    /// For how many destinations something waits.
+    /// The number of destinations with waiting work requests.
     fn destinations(&self) -> usize {
         self.turns.len()
     }
 
-    /// Whether something waits for `dest`, so that all that follows has to wait, too.
+    /// Whether any work request waits for `dest`, so that all later ones have to wait, too.
     #[inline]
     fn holds(&self, dest: Dest) -> bool {
         !self.turns.is_empty() && self.waiting.get(&dest).is_some_and(|ids| !ids.is_empty())
     }
 
-    /// Adds a work request behind what waits for the same destination.
+    /// Adds a work request behind those for the same destination.
     fn push(&mut self, dest: Dest, id: u64) {
         let ids = self.waiting.entry(dest).or_default();
         if ids.is_empty() {
@@ -142,35 +142,35 @@ impl Backlog {
         ids.push_back(id);
     }
 
-    /// Whether what waits for `dest` waits to be coalesced only.
+    /// Whether the work requests for `dest` wait only to be coalesced.
     #[inline]
     fn is_held(&self, dest: Dest) -> bool {
         self.held.iter().any(|held| held.dest == dest)
     }
 
-    /// From now on all that waits is to be posted.
+    /// Ends coalescing: all waiting work requests are to be posted now.
     #[inline]
     fn hold_no_longer(&mut self) {
         self.held.clear();
     }
 
-    /// A destination whose oldest work request is such a one.
+    /// A destination whose oldest waiting work request matches.
     fn find(&self, such: impl Fn(u64) -> bool) -> Option<Dest> {
         let oldest = |dest: &Dest| self.waiting.get(dest).and_then(|ids| ids.front());
         self.turns.iter().copied().find(|dest| oldest(dest).is_some_and(|&id| such(id)))
     }
 
-    /// The work request to be tried next.
+    /// The work request to try next.
     fn first(&self) -> Option<u64> {
         self.waiting.get(self.turns.front()?)?.front().copied()
     }
 
-    /// All that waits for the same destination as [`Backlog::first`], that one included, in order.
+    /// All work requests for the destination of [`Backlog::first`], in order, including the first.
     fn waiting_first(&self) -> impl Iterator<Item = u64> {
         self.turns.front().and_then(|dest| self.waiting.get(dest)).into_iter().flatten().copied()
     }
 
-    /// Takes the first out. The next of its destination is tried before those of others.
+    /// Removes the first work request. The next one for its destination is tried before those of others.
     fn take_first(&mut self) {
         let Some(ids) = self.turns.front().and_then(|dest| self.waiting.get_mut(dest)) else { return };
         ids.pop_front();
@@ -179,14 +179,14 @@ impl Backlog {
         }
     }
 
-    /// Takes out all that waits for `dest`, in order.
+    /// Removes all work requests for `dest`, in order.
     fn take_all(&mut self, dest: Dest) -> VecDeque<u64> {
         self.turns.retain(|&other| other != dest);
         self.held.retain(|held| held.dest != dest);
         self.waiting.remove(&dest).unwrap_or_default()
     }
 
-    /// The first was refused: all other destinations come before its own now.
+    /// Moves the destination of the first work request, which was refused, behind all others.
     fn pass(&mut self) {
         if let Some(dest) = self.turns.pop_front() {
             self.turns.push_back(dest);
@@ -197,9 +197,9 @@ impl Backlog {
 /// The work requests of an endpoint.
 pub(super) struct SendQueue {
     table: SlotMap<DefaultKey, WorkRequest>,
-    /// By rail.
+    /// The backlog of each rail.
     backlog: Vec<Backlog>,
-    /// Number of the last work request or message.
+    /// The number of the last work request or message.
     serial: u64,
 }
 
@@ -220,7 +220,7 @@ impl SendQueue {
         self.table.is_empty()
     }
 
-    /// The place of a new work request or message among all.
+    /// The next serial number, for a new work request or message.
     #[inline]
     pub fn next_serial(&mut self) -> u64 {
         self.serial += 1;
@@ -248,29 +248,29 @@ impl SendQueue {
         self.table.iter().map(|(key, request)| (handle(key), request))
     }
 
-    /// Whether something waits for a lane's rail to take it.
+    /// Whether any work request waits for a lane's rail.
     #[inline]
     pub fn waits_for(&self, lane: usize) -> bool {
         !self.backlog[lane].is_empty()
     }
 
-    /// Whether nothing waits for any rail.
+    /// Whether no work request waits for any rail.
     pub fn is_clear(&self) -> bool {
         self.backlog.iter().all(Backlog::is_empty)
     }
 
-    /// Whether something waits for `dest` on a lane, so that all that follows has to wait, too.
+    /// Whether any work request waits for `dest` on a lane, so that all later ones have to wait, too.
     #[inline]
     pub fn holds(&self, lane: usize, dest: Dest) -> bool {
         self.backlog[lane].holds(dest)
     }
 
-    /// A destination whose oldest work request of those that wait for a lane is such a one.
+    /// A destination whose oldest waiting work request on a lane matches.
     pub fn find_waiting(&self, lane: usize, such: impl Fn(&WorkRequest) -> bool) -> Option<Dest> {
         self.backlog[lane].find(|id| self.table.get(key(id)).is_some_and(&such))
     }
 
-    /// Takes out of a lane's backlog all that waits for `dest`, in order.
+    /// Removes all work requests for `dest` from a lane's backlog, in order.
     pub fn take_waiting(&mut self, lane: usize, dest: Dest) -> VecDeque<u64> {
         self.backlog[lane].take_all(dest)
     }

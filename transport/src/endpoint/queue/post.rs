@@ -7,7 +7,7 @@ use crate::endpoint::{Core, Endpoint, completion};
 use crate::error::Fault;
 use crate::rail::{Dest, LocalBuf, LocalKey, NativeAmo, Notify, Piece, PostError, WriteOptions};
 
-/// Destinations that are tried in one pass over a backlog. When the queue is full, each costs a post in vain.
+/// Destinations tried in one pass over a backlog. When the queue is full, each costs a useless post.
 const MOST_REFUSED: usize = 4;
 
 impl Endpoint {
@@ -32,7 +32,7 @@ impl Endpoint {
     #[inline(always)]
     pub(in crate::endpoint) fn post_or_keep(&mut self, id: u64, request: &WorkRequest) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
-        // An answer may go where the question came from, whatever this end thinks of that lane.
+        // An answer may use the lane that delivered the request, even if that lane is down at this end.
         if self.core.lanes.is_down(dest, lane) && !matches!(request.work, Work::Send) {
             return self.core.mark_lost(id);
         }
@@ -52,7 +52,7 @@ impl Endpoint {
         }
     }
 
-    /// Posts what waited for room on `lane`; returns how many.
+    /// Posts work requests that waited for room on `lane`; returns their number.
     pub(in crate::endpoint) fn post_backlog(&mut self, lane: usize) -> usize {
         self.core.queue.backlog[lane].hold_no_longer();
         let (mut posted, mut refused) = (0, 0);
@@ -136,19 +136,19 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages
-    /// are sent all the same, since they are numbered and in buffers of our own.
+    /// Whether a work request belongs to an operation that has failed meanwhile, whose buffers have returned to their
+    /// owner. Messages are sent nevertheless, since they are numbered and in our own buffers.
     pub(super) fn is_void(&self, request: &WorkRequest) -> bool {
         match request.work {
             Work::Send => false,
-            // What has failed must not be counted.
+            // The target must not count a failed write.
             Work::Flag { immediate: Some(_), .. } => self.ops.has_failed(request.op),
             _ => request.op != 0 && self.ops.is_over(request.op),
         }
     }
 
-    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not arrive. Where
-    /// messages are kept to be repeated, `failover` sees to it.
+    /// Voids the signals in a waiting message whose data has failed meanwhile, before the message is sent. For messages
+    /// that are kept to be repeated, `failover` does this.
     fn void_signals(&mut self, request: &WorkRequest) {
         let to_agent = matches!(request.work, Work::Send) && request.slot.is_some();
         let lane = usize::from(request.lane);
@@ -158,8 +158,8 @@ impl Core {
         }
     }
 
-    /// Whether a work request is one for the window; `Again` where so much is that it should wait. Where work may move
-    /// to another lane, none is.
+    /// Whether a work request counts towards the window; `Again` where the window is full. Where work may move to
+    /// another lane, no work request counts.
     #[inline]
     pub(super) fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
         let lane = usize::from(request.lane);
@@ -176,13 +176,13 @@ impl Core {
         }
     }
 
-    /// What a write's completion is to tell: where it may have to be repeated always that it was delivered.
+    /// The meaning of a write's completion: always delivery, where the write may have to be repeated.
     pub(super) fn notify(&self, dest: Dest, lane: usize, work: Work) -> Notify {
         let repeatable = self.lanes.get(dest, lane).is_some_and(|c| c.failover.is_some());
         if matches!(work, Work::Flag { .. }) && !repeatable { Notify::Transmitted } else { Notify::Delivered }
     }
 
-    /// Writes down that a lane's rail has taken a work request.
+    /// Records that a lane's rail has accepted a work request.
     #[inline(always)]
     pub(super) fn note_posted(&mut self, id: u64, request: &WorkRequest, windowed: bool) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
@@ -225,7 +225,7 @@ impl Core {
         {
             return Ok(LocalBuf { ptr, len, key });
         }
-        // Kept in the work request, so that a post that has to be repeated does not copy again.
+        // The copy is kept in the work request, so that a repeated post does not copy again.
         let via = match request.via {
             Some(slot) => slot,
             None => {
