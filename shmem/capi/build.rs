@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs ask for it, wherever it was when they were linked.
+//! Sets the library's soname: programs load the library by this name, wherever it was when they were linked.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsymrail.so");

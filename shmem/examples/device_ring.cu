@@ -11,12 +11,12 @@
 extern "C" __global__ void ring(double* inbox, double* outbox, symrail_u64* arrived, size_t n,
                                 symrail_u64 laps, symrail_u64 next) {
     for (symrail_u64 lap = 1; lap <= laps; lap++) {
-        /* All threads of the block copy; whoever sees the signal sees the data. */
+        /* All threads of the block copy; a PE that observes the signal observes the data. */
         symrailx_double_put_signal_block(inbox, outbox, n, arrived, lap, SYMRAIL_SIGNAL_SET, (int)next);
         if (threadIdx.x == 0) symrail_signal_wait_until(arrived, SYMRAIL_CMP_GE, lap);
         __syncthreads();
         for (size_t i = threadIdx.x; i < n; i += blockDim.x) outbox[i] = inbox[i] + 1;
-        /* Nobody puts the next block before everybody has read this one. */
+        /* No PE puts the next block before all PEs have read this one. */
         symrailx_barrier_all_block();
     }
 }
@@ -36,12 +36,12 @@ int main() {
     double* outbox = (double*)shmem_malloc(n * sizeof(double));
     symrail_u64* arrived = (symrail_u64*)shmem_calloc(1, sizeof(symrail_u64));
 
-    /* The kernels of this file are told about the PE. */
+    /* Passes the PE's state to the kernels of this file. */
     void* state = nullptr;
     cudaGetSymbolAddress(&state, symrail_state);
     if (shmemx_device_attach(state, sizeof(symrail_device_state)) != 0) return 1;
 
-    /* By these addresses kernels name the symmetric objects. */
+    /* The kernels' addresses of the symmetric objects. */
     double* in = (double*)shmemx_device_ptr(inbox);
     double* out = (double*)shmemx_device_ptr(outbox);
     symrail_u64* flag = (symrail_u64*)shmemx_device_ptr(arrived);
@@ -54,7 +54,7 @@ int main() {
     cudaDeviceSynchronize();
     if (shmemx_device_check() != 0) return 1;
 
-    /* After as many laps as there are PEs the block is back, and everybody has added one. */
+    /* After as many laps as there are PEs the block is back, and every PE has added one. */
     cudaMemcpy(numbers.data(), out, n * sizeof(double), cudaMemcpyDefault);
     for (size_t i = 0; i < n; i++)
         if (numbers[i] != me * 10000.0 + (double)i + n_pes) {

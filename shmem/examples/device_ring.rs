@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const NUMBERS: usize = 1000;
 
-/// What the kernels work on.
+/// The arrays that the kernels use.
 struct Ring<'a> {
     inbox: SymSlice<'a, f64>,
     outbox: SymSlice<'a, f64>,
@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     }
     rt.barrier_all()?;
     if on_gpu { on_a_gpu(&rt, &ring) } else { on_cpu_threads(&rt, &ring) }?;
-    // After as many laps as there are PEs the block is back, and everybody has added one.
+    // After as many laps as there are PEs the block is back, and every PE has added one.
     for i in 0..NUMBERS {
         let (got, wanted) = (ring.outbox.read(i)?, number(i) + f64::from(n_pes));
         if got != wanted {
@@ -70,12 +70,12 @@ fn on_a_gpu(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
     // SAFETY: the arguments that the kernel declares; the slices live until it has ended.
     unsafe { stream.launch(&kernel, Shape { blocks: 1, threads: 256 }, &arguments) }?;
     stream.wait(Duration::from_secs(60))?;
-    device.state().check()?; // what device code and its proxy report
+    device.state().check()?; // reports errors of device code and its proxy
     rt.barrier_all()?;
     Ok(device.close()?)
 }
 
-/// The same kernel, as CPU threads run it.
+/// The kernel as CPU threads run it.
 fn on_cpu_threads(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
     let device = rt.cpu_device()?;
     let (inbox, outbox) = (device.symmetric::<_, f64>(&ring.inbox)?, device.symmetric::<_, f64>(&ring.outbox)?);

@@ -5,7 +5,7 @@
 //!
 //! `SYMRAIL_BOOTSTRAP_UID=<id> SYMRAIL_BOOTSTRAP_PE=<number> SYMRAIL_BOOTSTRAP_N_PES=<how many> PROGRAM`
 //!
-//! Whoever knows the id can join the job, so pass it on as you would a password.
+//! A process that knows the id can join the job, so pass it on as you would a password.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(id) => println!("{}", id.to_hex()),
         Err(error) => return fail(&error.to_string()),
     }
-    // The service runs in a thread of its own; an input that cannot be read has ended as well.
+    // The service runs in its own thread; an input that cannot be read has ended as well.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     ExitCode::SUCCESS
 }

@@ -1,7 +1,7 @@
 //! The symmetric heap's collective calls.
 //!
-//! Every PE makes the same call; that they do is checked before each call does anything, and one that differs is named
-//! to all. So the heaps stay in the same state, and what a call does to one it does to all.
+//! Every PE makes the same call. Each call first checks that, and reports a different call to all PEs. So the heaps
+//! stay in the same state, and each call changes them alike.
 
 use std::sync::atomic::Ordering;
 
@@ -16,11 +16,11 @@ use crate::space::Space;
 use crate::staged::Staged;
 use crate::sync::Everybody;
 
-/// First bytes of what PEs tell each other when the heap grows.
+/// First byte of the messages that PEs exchange when the heap grows.
 const GROWN: u8 = 0;
 const REFUSED: u8 = 1;
 
-/// The heap's calls. All are collective, over all PEs.
+/// The heap's calls. All are collective over all PEs.
 pub(crate) struct Allocator<'rt> {
     everybody: Everybody<'rt>,
 }
@@ -34,7 +34,7 @@ impl<'rt> Allocator<'rt> {
         &self.everybody.ops.comm.space
     }
 
-    /// Takes `count` times `size` bytes of users' memory, set to zero.
+    /// Allocates `count` times `size` bytes of users' memory, set to zero.
     pub fn calloc(&self, count: usize, size: usize) -> Result<*mut u8> {
         let Some(staged) = &self.space().staged else { return self.calloc_host(count, size) };
         let bytes = count.saturating_mul(size);
@@ -46,19 +46,19 @@ impl<'rt> Allocator<'rt> {
         Ok(block.ptr.as_ptr())
     }
 
-    /// As [`Allocator::calloc`], in host memory whatever users get.
+    /// As [`Allocator::calloc`], in host memory, whatever memory users get.
     fn calloc_host(&self, count: usize, size: usize) -> Result<*mut u8> {
         let _turn = self.heap_call(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null())?;
         let block = lock(&self.space().heap).calloc(count as u64, size as u64);
         let ptr = self.adopt(block)?;
         if !ptr.is_null() {
-            // Nobody may write before everybody has zeroed.
+            // No PE may write before all have zeroed their blocks.
             self.everybody.wait_for_all("a call on the heap")?;
         }
         Ok(ptr)
     }
 
-    /// Takes `size` bytes of users' memory, aligned to `align` bytes.
+    /// Allocates `size` bytes of users' memory, aligned to `align` bytes.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
         let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let Some(staged) = &self.space().staged else {
@@ -68,24 +68,24 @@ impl<'rt> Allocator<'rt> {
         Ok(lock(&staged.heap).align(align as u64, size as u64)?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr()))
     }
 
-    /// Takes `size` bytes of host memory, set to zero, for the runtime itself: users cannot give them back.
+    /// Allocates `size` bytes of host memory, set to zero, for the runtime itself: users cannot free them.
     pub fn calloc_own(&self, size: usize) -> Result<*mut u8> {
         let block = self.calloc_host(1, size)?;
         lock(&self.space().heap).keep(block)?;
         Ok(block)
     }
 
-    /// As [`Allocator::align`], in host memory whatever users get, of which pages that the heap has to grow by are
-    /// taken when they are touched.
+    /// As [`Allocator::align`], in host memory, whatever memory users get. If the heap has to grow, the system
+    /// allocates its new pages when they are touched.
     pub fn align_on_demand(&self, align: usize, size: usize) -> Result<*mut u8> {
         let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let block = lock(&self.space().heap).align_on_demand(align as u64, size as u64);
         self.adopt(block)
     }
 
-    /// Changes the size of a block of users' memory, moving its bytes if need be.
+    /// Changes the size of a block of users' memory, moving its bytes if necessary.
     pub fn realloc(&self, ptr: *mut u8, size: usize) -> Result<*mut u8> {
-        // Nobody may still write to a block that moves.
+        // No put may still write to a block that moves.
         self.everybody.ops.quiet()?;
         let _turn = self.heap_call(AllocOp::Realloc, size, 64, ptr)?;
         if let Some(staged) = &self.space().staged {
@@ -99,7 +99,7 @@ impl<'rt> Allocator<'rt> {
         Ok(ptr)
     }
 
-    /// The heap cannot copy what it cannot touch: the old block is freed when the runtime has.
+    /// The heap cannot copy memory that the CPU cannot access: the runtime copies, then frees the old block.
     fn realloc_staged(&self, staged: &Staged, ptr: *mut u8, size: usize) -> Result<*mut u8> {
         let old = if ptr.is_null() { None } else { lock(&staged.heap).size_of(ptr) };
         let (Some(old), true) = (old, size > 0) else {
@@ -116,7 +116,7 @@ impl<'rt> Allocator<'rt> {
         Ok(block.ptr.as_ptr())
     }
 
-    /// Gives a block of users' memory back; null is ignored.
+    /// Frees a block of users' memory; null is ignored.
     pub fn free(&self, ptr: *mut u8) -> Result<()> {
         if ptr.is_null() {
             return Ok(());
@@ -125,7 +125,7 @@ impl<'rt> Allocator<'rt> {
         Ok(lock(self.space().users_heap()).free(ptr)?)
     }
 
-    /// Lets nobody but its owner give a block of users' memory back.
+    /// Keeps users from freeing a block: only its owner may.
     pub fn keep(&self, ptr: *mut u8) -> Result<()> {
         Ok(lock(self.space().users_heap()).keep(ptr)?)
     }
@@ -141,10 +141,10 @@ impl<'rt> Allocator<'rt> {
         self.heap_call(AllocOp::Free, 0, 0, ptr)
     }
 
-    /// Waits until all PEs make this call, which no other thread of this PE comes between.
+    /// Waits until all PEs make this call, and keeps this PE's other threads out of the heap until then.
     fn heap_call(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> Result<Turn<'rt>> {
         let turn = self.everybody.take_turn()?;
-        // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused
+        // This counter counts calls, not what each heap has done, so that PEs stay in step when one of them is refused
         // memory.
         let sequence = self.everybody.area.heap_calls.fetch_add(1, Ordering::Relaxed);
         let call = lock(self.space().users_heap()).describe(op, size as u64, align as u64, ptr);
@@ -152,12 +152,12 @@ impl<'rt> Allocator<'rt> {
         Ok(turn)
     }
 
-    /// Makes a new block reachable: if the heap grew by a segment, registers that and exchanges its keys.
+    /// Makes a new block accessible: if the heap grew by a segment, registers it and exchanges its keys.
     fn adopt(&self, block: Result<Option<Allocation>, HeapError>) -> Result<*mut u8> {
         let grown = match &block {
             Ok(Some(block)) => block.grown,
             Err(HeapError::Memory { .. }) => None,
-            // All PEs made the same call on heaps in the same state, and have got the same.
+            // All PEs made the same call on heaps in the same state and got the same block.
             _ => return Ok(block?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr())),
         };
         let committed = self.space().committed.load(Ordering::Relaxed) as u64;
@@ -166,7 +166,7 @@ impl<'rt> Allocator<'rt> {
         {
             return Ok(block.ptr.as_ptr());
         }
-        // Whether to come here is the same for all; but a system may have refused what others have given.
+        // All heaps decide alike whether to grow, but one PE's system may refuse the memory.
         let result = match self.space().growth_refused.get() {
             Some(error) => Err(error.clone()),
             None => self.grow(grown, block.as_ref().err()),
@@ -182,7 +182,7 @@ impl<'rt> Allocator<'rt> {
         }
     }
 
-    /// Tells all PEs of this PE's new segment, or why it has none; learns theirs. Collective.
+    /// Sends all PEs this PE's new segment, or the reason why it has none, and receives theirs. Collective.
     fn grow(&self, grown: Option<Segment>, refused: Option<&HeapError>) -> Result<()> {
         let segment = grown;
         let mine = match (segment, refused) {
@@ -199,7 +199,7 @@ impl<'rt> Allocator<'rt> {
             let reason = String::from_utf8_lossy(bytes.get(1..).unwrap_or(&[])).into_owned();
             let heap_bytes = self.space().committed.load(Ordering::Relaxed);
             let error = Error::GrowthRefused { pe, reason, heap_bytes };
-            // Some have grown, some have not: from now on nobody uses what some have.
+            // Some PEs have grown and some have not: from now on no PE grows, so none uses a segment that others lack.
             return Err(self.space().growth_refused.get_or_init(|| error).clone());
         }
         if let (Ok(wire), Some(segment)) = (&self.everybody.ops.comm.wire, segment) {
@@ -210,7 +210,7 @@ impl<'rt> Allocator<'rt> {
         if let Some(segment) = segment {
             self.space().committed.store(segment.end() as usize, Ordering::Release);
         }
-        // A peer's request may only come once everybody knows the segment.
+        // A peer may send requests only once every PE knows the segment.
         self.everybody.wait_for_all("a call on the heap")
     }
 

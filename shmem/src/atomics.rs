@@ -1,4 +1,4 @@
-//! Atomic memory operations, whichever way the peer is reached.
+//! Atomic memory operations, for mapped memory and over the wire.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use crate::space::Reached;
 /// An integer that AMOs work on.
 pub trait AmoInteger: AmoValue {}
 
-/// A value that AMOs work on: 32 and 64-bit integers, those of an address's size, and floats.
+/// A value that AMOs work on: 32 and 64-bit integers, integers of an address's size, and floats.
 pub trait AmoValue: Copy + Send + Sync + 'static {
     /// Its type on the wire.
     const TYPE: AmoType;
@@ -45,15 +45,15 @@ impl AmoInteger for i64 {}
 impl AmoInteger for u64 {}
 
 impl Operations<'_> {
-    /// Does an AMO on the word at `dest` on `pe` and returns the old value's bits.
+    /// Performs an AMO on the word at `dest` on `pe` and returns the old value's bits.
     ///
     /// # Errors
-    /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
+    /// The word is not symmetric or not aligned, the operation is not defined on the type, or the fabric fails.
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
         let word = self.amo_word(dest, ty, op, pe, std::ptr::null())?;
         if let Some(word) = self.for_cpu(word) {
-            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            // SAFETY: the word is committed on every PE and aligned; all accesses to it are atomic.
             return Ok(unsafe { amo::apply(word, ty, op, operand, compare) });
         }
         let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Returned };
@@ -61,7 +61,7 @@ impl Operations<'_> {
         unsafe { self.on_wire()?.blocking(pe, command) }
     }
 
-    /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
+    /// Performs an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
     ///
     /// # Errors
     /// As for [`Operations::fetch_amo`].
@@ -81,7 +81,7 @@ impl Operations<'_> {
     /// As [`Operations::fetch_amo`]; the old value is at `result` after [`Operations::quiet`].
     ///
     /// # Safety
-    /// `result` is valid for writes of the type's size, and used by nobody else until then.
+    /// `result` is valid for writes of the type's size, and nothing else uses it until then.
     ///
     /// # Errors
     /// As for [`Operations::fetch_amo`].
@@ -115,14 +115,14 @@ impl Operations<'_> {
 
     /// Updates a signal word on `pe`; complete after [`Operations::quiet`].
     ///
-    /// By whom AMOs are performed, so that AMOs, signals and put-signals can update one word.
+    /// The unit that performs AMOs performs signals and put-signals as well, so that all three can update one word.
     ///
     /// # Errors
     /// As for [`Operations::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let word = self.comm.space.reach_word(Operation::PutSignal, pe, signal.cast(), 8, std::ptr::null())?;
         if let Some(word) = self.for_cpu(word) {
-            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            // SAFETY: the word is committed on every PE and aligned; all accesses to it are atomic.
             unsafe { amo::apply(word, AmoType::U64, op.into(), value, 0) };
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Operations<'_> {
         let size = size_of::<T>();
         let word = self.comm.space.reach_word(Operation::Amo, pe, dest.cast(), size, std::ptr::null())?;
         if let Some(word) = self.for_cpu(word) {
-            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            // SAFETY: the word is committed on every PE and aligned; all accesses to it are atomic.
             let old = unsafe {
                 if size == 4 {
                     AtomicU32::from_ptr(word.cast()).fetch_add(value.bits() as u32, Ordering::SeqCst).into()
@@ -162,7 +162,7 @@ impl Operations<'_> {
         Ok(T::from_bits(unsafe { self.on_wire()?.blocking(pe, command) }?))
     }
 
-    /// Where a word is for an operation that is defined on its type.
+    /// The location of a word, if the operation is defined on its type.
     #[inline(always)]
     fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe, local: *const u8) -> Result<Reached> {
         op.must_be_defined_on(ty)?;

@@ -1,15 +1,16 @@
-//! How the PEs of a group wait for one another: who tells whom, by which flag.
+//! Barrier plans: which PEs of a group signal which others, and by which flags.
 //!
-//! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by
-//! one, two by two, …; the first ones of all hosts wait for one another; and what they know goes back the same way. So
-//! each host sends and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on
-//! its own, do without that.
+//! If the PEs are on several hosts, the PEs of a host first gather at one of them through shared memory (a tree). The
+//! first PEs of all hosts then run a barrier among themselves, and the release goes down the same tree. So each host
+//! sends and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on its own,
+//! need no tree.
 //!
-//! It is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k`
-//! below; after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no
-//! fabric can deliver in halves, in two sets used in turn: a PE can be one barrier ahead of another, never two.
+//! The barrier is a dissemination barrier: in round `k` each PE signals the PE `2^k` above and waits for the PE `2^k`
+//! below; after `ceil(log2 n)` rounds every PE has heard from all PEs, directly or not. Flags are single bytes, which
+//! no fabric can deliver in halves. Barriers alternate between two sets of flags: a PE can be one barrier ahead of
+//! another, never two.
 //!
-//! Devices follow the same plans, by words of their own ([`symrail_kernels::barrier_plan`]).
+//! Devices follow the same plans, with words of their own ([`symrail_kernels::barrier_plan`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -25,18 +26,18 @@ use crate::waiting::Among;
 
 /// Bytes of both sets.
 pub(crate) const FLAG_BYTES: u64 = 2 * SET;
-/// The flags of a host's PEs, behind those of the rounds. Both suffice for all groups that [`Hosts`] takes apart.
+/// The flags of a host's PEs, behind those of the rounds. Both suffice for every group that [`Hosts`] divides.
 const GATHER: u32 = 16;
 const RELEASE: u32 = 31;
 /// A flag is the barrier's number in the high bits and the vote in the lowest.
 const NUMBERS: u64 = 0x7f;
 
-/// What a PE does in each barrier of a group.
+/// The steps of a PE in each barrier of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan(Box<[Step]>);
 
 impl Plan {
-    /// What the group's own PE does.
+    /// The steps of the group's own PE.
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
@@ -62,7 +63,7 @@ impl Plan {
         Plan(steps.into())
     }
 
-    /// The plan for a barrier of those on this PE's host alone.
+    /// The plan for a barrier of the PEs on this PE's host alone.
     pub fn on_host(group: Group, hosts: &Hosts) -> Plan {
         let mut steps = Vec::new();
         disseminate(&mut steps, group, hosts.mates());
@@ -70,7 +71,7 @@ impl Plan {
     }
 }
 
-/// The rounds of those with these indexes, of whom this PE is one.
+/// Adds the rounds among the PEs with these indexes; this PE is one of them.
 fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     let place = who.iter().position(|&index| index == group.me()).unwrap_or(0);
     for round in 0..who.len().next_power_of_two().trailing_zeros() {
@@ -79,7 +80,7 @@ fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     }
 }
 
-/// Waits for the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said
+/// Waits for the other PEs of a group: barrier `count` on the flags at this offset. Returns whether any PE voted
 /// `true`.
 pub(crate) fn run(
     ops: &Operations<'_>,
@@ -96,7 +97,7 @@ pub(crate) fn run(
             Step::WaitFlag(flag) => {
                 let mine = at(ops.comm.space.base, set + u64::from(flag));
                 any |= ops.wait_for(what, Among::All(group), || {
-                    // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
+                    // SAFETY: the flag is in this PE's committed heap, and all accesses to it are atomic bytes.
                     let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
                     (seen >> 1 == number).then_some(seen & 1 != 0)
                 })?;
@@ -110,7 +111,7 @@ pub(crate) fn run(
 fn put_flag(ops: &Operations<'_>, pe: Pe, offset: u64, value: u8) -> Result<()> {
     let base = ops.comm.space.mapped(pe, offset, std::ptr::null())?;
     if base != 0 {
-        // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.
+        // SAFETY: the flag is in committed memory of every PE's heap, and all accesses to it are atomic bytes.
         unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);
         return Ok(());
     }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use crate::team::hosts::shapes;
 
-    /// Takes all PEs of a group through a barrier. Returns how many flags were set on other hosts.
+    /// Runs a barrier of all PEs of a group. Returns how many flags were set on other hosts.
     fn run_all(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
         let plans: BTreeMap<Pe, Plan> =
             pes.iter().map(|&pe| (pe, Plan::new(group_of(pe), &Hosts::new(group_of(pe), hosts)))).collect();

@@ -1,22 +1,22 @@
-//! Rows of bytes that are much alike, such as what all PEs say of themselves: what is the same in all rows is kept
-//! once.
+//! Compact storage for rows of bytes that are much alike, such as the connection info of all PEs: bytes that all rows
+//! share are stored once.
 //!
-//! Rows are taken as a table of bytes. A column whose bytes are all the same is kept as one byte, and one that
-//! equals another is not kept at all. So a row costs what is in no other, such as ports, tokens and keys.
+//! The rows form a table of bytes. A column of equal bytes is stored as one byte, and a column that equals another is
+//! not stored at all. So a row costs only the bytes that no other row has, such as ports, tokens and keys.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a row's length, which stands before it.
+/// Bytes of a row's length, which precedes the row.
 const LENGTH: usize = 4;
 
-/// Where the bytes of a column are.
+/// Where the bytes of a column are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Column {
-    /// The same in all rows.
+    /// One byte for all rows.
     Same(u8),
-    /// In each row, at this place.
+    /// In each row, at this offset.
     At(usize),
 }
 
@@ -24,7 +24,7 @@ enum Column {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Columns {
     columns: Box<[Column]>,
-    /// Bytes that each row keeps.
+    /// Bytes stored for each row.
     width: usize,
     kept: Box<[u8]>,
 }
@@ -59,7 +59,7 @@ impl Columns {
         Columns { columns, width, kept }
     }
 
-    /// A row. Of one that is not there something else may come.
+    /// A row. An index outside of the table may return a wrong row.
     pub fn row(&self, row: usize) -> Option<Vec<u8>> {
         let kept = self.kept.get(row * self.width..(row + 1) * self.width)?;
         let byte = |column: &Column| match *column {
@@ -73,7 +73,7 @@ impl Columns {
         Some(bytes)
     }
 
-    /// Bytes that each row costs.
+    /// Bytes stored for each row.
     #[cfg(any(test, feature = "simulation"))]
     pub fn width(&self) -> usize {
         self.width
@@ -84,7 +84,7 @@ impl Columns {
         symrail_core::encoding::encode(self)
     }
 
-    /// Reads a table of so many rows; `None` if it is none.
+    /// Decodes a table of `rows` rows; `None` if it is malformed.
     pub fn decode(bytes: &[u8], rows: usize) -> Option<Columns> {
         let table: Columns = postcard::from_bytes(bytes).ok()?;
         let inside = |column: &Column| !matches!(column, Column::At(place) if *place >= table.width);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn rows_come_back() {
-        // Rows of few different bytes and of different lengths, in all kinds of tables.
+        // Rows with few distinct bytes and with different lengths, in tables of all kinds.
         for (count, seed) in (0..20).flat_map(|count| (0..20).map(move |seed| (count, seed))) {
             let byte = |row: u32, at: u32| (row.wrapping_mul(seed).wrapping_add(at * at) % 7 / 3) as u8;
             let length = |row: u32| if seed % 3 == 0 { 9 } else { (row * seed) % 11 };

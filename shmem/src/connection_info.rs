@@ -1,4 +1,4 @@
-//! What PEs tell each other before they are connected, and what must be the same on all of them.
+//! Information that PEs exchange before they connect, and settings that must be equal on all of them.
 
 use serde::{Deserialize, Serialize};
 use symrail_core::agreement::same;
@@ -11,8 +11,8 @@ use symrail_transport::topology::{CpuSet, PciAddress};
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
 
-/// What a PE says before it chooses its rails: where it runs. The host is the one of the handle. What differs in length
-/// comes last: columns that PEs have in common travel once.
+/// A PE's first message, before it chooses its rails: where it runs. The handle names the host. Fields of varying
+/// length are last, because columns that PEs share travel once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
     network: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// `gpu` is the one that its heap is on, if any.
+    /// `gpu` is the GPU of its heap, if any.
     pub fn new(handle: &HeapHandle, gpu: Option<PciAddress>) -> Hello {
         let Site { network, gpu, cpus, host: _ } = Site::of_this_process(handle.host.clone(), gpu);
         Hello { network, gpu, handle: handle.encode(), cpus }
@@ -32,7 +32,7 @@ impl Hello {
         encoding::encode(self)
     }
 
-    /// Reads what all PEs said, checks that their heaps agree, and gives the PEs of `me`'s host.
+    /// Decodes the messages of all PEs, checks that their heaps agree, and returns the PEs of `me`'s host.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
@@ -52,18 +52,19 @@ impl Hello {
     }
 }
 
-/// By which keys peers' rails reach what a proxy thread has registered. Each is empty where there is no such memory.
+/// The keys with which peers' rails access the memory that a proxy thread has registered. A key is empty if there is no
+/// such memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Keys {
     /// The heap's first segment in host memory.
     pub segment: Vec<u8>,
-    /// The staging buffer, for a heap in memory that the CPU cannot touch.
+    /// The staging buffer, for a heap in memory that the CPU cannot access.
     pub staging_buffer: Vec<u8>,
-    /// That heap, where all the thread's rails reach it.
+    /// The heap in such memory, if all of the thread's rails reach it.
     pub direct: Vec<u8>,
 }
 
-/// What a PE says of the endpoint of one of its proxy threads.
+/// The endpoint of one of a PE's proxy threads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct OfThread {
     pub addresses: Vec<Vec<u8>>,
@@ -74,23 +75,23 @@ pub(crate) struct OfThread {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ConnectionInfo {
     version: u32,
-    /// Whether NICs perform AMOs; else CPUs do.
+    /// Whether NICs perform AMOs; otherwise CPUs do.
     pub native_amo: bool,
     check_collectives: bool,
-    /// What memory its heap is made of. Host and pinned memory are one kind to peers.
+    /// The kind of its heap's memory. Host and pinned memory are the same kind to peers.
     heap_kind: String,
-    /// The fabric that its rails are on; empty when it has none.
+    /// The fabric of its rails; empty without rails.
     fabric: String,
-    /// The size of `ofi_rxm`'s buffers: it connects only to those who have the same.
+    /// The size of `ofi_rxm`'s buffers: it connects only to peers with the same size.
     rxm_buffers: String,
-    /// The IB mode; empty where the backend is not ibverbs.
+    /// The IB mode; empty if the backend is not ibverbs.
     ib_mode: String,
-    /// How many rails it has, and its host endpoint's addresses.
+    /// The number of its rails, and its host endpoint's addresses.
     rails: usize,
     pub host_addresses: Vec<Vec<u8>>,
     pub proxies: Vec<OfThread>,
-    /// Bytes of the heap in memory that the CPU cannot touch, and by what devices of its host map it; nothing where
-    /// there is none.
+    /// Bytes of the heap in memory that the CPU cannot access, and the information with which devices of its host map
+    /// it; empty for other heaps.
     staged: u64,
     pub device: Vec<u8>,
 }
@@ -117,13 +118,13 @@ impl ConnectionInfo {
         }
     }
 
-    /// The same with a heap of `bytes` that the CPU cannot touch, which devices map by `device`.
+    /// Adds a heap of `bytes` that the CPU cannot access; devices map it by `device`.
     pub fn with_staged(self, bytes: usize, device: Vec<u8>) -> ConnectionInfo {
         ConnectionInfo { staged: bytes as u64, device, ..self }
     }
 
-    /// The connection info of a PE whose rails are on `fabric`, with what is to be said of its host endpoint and of its
-    /// proxy threads'.
+    /// The connection info of a PE whose rails are on `fabric`, with its host endpoint and its proxy threads'
+    /// endpoints.
     pub fn new(
         settings: &Settings,
         choice: &Choice,
@@ -146,7 +147,7 @@ impl ConnectionInfo {
         encoding::encode(self)
     }
 
-    /// Reads all connection infos and checks that they agree.
+    /// Decodes all connection infos and checks that they agree.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
@@ -168,8 +169,8 @@ impl ConnectionInfo {
         Ok(connection_infos)
     }
 
-    /// How many proxy threads all PEs can have, where some have more: as few as any of them has, since threads of the
-    /// same number talk to each other; and one where PEs do not have the same rails. With it why that is so.
+    /// The number of proxy threads that all PEs can have, if some have more, and the reason. It is the smallest number
+    /// of any PE, since threads with the same index talk to each other; and one if PEs do not have the same rails.
     pub fn fewer_threads(connection_infos: &[ConnectionInfo]) -> Option<(usize, String)> {
         let wired =
             || connection_infos.iter().zip(0u32..).filter(|(connection_info, _)| !connection_info.proxies.is_empty());
@@ -186,19 +187,19 @@ impl ConnectionInfo {
         }
     }
 
-    /// The fabric that its rails are on; empty when it has none.
+    /// The fabric of its rails; empty without rails.
     pub fn fabric(&self) -> &str {
         &self.fabric
     }
 
-    /// Some of the keys of each PE's proxy thread `thread`; nothing of PEs that have none.
+    /// One kind of key of each PE's proxy thread `thread`; empty for PEs without that thread.
     pub fn keys(all: &[ConnectionInfo], thread: usize, which: impl Fn(&Keys) -> &Vec<u8>) -> Vec<Vec<u8>> {
         let of_pe =
             |info: &ConnectionInfo| info.proxies.get(thread).map_or_else(Vec::new, |it| which(&it.keys).clone());
         all.iter().map(of_pe).collect()
     }
 
-    /// Whether all its rails reach its heap in memory that the CPU cannot touch.
+    /// Whether all its rails reach its heap in memory that the CPU cannot access.
     pub fn is_direct(&self) -> bool {
         !self.proxies.is_empty() && self.proxies.iter().all(|it| !it.keys.direct.is_empty())
     }

@@ -1,9 +1,9 @@
 //! Contexts: operations that are ordered and completed apart from others.
 //!
-//! A runtime's own operations are those of its default context. [`create_context`](crate::Runtime::create_context)
-//! makes others, typically one for each thread: a fence or quiet of one concerns what was started on that one alone.
-//! Over libfabric each gets an endpoint of its own (as many as `SYMRAIL_CONTEXT_ENDPOINTS` says; further ones share the
-//! default context's), so threads with contexts of their own do not wait for one another.
+//! A runtime's own operations belong to its default context. [`create_context`](crate::Runtime::create_context) makes
+//! further contexts, typically one for each thread: a fence or quiet of a context covers its own operations alone. Over
+//! libfabric each context gets its own endpoint (up to `SYMRAIL_CONTEXT_ENDPOINTS`; further contexts share the default
+//! context's), so threads with their own contexts do not wait for one another.
 //!
 //! ```
 //! use symrail::Runtime;
@@ -49,7 +49,7 @@ use crate::wire::MAX_CONTEXTS;
 
 /// A context: see the [module](self). Its operations are those of [`Operations`].
 ///
-/// Dropping it completes what was started on it; [`Context::destroy`] also tells how that went.
+/// Dropping it completes its operations; [`Context::destroy`] also returns their errors.
 pub struct Context<'rt> {
     operations: Operations<'rt>,
     number: usize,
@@ -61,17 +61,17 @@ impl<'rt> Context<'rt> {
         Ok(Context { operations: Operations::on(comm, context), number })
     }
 
-    /// Its operations, for who keeps the context himself.
+    /// Operations of this context, for a caller that owns the context.
     #[inline]
     #[must_use]
     pub fn operations(&self) -> Operations<'rt> {
         self.operations
     }
 
-    /// Completes what was started on the context, and gives it up.
+    /// Completes the context's operations, and destroys it.
     ///
     /// # Errors
-    /// The first operation that failed since its last quiet. The context is gone in any case.
+    /// The first operation that failed since its last quiet. The context is destroyed in any case.
     pub fn destroy(self) -> Result<()> {
         self.quiet()
     }

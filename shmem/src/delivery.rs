@@ -1,16 +1,16 @@
-//! An operation whose delivery is asked for by itself, while others go on.
+//! The delivery of a single operation, which can be tested while others are in flight.
 
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::wire::Tracked;
 
-/// The delivery of one operation; done at once on memory that is mapped.
+/// The delivery of one operation; complete at once for mapped memory.
 ///
-/// A quiet of all operations would also wait for those to a PE that is gone.
+/// A quiet of all operations would also wait for operations to a dead PE.
 #[must_use]
 pub struct Delivery<'rt> {
     ops: Operations<'rt>,
-    /// Until its end was told.
+    /// `None` once the outcome was returned.
     tracked: Option<Tracked>,
 }
 
@@ -19,11 +19,11 @@ impl<'rt> Delivery<'rt> {
         Delivery { ops, tracked }
     }
 
-    /// Whether what was put is in the target's memory, and nothing will send it again: its source may be used again,
-    /// and so may the memory that it was put to. Makes no progress by itself.
+    /// Whether the data is in the target's memory and will not be sent again. Then the source may be reused, and so may
+    /// the target memory. Makes no progress by itself.
     ///
     /// # Errors
-    /// Why the operation failed, told once.
+    /// The operation's error, returned once.
     pub fn is_done(&mut self) -> Result<bool> {
         let Some(tracked) = &self.tracked else { return Ok(true) };
         let Some(end) = self.ops.on_wire()?.take_end(tracked) else { return Ok(false) };

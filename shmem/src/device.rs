@@ -1,4 +1,4 @@
-//! CPU threads in a GPU's place: the same operations through the same channels, on a machine without one. GPUs: see
+//! CPU threads in place of a GPU: the same operations through the same channels, on a machine without one. For GPUs see
 //! [`gpu`](crate::gpu).
 
 use std::sync::Arc;
@@ -19,17 +19,17 @@ pub struct CpuDevice<'a> {
 }
 
 impl Runtime {
-    /// Makes CPU threads this PE's device. It sees what of the heap has memory by now.
+    /// Makes CPU threads this PE's device. It can access the part of the heap that is committed now.
     ///
     /// # Errors
-    /// The heap is in memory that the CPU cannot touch.
+    /// The heap is in memory that the CPU cannot access.
     pub fn cpu_device(&self) -> Result<CpuDevice<'_>> {
         if self.comm().space.staged.is_some() {
             let what = "a CPU device on a heap in a GPU's memory".into();
             let remedy = "use Runtime::gpu_device, or set SYMRAIL_HEAP_KIND=host".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "CPU threads".into(), remedy }.into());
         }
-        // A thread that waits drives the engines, so that it need not wait for a proxy thread's turn on the core.
+        // A thread that waits drives the engines, so it does not wait until a proxy thread gets the core.
         let drivers = self.comm().wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.drivers().to_vec());
         let progress = move || drivers.iter().map(|driver| driver.try_poll()).sum::<usize>() > 0;
         // SAFETY: the bases are those of the runtime's mappings, which the device borrows. No copy of the view leaves
@@ -40,8 +40,8 @@ impl Runtime {
         Ok(CpuDevice { runtime: self, view })
     }
 
-    /// What a CPU device of this PE is made of, whose waiting threads call `progress` (see [`DeviceParts::progress`]).
-    /// Valid as long as the runtime. The channels belong to one device at a time, and no host thread pushes to them.
+    /// The parts of a CPU device of this PE. Its waiting threads call `progress` (see [`DeviceParts::progress`]). Valid
+    /// as long as the runtime. One device at a time uses the channels, and no host thread pushes to them.
     #[must_use]
     pub fn cpu_device_parts(&self, progress: Arc<dyn Fn() -> bool + Send + Sync>) -> DeviceParts {
         let (job, space) = (&self.comm().job, &self.comm().space);
@@ -61,10 +61,10 @@ impl Runtime {
 }
 
 impl CpuDevice<'_> {
-    /// How kernels name a slice of the heap.
+    /// The kernels' name of a slice of the heap.
     ///
     /// # Errors
-    /// The slice was allocated after the device was made, beyond what it sees of the heap.
+    /// The slice is in a part of the heap that was committed after the device was made.
     pub fn symmetric<S: Symmetric, T: Element>(
         &self,
         slice: &SymSlice<'_, S>,
@@ -75,10 +75,10 @@ impl CpuDevice<'_> {
         named.map_err(|error| Error::System { what: "naming a slice for the CPU device", reason: error.to_string() })
     }
 
-    /// How kernels name `len` elements at a symmetric offset (see [`Runtime::symmetric_offset`]).
+    /// The kernels' name of `len` elements at a symmetric offset (see [`Runtime::symmetric_offset`]).
     ///
     /// # Errors
-    /// They are not aligned, or not within what the device sees of the heap.
+    /// The elements are not aligned, or not within the part of the heap that the device can access.
     pub fn symmetric_at<T: Element>(
         &self,
         offset: u64,
@@ -87,7 +87,7 @@ impl CpuDevice<'_> {
         self.view.symmetric(offset, len)
     }
 
-    /// Runs `kernel` on every thread of the grid, and returns what each returned when all have ended: see
+    /// Runs `kernel` on every thread of the grid, and returns the threads' results when all have ended: see
     /// [`Grid::launch`].
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl CpuDevice<'_> {
 }
 
 impl Team<'_> {
-    /// The team for threads of a CPU device, the same each time. Not used any more when the team is destroyed.
+    /// The team for threads of a CPU device, the same each time. It must not be used after the team is destroyed.
     #[must_use]
     pub fn on_cpu_device(&self) -> Arc<DeviceTeam> {
         Arc::clone(&self.on_device)

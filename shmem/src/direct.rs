@@ -1,8 +1,8 @@
-//! Heaps that the CPU cannot touch and NICs can (GPUDirect): what is large goes straight from one to the other.
+//! Heaps that NICs can access and the CPU cannot (GPUDirect): large transfers go directly from one heap to the other.
 //!
-//! Each PE offers its heap to its rails when it opens them. Its connection info says by which keys they reach it, or
-//! nothing where one of them does not, and only if all PEs' rails took theirs does anybody use it: there is one way for
-//! the whole job. What stays [staged](symrail_proxy::stage) in any case is what is small, and all words.
+//! Each PE registers its heap with its rails when it opens them. Its connection info has the keys, or none if one rail
+//! refused. PEs use direct transfers only if all rails of all PEs registered their heaps: the whole job uses one path.
+//! Small transfers and single words are always [staged](symrail_proxy::stage).
 
 use symrail_proxy::Engine;
 use symrail_transport::env::{GpuDirect, Settings};
@@ -11,10 +11,10 @@ use crate::connection_info::ConnectionInfo;
 use crate::error::Result;
 use crate::staged::{STAGED_ID, Staged};
 
-/// Offers this PE's heap to its rails. Gives what peers' rails need; nothing where one of ours does not take it.
+/// Registers this PE's heap with its rails. Returns the keys for peers' rails; empty if one of our rails refuses it.
 ///
 /// # Errors
-/// Why one does not, where the settings demand it.
+/// The reason for a refusal, if the settings demand direct transfers.
 pub(crate) fn offer(engine: &mut Engine, staged: &Staged, settings: &Settings) -> Result<Vec<u8>> {
     if settings.gpudirect == GpuDirect::Off {
         return Ok(Vec::new());
@@ -32,10 +32,10 @@ pub(crate) fn offer(engine: &mut Engine, staged: &Staged, settings: &Settings) -
     }
 }
 
-/// Takes in what all PEs said: whether all heaps are reached.
+/// Evaluates the connection infos of all PEs: whether rails reach all heaps.
 ///
 /// # Errors
-/// connection info that is none; a PE whose rails do not reach its heap, where the settings demand it.
+/// A malformed connection info; a PE whose rails do not reach its heap, if the settings demand that.
 pub(crate) fn agree<'a>(
     engines: impl Iterator<Item = &'a mut Engine>,
     connection_infos: &[ConnectionInfo],

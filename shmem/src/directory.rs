@@ -1,4 +1,4 @@
-//! What it takes to reach each PE: kept in little space until a PE is needed, since most never are.
+//! The directory of all PEs' addresses and keys: stored compactly until a PE is needed, since most never are.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,35 +11,35 @@ use crate::columns::Columns;
 use crate::connection_info::ConnectionInfo;
 use crate::wire::keys;
 
-/// All PEs, for all endpoints of this one.
+/// All PEs, for all endpoints of this PE.
 pub(crate) struct Directory {
     entries: Columns,
-    /// The segment that PEs joined with.
+    /// The segment of the heap at start.
     first: Segment,
-    /// Segments by which the heap has grown, with what each PE has said of them.
+    /// Segments by which the heap has grown, with each PE's keys.
     grown: RwLock<Vec<(Segment, Columns)>>,
     threads: usize,
 }
 
 impl Directory {
-    /// That of PEs with these connection infos, encoded, which have this number of proxy threads, and joined with this
-    /// segment.
+    /// The directory of PEs with these encoded connection infos and this number of proxy threads; `first` is the
+    /// segment of the heap at start.
     pub fn new(connection_infos: &[Vec<u8>], threads: usize, first: Segment) -> Directory {
         Directory { entries: Columns::new(connection_infos), first, grown: RwLock::default(), threads }
     }
 
-    /// The segment that PEs joined with.
+    /// The segment of the heap at start.
     pub fn first(&self) -> &Segment {
         &self.first
     }
 
-    /// Takes in what all PEs have said of a segment by which the heap has grown.
+    /// Adds all PEs' keys of a segment by which the heap has grown.
     pub fn add_segment(&self, segment: Segment, connection_infos: &[Vec<u8>]) {
         let segment = (segment, Columns::new(connection_infos));
         self.grown.write().unwrap_or_else(PoisonError::into_inner).push(segment);
     }
 
-    /// Bytes that each PE costs.
+    /// Bytes stored for each PE.
     #[cfg(feature = "simulation")]
     pub fn bytes_each(&self) -> usize {
         self.entries.width()
@@ -51,14 +51,14 @@ impl Directory {
     }
 }
 
-/// The directory for the endpoints that talk to proxy threads of one number.
+/// The directory for the endpoints that talk to proxy threads with one index.
 pub(crate) struct OfThread {
     pub directory: Arc<Directory>,
     pub thread: usize,
 }
 
 impl endpoint::Directory for OfThread {
-    /// Of the first thread also the host endpoint's, which that one answers.
+    /// For the first thread also the addresses of the host endpoint, which talks to that thread.
     fn addresses(&self, pe: Pe) -> Result<Option<Addresses>> {
         let mut info = self.directory.entry(pe)?;
         if self.thread >= info.proxies.len() {
@@ -96,7 +96,7 @@ mod tests {
     use crate::connection_info::Keys;
     use symrail_transport::grown::GrownKeys;
 
-    /// What PE `pe` of a job says whose hosts have eight PEs and four rails each, over TCP.
+    /// The connection info of PE `pe` of a job whose hosts have eight PEs and four rails each, over TCP.
     fn connection_info(pe: u32, random: &mut impl RngExt) -> ConnectionInfo {
         let (token, key): ([u8; 12], u64) = (random.random(), random.random());
         let mut address = |rail: u32| {
@@ -118,7 +118,7 @@ mod tests {
     fn a_pe_with_four_rails_is_kept_in_few_bytes_and_found_again() {
         let mut random = rand::rng();
         let infos: Vec<_> = (0..2000).map(|pe| connection_info(pe, &mut random)).collect();
-        // SAFETY: nobody follows the address.
+        // SAFETY: no code dereferences the address.
         let segment = |id, offset| unsafe { Segment::new(id, offset, std::ptr::null_mut(), 4096) };
         let (first, grown, other) = (segment(5, 0), segment(6, 4096), segment(7, 8192));
         let encoded: Vec<_> = infos.iter().map(ConnectionInfo::encode).collect();

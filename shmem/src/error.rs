@@ -1,4 +1,4 @@
-//! What can go wrong, from any room below.
+//! The errors of this crate and of the layers below.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// From the wire.
+    /// An error of the transport.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),
-    /// From the symmetric heap.
+    /// An error of the symmetric heap.
     #[error(transparent)]
     Heap(#[from] symrail_heap::HeapError),
-    /// From finding the other PEs.
+    /// An error of the bootstrap.
     #[error(transparent)]
     Bootstrap(#[from] crate::bootstrap::Error),
-    /// From a device's channel.
+    /// An error of a device's channel.
     #[error("a channel cannot be made: {0}")]
     Channel(String),
     /// An address that is not in the symmetric heap.
@@ -38,10 +38,10 @@ pub enum Error {
         bytes: usize,
         /// Where the heap starts.
         heap: usize,
-        /// How long it is now.
+        /// Its current length.
         heap_bytes: usize,
     },
-    /// Elements that a symmetric slice (or the local side of a strided transfer) does not have.
+    /// Elements beyond the end of a symmetric slice, or of the local side of a strided transfer.
     #[error("{what} with PE {pe}: {count} elements from element {start} on are not among its {len}")]
     OutOfBounds {
         /// The operation that failed.
@@ -50,9 +50,9 @@ pub enum Error {
         pe: Pe,
         /// The first element.
         start: usize,
-        /// How many; for strided ones, how many they span.
+        /// The number of elements; for strided transfers, the number that they span.
         count: usize,
-        /// The number of those.
+        /// The slice's number of elements.
         len: usize,
     },
     /// Two symmetric slices of different runtimes in one operation.
@@ -63,10 +63,10 @@ pub enum Error {
         /// The peer.
         pe: Pe,
     },
-    /// A PE has as many contexts as it can have.
+    /// A PE has the most contexts that it can have.
     #[error("this PE has {limit} contexts already; destroy some that are not needed any more")]
     TooManyContexts {
-        /// So many.
+        /// That number.
         limit: usize,
     },
     /// A PE's system refused memory by which all heaps were to grow.
@@ -74,9 +74,9 @@ pub enum Error {
     GrowthRefused {
         /// The PE.
         pe: Pe,
-        /// What its system said.
+        /// The system's error.
         reason: String,
-        /// What the heap has, on all PEs.
+        /// The heap's size, on all PEs.
         heap_bytes: usize,
     },
     /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
@@ -84,12 +84,12 @@ pub enum Error {
     TeamHeapFull {
         /// This PE.
         pe: Pe,
-        /// What was asked for.
+        /// The size asked for.
         bytes: usize,
-        /// What the heap has.
+        /// The heap's size.
         heap_bytes: usize,
     },
-    /// The symmetric heap is memory that the CPU, which is to copy there, cannot touch.
+    /// The CPU has to copy, but cannot access the symmetric heap.
     #[error("PE {pe}: the symmetric heap is in memory of a device; make plans for GPUs, or set SYMRAIL_HEAP_KIND=host")]
     DeviceHeap {
         /// This PE.
@@ -98,52 +98,52 @@ pub enum Error {
     /// A PE did not answer while this PE waited.
     #[error("PE {waiting} waited in {what}; PE {pe} does not answer: {reason}")]
     PeerLost {
-        /// Who waited.
+        /// The PE that waited.
         waiting: Pe,
-        /// Where.
+        /// The call in which it waited.
         what: &'static str,
-        /// Who is silent.
+        /// The PE that does not answer.
         pe: Pe,
-        /// What became of the last request to it.
+        /// The outcome of the last request to it.
         reason: String,
     },
-    /// A wait was ended by what [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) was given.
+    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed ended a wait.
     #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
     Interrupted {
-        /// Who waited.
+        /// The PE that waited.
         waiting: Pe,
-        /// Where.
+        /// The call in which it waited.
         what: &'static str,
-        /// How long.
+        /// How long it waited.
         waited: Duration,
-        /// Who was waited for and did not wait in the same; unknown, and so empty, within the first second, and where
-        /// anybody may have done what was waited for.
+        /// The PEs that were awaited and not in the same call. Empty, because unknown, within the first second, and if
+        /// any PE could have ended the wait.
         missing: Vec<Pe>,
     },
-    /// This process was forked from the one that has joined.
+    /// This process was forked from the process that joined.
     #[error(
         "PE {pe} is process {joined}, and this is process {here}, forked from it: it takes no part in the job; communicate in the parent, or let the child exec"
     )]
     Forked {
         /// The PE.
         pe: Pe,
-        /// The process that is the PE.
+        /// The process that joined.
         joined: u32,
         /// This process.
         here: u32,
     },
-    /// PEs of a team made different collective calls. Only seen with `SYMRAIL_CHECK_COLLECTIVES`.
+    /// PEs of a team made different collective calls. Detected only with `SYMRAIL_CHECK_COLLECTIVES`.
     #[error(
         "PE {pe} called {called} where PE {other} called {other_called}; PEs of a team make the same calls in the same order"
     )]
     CallsDiffer {
         /// A PE.
         pe: Pe,
-        /// What it called.
+        /// Its call.
         called: String,
-        /// Another one.
+        /// Another PE.
         other: Pe,
-        /// What that called.
+        /// That PE's call.
         other_called: String,
     },
     /// PEs made the same collective call with different parameters.
@@ -175,13 +175,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the heap had no room: nothing has changed then, and the program may go on.
+    /// Whether the heap is exhausted: nothing has changed then, and the program may continue.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Error::Heap(symrail_heap::HeapError::Exhausted { .. }))
     }
 
-    /// The peer that has failed, or the way to it, if that is what went wrong.
+    /// The peer that has failed or cannot be reached, if that is the error.
     #[must_use]
     pub fn peer(&self) -> Option<Pe> {
         use symrail_transport::Error as E;

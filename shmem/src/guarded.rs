@@ -1,4 +1,4 @@
-//! A heap in guarded memory, which stands in for a GPU's in tests: peers on this host map it as GPUs map each other's.
+//! A heap in guarded memory, which tests use in place of a GPU's: peers on this host map it as GPUs map each other's.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::error::{Error, Result};
 pub(crate) struct Guarded {
     memory: Arc<GuardedMemory>,
     handle: HeapHandle,
-    /// Where peers' heaps are, by PE; 0 where they are not mapped.
+    /// The addresses of peers' heaps, by PE; 0 for heaps that are not mapped.
     bases: Vec<usize>,
     peers: Arc<GuardedPeers>,
 }
 
 impl Guarded {
-    /// All of its memory from the start.
+    /// Allocates all of its memory at the start.
     ///
     /// # Errors
     /// The system's error.
@@ -32,15 +32,15 @@ impl Guarded {
         Ok(Guarded { memory, handle, bases: Vec::new(), peers: Arc::default() })
     }
 
-    /// What peers have to know to map it.
+    /// The information that peers need to map it.
     pub fn connection_info(&self) -> Vec<u8> {
         self.handle.encode()
     }
 
-    /// Maps what can be mapped; `connection_infos` has everybody's, in order.
+    /// Maps all heaps that can be mapped; `connection_infos` has all PEs', in order.
     ///
     /// # Errors
-    /// Connection infos that are none.
+    /// Malformed connection infos.
     pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>]) -> Result<()> {
         let mut peers = Vec::new();
         self.bases = vec![0; connection_infos.len()];

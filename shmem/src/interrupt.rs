@@ -1,20 +1,21 @@
-//! Ending waits from within: what a program that handles signals gives, and how waits ask it.
+//! Interrupts of waits: the check that a program installs to handle signals, and how waits call it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail_core::clock;
 
-/// Says whether waits of the calling thread are to go on: after how long to ask again, or `None` if they are to end.
+/// Decides whether waits of the calling thread continue: returns the time until the next call, or `None` to end the
+/// wait.
 pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
-/// How long a thread has waited when it first asks whether to go on.
+/// How long a thread has waited when it first calls the check.
 const FIRST_POLL: Duration = Duration::from_millis(1);
-/// How often a PE asks that sleeps while it joins.
+/// How often a PE that sleeps while it joins calls the check.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A wait that asks now and then whether to go on.
-#[allow(missing_debug_implementations)] // of what a caller gave
+/// A wait that calls the check now and then.
+#[allow(missing_debug_implementations)] // of the caller's closure
 pub struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
     begun: Instant,
@@ -22,12 +23,12 @@ pub struct InterruptPoll<'a> {
 }
 
 impl<'a> InterruptPoll<'a> {
-    /// A wait that begins.
+    /// Begins a wait.
     pub(crate) fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
         InterruptPoll { go_on, begun: clock::now(), next: FIRST_POLL }
     }
 
-    /// How long it has waited, if it is to end now. Asks only when it is time to.
+    /// How long the wait has lasted, if it must end now. Calls the check only when that is due.
     pub fn ended(&mut self) -> Option<Duration> {
         let go_on = self.go_on?;
         let waited = clock::since(self.begun);

@@ -1,4 +1,4 @@
-//! The job, as this PE knows it: who it is, who the others are and where they run, and what all have agreed on.
+//! The job in this PE's view: its number, the other PEs and their hosts, and what all have agreed on.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -11,24 +11,24 @@ use crate::interrupt::GoOn;
 use crate::process::Process;
 use crate::team::group::Group;
 
-/// What a PE knows of its job.
+/// A PE's data about its job.
 pub(crate) struct Job {
     pub me: Pe,
     pub n_pes: u32,
-    /// The process that has joined.
+    /// The process that joined.
     pub process: Process,
-    /// NICs perform all AMOs and signals; agreed by all PEs.
+    /// NICs perform all AMOs and signals; all PEs agree on it.
     pub native_amo: bool,
-    /// The first PE of each PE's host; one that nobody may map is by itself.
+    /// The first PE of each PE's host; a PE that no PE may map counts as its own host.
     pub hosts: Arc<[Pe]>,
     pub settings: Settings,
     pub bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
-    /// What may end this PE's waits, those on the wire too.
+    /// The check that may end this PE's waits, also those on the wire.
     pub interrupt: Arc<OnceLock<GoOn>>,
 }
 
 impl Job {
-    /// Refuses to do anything in a process that was forked from the one that has joined.
+    /// Fails in a process that was forked from the one that joined.
     #[inline]
     pub fn here(&self) -> Result<()> {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }

@@ -1,8 +1,8 @@
-//! Joining a job: what a PE opens, what it tells the others and learns from them, in which order.
+//! Joining a job: what a PE opens, and what it exchanges with the others, in order.
 //!
-//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and which heaps
-//! everybody's kernels reach. A PE that fails on the way takes part to the end, with connection info that says so:
-//! others must not wait for it.
+//! There are three exchanges: where all PEs run (which determines the rails), all PEs' addresses and keys, and which
+//! heaps all PEs' kernels access. A PE that fails on the way takes part to the end, with a connection info that reports
+//! the failure: other PEs must not wait for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicUsize;
@@ -45,7 +45,7 @@ use crate::sync::SyncArea;
 use crate::team::group::Group;
 use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
 
-/// The first PE that shares memory with each PE: what all PEs agree on, whatever they could really map.
+/// The first PE that shares memory with each PE: a table on which all PEs agree, whatever each could really map.
 fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
     let mut firsts: Vec<(&HeapHandle, Pe)> = Vec::new();
     let mut first_of = |handle, pe| match firsts.iter().find(|(first, _)| first.may_share(handle)) {
@@ -58,10 +58,10 @@ fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
     handles.iter().zip(0..).map(|(handle, pe)| first_of(handle, pe)).collect()
 }
 
-/// Everything of a wire that exists before the peers are known.
+/// The parts of a wire that exist before the peers are known.
 struct Opened {
     host: Endpoint,
-    /// Of each proxy thread, with the keys of what it has registered.
+    /// One for each proxy thread, with the keys of the memory that it has registered.
     engines: Vec<(Engine, Keys)>,
     producers: Vec<Producer>,
 }
@@ -69,12 +69,13 @@ struct Opened {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment. Collective.
     ///
-    /// Call it early, before other threads are started, unless `symrail run` starts the program: libfabric takes some
-    /// settings from the environment only, and while several threads may read that, it is not changed and libfabric's
-    /// own defaults stay.
+    /// Call it early, before the program starts other threads, unless `symrail run` starts the program. libfabric reads
+    /// some settings from the environment only. If several threads may read the environment, it is not changed, and
+    /// libfabric keeps its own defaults.
     ///
     /// # Errors
-    /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not arrive.
+    /// A setting that is not accepted, a peer that cannot be reached, PEs that do not agree, a peer that does not
+    /// arrive.
     pub fn init() -> Result<Runtime> {
         heard(|| {
             let mut stages = Stages::begin();
@@ -96,12 +97,12 @@ impl Runtime {
     fn join_by(settings: Settings, mut bootstrap: Box<dyn Bootstrap>, mut stages: Stages) -> Result<Runtime> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let mut staged = Staged::new(me, n_pes, &settings)?;
-        // What the runtime needs for itself is in host memory in any case.
+        // The runtime's own memory is host memory in any case.
         let mut own = settings.clone();
         own.heap_kind = HeapKind::Host;
         let pinned_for = if settings.heap_kind == HeapKind::Pinned { Some(gpu_of(me)?) } else { None };
         let heap = match pinned_for {
-            // A GPU's kernels know of the heap once and for all.
+            // A GPU's kernels learn the heap's mapping only once, so the heap has its full size from the start.
             Some(_) => SymmetricHeap::with_growth(me, &own, settings.heap_size as u64)?,
             None => SymmetricHeap::new(me, &own)?,
         };
@@ -152,7 +153,7 @@ impl Runtime {
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
         let committed = first.bytes() as usize;
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
-        // Nobody may be written to before everybody's proxy runs.
+        // No PE may be written to before all proxies run.
         let hosts: Arc<[Pe]> = hosts(&handles).into();
         let direct = connection_infos.iter().all(ConnectionInfo::is_direct);
         if let Some(staged) = &mut staged {
@@ -205,14 +206,14 @@ impl Runtime {
     }
 }
 
-/// A number for the job whose PE 0 has this heap: the same on all PEs, and another for every other job of the host.
+/// A number for the job whose PE 0 has this heap: the same on all PEs, and different for every other job of the host.
 fn job_of(first: &HeapHandle) -> u64 {
     let mut hasher = DefaultHasher::new();
     first.encode().hash(&mut hasher);
     hasher.finish()
 }
 
-/// What this PE tells the others; if it has no wire, that.
+/// This PE's connection info; without a wire, one that reports that.
 fn connection_info_of(
     opened: &Result<Opened>,
     choice: Option<&Choice>,
@@ -229,7 +230,7 @@ fn connection_info_of(
     }
 }
 
-/// Maps the heaps that can be mapped, and names the first PE whose heap cannot.
+/// Maps the heaps that can be mapped, and returns the first PE whose heap cannot.
 fn map_peers(me: Pe, n_pes: u32, heap: &SymmetricHeap, handles: &[HeapHandle]) -> Result<(PeerMap, Option<Pe>)> {
     let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
     let (mut unmapped, mut warned) = (None, false);
@@ -248,7 +249,7 @@ fn map_peers(me: Pe, n_pes: u32, heap: &SymmetricHeap, handles: &[HeapHandle]) -
     Ok((peers, unmapped))
 }
 
-/// The wire; or why there is none, which is an error if anything is reached over it alone.
+/// The wire, or the reason why there is none; an error if this PE can reach some memory only over a wire.
 fn unless_needed(
     wire: Result<(Wire, Vec<Producer>)>,
     staged: bool,
@@ -259,20 +260,20 @@ fn unless_needed(
         Err(error) => error,
     };
     if staged {
-        return Err(error); // even this PE's own memory is reached over it
+        return Err(error); // even this PE's own memory needs the wire
     }
     if let Some(pe) = unmapped {
         tracing::info!(pe, "a peer cannot be mapped, and there is no wire");
         return Err(error);
     }
     if let Error::Transport(symrail_transport::Error::Setting { .. }) = &error {
-        return Err(error); // what the user asks for does not exist here, needed or not
+        return Err(error); // the user asks for something that does not exist here, needed or not
     }
     tracing::info!(%error, "no wire; all PEs are mapped");
     Ok((Err(error), Vec::new()))
 }
 
-/// Chooses rails and proxy threads, and tells why.
+/// Chooses rails and proxy threads, with reasons.
 fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     let choice = backend::choose(settings, host)?;
     for reason in choice.reasons.iter().chain([&choice.threads.reason]) {
@@ -287,7 +288,7 @@ fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     Ok(choice)
 }
 
-/// Opens the host endpoint and that of each of so many proxy threads, and their channels.
+/// Opens the host endpoint, the endpoints of `threads` proxy threads, and their channels.
 fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: usize) -> Result<Opened> {
     let policy = Policy::new(settings, choice.native_amo(settings));
     let endpoint = |role, thread| -> Result<Endpoint> {
@@ -327,8 +328,8 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segment with all endpoints, and keeps what peers are told of them. Memory that the CPU cannot
-/// touch is staged, by each proxy thread for its own rails and channels.
+/// Registers the first segment with all endpoints, and returns their keys. Memory that the CPU cannot access is staged;
+/// each proxy thread stages for its own rails and channels.
 fn register(mut opened: Opened, first: Segment, staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
         if opened.host.policy().native_amo {
@@ -375,7 +376,7 @@ fn connect(
     }
     if let Some(staged) = staged {
         for ((engine, _), thread) in opened.engines.iter_mut().zip(0..) {
-            // SAFETY: where this PE's device has mapped its peers' heaps, which `staged` keeps.
+            // SAFETY: the addresses where this PE's device has mapped its peers' heaps, which `staged` keeps mapped.
             let refused = unsafe { engine.map_peers(&staged.segment(), staged.bases()) };
             for (pe, reason) in refused.into_iter().filter(|_| thread == 0) {
                 tracing::warn!(

@@ -1,39 +1,39 @@
 //! Symrail: a symmetric heap whose puts, gets, signals and atomics reach any PE over any fabric.
 //!
-//! [`Runtime::init`] joins the job; its methods are the operations. PEs on the same host reach each other by loads and
-//! stores; others over the rails of [`symrail_transport`], driven by the engine of [`symrail_proxy`].
+//! [`Runtime::init`] joins the job; its methods are the operations. PEs of one host access each other's memory by loads
+//! and stores; other PEs use the rails of [`symrail_transport`], which the engine of [`symrail_proxy`] drives.
 //!
-//! Warnings, and all that is logged, are events of [`tracing`]: programs that want them install a subscriber. Without
-//! one, what joining warns of and what a PE waits for too long goes to standard error (`SYMRAIL_LOG` says what of it),
-//! and the rest is not seen.
+//! Warnings and all log messages are events of [`tracing`]: a program that wants them installs a subscriber. Without a
+//! subscriber, warnings of joining and of long waits go to standard error (`SYMRAIL_LOG` selects them), and other
+//! events are dropped.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |
-//! | `joining`, [`runtime`] | joining a job; what users call, handed on to the parts below |
-//! | `job` | what a PE knows of its job |
+//! | `joining`, [`runtime`] | joining a job; the interface for users, which calls the parts below |
+//! | `job` | a PE's data about its job |
 //! | `space` | the symmetric address space: this PE's memory in it, and mapped peers' |
-//! | [`operations`](Operations) | what operations need, and the handle that starts them |
+//! | [`operations`](Operations) | the state that operations need, and the handle that starts them |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
-//! | [`context`] | operations that are ordered and completed apart from others |
-//! | [`Delivery`] | an operation whose end is asked for by itself |
-//! | [`wait`], [`wait_many`], `waiting` | waiting for words; what becomes of those who are waited for: lost, gone, late |
+//! | [`context`] | operations that are ordered and completed separately from others |
+//! | [`Delivery`] | an operation whose completion is tested individually |
+//! | [`wait`], [`wait_many`], `waiting` | waits for words; detection of peers that are lost, gone or late |
 //! | `barrier_plan`, `sync` | how PEs wait for one another, host by host; barriers of all PEs |
 //! | `alloc` | the heap's collective calls |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
-//! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
-//! | [`gpu`], [`device`], `devices` | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
+//! | [`team`], [`collective`] | groups of PEs and their collectives: broadcast, reduce, collect, all-to-all |
+//! | [`gpu`], [`device`], `devices` | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has the device code |
 //! | [`observe`] | observing a job from outside: figures, a trace |
 //! | `program_data`, `touched` | the program's static variables as symmetric memory |
-//! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot touch, and NICs perhaps can |
+//! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot access, though NICs may |
 //! | `wire` | host threads on the wire |
-//! | `interrupt` | ending waits from within |
-//! | `process` | what must not be used, or taken down, by a forked child |
+//! | `interrupt` | a check with which the program ends waits |
+//! | `process` | resources that a forked child must neither use nor destroy |
 //! | `simulation` | PEs of a simulation, many in one thread (feature `simulation`) |
-//! | `connection_info` | what PEs tell each other before they are connected |
+//! | `connection_info` | data that PEs exchange before they connect |
 //!
-//! Parts are given what they need, and know nothing of [`Runtime`]: only `runtime`, `joining` and what users get from
-//! it do ([`symmetric`], [`gpu`], [`device`]).
+//! Each part gets only the data that it needs, and does not depend on [`Runtime`]. Only `runtime`, `joining` and the
+//! parts that users get from it depend on it ([`symmetric`], [`gpu`], [`device`]).
 
 mod alloc;
 pub mod atomics;

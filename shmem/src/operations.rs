@@ -1,4 +1,4 @@
-//! What operations need, and the handle by which they are started: what a PE reaches the others by, in which context.
+//! The state that operations need, and the handle that starts them: a PE's endpoints and mappings, and a context.
 //!
 //! Puts, gets and AMOs are in `rma` and `atomics`, waits in `waiting`.
 
@@ -9,17 +9,17 @@ use crate::team::Group;
 use crate::waiting::post::Board;
 use crate::wire::{ContextState, Contexts, Wire, WireContext};
 
-/// How a PE reaches the others.
+/// A PE's endpoints and mappings.
 pub(crate) struct Communicator {
-    /// The endpoints; or why there are none.
+    /// The endpoints, or the reason why there are none.
     pub wire: Result<Wire>,
-    /// The default context's.
+    /// The state of the default context.
     pub context: ContextState,
     pub contexts: Contexts,
-    /// What this PE waits in.
+    /// Where this PE posts what it waits in.
     pub board: Board,
     pub job: Job,
-    // Last: everything above points into it.
+    // Dropped last: everything above points into it.
     pub space: Space,
 }
 
@@ -27,20 +27,20 @@ impl Communicator {
     /// The endpoints.
     ///
     /// # Errors
-    /// Why there are none; a process that was forked from the one that has joined.
+    /// There are none, with the reason; this process was forked from the one that joined.
     pub fn wire(&self) -> Result<&Wire> {
         self.job.here()?;
         self.wire.as_ref().map_err(Error::clone)
     }
 
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of
-    /// them.
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are performed here; otherwise NICs perform
+    /// all of them.
     #[inline]
     pub fn cpu_performs_amos(&self) -> bool {
         !self.job.native_amo
     }
 
-    /// Lets the device see what NICs have written to its memory before others came to a barrier.
+    /// Makes NIC writes that other PEs have completed before a barrier visible to the device.
     pub fn flush_nic_writes(&self) {
         if let (Some(_), Ok(wire)) = (&self.space.staged, &self.wire) {
             wire.driver().engine().flush_nic_writes();
@@ -56,13 +56,13 @@ pub struct Operations<'rt> {
 }
 
 impl<'rt> Operations<'rt> {
-    /// Those on the default context.
+    /// The operations on the default context.
     #[inline]
     pub(crate) fn of(comm: &'rt Communicator) -> Operations<'rt> {
         Operations { comm, context: &comm.context }
     }
 
-    /// Those on another one.
+    /// The operations on another context.
     pub(crate) fn on(comm: &'rt Communicator, context: &'rt ContextState) -> Operations<'rt> {
         Operations { comm, context }
     }
@@ -79,7 +79,7 @@ impl<'rt> Operations<'rt> {
         wire.map(|wire| WireContext::new(wire, self.context))
     }
 
-    /// Connects to the PEs of a group that are reached over the wire, and waits until each has answered.
+    /// Connects to the PEs of a group that need the wire, and waits until each has answered.
     pub(crate) fn connect(&self, group: Group) -> Result<()> {
         let Some(wire) = self.on_wire_if_any() else { return Ok(()) };
         for (_, pe) in group.others().filter(|&(_, pe)| !self.comm.space.is_mapped(pe)) {
@@ -88,7 +88,7 @@ impl<'rt> Operations<'rt> {
         self.quiet()
     }
 
-    /// Waits until everything that was issued over the wire is delivered; at once if that is nothing.
+    /// Waits until all operations issued over the wire are delivered; returns at once if there are none.
     #[inline]
     pub(crate) fn end_on_wire(&self) -> Result<()> {
         match &self.comm.wire {

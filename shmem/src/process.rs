@@ -1,5 +1,5 @@
-//! Forks. A child has its parent's memory, but none of its threads, and shares its sockets, its devices and its place
-//! in the job. So what belongs to a process is left alone in a child of it: it is neither used nor taken down there.
+//! Forks. A child has its parent's memory but none of its threads, and shares its sockets, its devices and its place in
+//! the job. So a child neither uses nor destroys resources that belong to its parent.
 
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 
 use crate::error::{Error, Result};
 
-/// Forks between the process that loaded the library and this one.
+/// The number of forks between the process that loaded the library and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 static COUNTS: Once = Once::new();
 
@@ -20,7 +20,7 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process that has made something, unless this is a child that was forked from it.
+/// The process that created a resource; a child that was forked from it is a different process.
 #[derive(Clone, Copy)]
 pub(crate) struct Process {
     forks: u64,
@@ -28,29 +28,29 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This one.
+    /// This process.
     pub fn this() -> Process {
         COUNTS.call_once(|| {
-            // SAFETY: registers a function that stays loaded and only counts. Where there is no memory for that, only
-            // the drop knows of forks.
+            // SAFETY: registers a function that stays loaded and only counts. If there is no memory to register it,
+            // only drop detects forks.
             unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
         });
         Process { forks: FORKS.load(Ordering::Relaxed), pid: std::process::id() }
     }
 
-    /// Whether this is that process.
+    /// Whether this process is that one.
     #[inline]
     pub fn is_here(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.forks
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn pid(self) -> u32 {
         self.pid
     }
 }
 
-/// Something that is dropped only in the process that has made it.
+/// A value that is dropped only in the process that created it.
 pub(crate) struct OfProcess<T> {
     value: ManuallyDrop<T>,
     process: Process,
@@ -81,7 +81,7 @@ impl<T> DerefMut for OfProcess<T> {
 impl<T> Drop for OfProcess<T> {
     fn drop(&mut self) {
         if self.process.is_here() && std::process::id() == self.process.pid {
-            // SAFETY: it is dropped here alone, and not used afterwards.
+            // SAFETY: only this line drops it, and nothing uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
@@ -89,14 +89,14 @@ impl<T> Drop for OfProcess<T> {
 
 /// Numbers that are all 0 in every child that is forked from this process.
 ///
-/// The kernel wipes them there. So whoever has to load one of them anyway learns at no cost that it is in a child. A
+/// The kernel wipes them there. So code that loads one of them anyway detects at no cost that it runs in a child. A
 /// kernel that cannot wipe memory (before Linux 4.14) leaves children the numbers.
 pub(crate) struct WipedOnFork {
     numbers: NonNull<usize>,
     len: usize,
 }
 
-// SAFETY: the memory is its own until it is dropped, and only read.
+// SAFETY: nothing else owns the memory until it is dropped, and it is only read.
 unsafe impl Send for WipedOnFork {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for WipedOnFork {}
@@ -105,7 +105,7 @@ impl WipedOnFork {
     pub fn new(numbers: &[usize]) -> Result<WipedOnFork> {
         let (protection, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
         let (len, bytes) = (numbers.len(), bytes_of(numbers));
-        // SAFETY: new memory, which nobody else knows, with room for the numbers.
+        // SAFETY: new memory that no other code knows, large enough for the numbers.
         let numbers = unsafe {
             let memory = mmap_anonymous(None, bytes, protection, flags)
                 .map_err(|reason| Error::System { what: "taking memory", reason: reason.to_string() })?;
@@ -118,7 +118,7 @@ impl WipedOnFork {
     }
 }
 
-/// The bytes of some numbers, and at least one: nothing cannot be mapped.
+/// The bytes of some numbers, and at least one: a mapping cannot be empty.
 fn bytes_of(numbers: &[usize]) -> NonZeroUsize {
     NonZeroUsize::new(size_of_val(numbers)).unwrap_or(NonZeroUsize::MIN)
 }
@@ -128,14 +128,14 @@ impl Deref for WipedOnFork {
 
     #[inline]
     fn deref(&self) -> &[usize] {
-        // SAFETY: so many numbers are there from `new` to `drop`, and nobody changes them.
+        // SAFETY: so many numbers exist from `new` to `drop`, and nothing changes them.
         unsafe { std::slice::from_raw_parts(self.numbers.as_ptr(), self.len) }
     }
 }
 
 impl Drop for WipedOnFork {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and borrowed by nobody any more.
+        // SAFETY: `new` mapped it, and no borrow is left.
         let _ = unsafe { munmap(self.numbers.cast(), bytes_of(self).get()) };
     }
 }

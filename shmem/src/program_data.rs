@@ -1,15 +1,15 @@
 //! The program's static and global variables as symmetric memory.
 //!
 //! Every PE runs the same executable, so a variable has the same distance from the start of the executable's data on
-//! every PE, whatever address the loader chose. Sharing them takes a block of the symmetric heap, copies what the data
-//! pages hold there and maps the block over them. Pages that the program has not touched, and such that are zero, are
-//! not copied, and take no memory until they are used (`touched`), unless the memory is registered with a NIC that pins
-//! it. From then on the variables *are* heap memory that also has its old address: same-host peers have it mapped,
-//! rails have it registered, and every AMO, wait and signal on it takes the path that it takes on the heap, so it is as
-//! coherent. Nothing but the translation of addresses knows of it.
+//! every PE, whatever address the loader chose. Sharing allocates a block of the symmetric heap, copies the contents of
+//! the data pages there, and maps the block over them. Pages that the program has not touched, and pages of zeros, are
+//! not copied, and take no memory until they are used (`touched`), unless a NIC that pins memory has registered it.
+//! From then on the variables *are* heap memory that also has its old address: peers of the host map it, rails have
+//! registered it, and every AMO, wait and signal on it takes the same path as on the heap, so it is as coherent. Only
+//! the translation of addresses handles it separately.
 //!
-//! What it costs: the pages are shared memory then. A process that the program forks shares its variables instead of
-//! having a copy of them, as it shares the heap.
+//! The cost: the pages become shared memory. A process that the program forks shares its variables instead of having a
+//! copy of them, as it shares the heap.
 
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroUsize;
@@ -24,23 +24,24 @@ use symrail_heap::SymmetricHeap;
 use crate::error::{Error, Result};
 use crate::touched;
 
-/// Writable pages of the executable, and where they are in the heap.
+/// Writable pages of the executable, and their location in the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pages {
     start: usize,
     len: usize,
-    /// Bytes at the start that come from the executable's file, in whole pages. Those behind it were zero at first.
+    /// Bytes at the start that come from the executable's file, in whole pages. The bytes after them were zero at
+    /// first.
     from_file: usize,
     /// Symmetric offset of the first byte.
     offset: u64,
 }
 
-/// What of the executable is symmetric; nothing at first.
+/// The symmetric parts of the executable; none at first.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramData(Vec<Pages>);
 
 impl ProgramData {
-    /// The symmetric offset of `len` bytes at `ptr`, if they are static data that is shared.
+    /// The symmetric offset of `len` bytes at `ptr`, if they are shared static data.
     #[inline]
     pub fn offset_of(&self, ptr: *const u8, len: usize) -> Option<u64> {
         self.0.iter().find_map(|pages| {
@@ -54,8 +55,8 @@ impl ProgramData {
         self.0.is_empty()
     }
 
-    /// Moves the executable's static data into blocks of the heap that starts at `base`. `take` gives one of this
-    /// alignment and length.
+    /// Moves the executable's static data into blocks of the heap that starts at `base`. `take` allocates a block with
+    /// an alignment and a length.
     ///
     /// # Safety
     /// As for [`Runtime::share_program_data`](crate::Runtime::share_program_data).
@@ -71,8 +72,8 @@ impl ProgramData {
             let block = take(page_size(), pages.len)?;
             lock(heap).keep(block)?;
             pages.offset = (block.addr() - base) as u64;
-            // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as
-            // long.
+            // SAFETY: the pages are whole and writable, and no thread writes them (the caller's promise); the block has
+            // the same length.
             unsafe { move_pages(heap, pages, block) }?;
             shared.push(pages);
         }
@@ -88,16 +89,16 @@ pub(crate) fn bytes() -> usize {
 /// Copies the pages to `block` and maps the block over them.
 ///
 /// # Safety
-/// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at
-/// their offset in the heap.
+/// The pages are mapped for reads and writes, and no thread writes them meanwhile. `block` is large enough for them,
+/// and is at their offset in the heap.
 unsafe fn move_pages(heap: &Mutex<SymmetricHeap>, pages: Pages, block: *mut u8) -> Result<()> {
     let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
     let fd = lock(heap).handle().fd;
     let len = NonZeroUsize::new(pages.len).ok_or_else(|| fail("no pages".into()))?;
     let file_offset = i64::try_from(pages.offset).map_err(|e| fail(e.to_string()))?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the heap's file is open as long as the heap lives, whose file it is. The new mapping replaces
-    // exactly the pages that were copied, and nothing was written to them in between.
+    // SAFETY: the heap keeps its file open as long as it lives. The new mapping replaces exactly the copied pages, and
+    // no thread has written to them in between.
     let mapped = unsafe {
         let file = BorrowedFd::borrow_raw(fd.cast_signed());
         touched::clear(file, file_offset, block, pages.len);
@@ -113,7 +114,7 @@ unsafe fn move_pages(heap: &Mutex<SymmetricHeap>, pages: Pages, block: *mut u8) 
 }
 
 fn page_size() -> usize {
-    // SAFETY: takes a number, touches no memory of ours.
+    // SAFETY: takes a number and accesses no memory of ours.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
@@ -129,8 +130,8 @@ fn writable_pages() -> Vec<Pages> {
 unsafe extern "C" fn executable(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
     let page = page_size();
     let Some(found) = NonNull::new(found.cast::<Vec<Pages>>()) else { return 1 };
-    // SAFETY: the loader hands out a valid object with `dlpi_phnum` headers; `found` is the vector of `writable_pages`,
-    // which nobody else uses meanwhile.
+    // SAFETY: the loader passes a valid object with `dlpi_phnum` headers; `found` is the vector of `writable_pages`,
+    // which no other code uses meanwhile.
     let (base, headers, found) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));

@@ -13,7 +13,7 @@ use crate::operations::Operations;
 use crate::space::at;
 use crate::wire::{Tracked, WireContext};
 
-/// Moves `count` elements of `size` bytes between strided arrays; strides are in elements.
+/// Copies `count` elements of `size` bytes between strided arrays; strides are in elements.
 #[derive(Debug, Clone, Copy)]
 pub struct Strided {
     /// Distance of destination elements.
@@ -27,7 +27,7 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// Bytes from the first to the last element of so many blocks, with elements `stride` apart; at most `usize::MAX`.
+    /// Bytes from the first to the last element of `blocks` blocks, with elements `stride` apart; at most `usize::MAX`.
     pub(crate) fn span(&self, stride: usize, blocks: u32) -> usize {
         let steps = self.count.saturating_mul(blocks as usize).saturating_sub(1);
         steps.saturating_mul(stride).saturating_add(1).saturating_mul(self.size)
@@ -35,8 +35,9 @@ impl Strided {
 }
 
 /// # Buffers after an error
-/// An operation that was given up (a time-out, a peer that is gone) may still be under way in the fabric. So a private
-/// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the
+/// An abandoned operation (a time-out, a dead peer) may still be in flight in the fabric. So a private buffer of a
+/// failed operation must stay valid until the runtime is dropped, unless only its arguments were wrong; the typed
+/// operations of [`SymSlice`](crate::SymSlice) ensure this themselves.
 /// typed operations of [`SymSlice`](crate::SymSlice) see to that themselves.
 impl Operations<'_> {
     /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
@@ -45,12 +46,13 @@ impl Operations<'_> {
     /// `source` is valid for reads of `len` bytes.
     ///
     /// # Errors
-    /// Nothing was copied: `dest` is not symmetric or the PE does not exist; or what the fabric says.
+    /// `dest` is not symmetric or the PE does not exist, and nothing was copied; or an error of the fabric.
     #[inline]
     pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let to = self.comm.space.reach(Operation::Put, pe, dest, len, source)?;
         if let Some(to) = to.here() {
-            // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
+            // SAFETY: the offset was checked against the bytes committed on every PE; the caller vouches for the
+            // source.
             unsafe { copy(to, source, len) };
             return Ok(());
         }
@@ -89,7 +91,7 @@ impl Operations<'_> {
     pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let from = self.comm.space.reach(Operation::Get, pe, source, len, dest)?;
         if let Some(from) = from.here() {
-            // SAFETY: as for `put`, the other way round.
+            // SAFETY: as for `put`, in the other direction.
             unsafe { copy(dest, from, len) };
             return Ok(());
         }
@@ -102,7 +104,7 @@ impl Operations<'_> {
     /// Starts to copy `len` bytes from `source` on `pe`; complete after [`Operations::quiet`].
     ///
     /// # Safety
-    /// `dest` is valid for writes of `len` bytes, and used by nobody else until then.
+    /// `dest` is valid for writes of `len` bytes, and nothing else uses it until then.
     ///
     /// # Errors
     /// As for [`Operations::put`].
@@ -153,8 +155,8 @@ impl Operations<'_> {
         self.quiet()
     }
 
-    /// Copies `len` bytes to `dest` on `pe`, then updates the signal word: whoever sees the signal sees the bytes.
-    /// The source may be re-used when this returns.
+    /// Copies `len` bytes to `dest` on `pe`, then updates the signal word: a PE that observes the signal observes the
+    /// bytes. The source may be re-used when this returns.
     ///
     /// # Safety
     /// As for [`Operations::put`].
@@ -200,7 +202,7 @@ impl Operations<'_> {
         unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }.map(drop)
     }
 
-    /// As [`Operations::put_signal_nbi`]; its delivery can be asked for by itself.
+    /// As [`Operations::put_signal_nbi`], with a completion that can be tested individually.
     ///
     /// # Safety
     /// As for [`Operations::put_nbi`].
@@ -223,21 +225,21 @@ impl Operations<'_> {
         unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }
     }
 
-    /// Whether arrivals at other PEs can be counted in this word as [`Operations::put_counted`] does it.
+    /// Whether [`Operations::put_counted`] can count arrivals at other PEs in this word.
     pub(crate) fn counts_in(&self, word: *mut u64) -> bool {
         let offset = self.comm.space.word(Operation::PutSignal, self.comm.job.me, word.cast(), 8);
         offset.is_ok_and(|offset| self.on_wire().is_ok_and(|context| context.counts_in(offset)))
     }
 
-    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Only whoever waits for
-    /// the count learns that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once
-    /// if it is `copied`, up to a limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Only a wait for the
+    /// count detects the arrival; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at
+    /// once if it is `copied`, up to a limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
     ///
     /// # Safety
     /// As for [`Operations::put_nbi`], until then.
     ///
     /// # Errors
-    /// As for [`Operations::put_signal`]; that the word is none to count in.
+    /// As for [`Operations::put_signal`]; the word cannot count arrivals.
     pub(crate) unsafe fn put_counted(
         &self,
         dest: *mut u8,
@@ -255,12 +257,12 @@ impl Operations<'_> {
         unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }.map(drop)
     }
 
-    /// Waits until the sources of all that was put so may be used again.
+    /// Waits until the sources of all counted puts may be re-used.
     pub(crate) fn counted_have_left(&self) -> Result<()> {
         self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())
     }
 
-    /// A put-signal to mapped memory (`None`), or one that is started on the wire in the given way.
+    /// A put-signal to mapped memory (`None`), or one that `start` starts on the wire.
     ///
     /// # Safety
     /// `source` is valid for reads of `len` bytes.
@@ -296,11 +298,12 @@ impl Operations<'_> {
         Ok(None)
     }
 
-    /// Orders puts, AMOs and stores on this context before it before those after it, per destination. Returns at once;
-    /// with AMOs by NICs it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
+    /// Orders puts, AMOs and stores on this context before it ahead of those after it, per destination. Returns at
+    /// once. If NICs perform AMOs it waits, since a NIC's AMOs on a mapped peer are otherwise not ordered with stores
+    /// to it.
     ///
     /// # Errors
-    /// With AMOs by NICs, those of [`Operations::quiet`].
+    /// If NICs perform AMOs, those of [`Operations::quiet`].
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
         match self.on_wire_if_any() {
@@ -311,11 +314,11 @@ impl Operations<'_> {
         Ok(())
     }
 
-    /// Returns when everything that was issued on this context is complete and visible.
+    /// Returns when all operations issued on this context are complete and visible.
     ///
     /// # Errors
-    /// The first operation that failed since the last quiet, with its PE, rail and size. It does not wait for the
-    /// others then: what of them fails later is the next quiet's error.
+    /// The first operation that failed since the last quiet, with its PE, rail and size. In that case it does not wait
+    /// for the others; the next quiet reports their failures.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
         self.comm.job.here()?;
@@ -325,7 +328,7 @@ impl Operations<'_> {
     }
 }
 
-/// The command of a put-signal whose source stays as it is until its end.
+/// The command of a put-signal whose source stays unchanged until it completes.
 fn stable(dest: u64, source: *const u8, len: usize, signal: Signal) -> Command {
     Command::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }
 }

@@ -1,9 +1,9 @@
 //! PEs of a simulation: runtimes over a timed fabric, many in one thread.
 //!
-//! Endpoints, engine, target agent, heap, operations, teams and collectives are those of every PE. What a PE of a
-//! simulation has not: a proxy thread (whoever waits drives the engine, and [`serve`] does while nobody
-//! waits), channels for devices, mapped peers (PEs of a host reach each other over the fabric, which is quick there),
-//! and figures for `symrail top`. Tables that are the same on all PEs, and never change, are there once.
+//! Endpoints, engine, target agent, heap, operations, teams and collectives are those of every PE. A simulated PE has
+//! no proxy thread (a waiting thread drives the engine, and [`serve`] does when none waits), no channels for devices,
+//! no mapped peers (PEs of a host use the fabric, which is fast there), and no figures for `symrail top`. Constant
+//! tables that are the same on all PEs exist once.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
@@ -34,7 +34,7 @@ use crate::sync::SyncArea;
 use crate::team::group::Group;
 use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
 
-/// What all PEs of a simulated job know, and never changes: kept once.
+/// Constant data that all PEs of a simulated job share.
 #[derive(Clone)]
 pub struct SharedTables {
     directory: Arc<Directory>,
@@ -43,25 +43,26 @@ pub struct SharedTables {
 }
 
 impl SharedTables {
-    /// Those of PEs that have said this ([`SimulatedPe::connection_info`]), and the first PE of each one's host.
+    /// The tables of PEs with these connection infos ([`SimulatedPe::connection_info`]); `hosts` has the first PE of
+    /// each one's host.
     ///
     /// # Errors
-    /// As for joining: what is malformed, or must be the same on all PEs and is not.
+    /// As for joining: connection infos that are malformed, or differ where all PEs must agree.
     pub fn new(connection_infos: &[Vec<u8>], hosts: Arc<[Pe]>) -> Result<SharedTables> {
         ConnectionInfo::decode_all(connection_infos)?;
-        // SAFETY: nobody follows the address; only the id is kept.
+        // SAFETY: no code dereferences the address; only the id is kept.
         let first = unsafe { symrail_transport::region::Segment::new(0, 0, std::ptr::null_mut(), 0) };
         Ok(SharedTables { directory: Arc::new(Directory::new(connection_infos, 1, first)), hosts })
     }
 
-    /// Bytes that a PE keeps of these for each PE of the job, where each PE has its own.
+    /// Bytes that a PE keeps for each PE of the job, if each PE has its own tables.
     #[must_use]
     pub fn bytes_each(&self) -> usize {
         self.directory.bytes_each() + size_of::<Pe>()
     }
 }
 
-/// A PE that has opened its endpoints and its heap, and knows nobody.
+/// A PE that has opened its endpoints and its heap, and knows no peers so far.
 pub struct SimulatedPe {
     me: Pe,
     n_pes: u32,
@@ -103,7 +104,7 @@ impl SimulatedPe {
         Ok(SimulatedPe { me, n_pes, settings: settings.clone(), policy, heap, host, engine, keys })
     }
 
-    /// What it tells the others.
+    /// Its connection info.
     #[must_use]
     pub fn connection_info(&self) -> Vec<u8> {
         let of_thread = OfThread { addresses: self.engine.addresses(), keys: self.keys.clone() };
@@ -111,7 +112,7 @@ impl SimulatedPe {
         ConnectionInfo::new(&self.settings, &choice, fabric, self.host.addresses(), vec![of_thread]).encode()
     }
 
-    /// Makes it a PE of a job. `bootstrap` knows who is gone; nothing else is asked of it.
+    /// Makes it a PE of a job. `bootstrap` only reports lost PEs.
     ///
     /// # Errors
     /// As for joining.
@@ -131,7 +132,7 @@ impl SimulatedPe {
         let wire = Wire::new(host, opener, vec![proxy], None);
         let peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
         let (hosts, bases) = (Arc::clone(&tables.hosts), peers.bases_now());
-        // No allocator knows of them.
+        // The allocator does not count the bases.
         symrail_core::simulation::count(size_of_val(&*bases) as i64);
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
         let space = Space {
@@ -169,13 +170,13 @@ impl SimulatedPe {
     }
 }
 
-/// Bytes of a heap that the runtime takes for itself in a job of so many PEs.
+/// Bytes of a heap that the runtime uses itself in a job of `n_pes` PEs.
 #[must_use]
 pub fn own_bytes(n_pes: u32) -> usize {
     crate::team::area::own_bytes(n_pes)
 }
 
-/// Does what a PE's proxy thread would do, once.
+/// Does one round of a PE's proxy thread.
 pub fn serve(runtime: &Runtime) {
     runtime.operations().progress();
 }

@@ -12,25 +12,25 @@ use crate::process::WipedOnFork;
 use crate::program_data::ProgramData;
 use crate::staged::{STAGED_OFFSET, Staged};
 
-/// The heaps of a job as one PE reaches them, and the program's variables among them.
+/// The heaps of a job as one PE accesses them, and the program's variables among them.
 pub(crate) struct Space {
     pub base: usize,
     /// Bytes of the heap that are committed, on every PE.
     pub committed: AtomicUsize,
-    /// Why the heap cannot grow any more.
+    /// Why the heap cannot grow further.
     pub growth_refused: OnceLock<Error>,
-    /// Where each PE's heap is in this process; 0 where it is reached over the wire.
+    /// The address of each PE's heap in this process; 0 if it needs the wire.
     pub bases: WipedOnFork,
-    /// No peer needs the wire.
+    /// Whether no peer needs the wire.
     pub all_mapped: bool,
     pub data: ProgramData,
-    // Last: everything above points into them.
-    /// The heaps of this host as the PE's GPU reaches them, if they are pinned for it.
+    // Dropped last: everything above points into these.
+    /// The heaps of this host as the PE's GPU accesses them, if they are pinned for it.
     pub pinned: Option<Pinned>,
     /// Keeps the peers' heaps mapped.
     pub peers: PeerMap,
     pub heap: Mutex<SymmetricHeap>,
-    /// The heap that users get, when that is memory that the CPU cannot touch.
+    /// The users' heap, if it is memory that the CPU cannot access.
     pub staged: Option<Staged>,
 }
 
@@ -52,15 +52,15 @@ impl Space {
         Err(self.not_symmetric(operation, pe, ptr, len))
     }
 
-    /// Where `len` bytes of `pe` are whose symmetric address is `ptr`. `local` is the operation's buffer here: the CPU
-    /// copies neither to nor from memory that it cannot touch.
+    /// The location of `len` bytes of `pe` with the symmetric address `ptr`. `local` is the operation's buffer here:
+    /// the CPU copies neither to nor from memory that it cannot access.
     #[inline(always)]
     pub fn reach(&self, operation: Operation, pe: Pe, ptr: *const u8, len: usize, local: *const u8) -> Result<Reached> {
         let offset = self.offset(operation, pe, ptr, len)?;
         Ok(Reached { offset, base: self.mapped(pe, offset, local)? })
     }
 
-    /// Where an aligned word of `pe` is.
+    /// The location of an aligned word of `pe`.
     #[inline(always)]
     pub fn reach_word(
         &self,
@@ -74,8 +74,9 @@ impl Space {
         Ok(Reached { offset, base: self.mapped(pe, offset, local)? })
     }
 
-    /// Where `pe`'s heap is in this process; 0 if it is reached over the wire, as memory is that the CPU cannot touch:
-    /// at `offset` there, or the local buffer. In a forked child all are, and the wire refuses it.
+    /// The address of `pe`'s heap in this process. 0 if the operation needs the wire: the peer is not mapped, or
+    /// `offset` there or the local buffer is in memory that the CPU cannot access. In a forked child all addresses are
+    /// 0, and the wire refuses the operation.
     #[inline]
     pub fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
         match self.bases.get(pe as usize) {
@@ -91,7 +92,7 @@ impl Space {
     }
 
     /// The symmetric offset of an aligned word.
-    // A call would cost a mapped AMO more than the comparison.
+    // Inlined, because a call would cost a mapped AMO more than the comparison.
     #[inline(always)]
     pub fn word(&self, operation: Operation, pe: Pe, ptr: *const u8, size: usize) -> Result<u64> {
         let offset = self.offset(operation, pe, ptr, size)?;
@@ -110,28 +111,28 @@ impl Space {
         Error::NotSymmetric { operation, pe, address: ptr.addr(), bytes, heap, heap_bytes }
     }
 
-    /// The heap from which users' blocks come.
+    /// The heap of users' blocks.
     pub fn users_heap(&self) -> &Mutex<SymmetricHeap> {
         self.staged.as_ref().map_or(&self.heap, |staged| &staged.heap)
     }
 
-    /// Where users' heap starts in this process.
+    /// The start of users' heap in this process.
     pub fn users_base(&self) -> usize {
         self.staged.as_ref().map_or(self.base, |staged| staged.base)
     }
 
-    /// Whether host threads reach `pe`'s memory by loads and stores.
+    /// Whether host threads access `pe`'s memory by loads and stores.
     pub fn is_mapped(&self, pe: Pe) -> bool {
         self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|&b| b != 0)
     }
 
-    /// Whether an address is in memory that the CPU cannot touch.
+    /// Whether an address is in memory that the CPU cannot access.
     #[inline]
     pub fn is_staged(&self, ptr: *const u8) -> bool {
         self.staged.as_ref().is_some_and(|s| ptr.addr().wrapping_sub(s.base) < s.len)
     }
 
-    /// Refuses what host threads do with the bytes themselves.
+    /// Refuses buffers that host threads would have to access and cannot.
     pub fn must_be_host(&self, what: &str, buffers: [*const u8; 2]) -> Result<()> {
         if !buffers.iter().any(|&ptr| self.is_staged(ptr)) {
             return Ok(());
@@ -144,26 +145,26 @@ impl Space {
         .into())
     }
 
-    /// Keeps an error for the next quiet, where no result could tell it.
+    /// Keeps an error for the next quiet, if no result could return it.
     pub fn note(&self, error: Error) {
         if let Some(staged) = &self.staged {
             staged.note(error);
         }
     }
 
-    /// The error that was kept, if there is one.
+    /// The kept error, if there is one.
     #[inline]
     pub fn take_noted(&self) -> Result<()> {
         self.staged.as_ref().map_or(Ok(()), Staged::take_noted)
     }
 }
 
-/// Where a PE's memory is.
+/// The location of a PE's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Reached {
     /// The symmetric offset.
     pub offset: u64,
-    /// Where the PE's heap is in this process; 0 where it is reached over the wire.
+    /// The address of the PE's heap in this process; 0 if it needs the wire.
     base: usize,
 }
 
@@ -181,7 +182,8 @@ pub(crate) fn at(base: usize, offset: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(base + offset as usize)
 }
 
-/// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.
+/// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load; everything that happened before a peer's store
+/// of it is then visible.
 ///
 /// # Safety
 /// `ptr` is valid for reads and aligned to `size`.

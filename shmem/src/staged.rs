@@ -1,9 +1,9 @@
-//! A symmetric heap in memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
+//! A symmetric heap in memory that the CPU cannot access: a GPU's, or what tests use in its place.
 //!
-//! With such a `SYMRAIL_HEAP_KIND`, what users allocate is that memory, all of it there from the start. Operations on
-//! it go through the engine, which [stages](symrail_proxy::stage) them, those on this PE's own heap too; so do the few
-//! places in which host threads read it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the
-//! runtime needs for itself stays in host memory, where the ways of an ordinary heap lead.
+//! With such a `SYMRAIL_HEAP_KIND`, users' allocations are in that memory, which has its full size from the start.
+//! Operations on it go through the engine, which [stages](symrail_proxy::stage) them, also those on this PE's own heap.
+//! So do the few accesses of host threads (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). The runtime's
+//! own memory stays in host memory, and works as in an ordinary heap.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -26,24 +26,24 @@ use crate::guarded::Guarded;
 
 /// The symmetric offset of the first byte: beyond every heap in host memory.
 pub(crate) const STAGED_OFFSET: u64 = 1 << 48;
-/// Host segments count from 0.
+/// The id of its segment; segments in host memory count from 0.
 pub(crate) const STAGED_ID: u32 = 0xffff_ff00;
 
-/// What is behind the addresses.
+/// The memory behind the addresses.
 enum Memory {
     Guarded(Box<Guarded>),
     Device(Box<Shared>),
 }
 
-/// The heap, and what has to live as long as it.
+/// The heap, and everything that must live as long as it.
 pub(crate) struct Staged {
     pub base: usize,
     pub len: usize,
     pub heap: Mutex<SymmetricHeap>,
     memory: Memory,
-    /// NICs read and write it, and all PEs' likewise.
+    /// NICs read and write this heap, and those of all PEs.
     pub direct: bool,
-    /// What went wrong where no result could tell.
+    /// An error that no result could return.
     late: Mutex<Option<Error>>,
 }
 
@@ -68,7 +68,7 @@ impl Staged {
         Ok(Some(Staged { base, len, heap, memory, direct: false, late: Mutex::default() }))
     }
 
-    /// What copies to and from it for a proxy thread, with a staging buffer of its own.
+    /// A copy engine for a proxy thread, with its own staging buffer.
     ///
     /// # Errors
     /// The system's or the driver's error.
@@ -81,17 +81,17 @@ impl Staged {
                     return Ok(Box::new(copy_engine)); // there is one mailbox
                 }
                 let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
-                // SAFETY: zeroed, large enough, aligned to a page, and for this copy engine and kernels alone.
+                // SAFETY: zeroed, large enough, aligned to a page, and only this copy engine and kernels use it.
                 let mailbox = unsafe { Mailbox::new(place.base(), place) };
                 Box::new(MailboxCopyEngine::new(copy_engine, mailbox))
             }
         })
     }
 
-    /// By what NICs may find it.
+    /// An export of the heap that NICs can register.
     ///
     /// # Errors
-    /// No NIC reaches it.
+    /// No NIC can access it.
     pub fn export(&self) -> Result<Exported> {
         Ok(match &self.memory {
             Memory::Guarded(guarded) => guarded.memory().export(),
@@ -99,14 +99,14 @@ impl Staged {
         })
     }
 
-    /// All of it, as the engine knows it.
+    /// The whole heap as a segment for the engine.
     pub fn segment(&self) -> Segment {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
-        // SAFETY: the memory of this PE's heap, which lives as long as `self`, and which nobody refers into.
+        // SAFETY: the memory of this PE's heap, which lives as long as `self`, and to which no references exist.
         unsafe { Segment::new(STAGED_ID, STAGED_OFFSET, base, self.len as u64) }
     }
 
-    /// The heap and its peers', if it is in a GPU.
+    /// The heap and its peers' heaps, if it is in a GPU.
     pub fn shared(&self) -> Option<&Shared> {
         match &self.memory {
             Memory::Device(shared) => Some(shared),
@@ -114,7 +114,7 @@ impl Staged {
         }
     }
 
-    /// What peers have to know to map it.
+    /// The information that peers need to map it.
     pub fn connection_info(&self) -> Vec<u8> {
         match &self.memory {
             Memory::Guarded(guarded) => guarded.connection_info(),
@@ -122,11 +122,11 @@ impl Staged {
         }
     }
 
-    /// Maps what can be mapped of peers'; `connection_infos` has everybody's, in order. Collective among the PEs of a
+    /// Maps all heaps that can be mapped; `connection_infos` has all PEs', in order. Collective among the PEs of a
     /// host.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not arrive.
+    /// Malformed connection infos, or a peer of this host that does not arrive.
     pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>], time_limit: Duration) -> Result<()> {
         match &mut self.memory {
             Memory::Guarded(guarded) => guarded.open(me, connection_infos),
@@ -134,7 +134,7 @@ impl Staged {
         }
     }
 
-    /// Where the device has mapped each PE's; 0 where it has not.
+    /// The address at which the device has mapped each PE's heap; 0 if it has not.
     pub fn bases(&self) -> Vec<usize> {
         match &self.memory {
             Memory::Guarded(guarded) => guarded.bases().to_vec(),
@@ -154,7 +154,7 @@ impl Staged {
         lock(&self.late).get_or_insert(error);
     }
 
-    /// The error that was kept, if there is one.
+    /// The kept error, if there is one.
     pub fn take_noted(&self) -> Result<()> {
         lock(&self.late).take().map_or(Ok(()), Err)
     }

@@ -1,18 +1,18 @@
-//! What host threads do with their own PE's staged memory, which they cannot touch: copies through the engine.
+//! Accesses of host threads to their own PE's staged memory, which the CPU cannot access: copies through the engine.
 
 use std::mem::MaybeUninit;
 
 use crate::error::Result;
 use crate::operations::Operations;
 
-/// Bytes copied at a time where a block is moved or zeroed.
+/// Bytes copied at a time when a block is moved or zeroed.
 const PART: usize = 1 << 20;
 
 impl Operations<'_> {
     /// Reads a value of this PE's staged memory.
     pub(crate) fn read_staged<T: Copy>(&self, from: *const T) -> Result<T> {
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: room for one value, and this call waits until it is there.
+        // SAFETY: space for one value, and this call waits until it has arrived.
         unsafe {
             self.get(value.as_mut_ptr().cast(), from.cast(), size_of::<T>(), self.comm.job.me)?;
             Ok(value.assume_init())
@@ -36,7 +36,7 @@ impl Operations<'_> {
             return Ok(());
         }
         let mut bytes = vec![0u8; len];
-        // SAFETY: as many bytes, and this call waits until they are there.
+        // SAFETY: as many bytes, and this call waits until they have arrived.
         unsafe { self.get(bytes.as_mut_ptr(), from, len, self.comm.job.me) }?;
         self.write_staged(to, &bytes)
     }
@@ -55,7 +55,7 @@ impl Operations<'_> {
         let mut part = vec![0u8; len.min(PART)];
         for at in (0..len).step_by(PART) {
             let part = &mut part[..PART.min(len - at)];
-            // SAFETY: room for the part, and this call waits until it is there.
+            // SAFETY: space for the part, and this call waits until it has arrived.
             unsafe { self.get(part.as_mut_ptr(), from.wrapping_add(at), part.len(), self.comm.job.me) }?;
             self.write_staged(to.wrapping_add(at), part)?;
         }

@@ -1,4 +1,4 @@
-//! How long the stages of joining take: one line for `SYMRAIL_LOG=info`.
+//! The durations of the stages of joining: one line for `SYMRAIL_LOG=info`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ impl Stages {
     pub fn ended(&mut self, stage: &str) {
         let now = Instant::now();
         let comma = if self.text.is_empty() { "" } else { ", " };
-        // Writing to a string has no way to fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.text, "{comma}{stage} {:.1}", millis(now - self.last));
         self.last = now;
     }
 
-    /// Has all PEs take a step that is a stage by itself, which errors and warnings name.
+    /// Makes a collective step that is a stage by itself; errors and warnings name it.
     ///
     /// # Errors
     /// The step's.
@@ -45,7 +45,7 @@ impl Stages {
         result
     }
 
-    /// Joining has ended: tells how long it took, and what it has cost the bootstrap.
+    /// Joining has ended: logs its duration, and its traffic in the bootstrap.
     pub fn tell(&self, n_pes: u32, Traffic { messages, bytes }: Traffic) {
         tracing::info!(
             "joined in {:.1} ms as one of {n_pes} PEs: {}; {messages} messages of {bytes} bytes",

@@ -1,6 +1,6 @@
-//! Barriers over all PEs, and agreeing while at it.
+//! Barriers over all PEs, and votes in them.
 //!
-//! How they wait is the matter of `barrier_plan`.
+//! `barrier_plan` has the steps of a barrier.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::team::hosts::Hosts;
 use crate::waiting::Among;
 use crate::waiting::post::{Board, POST_BYTES};
 
-/// Where things are in the area, behind the flags.
+/// Offsets in the area, behind the flags.
 const CALL_SIGNAL: u64 = FLAG_BYTES;
 const CALL: u64 = CALL_SIGNAL + 8;
 const DEVICE: u64 = (CALL + CALL_LEN as u64).next_multiple_of(64);
@@ -29,22 +29,22 @@ const BOARD: u64 = DEVICE + WORDS * 8;
 /// Bytes of the area.
 pub(crate) const SYNC_BYTES: u64 = BOARD + POST_BYTES;
 
-/// The runtime's own symmetric memory for barriers, and how many there were.
+/// The runtime's own symmetric memory for barriers, and their number so far.
 pub(crate) struct SyncArea {
     offset: u64,
     plan: Plan,
-    /// All PEs, as a CPU device knows them.
+    /// All PEs, for a CPU device.
     pub on_device: Arc<DeviceTeam>,
-    /// Barriers begun, and calls compared.
+    /// The number of barriers begun, and of calls compared.
     state: Mutex<(u64, u64)>,
-    /// The collective calls of all PEs, one thread at a time where they are compared; how many were.
+    /// The number of compared collective calls of all PEs; one thread at a time makes such a call.
     pub calls: Mutex<u64>,
-    /// Collective calls on the heap so far.
+    /// The number of collective calls on the heap.
     pub heap_calls: AtomicU64,
 }
 
 impl SyncArea {
-    /// Takes the area from the heap, as its first block on every PE. Also gives the place where this PE posts what it
+    /// Allocates the area, as the heap's first block on every PE. Also returns the board on which this PE posts what it
     /// waits in.
     pub fn allocate(heap: &mut SymmetricHeap, group: Group, hosts: &[Pe]) -> Result<(SyncArea, Board)> {
         let block = heap.calloc(1, SYNC_BYTES)?;
@@ -58,10 +58,10 @@ impl SyncArea {
     }
 }
 
-/// All PEs of the job, and their barriers.
+/// All PEs of the job, with their barriers.
 #[derive(Clone, Copy)]
 pub(crate) struct Everybody<'rt> {
-    /// On the default context.
+    /// Operations on the default context.
     pub ops: Operations<'rt>,
     pub area: &'rt SyncArea,
 }
@@ -72,7 +72,7 @@ impl Everybody<'_> {
         self.any(what, false).map(drop)
     }
 
-    /// A barrier that tells all PEs whether any of them said `true`.
+    /// A barrier that returns on all PEs whether any of them passed `true`.
     pub fn any(&self, what: &'static str, mine: bool) -> Result<bool> {
         let count = {
             let mut state = lock(&self.area.state);
@@ -83,14 +83,14 @@ impl Everybody<'_> {
         barrier_plan::run(&self.ops, what, (group, &self.area.plan), (self.area.offset, count), mine)
     }
 
-    /// How many barriers of all PEs this PE has come to.
+    /// The number of barriers of all PEs that this PE has entered.
     pub fn barriers(&self) -> u64 {
         lock(&self.area.state).0
     }
 
     /// A barrier that also checks that all PEs make the same call. `Ok(false)`: they do not.
     ///
-    /// Each PE compares with its neighbour in a ring: if not all are equal, some neighbours differ.
+    /// Each PE compares its call with its neighbour's in a ring: if not all are equal, some neighbours differ.
     pub fn same_call(&self, what: &'static str, mine: &[u8; CALL_LEN]) -> Result<bool> {
         let (ops, job, space) = (&self.ops, &self.ops.comm.job, &self.ops.comm.space);
         if job.n_pes == 1 {
@@ -104,7 +104,7 @@ impl Everybody<'_> {
         let to = (job.me + 1) % job.n_pes;
         let here = |offset: u64| at(space.base, self.area.offset + offset);
         let signal = (here(CALL_SIGNAL).cast::<u64>(), expected, SignalOp::Set);
-        // SAFETY: the source lives until the call returns, which is when it may be re-used.
+        // SAFETY: the source lives until the call returns, after which it may be re-used.
         unsafe { ops.put_signal(here(CALL), mine.as_ptr(), mine.len(), signal, to) }?;
         ops.wait_for(what, Among::All(job.everybody()), || {
             // SAFETY: the word is in this PE's committed heap and aligned.

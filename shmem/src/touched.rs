@@ -1,5 +1,5 @@
-//! Copying and clearing memory without touching pages that hold nothing: what nobody has used takes no memory, and
-//! shall take none.
+//! Copies and clears memory without touching empty pages: pages that were never used take no memory, and shall not
+//! start to.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 1 << 16;
 /// Bits of a page's word in `/proc/self/pagemap`: it is in memory, or swapped out.
 const TAKEN: u64 = 1 << 63 | 1 << 62;
 
-/// Copies the pages of `source` that are not zero to `dest`, where all bytes are zero.
+/// Copies the pages of `source` that are not zero to `dest`, in which all bytes are zero.
 ///
 /// # Safety
 /// `source` is valid for `len` bytes and `dest` for writes of as many; they do not overlap. Addresses and `len` are
@@ -23,7 +23,7 @@ const TAKEN: u64 = 1 << 63 | 1 << 62;
 pub(crate) unsafe fn copy(source: *const u8, dest: *mut u8, len: usize, page: usize) {
     for start in (0..len).step_by(page) {
         let (from, to) = (source.wrapping_add(start), dest.wrapping_add(start));
-        // SAFETY: the page is part of what the caller vouches for.
+        // SAFETY: the page is part of the caller's ranges.
         unsafe {
             if !is_zero(from.cast(), page) {
                 std::ptr::copy_nonoverlapping(from, to, page);
@@ -32,8 +32,8 @@ pub(crate) unsafe fn copy(source: *const u8, dest: *mut u8, len: usize, page: us
     }
 }
 
-/// As [`copy`], of memory that is zero where it was never touched: private, with no file behind it. Such pages are not
-/// even read, which would take the kernel's time. Where the kernel does not tell, all are.
+/// As [`copy`], for memory that is zero where it was never touched: private, with no file behind it. Untouched pages
+/// are not even read, which would take the kernel's time. If the kernel does not report them, all pages are read.
 ///
 /// # Safety
 /// As for [`copy`]; `page` is the system's page size.
@@ -41,12 +41,12 @@ pub(crate) unsafe fn copy_touched(source: *const u8, dest: *mut u8, len: usize, 
     let first = source.addr() / page;
     let result = touched(first..first + len / page, |pages| {
         let start = (pages.start - first) * page;
-        // SAFETY: the pages are part of what the caller vouches for.
+        // SAFETY: the pages are part of the caller's ranges.
         unsafe { copy(source.wrapping_add(start), dest.wrapping_add(start), pages.len() * page, page) };
     });
     if let Err(error) = result {
         tracing::debug!(%error, "/proc/self/pagemap cannot be read; all static data is searched");
-        // SAFETY: as above. What was copied already is copied once more.
+        // SAFETY: as above. Pages that were already copied are copied once more.
         unsafe { copy(source, dest, len, page) };
     }
 }
@@ -77,23 +77,23 @@ unsafe fn is_zero(page: *const [u64; 8], bytes: usize) -> bool {
     (0..bytes / 64).all(|i| unsafe { page.add(i).read() }.iter().fold(0, |all, word| all | word) == 0)
 }
 
-/// Sets to zero what `file` holds in `len` bytes from `offset` on, which is what `dest` is a shared mapping of. Holes
-/// of the file stay holes.
+/// Zeroes the data of `file` in `len` bytes from `offset` on; `dest` is a shared mapping of them. Holes of the file
+/// stay holes.
 ///
 /// # Safety
-/// `dest` is valid for writes, and nobody else uses it.
+/// `dest` is valid for writes, and nothing else uses it.
 pub(crate) unsafe fn clear(file: BorrowedFd<'_>, offset: i64, dest: *mut u8, len: usize) {
     let end = offset.saturating_add(len as i64);
     let mut at = offset;
     while at < end {
         let data = match lseek(file, at, Whence::SeekData) {
             Ok(data) if data < end => data,
-            // No data behind that.
+            // There is no further data.
             Ok(_) | Err(Errno::ENXIO) => return,
             Err(_) => at,
         };
         let hole = lseek(file, data, Whence::SeekHole).map_or(end, |hole| hole.min(end));
-        // SAFETY: the range is inside of what the caller vouches for.
+        // SAFETY: the range is inside the caller's.
         unsafe { dest.add((data - offset) as usize).write_bytes(0, (hole - data) as usize) };
         at = hole;
     }
@@ -121,13 +121,12 @@ mod tests {
         nix::unistd::ftruncate(&file, len.get() as i64).unwrap();
         let taken = || fstat(&file).unwrap().st_blocks as usize * 512 / PAGE;
         let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: new mappings at addresses of the kernel's choice, used within their bounds, and given back at the
-        // end.
+        // SAFETY: new mappings at addresses of the kernel's choice, used within their bounds, and unmapped at the end.
         unsafe {
             let private = mmap_anonymous(None, len, both, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE).unwrap();
             let shared = mmap(None, len, both, MapFlags::MAP_SHARED, file.as_fd(), 0).unwrap();
             let (source, dest) = (private.cast::<u8>().as_ptr(), shared.cast::<u8>().as_ptr());
-            // Left from an earlier use.
+            // Left over from an earlier use.
             dest.add(7 * PAGE).write(9);
             dest.add(70_000 * PAGE).write(9);
             for page in [0, 70_000, PAGES - 1] {

@@ -6,7 +6,7 @@ use crate::space::load;
 
 pub use symrail_core::Cmp;
 
-/// An integer that can be waited for: 8 to 64 bits.
+/// An integer that a PE can wait for: 8 to 64 bits.
 pub trait WaitWord: Copy + PartialOrd {
     /// The value with these low bits.
     fn from_low(bits: u64) -> Self;
@@ -28,7 +28,7 @@ impl Operations<'_> {
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// Those of a get from this PE's own memory, where the CPU cannot touch that.
+    /// Those of a get from this PE's own memory, if the CPU cannot access it.
     #[inline]
     pub(crate) unsafe fn peek<T: WaitWord>(&self, word: *const T) -> Result<T> {
         if self.comm.space.is_staged(word.cast()) {
@@ -38,7 +38,8 @@ impl Operations<'_> {
         Ok(T::from_low(unsafe { load(word.cast(), size_of::<T>()) }))
     }
 
-    /// As [`Operations::peek`] for who cannot return an error: then the next quiet does, and so does the wait.
+    /// As [`Operations::peek`] for a caller that cannot return an error: the next quiet returns it, and so does the
+    /// wait.
     ///
     /// # Safety
     /// As for [`Operations::peek`].

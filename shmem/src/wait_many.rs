@@ -1,7 +1,7 @@
 //! Waiting for, and testing, several words at once.
 //!
-//! A [`WordSet`] says which words, what each is compared with, and which are left out. Whatever a peer had put before
-//! it changed a word is visible once that word has been found to hold.
+//! A [`WordSet`] names the words, the value for each comparison, and the words that are left out. Data that a peer put
+//! before it changed a word is visible once the word compares as asked.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use crate::operations::Operations;
 use crate::space::load;
 use crate::wait::{Cmp, WaitWord};
 
-/// What the words of a [`WordSet`] are compared with.
+/// The values that the words of a [`WordSet`] are compared with.
 #[derive(Debug, Clone, Copy)]
 enum Wanted<T> {
-    /// All with one value.
+    /// All words with one value.
     One(T),
     /// Word `i` with value `i`.
     Each(*const T),
@@ -31,7 +31,7 @@ enum Wanted<T> {
 pub struct WordSet<'a, T> {
     words: *const T,
     count: usize,
-    /// The first of so many words' statuses.
+    /// The first status, and the number of statuses.
     status: (*const i32, usize),
     cmp: Cmp,
     wanted: Wanted<T>,
@@ -40,7 +40,7 @@ pub struct WordSet<'a, T> {
 }
 
 thread_local! {
-    /// Which word a search starts at.
+    /// The word at which the next search starts.
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -51,7 +51,7 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
         Self::new(words, count, cmp, Wanted::One(value))
     }
 
-    /// As many words as there are values, each compared with its own.
+    /// As many words as there are values, each compared with its own value.
     #[must_use]
     pub fn each_of(words: *const T, cmp: Cmp, values: &'a [T]) -> Self {
         Self::new(words, values.len(), cmp, Wanted::Each(values.as_ptr()))
@@ -85,27 +85,27 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
         WordSet { status: (status, self.count), ..self }
     }
 
-    /// Whether word `i` is not left out.
+    /// Whether word `i` is included.
     fn includes(&self, i: usize) -> bool {
         let (status, count) = self.status;
-        // SAFETY: there are so many statuses, which whoever has made the set keeps valid and aligned.
+        // SAFETY: there are so many statuses; the caller that made the set keeps them valid and aligned.
         i >= count || unsafe { load(status.wrapping_add(i).cast(), 4) } == 0
     }
 
-    /// The indexes that are not left out.
+    /// The indexes of the included words.
     pub fn included(&self) -> impl Iterator<Item = usize> + use<'a, T> {
         let set = *self;
         (0..self.count).filter(move |&i| set.includes(i))
     }
 
-    /// Whether word `i` compares as wanted now.
+    /// Whether word `i` compares as asked now.
     ///
     /// # Safety
     /// The words are valid for reads and aligned.
     pub(crate) unsafe fn holds(&self, ops: &Operations<'_>, i: usize) -> bool {
         let value = match self.wanted {
             Wanted::One(value) => value,
-            // SAFETY: there are as many values as words, which whoever has made the set keeps valid and aligned.
+            // SAFETY: there are as many values as words; the caller that made the set keeps them valid and aligned.
             Wanted::Each(values) => T::from_low(unsafe { load(values.wrapping_add(i).cast(), size_of::<T>()) }),
         };
         // SAFETY: the caller's promise; `i` is below the count.
@@ -122,7 +122,7 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
     /// # Safety
     /// As for [`WordSet::holds`].
     pub(crate) unsafe fn find(&self, ops: &Operations<'_>) -> Option<usize> {
-        // From another word on each time, so that one that always holds does not hide the others.
+        // Each search starts at another word, so that a word that always holds does not hide the others.
         let start = TURN.replace(TURN.get().wrapping_add(1)) % self.count.max(1);
         let mut in_turn = (start..self.count).chain(0..start).filter(|&i| self.includes(i));
         // SAFETY: the caller's promise.

@@ -10,21 +10,21 @@ use symrail::bootstrap::{self, Bootstrap, Error, launcher, uid};
 use symrail_core::VariantArray;
 use symrail_transport::env::{BootstrapKind, Settings};
 
-/// Tells a copy of this binary what to do as a PE.
+/// The role of a copy of this binary that runs as a PE.
 const ROLE: &str = "BOOTSTRAP_TEST_ROLE";
 
-/// What PE `pe` contributes to allgather `round`: lengths differ, and some are empty.
+/// The contribution of PE `pe` to allgather `round`: lengths differ, and some are empty.
 fn blob(pe: u32, n_pes: u32, round: u32) -> Vec<u8> {
     let length = match round {
         3 => 200_000 + pe,
-        // The largest there is, once.
+        // The largest contribution, once.
         4 if n_pes == 2 && pe == 1 => MAX_CONTRIBUTION as u32,
         _ => (pe * round * 7) % 90,
     };
     (0..length).map(|at| (at.wrapping_mul(31) + pe * 7 + round) as u8).collect()
 }
 
-/// Everything that PEs may expect.
+/// Checks everything that PEs may rely on.
 fn gather_and_wait(bootstrap: &mut dyn Bootstrap) {
     let n_pes = bootstrap.n_pes();
     for round in 0..5 {
@@ -49,7 +49,7 @@ fn pe() {
         }
         "die" => {
             bootstrap.barrier().unwrap();
-            // Without unwinding, and so without a word to the others.
+            // Without unwinding, and so without a farewell to the others.
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
         }
         "late" => {
@@ -67,7 +67,7 @@ fn pe() {
         }
         "relayed" => {
             bootstrap.barrier().unwrap();
-            // Who dies behind a step takes along what its relay has not passed on of that.
+            // A PE that dies after a step may take with it messages of the step that its relay has not forwarded.
             let second = bootstrap.barrier();
             if std::env::var(VICTIM).unwrap().parse() == Ok(bootstrap.pe()) {
                 second.as_ref().unwrap();
@@ -81,7 +81,7 @@ fn pe() {
     }
 }
 
-/// Waits five seconds for a PE that does not come, and says whether it was named.
+/// Waits five seconds for a PE that never arrives, and prints whether the error named it.
 fn wait_for_the_missing() {
     let mut settings = Settings::default();
     settings.timeout_s = 5;
@@ -92,7 +92,7 @@ fn wait_for_the_missing() {
     println!("error: PE {missing} is missing: {error}");
 }
 
-/// The PE that dies in the role of those that relays serve.
+/// The PE that dies, for the roles of PEs that relays serve.
 const VICTIM: &str = "BOOTSTRAP_TEST_VICTIM";
 
 fn myself(role: &str) -> Command {
@@ -107,7 +107,7 @@ fn uid_pe(role: &str, id: uid::UniqueId, pe: u32, n_pes: u32) -> Command {
     command
 }
 
-/// Runs all at once, and kills what has not ended in 20 s.
+/// Runs all commands at once, and kills those that have not ended in 20 s.
 fn run_all(commands: Vec<Command>) -> Vec<Output> {
     let (done, outputs) = mpsc::channel();
     let mut pids = Vec::new();

@@ -10,7 +10,8 @@ fn shared_variables_keep_their_values_and_are_heap_memory() {
     let mut runtime = Runtime::init().unwrap();
     let variable = (&raw mut VARIABLE).cast::<u8>();
     let bytes = 9u64.to_ne_bytes();
-    // SAFETY: this is the only test, so no thread but the waiting harness is there, and nobody else uses the variable.
+    // SAFETY: this is the only test, so there is no thread but the waiting harness, and no other code uses the
+    // variable.
     unsafe {
         assert!(runtime.put(variable, bytes.as_ptr(), 8, 0).is_err());
         runtime.share_program_data().unwrap();

@@ -1,4 +1,4 @@
-//! The rendezvous service under everything that may connect to it. PEs are threads here; only the service counts.
+//! The rendezvous service against everything that may connect to it. PEs are threads here; only the service counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ fn join(server: &Server, pe: u32, n_pes: u32) -> Client {
     Client::join(&membership(server, pe, n_pes), "test").unwrap()
 }
 
-/// The error of something that has no `Debug`.
+/// The error of a result without `Debug`.
 fn error_of(joined: Result<Client, Error>) -> Error {
     joined.err().expect("it was let in")
 }
@@ -51,7 +51,7 @@ fn stranger(server: &Server) -> TcpStream {
     stream
 }
 
-/// Whether the service closed the connection, within 5 s. A reset is as good as an end.
+/// Whether the service closed the connection, within 5 s. A reset counts as well.
 fn is_dropped(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -129,7 +129,7 @@ fn pes_join_under_a_flood_of_strangers() {
         }
         let joins = (0..4).map(|pe| membership(&server, pe, 4));
         let joins: Vec<_> = joins.map(|it| scope.spawn(move || Client::join(&it, "test"))).collect();
-        // One that left before others have joined would fail them.
+        // A PE that left before others have joined would make them fail.
         let joined: Vec<_> = joins.into_iter().map(|join| join.join().unwrap()).collect();
         stop.store(true, Relaxed);
         let failed: Vec<_> = joined.iter().filter_map(|join| join.as_ref().err()).collect();
@@ -143,7 +143,7 @@ fn a_wrong_secret_is_blamed_at_once_and_only_when_it_was_the_reason() {
     let wrong = Membership { secret: Secret::generate().unwrap(), ..membership(&server, 0, 1) };
     let error = error_of(Client::join(&wrong, "test")).to_string();
     assert!(error.contains("does not know its secret"), "{error}");
-    // Something that takes connections and says nothing.
+    // A listener that accepts connections and sends nothing.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = AtomicBool::new(false);
@@ -155,14 +155,15 @@ fn a_wrong_secret_is_blamed_at_once_and_only_when_it_was_the_reason() {
         });
         let crowded = Membership { address, timeout: Duration::from_millis(300), ..wrong };
         let error = error_of(Client::join(&crowded, "test")).to_string();
-        // Whatever it is, the scope ends.
+        // Set on success and failure alike, so that the scope ends.
         stop.store(true, Relaxed);
         drop(TcpStream::connect(address));
         assert!(error.contains("connections within") && !error.contains("secret"), "{error}");
     });
 }
 
-/// Stands between a PE and the service. Gives what the PE sent; `change` may alter what passes in either direction.
+/// Relays between a PE and the service. Returns the bytes that the PE sent; `change` may alter the bytes of either
+/// direction.
 fn middleman(
     service: SocketAddr,
     change: impl Fn(bool, usize, &mut u8) + Send + Copy + 'static,
@@ -218,7 +219,7 @@ fn a_recorded_hello_is_worth_nothing() {
 
 #[test]
 fn bytes_changed_on_the_way_are_noticed_by_either_end() {
-    // Towards the PE: in the first frame after the challenge.
+    // A change towards the PE: in the first frame after the challenge.
     let (one_way, _events) = server(Some(1));
     let (address, _seen) = middleman(one_way.address(), |outwards, at, byte| {
         if !outwards && at == CHALLENGE + 6 {
@@ -230,7 +231,7 @@ fn bytes_changed_on_the_way_are_noticed_by_either_end() {
     let error = error_of(Client::join(&through, "test"));
     assert!(matches!(error, Error::Untrusted { .. }), "{error}");
 
-    // Towards the service: in the first contribution. The service gives the PE up, and the other hears of it.
+    // A change towards the service: in the first contribution. The service drops the PE, and the other PE gets a fault.
     let (other_way, events) = server(Some(2));
     let (address, _seen) = middleman(other_way.address(), |outwards, at, byte| {
         if outwards && at == HELLO + 30 {
@@ -275,7 +276,7 @@ fn pes_that_finalized_may_start_over_together() {
     for _ in 0..3 {
         let other = membership(&server, 1, 2);
         thread::scope(|scope| {
-            // Not in step: one may come again before the other has gone, and then waits for it.
+            // Not synchronised: one PE may join again before the other has left, and then waits for it.
             let pe = |membership: Membership| {
                 for _ in 0..20 {
                     let mut client = Client::join(&membership, "test").unwrap();
@@ -345,14 +346,14 @@ fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
         let (late, come) = mpsc::channel::<()>();
         let server = &server;
         scope.spawn(move || {
-            // It comes when five time-outs have passed.
+            // The PE joins after five time-outs.
             assert!(come.recv_timeout(Duration::from_secs(1)).is_err());
             let mut other = join(server, 1, 2);
             assert_eq!(other.allgather(b"other").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
             assert!(come.recv().is_err());
         });
         assert_eq!(one.allgather(b"one").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
-        // The last step has an end, whoever lives.
+        // The last step has a time-out, even if all PEs are alive.
         assert!(matches!(one.finish(), Err(Error::Timeout { .. })));
         drop(late);
     });
@@ -431,19 +432,19 @@ fn a_wait_for_others_ends_when_it_is_told_to() {
     let error = one.allgather(b"one").unwrap_err();
     assert!(matches!(error, Error::Interrupted { pe: 0, .. }), "{error}");
     assert_eq!((asked.load(Relaxed), one.barrier().unwrap_err()), (3, error));
-    // The others go on waiting for it, until it is gone.
+    // The others wait for it until it is gone.
     drop(one);
     let error = other.allgather(b"other").unwrap_err();
     assert!(error.to_string().contains("PE 0"), "{error}");
 }
 
-/// A service for a job of which a node serves at most four.
+/// A service for a job whose nodes serve at most four.
 fn tree() -> Server {
     let options = Options { shape: Shape::FanOut(4), ..Options::default() };
     Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap()
 }
 
-/// Runs all PEs of a job, each on its own thread, and gives what they return.
+/// Runs all PEs of a job, each on its own thread, and returns their results.
 fn run_pes<R: Send>(server: &Server, n_pes: u32, pe: impl Fn(Client) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let (pe, server) = (&pe, server);
@@ -465,7 +466,7 @@ fn pes_of_a_large_job_join_and_leave_by_relays_again_and_again() {
             client.finish().unwrap();
             client.traffic().messages
         });
-        // Three steps and a farewell, and two messages for each node that sends a PE on.
+        // Three steps and a farewell, and two messages for each node that redirects a PE.
         assert!(messages.iter().all(|messages| (8..=18).contains(messages)), "{messages:?}");
     }
     assert!(server.wait_until_empty(Duration::from_secs(5)));

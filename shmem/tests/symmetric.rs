@@ -29,7 +29,7 @@ fn elements_outside_are_refused_and_named() {
     }
     assert!(data.read(5).is_err() && data.write(5, 0).is_err() && data.g(5, 0).is_err());
     assert!(data.wait_until(5, Cmp::Eq, 0).is_err() && data.test(5, Cmp::Eq, 0).is_err());
-    // Nothing at the very end is there, and may be copied.
+    // No elements at the very end exist, and may be copied.
     data.put(5, &[], 0).unwrap();
     assert_eq!(data.to_vec(), [1, 2, 3, 4, 5]);
 }
@@ -85,7 +85,7 @@ fn sets_of_elements_have_bounds_too() {
     assert!(words.test_all(&Elements::all_of(usize::MAX, 1, Cmp::Eq, 0)).is_err());
 }
 
-/// What the runtime and typed slices have taken from the heap, nobody else gives back: whatever address is guessed.
+/// Users cannot free blocks of the runtime and of typed slices, whatever address they guess.
 #[test]
 fn only_owners_free_their_blocks() {
     let rt = alone_with(32 << 20);
@@ -121,10 +121,10 @@ fn a_wait_ends_when_it_is_told_to() {
     let Err(Error::Interrupted { waiting: 0, waited, .. }) = word.wait_until(0, Cmp::Eq, 1) else {
         panic!("the word was never written");
     };
-    // First after a millisecond, and then after each pause.
+    // The first call is after a millisecond, and the next ones after each pause.
     assert!(waited >= 3 * pause);
     assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 3);
-    // Who need not wait is not asked.
+    // A wait that ends at once does not call the check.
     word.write(0, 1).unwrap();
     word.wait_until(0, Cmp::Eq, 1).unwrap();
 }

@@ -45,7 +45,7 @@ static void print(const char *name, size_t bytes, double *figures, const char *u
     fflush(stdout);
 }
 
-/* How many calls make a batch, if so many took so long: decided by PE 0 for all. */
+/* PE 0 decides for all PEs how many calls make a batch, from the time that `tried` calls took. */
 static long agree(long tried, double us)
 {
     if (me == 0) {
@@ -58,7 +58,7 @@ static long agree(long tried, double us)
     return calls;
 }
 
-/* PE 0 has come to an end; the others waited in a call meanwhile, as programs do. */
+/* PE 0 has finished; the other PEs waited in a call meanwhile, as programs do. */
 static void meet(void)
 {
     turn++;
@@ -194,7 +194,7 @@ static double together(Collective collective, size_t bytes, long count)
     shmem_barrier_all();
     const double start = now_us();
     for (long i = 0; i < count; i++) collective(bytes);
-    /* A root that only sends is not done when it has sent. */
+    /* A root that only sends has not completed when its calls return. */
     shmem_barrier_all();
     return now_us() - start;
 }
@@ -214,7 +214,7 @@ struct named {
     Collective collective;
 };
 
-/* All of these with one size after the other. */
+/* All of these collectives, one size after the other. */
 static void each_size(const struct named *each, size_t count)
 {
     for (size_t bytes = 8; bytes <= 64 << 10; bytes *= bytes < 4096 ? 8 : 4)

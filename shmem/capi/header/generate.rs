@@ -1,4 +1,4 @@
-//! Puts the headers together from their templates and the routines.
+//! Generates the headers from their templates and the routines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,14 +7,14 @@ use crate::routines::{Family, Row, TYPED, TYPED_EXTENSIONS, UNTYPED, UNTYPED_EXT
 
 /// The text of `shmem.h`.
 pub fn shmem_h() -> String {
-    // A long double's p and g stand in the template.
+    // The template itself declares the p and g routines of long double.
     let by_value: &[&str] =
         &["void shmem_@{T}_p(@{C} *dest, {C} value, int pe);", "{C} shmem_@{T}_g(@const {C} *source, int pe);"];
     let longdouble = Family { types: &[("longdouble", "long double")], routines: by_value, generic: true };
     let mut families: Vec<&Family> = TYPED.iter().collect();
     families.push(&longdouble);
     let mut generic = generic("SYMRAIL_CHOOSE", &families);
-    // A team, or the first PE of an active set.
+    // The first argument is a team, or the first PE of an active set.
     generic.push_str(
         "#define shmem_sync(...) \\\n    _Generic((SYMRAIL_ARG1(__VA_ARGS__)), shmem_team_t: shmem_team_sync, default: shmem_sync)(__VA_ARGS__)\n",
     );
@@ -114,7 +114,7 @@ fn canonical(c: &str) -> &str {
     }
 }
 
-/// One row for each different type.
+/// One row for each distinct type.
 fn different(types: &[Row]) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     types.iter().filter(|(_, c)| seen.insert(canonical(c))).map(|&(name, c)| (name, canonical(c))).collect()
@@ -128,7 +128,7 @@ fn around(routine: &str) -> (&str, &str) {
     (prefix, suffix)
 }
 
-/// C11's way: a macro that chooses by the types of its arguments. `own` is in front of names of helpers.
+/// A C11 generic selection: a macro that chooses by its arguments' types. `own` prefixes the names of helpers.
 fn generic(own: &str, families: &[&Family]) -> String {
     let (mut helpers, mut macros) = (String::new(), String::new());
     let mut lists: Vec<Vec<Row>> = Vec::new();
@@ -139,7 +139,7 @@ fn generic(own: &str, families: &[&Family]) -> String {
             if !done.insert(format!("{prefix}{suffix}")) {
                 continue;
             }
-            // All families that have this routine, for other types.
+            // All families that have this routine for other types.
             let types: Vec<Row> =
                 families.iter().filter(|f| f.routines.contains(routine)).flat_map(|f| f.types).copied().collect();
             let types = different(&types);
@@ -163,7 +163,7 @@ fn generic(own: &str, families: &[&Family]) -> String {
     helpers + &macros
 }
 
-/// A macro that puts a name together, with the name of the type that `x` points to between `before` and `after`.
+/// A macro that builds a name: the name of the type that `x` points to, between `before` and `after`.
 fn chooser(name: &str, types: &[Row]) -> String {
     let mut text = format!("#define {name}(before, after, x) _Generic((x)");
     for (row, c) in types {
@@ -175,14 +175,14 @@ fn chooser(name: &str, types: &[Row]) -> String {
     text
 }
 
-/// C++'s way: overloaded functions.
+/// C++ overloads of the functions.
 fn overloads(families: &[&Family]) -> String {
     let mut text = String::new();
     for family in families.iter().filter(|f| f.generic) {
         for routine in family.routines {
             let (prefix, suffix) = around(routine);
             for (name, c) in different(family.types) {
-                // There is a function of this name and these arguments already.
+                // A function of this name with these arguments exists already.
                 if (suffix, c) == ("wait_until", "long") {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! The routines that the headers declare.
 //!
-//! In a typed routine `{T}` is the name of a type and `{C}` the type. `@` makes two of a routine: without, and with a
-//! context in front (`ctx_` in the name, `shmem_ctx_t ctx` in the arguments).
+//! In a typed routine `{T}` is the name of a type and `{C}` the type. `@` stands for two routines: one without a
+//! context, and one with a context as its first argument (`ctx_` in the name, `shmem_ctx_t ctx` in the arguments).
 
 /// Routines without types, for `shmem.h`.
 pub const UNTYPED: &str = "
@@ -129,11 +129,11 @@ macro_rules! size_names {
 pub struct Family {
     pub types: &'static [Row],
     pub routines: &'static [&'static str],
-    /// There is one routine for all types too.
+    /// Whether there is also one generic routine for all types.
     pub generic: bool,
 }
 
-/// A comparison of words with one value, then with a value each.
+/// Comparisons of words with one value, then with a value for each word.
 const WAITS: &[&str] = &[
     "void shmem_{T}_wait_until({C} *ivar, int cmp, {C} cmp_value);",
     "int shmem_{T}_test({C} *ivar, int cmp, {C} cmp_value);",

@@ -6,7 +6,7 @@ use symrail::{Runtime, Settings};
 use symrail_core::Escaped;
 use symrail_transport::env::log;
 
-/// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
+/// Applies `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's name for the heap's size, unless our variable is set.
 pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
     if Settings::is_set("SYMRAIL_HEAP_SIZE") {
@@ -35,13 +35,13 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Logs to stderr what `SYMRAIL_LOG` asks for; everything of interest with `SHMEM_DEBUG`, and warnings without either.
+/// Logs to stderr at the level of `SYMRAIL_LOG`; without it, debug messages with `SHMEM_DEBUG` and warnings otherwise.
 pub fn start_log() {
     let usual = if is_set("SHMEM_DEBUG") { "debug" } else { "warn" };
     log::start(&log::asked_for().unwrap_or_else(|| usual.into()));
 }
 
-/// What PE 0 prints at start, if asked: `SHMEM_VERSION` the version, `SHMEM_INFO` also what these variables are.
+/// Prints on PE 0 at start: `SHMEM_VERSION` asks for the version, `SHMEM_INFO` also for the values of these variables.
 pub fn tell(runtime: &Runtime) {
     let (version, info) = (is_set("SHMEM_VERSION"), is_set("SHMEM_INFO"));
     if runtime.my_pe() != 0 || !(version || info) {
@@ -60,7 +60,7 @@ pub fn tell(runtime: &Runtime) {
             runtime.n_pes()
         );
     }
-    // Where nobody listens there is nothing to do about it.
+    // A failed write is ignored: no reader is left.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

@@ -1,8 +1,8 @@
-//! How a row of the table becomes an exported function.
+//! Makes an exported function of a row of the table.
 
-/// Exports a C function whose name is put together from literals. `NAME` is the name within the body.
+/// Exports a C function whose name is concatenated from literals. `NAME` is the name within the body.
 ///
-/// Each is also exported with a `p` in front, for tools that put their own function in the place of the first.
+/// Each function is also exported with the prefix `p`: a profiling tool replaces the first name and calls the second.
 macro_rules! export {
     ($([$($name:literal)+] fn($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => {$(
         const _: () = {
@@ -16,7 +16,8 @@ macro_rules! export {
     )+};
 }
 
-/// Exports a function twice: as `shmem_…`, which works on the default context, and as `shmem_ctx_…`, which is told one.
+/// Exports a function twice: as `shmem_…`, on the default context, and as `shmem_ctx_…`, on a context that the caller
+/// passes.
 macro_rules! export_ctx {
     ($(|$ctx:ident| [$($name:literal)+] fn($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => {$(
         export! {

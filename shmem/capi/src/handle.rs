@@ -1,4 +1,4 @@
-//! Contexts and teams as C sees them: pointers that are numbers, so that one that is none is noticed.
+//! Handles of contexts and teams in C: pointers that are numbers, so that invalid ones are detected.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -22,14 +22,13 @@ pub const DEFAULT_CONTEXT: Context = std::ptr::without_provenance_mut(1);
 pub const TEAM_WORLD: TeamHandle = std::ptr::without_provenance_mut(1);
 /// `SHMEM_TEAM_SHARED`, and `SHMEMX_TEAM_NODE`
 pub const TEAM_SHARED: TeamHandle = std::ptr::without_provenance_mut(2);
-/// The first handle of what the program makes.
+/// The first handle of contexts and teams that the program makes.
 const FIRST: usize = 16;
 
 /// Contexts that a program can have at a time.
 const MAX_CONTEXTS: usize = 1024;
 
-/// A context that the program has made. Each has an endpoint of its own, if it can have one, whatever its options
-/// promise.
+/// A context that the program has made. Each has its own endpoint if one is available, whatever its options are.
 pub struct MadeContext {
     pub context: RustContext<'static>,
     pub team: TeamHandle,
@@ -40,7 +39,7 @@ pub struct MadeContext {
 static CONTEXTS: [AtomicPtr<MadeContext>; MAX_CONTEXTS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CONTEXTS];
 
-/// A team that the program has made, with what it said at that.
+/// A team that the program has made, with the configuration that it passed.
 pub struct MadeTeam {
     pub team: Team<'static>,
     pub num_contexts: c_int,
@@ -60,7 +59,7 @@ pub fn forget_all() {
     }
 }
 
-/// Keeps a context; `None` when there are too many.
+/// Stores a context; `None` when there are too many.
 pub fn keep_context(context: MadeContext) -> Option<Context> {
     let made = Box::into_raw(Box::new(context));
     for (slot, number) in CONTEXTS.iter().zip(FIRST..) {
@@ -89,7 +88,7 @@ pub fn drop_context(context: Context) -> Option<Box<MadeContext>> {
     take_context(slot(context)?)
 }
 
-/// A context that the program has made; the default context is none of these.
+/// A context that the program has made; the default context is not one of them.
 #[inline]
 pub fn made_context(function: &str, context: Context) -> &'static MadeContext {
     // SAFETY: a context is freed by the call that destroys it, after which the program does not use it.
@@ -100,7 +99,7 @@ pub fn made_context(function: &str, context: Context) -> &'static MadeContext {
     }
 }
 
-/// The operations on a context, and the PE that a number means there.
+/// The operations on a context, and the PE that a number stands for in the context's team.
 #[inline]
 pub fn route(function: &str, context: Context, pe: c_int) -> (Operations<'static>, Pe) {
     let runtime = job(function).runtime;
@@ -129,7 +128,7 @@ pub fn operations_on(function: &str, context: Context) -> Operations<'static> {
     if context == DEFAULT_CONTEXT { runtime.operations() } else { made_context(function, context).context.operations() }
 }
 
-/// Keeps a team.
+/// Stores a team.
 pub fn keep_team(team: Team<'static>, num_contexts: c_int) -> TeamHandle {
     let made = Some(Arc::new(MadeTeam { team, num_contexts }));
     let mut teams = teams();
@@ -147,12 +146,12 @@ pub fn keep_team(team: Team<'static>, num_contexts: c_int) -> TeamHandle {
     std::ptr::without_provenance_mut(FIRST + number)
 }
 
-/// Forgets a team; `None` if there is no such.
+/// Forgets a team; `None` if the handle names none.
 pub fn drop_team(handle: TeamHandle) -> Option<Arc<MadeTeam>> {
     teams().get_mut(handle.addr().checked_sub(FIRST)?)?.take()
 }
 
-/// A team that the program may use: one of the job's, or one that it has made.
+/// A team that the program may use: a predefined one, or one that the program has made.
 pub enum UsedTeam {
     Given(&'static Team<'static>),
     Made(Arc<MadeTeam>),

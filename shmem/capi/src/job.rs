@@ -127,8 +127,8 @@ pub fn leave(function: &str) {
         not_running(function);
     }
     PHASE.store(AFTER, Ordering::Release);
-    // SAFETY: made by `Box::into_raw` in `join`, and taken out by this thread alone. The teams refer to the runtime, so
-    // they go first; the runtime was leaked by `join`.
+    // SAFETY: `Box::into_raw` made it in `join`, and this thread alone took it out. The teams refer to the runtime, so
+    // they are dropped first; `join` leaked the runtime.
     let runtime = unsafe {
         crate::handle::forget_all();
         let Job { runtime, .. } = *Box::from_raw(job);
@@ -137,7 +137,7 @@ pub fn leave(function: &str) {
     check(function, runtime.finalize());
 }
 
-/// The PEs whose memory this PE reaches by loads and stores, if they are evenly spaced; else this PE alone.
+/// The PEs whose memory this PE maps, if they are evenly spaced; otherwise this PE alone.
 fn sharing(runtime: &Runtime) -> Option<Group> {
     let (me, n) = (runtime.my_pe(), runtime.n_pes());
     let mapped: Vec<u32> = (0..n).filter(|&pe| runtime.is_mapped(pe)).collect();
@@ -151,8 +151,8 @@ unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
 }
 
-/// Leaves the job at the end of the process. Where other threads may be in its functions, nothing is taken down: they
-/// keep what they use.
+/// Leaves the job at the end of the process. If other threads may be inside our functions, nothing is freed, since they
+/// still use it.
 fn leave_at_exit() {
     let job = job("exit");
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
@@ -163,8 +163,8 @@ fn leave_at_exit() {
     }
 }
 
-/// A program that ends well without having called `shmem_finalize` finalises now. One that ends badly must not wait for
-/// the others: its starter ends them.
+/// Finalises a program that exits with success without having called `shmem_finalize`. A program that exits with an
+/// error must not wait for the others: its launcher ends them.
 unsafe extern "C" fn left_running(status: i32, _: *mut std::ffi::c_void) {
     if status == 0 && is_running() {
         leave_at_exit();

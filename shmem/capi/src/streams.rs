@@ -1,8 +1,7 @@
-//! Writing out what the program has printed, before its process ends without returning to it.
+//! Flushes the program's output before we end its process.
 //!
-//! A stream's lock may be held by a thread that never gives it back (one that reads from a terminal, or was stopped
-//! while it printed), and a pipe may be full with nobody reading. Neither may keep a job from ending, so all of this
-//! has one second.
+//! A thread may hold a stream's lock for ever (it reads from a terminal, or was stopped while it printed), and a pipe
+//! may be full without a reader. Neither may keep a job from ending, so flushing is limited to one second.
 
 use std::ffi::c_int;
 use std::sync::mpsc;
@@ -23,19 +22,19 @@ unsafe extern "C" {
 
 /// Standard output and standard error.
 fn standard() -> [*mut FILE; 2] {
-    // SAFETY: the C library has set them before any code of ours runs.
+    // SAFETY: the C library has set them before any of our code runs.
     unsafe { [stdout, stderr] }
 }
 
-/// Writes out all streams, the standard ones first.
+/// Flushes all streams, the standard ones first.
 pub fn write_out() {
     let until = Instant::now() + TIME_LIMIT;
-    // The locks are this thread's, which may hold one already: it may be in the midst of printing.
+    // This thread takes the locks, since it may hold one already: the call may come from the midst of printing.
     let locked = standard().map(|stream| lock(stream, until));
     let flush = move || {
         for (stream, locked) in standard().into_iter().zip(locked) {
             if locked {
-                // SAFETY: the thread that waits for this one holds the stream's lock.
+                // SAFETY: the thread that waits for this thread holds the stream's lock.
                 unsafe { fflush_unlocked(stream) };
             }
         }
@@ -45,7 +44,7 @@ pub fn write_out() {
     }
     for (stream, locked) in standard().into_iter().zip(locked) {
         if locked {
-            // SAFETY: this thread has locked it.
+            // SAFETY: this thread holds the stream's lock.
             unsafe { funlockfile(stream) };
         }
     }
@@ -53,7 +52,7 @@ pub fn write_out() {
     is_done_by(until, || _ = unsafe { libc::fflush(std::ptr::null_mut()) });
 }
 
-/// Whether the stream could be locked.
+/// Locks the stream; returns whether that succeeded in time.
 fn lock(stream: *mut FILE, until: Instant) -> bool {
     loop {
         // SAFETY: a standard stream, which stays open for the library's purposes whatever the program does.
@@ -67,7 +66,7 @@ fn lock(stream: *mut FILE, until: Instant) -> bool {
     }
 }
 
-/// Does what may never return in a thread of its own. Whether it has returned in time.
+/// Runs work that may never return in its own thread. Returns whether it finished in time.
 fn is_done_by(until: Instant, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, wait) = mpsc::channel();
     let work = move || {

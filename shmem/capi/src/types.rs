@@ -1,9 +1,9 @@
 //! The types of OpenSHMEM's typed routines: the one table from which the exported functions and the C header are made.
 //!
-//! A list of types is a macro that calls another one with rows of: the name in routine names, the type in C, the type
-//! in Rust.
+//! A list of types is a macro that calls another macro with rows: the name in routine names, the type in C, the type in
+//! Rust.
 
-/// Calls a macro with the rows of some groups of types, one group after the other.
+/// Calls a macro with the rows of several groups of types, one group after the other.
 macro_rules! rows {
     ($call:ident [] $($rows:tt)*) => { $call! { $($rows)* } };
     ($call:ident [real $($rest:ident)*] $($rows:tt)*) => {
@@ -76,7 +76,7 @@ macro_rules! lists {
 lists! { $
     /// Types of puts, gets, collectives.
     rma_types: real long_real chars short ints uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size ptrdiff;
-    /// Types of puts and gets by value. A long double is passed in a way that Rust has no word for: the header does it.
+    /// Types of puts and gets by value. Rust cannot express how C passes a long double, so the header implements those.
     value_types: real chars short ints uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size ptrdiff;
     /// Types of AMOs that add and compare.
     amo_types: ints uints int32_64 uint32_64 size ptrdiff;
@@ -84,13 +84,13 @@ lists! { $
     extended_amo_types: real ints uints int32_64 uint32_64 size ptrdiff;
     /// Types of AMOs on bits.
     bitwise_amo_types: uints int32_64 uint32_64;
-    /// Types of words that can be waited for.
+    /// Types of words that programs can wait for.
     wait_types: short ushort ints uints int32_64 uint32_64 size ptrdiff;
-    /// Types of the waits of before 1.5 without a comparison.
+    /// Types of the waits without a comparison, from before 1.5.
     old_wait_types: short ints;
     /// Types of reductions on bits.
     bitwise_reduce_types: uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
-    /// Types of least and greatest.
+    /// Types of minimum and maximum.
     ordered_reduce_types:
         real long_real chars short ints ptrdiff uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
     /// Types of sums and products.
@@ -98,13 +98,13 @@ lists! { $
         real long_real complex chars short ints ptrdiff uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
     /// Types of active sets' reductions on bits.
     old_bitwise_reduce_types: short ints;
-    /// Types of active sets' least and greatest.
+    /// Types of active sets' minimum and maximum.
     old_ordered_reduce_types: short ints real long_real;
     /// Types of active sets' sums and products.
     old_arithmetic_reduce_types: short ints real long_real complex;
 }
 
-/// Sizes of untyped routines: name (of which some have a `mem` one too), bytes, and whether collectives have it.
+/// Sizes of untyped routines: name (some have a `mem` routine as well), bytes, and whether collectives have them.
 macro_rules! sizes {
     ($call:ident) => {
         $call! { "8", 1; "16", 2; "32", 4; "64", 8; "128", 16; }

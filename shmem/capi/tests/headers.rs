@@ -1,4 +1,4 @@
-//! The committed headers are those that the table of types makes, and they declare what the library exports.
+//! The committed headers equal those that the table of types makes, and they declare what the library exports.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 #[macro_use]
@@ -48,7 +48,7 @@ fn the_library_exports_what_the_headers_declare() {
     assert!(declared.len() > 1200, "{} routines", declared.len());
 }
 
-/// Comparisons and updates of signals have the numbers that the header gives them.
+/// Comparisons and signal operations have the numbers that the header defines.
 #[test]
 fn the_header_has_the_numbers_of_the_codes() {
     let header = include_str!("../../include/shmem.h");

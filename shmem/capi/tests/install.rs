@@ -1,4 +1,4 @@
-//! `scripts/install.sh`: what it installs is found by the wrapper, pkg-config and CMake, and goes away again.
+//! `scripts/install.sh`: the wrapper, pkg-config and CMake find what it installs, and it can be uninstalled.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -14,7 +14,7 @@ fn install(prefix: &Path, more: &[&str]) {
     succeed(command.arg("--prefix").arg(prefix).args(more).env("SYMRAIL_INSTALL_FROM", built()));
 }
 
-/// Runs a program by the `oshrun` of a prefix.
+/// Runs a program with the `oshrun` of a prefix.
 fn run(prefix: &Path, program: &Path) {
     let outcome = alone(command(prefix.join("bin/oshrun")).args(["-np", "2"]).arg(program));
     assert_eq!(outcome.code, Some(0), "{}", outcome.said);

@@ -1,11 +1,12 @@
-//! Mistakes of programs: a message that names the function and the cause, and an exit code; no crash and no hang.
+//! Mistakes of programs: each gives a message that names the function and the cause, and an exit code; none crashes or
+//! hangs.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod support;
 
 use support::{LAYOUTS, Layout, compile, folder, run};
 
-/// Mistakes of `misuse.c`, and parts of what is said about them.
+/// Mistakes of `misuse.c`, and parts of their messages.
 const MISTAKES: &[(&str, &[&str])] = &[
     ("before_init", &["shmem_my_pe: called before shmem_init"]),
     ("wrong_pe", &["shmem_int_p: PE 2 does not exist: the job has PEs 0 to 1"]),
@@ -43,7 +44,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
 ];
 
-/// Mistakes that are only looked for with `SYMRAIL_CHECK_COLLECTIVES`: most of them calls that differ between PEs.
+/// Mistakes that only `SYMRAIL_CHECK_COLLECTIVES` detects: most are calls that differ between PEs.
 const CHECKED: &[(&str, &[&str])] = &[
     ("other_collective", &["broadcast of 16 bytes from root 0", "fcollect of 16 bytes"]),
     ("other_of_a_set", &["broadcast of 16 bytes from root 0", "fcollect of 16 bytes"]),

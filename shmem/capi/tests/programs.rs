@@ -1,4 +1,4 @@
-//! C and C++ programs, compiled by `symrail cc`, that verify the interface while they use it.
+//! C and C++ programs that `symrail cc` compiles; they verify the interface while they use it.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -145,7 +145,7 @@ fn mpirun_starts_c_programs() {
         mpirun.args(["--oversubscribe", "--timeout", "120", "-n", "4"]).arg(&program).envs([root, really]);
         let outcome = alone(mpirun.env("SYMRAIL_DISABLE_P2P", p2p));
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
-        // One job, and not four of one PE.
+        // The launcher started one job of four PEs, not four jobs of one.
         assert!(outcome.said.contains("4 PEs share their variables"), "{}", outcome.said);
     }
 }
@@ -153,13 +153,13 @@ fn mpirun_starts_c_programs() {
 #[test]
 fn programs_tell_what_they_are_linked_with() {
     let Some(program) = compile("statics.c") else { return };
-    // Ours comes first, but empty counts as unset.
+    // Our variable has precedence, but an empty one counts as unset.
     let sizes = [("SHMEM_SYMMETRIC_SIZE", "16M"), ("SYMRAIL_HEAP_SIZE", "")];
     let outcome = run(&program, &[], 2, Layout::Mapped, &[("SHMEM_INFO", "1"), sizes[0], sizes[1]]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.said);
     assert_eq!(outcome.said.matches(": OpenSHMEM 1.5").count(), 1, "PE 0 alone: {}", outcome.said);
     assert!(outcome.said.contains("SHMEM_SYMMETRIC_SIZE  the"), "{}", outcome.said);
-    // It was asked for 16M, to which the program's variables are added; the default is 512M.
+    // The program asked for 16M, and its variables are added; the default is 512M.
     let heap =
         outcome.said.split("symmetric heaps of ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
     assert!(heap.is_some_and(|bytes| (16 << 20..512 << 20).contains(&bytes)), "{}", outcome.said);

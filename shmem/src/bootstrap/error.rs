@@ -10,22 +10,22 @@ use symrail_transport::Pe;
 /// The result of everything in this module that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a PE was doing. Collective steps are numbered from 1, both kinds in one sequence.
+/// A PE's activity. Collective steps are numbered from 1, both kinds in one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// Connecting to the rendezvous service or to PMIx.
     Join,
-    /// Collecting everybody's contribution.
+    /// Collecting all PEs' contributions.
     Allgather(u64),
-    /// Waiting for everybody.
+    /// Waiting for all PEs.
     Barrier(u64),
-    /// An allgather or a barrier, by what it is for: a PE's own name for it, which never travels.
+    /// An allgather or a barrier, by its purpose: a name that never travels to other PEs.
     #[serde(skip)]
     Stage(#[serde(skip)] &'static str, u64),
 }
 
 impl Step {
-    /// An allgather or a barrier that is for this.
+    /// Gives an allgather or a barrier the name of its purpose.
     pub(crate) fn in_stage(self, name: &'static str) -> Step {
         match self {
             Step::Allgather(number) | Step::Barrier(number) => Step::Stage(name, number),
@@ -49,7 +49,7 @@ impl fmt::Display for Step {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A variable that a launcher or the user sets holds something else than it should.
+    /// A variable that a launcher or the user sets has a value that is not accepted.
     #[error("{name}={}: not accepted; it holds {accepted}", Escaped(.value))]
     Variable {
         /// The variable's full name.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The expected value, in words.
         accepted: &'static str,
     },
-    /// The bootstrap that the settings ask for has left no trace in the environment.
+    /// The environment has no trace of the bootstrap that the settings ask for.
     #[error("bootstrap {kind} was asked for, but {what}; {remedy}")]
     Missing {
         /// The bootstrap's name, as in `SYMRAIL_BOOTSTRAP`.
@@ -79,7 +79,7 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
-    /// A unique id that was cut, mistyped or made by another version.
+    /// A unique id was truncated, mistyped or made by another version.
     #[error("the unique id cannot be used: {why}; pass it unchanged from the PE that created it")]
     UniqueId {
         /// The reason.
@@ -97,7 +97,7 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
-    /// The rendezvous service does not want this PE.
+    /// The rendezvous service refused this PE.
     #[error("the rendezvous service at {address} refused PE {pe}: {why}")]
     Refused {
         /// The PE that was refused.
@@ -119,10 +119,10 @@ pub enum Error {
         /// The outcome.
         what: &'static str,
     },
-    /// Another PE ended the job.
+    /// Another PE aborted the job.
     #[error("PE {pe}: PE {peer} aborted the job with code {code}: {why}")]
     Aborted {
-        /// The PE that was told.
+        /// The PE that reports it.
         pe: Pe,
         /// The PE that aborted.
         peer: Pe,
@@ -131,7 +131,7 @@ pub enum Error {
         /// Its reason.
         why: String,
     },
-    /// PEs were still missing when the time was up.
+    /// PEs were still missing when the time-out passed.
     #[error("PE {pe}: {step} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); {missing}")]
     Timeout {
         /// The PE that waited.
@@ -143,17 +143,17 @@ pub enum Error {
         /// The missing PEs, in words.
         missing: String,
     },
-    /// A wait was ended by what [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) was given.
+    /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed ended a wait.
     #[error("PE {pe} stopped waiting in {step} after {waited:?}")]
     Interrupted {
         /// The PE that waited.
         pe: Pe,
         /// The step that it waited in.
         step: Step,
-        /// How long.
+        /// How long the PE had waited.
         waited: Duration,
     },
-    /// PEs do not agree on what they must share.
+    /// PEs disagree on a value that they must share.
     #[error("{what} differs: PE {pe} has {value}, {other} has {other_value}; start all PEs with the same")]
     Mismatch {
         /// The name of what must agree.
@@ -179,7 +179,7 @@ pub enum Error {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// Something arrived that no honest service sends.
+    /// Bytes arrived that no honest service sends.
     #[error("PE {pe}: {step}: what {address} sent cannot be trusted: {why}; is something else listening there?")]
     Untrusted {
         /// The PE that received it.
@@ -203,7 +203,7 @@ pub enum Error {
         /// The system's error.
         reason: String,
     },
-    /// A library that is loaded at run time is not there or too old.
+    /// A library that is loaded at run time is missing or too old.
     #[error("{library} cannot be used: {reason}; {remedy}")]
     Library {
         /// The library's file name.
@@ -213,7 +213,7 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
-    /// PMIx said no.
+    /// PMIx reported an error.
     #[error("{who}: {step}: {call} failed: {text} (status {status}); {remedy}")]
     Pmix {
         /// `PE n`, or `this process` before it knows its number.
@@ -222,17 +222,17 @@ pub enum Error {
         step: Step,
         /// The function that failed.
         call: &'static str,
-        /// PMIx's own words.
+        /// PMIx's text for the status.
         text: String,
         /// PMIx's status.
         status: i32,
         /// The remedy.
         remedy: &'static str,
     },
-    /// The system has no random numbers, memory or threads to give.
+    /// The system has no random numbers, memory or threads left.
     #[error("the system refused {what}: {reason}")]
     System {
-        /// The requested value.
+        /// The requested resource.
         what: &'static str,
         /// The error.
         reason: String,
@@ -240,7 +240,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Says what the step was for that could not complete, if this is such an error.
+    /// Adds the step's purpose, if this is an error of a step that could not complete.
     pub(crate) fn in_stage(mut self, name: &'static str) -> Error {
         if let Error::Peer { step, .. } | Error::Timeout { step, .. } | Error::Connection { step, .. } = &mut self {
             *step = step.in_stage(name);

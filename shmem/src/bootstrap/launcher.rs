@@ -1,9 +1,9 @@
 //! The job that `symrail run` started: its variables and its secret.
 //!
-//! The job's size, this PE and the service's address travel as environment variables. The secret does not: an
-//! environment is inherited by everything that a PE starts, printed by `env`, and kept in crash reports. It comes
-//! through a pipe that only this PE inherits; it is read once, the pipe is closed, and the process keeps it for a later
-//! [`open`].
+//! The job's size, this PE and the service's address travel as environment variables. The secret does not: every
+//! process that a PE starts inherits the environment, `env` prints it, and crash reports keep it. The secret arrives
+//! through a pipe that only this PE inherits. The process reads it once, closes the pipe, and keeps the secret for a
+//! later [`open`].
 
 use std::fs::File;
 use std::io::Read;
@@ -25,17 +25,17 @@ pub const PE: &str = "SYMRAIL_LAUNCHER_PE";
 pub const N_PES: &str = "SYMRAIL_LAUNCHER_N_PES";
 /// Holds the rendezvous service's address and port.
 pub const ADDRESS: &str = "SYMRAIL_LAUNCHER_ADDRESS";
-/// Holds the number of the descriptor from which the secret is read.
+/// Holds the number of the descriptor that the secret is read from.
 pub const SECRET_FD: &str = "SYMRAIL_LAUNCHER_SECRET_FD";
 
 const KIND: &str = "launcher";
 const REMEDY: &str = "start the program with symrail run -n N -- PROGRAM";
 
-/// The descriptor that was read, and what it held. A process has one launcher in its life.
+/// The descriptor that was read, and its secret. A process has one launcher in its life.
 static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
 
-/// Whether a launcher has left its variables. A part of them is enough: a PE that has lost the others must not take
-/// itself for a job of its own.
+/// Whether a launcher has set its variables. Some of them are enough: a PE that has lost the others must not start a
+/// job of its own.
 #[must_use]
 pub fn present() -> bool {
     [ADDRESS, PE, N_PES].into_iter().any(Settings::is_set)
@@ -44,7 +44,7 @@ pub fn present() -> bool {
 /// Joins the launcher's job.
 ///
 /// # Errors
-/// Variables that are missing or cannot be read, a secret that was read by another process before, or what joining
+/// Variables that are missing or unreadable, a secret that another process has read already, or an error of joining.
 /// says.
 pub fn open(timeout: Duration) -> Result<Client> {
     let pe = variables::number(KIND, PE, REMEDY)?;
@@ -78,7 +78,7 @@ fn read_secret(fd: RawFd) -> Result<Secret> {
         what,
         remedy: "start PEs with symrail run directly, not through a program that closes descriptors or runs several",
     };
-    // Opened by name rather than taken over: the variable may be stale, and then the descriptor is somebody else's.
+    // Opened by name instead of taken over: the variable may be stale, and then the descriptor belongs to other code.
     let path = format!("/proc/self/fd/{fd}");
     let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let mut pipe = open.map_err(|error| missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {error}")))?;

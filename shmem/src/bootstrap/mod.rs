@@ -1,6 +1,6 @@
-//! How the PEs of a job find each other: who am I, how many are we, and an allgather of small blobs.
+//! How the PEs of a job find each other: a PE's number, the number of PEs, and an allgather of small blobs.
 //!
-//! [`open`] reads the settings and what the job's starter left in the environment, and gives a [`Bootstrap`]:
+//! [`open`] reads the settings and the variables that the job's launcher has set, and returns a [`Bootstrap`]:
 //!
 //! | bootstrap | file | taken when | traffic |
 //! |---|---|---|---|
@@ -9,15 +9,15 @@
 //! | PMIx | [`pmix`] | `PMIX_RANK` and `PMIX_NAMESPACE` are set (`mpirun`, Slurm) | the process manager's own |
 //! | single | [`single`] | none of these | none |
 //!
-//! That is also the order in which `SYMRAIL_BOOTSTRAP=auto` looks. The innermost starter wins: a `symrail run` inside
-//! of an `mpirun` starts a job of its own.
+//! `SYMRAIL_BOOTSTRAP=auto` tries them in this order. The innermost launcher wins: a `symrail run` inside of an
+//! `mpirun` starts a job of its own.
 //!
 //! # What all of them promise
-//! - All PEs call the same steps in the same order. A PE that does not is named, to everybody.
+//! - All PEs make the same steps in the same order. An error names a PE that does not, to all PEs.
 //! - Waits are bounded by `SYMRAIL_TIMEOUT_S`, and end early when a PE dies or leaves (with PMIx: as soon as the
-//!   process manager says so). Where `symrail run` sees that the processes of late PEs live, they are waited for, with
-//!   a warning. After a failed step every later one fails the same way.
-//! - This is for setting up and tearing down. Nothing here is fast, and nothing here is on the data path.
+//!   process manager reports it). If `symrail run` finds the processes of late PEs alive, the others wait for them,
+//!   with a warning. After a failed step every later one fails the same way.
+//! - A bootstrap serves set-up and tear-down. It is not fast, and never on the data path.
 
 mod error;
 pub mod launcher;
@@ -37,7 +37,7 @@ pub use open::{open, open_until};
 /// The largest job.
 pub const MAX_PES: u32 = 1 << 20;
 
-/// A PE that takes part in nothing more.
+/// A PE that takes part in no further step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostPe {
     /// The PE.
@@ -46,7 +46,7 @@ pub struct LostPe {
     pub why: String,
 }
 
-/// What this PE has exchanged with others, or with whoever serves them.
+/// This PE's traffic with other PEs, or with the service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages in both directions.
@@ -64,7 +64,7 @@ impl std::ops::AddAssign for Traffic {
 
 /// The PEs of a job, before they have a transport.
 pub trait Bootstrap: Send {
-    /// This PE: `0..n_pes`.
+    /// This PE's number: `0..n_pes`.
     fn pe(&self) -> Pe;
 
     /// The number of PEs in the job.
@@ -83,8 +83,8 @@ pub trait Bootstrap: Send {
     /// As for [`Bootstrap::allgather`].
     fn barrier(&mut self) -> Result<()>;
 
-    /// As [`Bootstrap::barrier`], behind which this PE leaves with all others. It is the last step. Here a PE that
-    /// lives and does not arrive is no more waited for than one that does not live. Collective.
+    /// A [`Bootstrap::barrier`] after which this PE leaves together with all others. It is the last step. Here the
+    /// time-out also ends the wait for a late PE that is alive. Collective.
     ///
     /// # Errors
     /// As for [`Bootstrap::allgather`].
@@ -92,29 +92,29 @@ pub trait Bootstrap: Send {
         self.barrier()
     }
 
-    /// Says what the next steps are for: a warning of a long wait names it.
+    /// Names the purpose of the next steps: a warning of a long wait prints it.
     fn set_stage(&mut self, _stage: Option<&'static str>) {}
 
-    /// Lets waits of all further steps be ended from within, by [`Error::Interrupted`]; the steps after that fail, too.
-    /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). Where nobody else takes part there
-    /// are no waits.
+    /// Lets this process end the waits of all further steps, with [`Error::Interrupted`]; later steps then fail too.
+    /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). A bootstrap without other PEs has
+    /// no waits.
     fn set_interrupt(&mut self, _go_on: GoOn) {}
 
-    /// The PEs of which it is known by now that they take part in nothing more. Does not wait.
+    /// The PEs that are known to take part in no further step. Does not wait.
     fn lost_pes(&mut self) -> &[LostPe] {
         &[]
     }
 
-    /// Asks for the whole job to be ended with this exit code, and tells the others why. Returns; the caller is the one
-    /// to end this process. A starter ends the processes it started; PEs joined by a unique id are told at their next
-    /// step.
+    /// Requests the end of the whole job with this exit code, and sends the other PEs the reason. Returns; the caller
+    /// ends this process. A launcher ends the processes that it started; PEs that joined by a unique id get the error
+    /// in their next step.
     fn abort(&mut self, code: i32, why: &str);
 
-    /// What has been exchanged so far; nothing where that is another's business.
+    /// The traffic so far; zero if another process carries it.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }
 
-    /// What was chosen and where it leads, for `symrail info` and logs.
+    /// The chosen bootstrap and its address, for `symrail info` and logs.
     fn describe(&self) -> String;
 }

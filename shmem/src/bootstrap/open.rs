@@ -1,4 +1,4 @@
-//! Which bootstrap a process takes.
+//! Chooses a process's bootstrap.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::interrupt::GoOn;
 /// Joins the job that this process was started in.
 ///
 /// # Errors
-/// A bootstrap that was asked for by name and has left no trace, variables that cannot be read, or what joining says.
+/// The environment has no trace of the bootstrap that was asked for by name, variables are unreadable, or joining
+/// fails.
 pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
     open_until(settings, None)
 }
@@ -22,7 +23,7 @@ pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
 /// # Errors
 /// As for [`open`], and [`Error::Interrupted`](super::Error::Interrupted).
 pub fn open_until(settings: &Settings, go_on: Option<GoOn>) -> Result<Box<dyn Bootstrap>> {
-    // Some bootstraps start threads, after which it is too late.
+    // Some bootstraps start threads; setting variables is unsafe after that.
     symrail_transport::ofi::variables::set_defaults();
     let timeout = Duration::from_secs(settings.timeout_s);
     let kind = match settings.bootstrap {

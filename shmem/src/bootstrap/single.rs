@@ -1,4 +1,4 @@
-//! A job of one PE, for programs that nobody launched.
+//! A job of one PE, for programs without a launcher.
 
 use symrail_transport::Pe;
 
@@ -6,7 +6,7 @@ use super::Bootstrap;
 use super::error::{Error, Result, Step};
 use super::rendezvous::MAX_CONTRIBUTION;
 
-/// The only PE. It has nobody to wait for.
+/// The only PE. It never waits.
 #[derive(Debug, Default)]
 pub struct Single {
     steps: u64,
@@ -36,7 +36,7 @@ impl Bootstrap for Single {
 
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let step = Step::Allgather(self.step()?);
-        // The limit holds here too, so that a program that works alone works with others.
+        // The limit holds here too, so that a program that works alone also works with other PEs.
         if mine.len() > MAX_CONTRIBUTION {
             return Err(Error::TooLarge { pe: 0, step, bytes: mine.len(), limit: MAX_CONTRIBUTION });
         }

@@ -1,4 +1,4 @@
-//! Joining by a unique id: one PE creates it, every PE gets it by whatever means the program has, and all open it.
+//! Joining by a unique id: one PE creates it, the program passes it to every PE, and all open it.
 //!
 //! ```no_run
 //! # use symrail::bootstrap::uid;
@@ -9,8 +9,8 @@
 //! let bootstrap = uid::open(id, pe, n_pes)?;
 //! # Ok(()) }
 //! ```
-//! The creating process serves the rendezvous on one interface until the PEs that joined have left; when it ends
-//! earlier, the others' steps fail. It contains the job's secret: whoever reads it can join.
+//! The creating process serves the rendezvous on one interface until the PEs that joined have left; if it ends earlier,
+//! the others' steps fail. The id contains the job's secret: any process that reads it can join.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,9 +36,9 @@ pub const N_PES: &str = "SYMRAIL_BOOTSTRAP_N_PES";
 const KIND: &str = "uid";
 const REMEDY: &str = "set SYMRAIL_BOOTSTRAP_UID, SYMRAIL_BOOTSTRAP_PE and SYMRAIL_BOOTSTRAP_N_PES";
 const MAGIC: [u8; 4] = *b"SYU\x01";
-/// How long joining or a step may take when nobody says otherwise; the default of `SYMRAIL_TIMEOUT_S`.
+/// The default limit of joining and of a step; also the default of `SYMRAIL_TIMEOUT_S`.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the creator's end waits for the others to leave, since its process takes the service with it.
+/// How long the creator waits for the others to leave, since the service ends with its process.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The services of the ids that this process created.
@@ -51,7 +51,7 @@ struct Service {
     members: usize,
 }
 
-/// Where a job joins, and its secret: 64 bytes to be passed unchanged.
+/// The address where a job joins, and its secret: 64 bytes to be passed unchanged.
 ///
 /// Bytes: magic 4 · family 1 (4 or 6) · 0 · port 2 · address 16 · secret 32 · checksum 8.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl UniqueId {
         UniqueId(bytes)
     }
 
-    /// The bytes to pass on.
+    /// The bytes to pass to the PEs.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; UniqueId::LEN] {
         self.0
     }
 
-    /// Takes an id from bytes.
+    /// Reads an id from bytes.
     ///
     /// # Errors
     /// Another length, version or checksum.
@@ -111,10 +111,10 @@ impl UniqueId {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Takes an id from hexadecimal digits; space around them is ignored.
+    /// Reads an id from hexadecimal digits; space around them is ignored.
     ///
     /// # Errors
-    /// As for [`UniqueId::from_bytes`], and anything but digits.
+    /// As for [`UniqueId::from_bytes`], and characters other than digits.
     pub fn from_hex(text: &str) -> Result<UniqueId> {
         let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let pairs = text.trim().as_bytes().chunks(2);
@@ -143,7 +143,7 @@ impl UniqueId {
     }
 }
 
-/// Shows where it leads but not the secret, since it ends up in logs.
+/// Shows the address but not the secret, since the text ends up in logs.
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UniqueId({}, ..)", self.address())
@@ -158,11 +158,11 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 
 /// Creates an id and starts its rendezvous service in this process, on one interface of this machine.
 ///
-/// `None` stands for the loopback interface: PEs of this machine only. For PEs on other machines give the address of
-/// the interface that they reach.
+/// `None` stands for the loopback interface: PEs of this machine only. For PEs on other machines pass the address of
+/// the interface through which they reach this machine.
 ///
 /// # Errors
-/// An address that is not one interface's, or what the system says.
+/// An address that belongs to no interface, or an error of the system.
 pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
     create_tree(interface, Shape::FanOut(FAN_OUT))
 }
@@ -172,7 +172,7 @@ pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
 /// # Errors
 /// As for [`create`].
 pub fn create_tree(interface: Option<IpAddr>, shape: Shape) -> Result<UniqueId> {
-    // The service has a thread, after which it is too late.
+    // The service has a thread; setting variables is unsafe after that.
     symrail_transport::ofi::variables::set_defaults();
     let interface = interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     if let IpAddr::V6(ip) = interface
@@ -194,12 +194,12 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Service>> {
 /// Joins the job of an id as PE `pe` of `n_pes`. Waits at most 60 s for the others in every step.
 ///
 /// # Errors
-/// A service that is gone, a PE number that is taken or does not exist, or PEs that disagree on `n_pes`.
+/// The service has ended, the PE number is taken or does not exist, or PEs disagree on `n_pes`.
 pub fn open(id: UniqueId, pe: Pe, n_pes: u32) -> Result<Box<dyn Bootstrap>> {
     Ok(Box::new(open_within(id, pe, n_pes, TIMEOUT)?))
 }
 
-/// [`open`] with the longest time that joining or a step may take.
+/// As [`open`], with a limit for joining and for each step.
 ///
 /// # Errors
 /// As for [`open`].
@@ -209,8 +209,8 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
     Ok(Member { client, host: Host::of(id) })
 }
 
-/// Whether an id was left in the environment, or what goes with one: a PE whose id got lost must not take itself for a
-/// job of its own.
+/// Whether the environment has an id, or one of its companions: a PE that has lost its id must not start a job of its
+/// own.
 pub(super) fn present() -> bool {
     [UID, PE, N_PES].into_iter().any(Settings::is_set)
 }
@@ -222,10 +222,10 @@ pub(super) fn open_from_env(timeout: Duration) -> Result<Member> {
     open_within(id, pe, variables::number(KIND, N_PES, REMEDY)?, timeout)
 }
 
-/// A PE that joined by a unique id. Dropping it says that the PE is done; in the process that created the id it also
-/// waits for the others to leave, for 5 s at most.
+/// A PE that joined by a unique id. Drop reports that the PE is done; in the process that created the id it also waits,
+/// at most 5 s, for the others to leave.
 pub struct Member {
-    // In this order: the PE leaves before it waits for the others to do so.
+    // In this order: the PE leaves before it waits for the others to leave.
     client: Client,
     host: Option<Host>,
 }
@@ -278,7 +278,7 @@ impl Bootstrap for Member {
     }
 }
 
-/// Keeps the service of an id that this process created alive while PEs in this process use it.
+/// Keeps alive the service of an id that this process created, while PEs in this process use it.
 struct Host(UniqueId);
 
 impl Host {
@@ -297,7 +297,7 @@ impl Drop for Host {
         created[at].members -= 1;
         if created[at].members == 0 {
             let service = created.swap_remove(at);
-            // Others may create and open ids while this one waits.
+            // Other threads may create and open ids while this one waits.
             drop(created);
             service.server.wait_until_empty(LEAVE_TIMEOUT);
         }

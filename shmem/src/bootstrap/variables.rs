@@ -1,4 +1,4 @@
-//! What a job's starter left in the environment.
+//! The variables that a job's launcher has set.
 
 use super::error::{Error, Result};
 
@@ -8,7 +8,7 @@ pub fn number(kind: &'static str, name: &'static str, remedy: &'static str) -> R
     value.trim().parse().map_err(|_| Error::Variable { name, value, accepted: "a whole number from 0" })
 }
 
-/// Reads a text; as everywhere, one that is empty counts as not set.
+/// Reads a text; an empty one counts as unset, as everywhere.
 pub fn text(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<String> {
     let missing = || Error::Missing { kind, what: format!("{name} is not set"), remedy };
     let value = std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(missing)?;

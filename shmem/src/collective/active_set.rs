@@ -1,13 +1,12 @@
-//! Active sets: PEs that wait for one another through an array of the caller (`pSync`), as OpenSHMEM before teams had
-//! it.
+//! Active sets: PEs that wait for one another through an array of the caller (`pSync`), as in OpenSHMEM before teams.
 //!
-//! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with
-//! it again. Threads may use several arrays at once, and never one, so each array has a team of its own. When an array
-//! may be used again is the matter of `reuse`.
+//! PEs that use an array for the first time make a team, which serves them whenever they use that array again. Threads
+//! may use several arrays at once, but never the same one, so each array has its own team. `reuse` decides when an
+//! array may be used again.
 //!
-//! Arrays may be more than there are areas for teams. Then everything goes through barriers by the array's words, as
-//! the agreement on an area does. They are back at 0 whenever a call returns, since the same array may serve other PEs
-//! next.
+//! A program may use more arrays than there are team areas. All calls on the other arrays use barriers on the array's
+//! own words, as the agreement on an area does. These words are 0 again whenever a call returns, since the same array
+//! may serve other PEs next.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,50 +28,50 @@ use crate::sync::Everybody;
 use crate::team::{Areas, Group, Team};
 use crate::waiting::Among;
 
-/// Words that the array must have.
+/// The number of words in the array.
 pub const SYNC_WORDS: usize = 4;
-/// The word that has what a PE offers of areas, while all agree on one.
+/// The word that holds the areas that a PE offers, while all PEs agree on one.
 const OFFER: usize = 3;
-/// Children of a PE in the tree by which a set waits.
+/// Children of a PE in the tree of a set's barrier.
 const FAN: u32 = 4;
 
-/// The active sets of a job's program.
+/// The active sets of a program.
 pub struct ActiveSets<'rt> {
     everybody: Everybody<'rt>,
     areas: Arc<Areas>,
     /// Several threads may use sets at once, on some PE.
     several_threads: bool,
-    /// By PEs and array.
+    /// Keyed by PEs and array.
     known: Mutex<HashMap<(Group, usize), Known<'rt>>>,
 }
 
-/// What a set keeps between calls.
+/// The state that a set keeps between calls.
 #[derive(Clone)]
 struct Known<'rt> {
-    /// If there was an area for it.
+    /// The set's team, if there was an area for it.
     team: Option<Arc<Team<'rt>>>,
-    /// Those of the same PEs by all of their arrays.
+    /// The calls of the same PEs on all of their arrays.
     calls: Arc<Calls>,
 }
 
 impl<'rt> ActiveSets<'rt> {
-    /// None yet, of the job whose team of all PEs this is. `several_threads`: threads of this PE may use sets at once.
+    /// No sets yet; `world` is the job's team of all PEs. `several_threads`: threads of this PE may use sets at once.
     /// Collective.
     ///
     /// # Errors
     /// A peer that does not answer.
     pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
         let (everybody, areas) = (world.everybody, Arc::clone(world.areas()));
-        // All PEs of a set have to decide alike.
+        // All PEs of a set must decide alike.
         let several_threads = everybody.any("an agreement on active sets", several_threads)?;
         Ok(ActiveSets { everybody, areas, several_threads, known: Mutex::default() })
     }
 
-    /// The set of the PEs of `group` that comes with the array `words`. Collective over the group the first time.
+    /// The set of the PEs of `group` that use the array `words`. Collective over the group the first time.
     ///
     /// # Safety
-    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and used for
-    /// nothing else until the set that is returned is dropped.
+    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and nothing
+    /// else uses it until the returned set is dropped.
     ///
     /// # Errors
     /// Words that are not symmetric, or a peer that does not answer.
@@ -94,7 +93,7 @@ impl<'rt> ActiveSets<'rt> {
         Ok(set)
     }
 
-    /// Makes a team of a set's PEs, if they are several and there is an area for it.
+    /// Makes a team of a set's PEs, if there are several and an area is free for it.
     fn team_of(&self, set: &ActiveSet<'rt>) -> Result<Option<Team<'rt>>> {
         if set.group.size() == 1 {
             return Ok(None);
@@ -108,7 +107,7 @@ impl<'rt> ActiveSets<'rt> {
     }
 }
 
-/// PEs and the symmetric array with which they come.
+/// PEs and the symmetric array that they use.
 pub struct ActiveSet<'rt> {
     everybody: Everybody<'rt>,
     group: Group,
@@ -125,7 +124,7 @@ impl Members for ActiveSet<'_> {
         self.group
     }
 
-    /// Arrivals are counted up a tree; the release comes down.
+    /// Barrier on the array's words: arrivals are counted up a tree; the release comes down.
     fn wait_for_all(&self) -> Result<()> {
         let (me, size) = (self.group.me(), self.group.size());
         let children = (1..=FAN).map(|i| me * FAN + i).take_while(|&child| child < size);
@@ -156,7 +155,7 @@ impl ActiveSet<'_> {
             // SAFETY: the promise to `ActiveSets::set`.
             (unsafe { load(word.cast(), 8) } == value).then_some(())
         })?;
-        // SAFETY: as above. Nobody adds to it before all have been here.
+        // SAFETY: as above. No PE adds to it before all have arrived here.
         unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
         Ok(())
     }
@@ -165,10 +164,10 @@ impl ActiveSet<'_> {
         self.known.team.as_deref()
     }
 
-    /// Comes to a call, and returns when it may write to others.
+    /// Begins a call: returns when this PE may write to other PEs.
     fn begin(&self, what: Use<'_>) -> Result<()> {
         let team = self.team();
-        // Where calls are compared, all have arrived when they have been.
+        // If calls are compared, the comparison has waited for all PEs already.
         let compared = team.is_some() && self.ops().comm.job.settings.check_collectives;
         if self.group.size() == 1 || compared {
             return Ok(());
@@ -179,17 +178,17 @@ impl ActiveSet<'_> {
         })
     }
 
-    /// The set as one that has barriers only, for what host threads do with these buffers.
+    /// The set, with its barriers on the array's words, for a host-thread collective on these buffers.
     fn on_host(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
         self.ops().comm.space.must_be_host(name, buffers)?;
         Ok(self)
     }
 
-    /// The bits that all PEs' numbers have in common.
+    /// The bits that are set in all PEs' numbers.
     fn common(&self, mine: u64) -> Result<u64> {
         let (offer, mut common) = (self.word(OFFER), 0u64);
         let result = (&raw mut common).cast();
-        // SAFETY: the promise to `ActiveSets::set`; the result is this call's own. All have read the word when the
+        // SAFETY: the promise to `ActiveSets::set`; the result is this call's own. All PEs have read the word when the
         // reduction returns.
         unsafe {
             AtomicU64::from_ptr(offer).store(mine, Ordering::Release);
@@ -199,7 +198,7 @@ impl ActiveSet<'_> {
         Ok(common)
     }
 
-    /// Waits for all.
+    /// Waits for all PEs of the set.
     ///
     /// # Errors
     /// A peer that does not answer.
@@ -211,7 +210,7 @@ impl ActiveSet<'_> {
         }
     }
 
-    /// Completes everything that this PE has issued, then waits for all.
+    /// Completes all operations that this PE has issued, then waits for all PEs of the set.
     ///
     /// # Errors
     /// As for [`ActiveSet::sync`], or an operation that failed.
@@ -237,7 +236,7 @@ impl ActiveSet<'_> {
             team.pe(root.into())?;
             let children = tree::children(&team.hosts, root);
             self.begin(Use::Broadcast { root, children: &children })?;
-            // This PE runs no further ahead of any other than to the array's next use.
+            // This PE runs ahead of other PEs only as far as the array's next use.
             let ticket = quick::ticket(team, true)?;
             // SAFETY: the caller's promise.
             unsafe { quick::pass_on(team, dest, source, bytes, root, (ticket, &children)) }
@@ -273,7 +272,7 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-        // A team's PEs first tell each other how much they have.
+        // A team's PEs first exchange their lengths.
         self.begin(if self.team().is_some() { Use::Waits } else { Use::Writes })?;
         // SAFETY: the caller's promise.
         unsafe {
@@ -287,7 +286,7 @@ impl ActiveSet<'_> {
         }
     }
 
-    /// How many bytes those before this PE have: each tells the next where its block starts.
+    /// The total length of the blocks before this PE's: each PE sends the next one the start of its block.
     fn bytes_before(&self, bytes: u64) -> Result<u64> {
         let me = self.group.me();
         let mut before = 0;
@@ -297,8 +296,8 @@ impl ActiveSet<'_> {
                 // SAFETY: the promise to `ActiveSets::set`.
                 Some(unsafe { load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;
-            // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have
-            // arrived.
+            // SAFETY: the promise to `ActiveSets::set`. The word is next written in the next collect, after all PEs
+            // have arrived.
             unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
             before = seen - 1;
         }
@@ -348,7 +347,7 @@ impl ActiveSet<'_> {
         }
     }
 
-    /// As [`Team::reduce`], but that sources are symmetric whatever their size.
+    /// As [`Team::reduce`], but sources are symmetric whatever their size.
     ///
     /// # Safety
     /// As for [`Team`]'s operations.
@@ -356,7 +355,7 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
-        // Nobody hears of a reduction of nothing.
+        // No PE takes part in a reduction of no elements.
         if count > 0 {
             self.begin(Use::Waits)?;
         }

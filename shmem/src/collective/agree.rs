@@ -1,4 +1,4 @@
-//! Do all PEs of a team make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES`.
+//! Checks that all PEs of a team make the same call, with `SYMRAIL_CHECK_COLLECTIVES` only.
 
 use super::call::{Call, describe};
 use super::same_call::Turn;
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::team::Team;
 
 impl Team<'_> {
-    /// Sees to it that all of the team's PEs make the same call, if that is asked for.
+    /// Fails unless all of the team's PEs make the same call, if that check is on.
     #[inline]
     pub(crate) fn agree(&self, call: Call) -> Result<Turn<'_>> {
         if self.ops().comm.job.settings.check_collectives { self.agree_now(&call) } else { Ok(Turn::none()) }

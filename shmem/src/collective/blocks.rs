@@ -1,18 +1,18 @@
-//! Blocks from everybody for everybody, with an arrival counted for each.
+//! Blocks from every PE to every PE, with a counter of arrivals for each.
 //!
-//! Where the fabric counts arrivals a block is one write, from where it is. Elsewhere it is a put-signal, and blocks
-//! that are too large for messages are sent from the team's scratch buffer, if they fit: a turn's half of it stays as
-//! it is long enough, so that nobody has to wait until they have left.
+//! If the fabric counts arrivals, a block is one write, from its source. Elsewhere it is a put-signal, and blocks too
+//! large for inline messages are sent from the team's scratch buffer, if they fit. A slot of that buffer stays
+//! unchanged long enough that no PE waits for its sends to complete.
 
 use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, send_counted, sent, ticket};
 use super::relay;
 use crate::error::Result;
 use crate::team::Team;
 
-/// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
+/// Puts this PE's block to all PEs. `block` gives the offset and the length of each PE's block in the destination.
 ///
-/// A block goes to one PE of each other host, which passes it on to those that are there. That is the one with the same
-/// place, or where there is none, the places there in turn, so that all have as much to do.
+/// A block goes to one PE of each other host, which forwards it to the PEs of its host. That is the PE with the same
+/// index on its host. If the host has fewer PEs, its PEs take over such blocks in turn, so that all have equal work.
 pub(super) unsafe fn to_all(
     team: &Team<'_>,
     dest: *mut u8,
@@ -54,7 +54,7 @@ pub(super) unsafe fn to_all(
     if all_kept { Ok(()) } else { sent(team, most) }
 }
 
-/// Sends each PE its own block: packed, where several hosts have several PEs and blocks are small.
+/// Sends each PE its own block; packed, if several hosts have several PEs and blocks are small.
 pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
     let (group, me) = (team.group, team.group.me() as usize);
     let own = dest.wrapping_add(me * bytes);
@@ -76,7 +76,7 @@ pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
         unsafe { send_counted(team, own, from, bytes, word, pe) }?;
     }
-    // Who waits for memory serves those who wait for their puts.
+    // A PE that waits for memory also serves PEs that wait for their puts.
     await_count(team, word, u64::from(group.size() - 1))?;
     if kept { Ok(()) } else { sent(team, bytes) }
 }
@@ -86,19 +86,19 @@ fn packet(team: &Team<'_>, bytes: usize) -> usize {
     team.hosts.most().saturating_mul(bytes)
 }
 
-/// Whether blocks of so many bytes are packed. The scratch buffer has a place for a packet from each PE, and behind
-/// those for one to each host.
+/// Whether blocks of this size are packed. The scratch buffer must hold a packet from each PE, and behind those a
+/// packet to each host.
 fn packs(team: &Team<'_>, bytes: usize) -> bool {
     let packet = packet(team, bytes);
     let packets = team.hosts.members() + team.hosts.count();
     team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.scratch_bytes()
 }
 
-/// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`],
-/// who hands it round.
+/// Sends all blocks for another host in one packet, to the PE there that this PE's blocks go to in [`to_all`]. That PE
+/// distributes them.
 ///
 /// # Safety
-/// As for [`all_to_all`], and it is for [`packs`] to say.
+/// As for [`all_to_all`], and [`packs`] returned true.
 unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
     let (hosts, group, packet) = (&team.hosts, team.group, packet(team, bytes));
     let scratch = team.area.scratch(team.next_turn());
@@ -109,8 +109,8 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     for index in relay::takers(hosts) {
         let host = hosts.home(index).0;
         let packed = scratch.wrapping_add((hosts.members() + host) * packet);
-        // SAFETY: the scratch buffer has a place for the packet, which stays as it is in this turn; the caller's
-        // promise for the source.
+        // SAFETY: the scratch buffer has space for the packet, which stays unchanged in this slot; the caller's promise
+        // for the source.
         unsafe {
             for (i, &member) in hosts.on(host).iter().enumerate() {
                 copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
@@ -119,7 +119,7 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
             send_counted(team, place(group.me()), packed, len, remote, group.pe(index))?;
         }
     }
-    // From `giver` to one on this host.
+    // Sends the block of `giver` to a PE of this host.
     let hand = |giver: u32, to: u32, from: *const u8| {
         let at = dest.wrapping_add(block(giver));
         // SAFETY: the caller's promise; what was received is complete.
@@ -143,17 +143,18 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     sent(team, bytes)
 }
 
-/// Copies what will be sent to the team's scratch buffer, if that is needed and everybody's fits: then it stays there,
-/// as it is, until it has left. `most` is the most that any PE has, in blocks of at most `block` bytes. In what follows
-/// all hear from all.
+/// Copies what will be sent to the team's scratch buffer, if that is needed and every PE's data fits: there it stays
+/// unchanged until it is sent. `most` is the largest amount of any PE, in blocks of at most `block` bytes. The caller
+/// then waits for all PEs.
 ///
 /// # Safety
+/// The source is valid.
 /// The source is valid.
 unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
     if block <= IN_MESSAGE_UP_TO || most > team.area.scratch_bytes() || team.hosts.count() == 1 {
         return (source, false);
     }
-    // All take the turn, since some may need it: PEs with several rails among such with one.
+    // All PEs advance the slot, since some may need it: PEs with several rails may be in a team with PEs that have one.
     let scratch = team.area.scratch(team.next_turn());
     if team.counts {
         return (source, false);

@@ -1,4 +1,4 @@
-//! Memory for elements under way, aligned for all of them.
+//! Memory for elements in flight, aligned for all types.
 
 use std::mem::ManuallyDrop;
 
@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 #[repr(C, align(16))]
 struct Unit([u8; 16]);
 
-/// Bytes that start at a multiple of 16. Only [`Buffer::free`] gives them back: after an error operations on them may
-/// still be under way.
+/// Bytes that start at a multiple of 16. Only [`Buffer::free`] frees them: after an error, operations on them may still
+/// be in flight.
 pub(crate) struct Buffer(ManuallyDrop<Vec<Unit>>);
 
 impl Buffer {
@@ -21,7 +21,7 @@ impl Buffer {
         self.0.as_mut_ptr().cast()
     }
 
-    /// Gives the memory back. No operation may be under way on it.
+    /// Frees the memory. No operation on it may be in flight.
     pub fn free(self) {
         drop(ManuallyDrop::into_inner(self.0));
     }

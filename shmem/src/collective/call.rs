@@ -1,4 +1,4 @@
-//! A collective call, as PEs tell each other what they call.
+//! A collective call, as PEs exchange it to compare their calls.
 
 use symrail_heap::agreement::ALLOC_CALL_LEN;
 use symrail_heap::{AllocCall, AllocOp};
@@ -6,7 +6,7 @@ use symrail_transport::Pe;
 
 use crate::error::Result;
 
-/// What is called. PEs tell each other the index.
+/// The names of the calls. PEs exchange the index.
 const CALLS: [&str; 22] = [
     "a call on the heap",
     "barrier_all",
@@ -32,11 +32,11 @@ const CALLS: [&str; 22] = [
     "other reduction",
 ];
 
-/// Bits of the number by which PEs of a team tell each other what they call: size, root, and the call above them.
+/// Bits of the number with which a team's PEs compare calls: size, root, and the call above them.
 const SIZE_BITS: u32 = 38;
 const ROOT_BITS: u32 = 20;
 
-/// Bytes of a call as all PEs compare it: that number, the bytes, and what is asked of the heap.
+/// Bytes of a call in the comparison of all PEs: that number, the bytes, and the call on the heap.
 pub(crate) const CALL_LEN: usize = 16 + ALLOC_CALL_LEN;
 
 /// A call, as one PE makes it.
@@ -44,10 +44,10 @@ pub(crate) const CALL_LEN: usize = 16 + ALLOC_CALL_LEN;
 pub(crate) struct Call {
     /// One of [`CALLS`].
     pub what: &'static str,
-    /// Bytes that each PE hands in, where all hand in the same.
+    /// Bytes of each PE's contribution, if all contribute the same.
     pub bytes: usize,
     pub root: u32,
-    /// For a call on the heap.
+    /// The parameters of a call on the heap.
     pub heap: Option<AllocCall>,
 }
 
@@ -76,7 +76,7 @@ impl Call {
         bytes
     }
 
-    /// A call in words, as PE `pe` has encoded it, and what it is if it is on the heap.
+    /// A call in words, as PE `pe` has encoded it, and its parameters if it is a call on the heap.
     pub fn decode(bytes: &[u8], pe: Pe) -> Result<(String, Option<AllocCall>)> {
         let Some((number, rest)) = bytes.split_first_chunk::<8>().filter(|_| bytes.len() == CALL_LEN) else {
             let why = format!("it has {} bytes instead of {CALL_LEN}", bytes.len());

@@ -1,5 +1,5 @@
-//! Collectives that need nothing of their members but that they can wait for one another: everybody reaches into
-//! everybody's memory between two barriers.
+//! Collectives that only need their members to wait for one another: each PE accesses the others' memory between two
+//! barriers.
 
 use super::buffer::Buffer;
 use super::members::Members;
@@ -8,12 +8,12 @@ use super::reduction::Reduction;
 use crate::error::Result;
 use crate::rma::Strided;
 
-/// Elements fetched at a time while reducing, from all PEs together, in bytes.
+/// Bytes of elements that a reduction fetches at a time, from all PEs together.
 const CHUNK: usize = 1 << 20;
-/// Up to here everybody reduces everything itself.
+/// Up to this many bytes every PE reduces everything itself.
 const ALONE_UP_TO: usize = 1024;
 
-/// Puts what the root has to all others. The root's own destination is left alone.
+/// Puts the root's data to all others. The root's own destination stays unchanged.
 pub(super) unsafe fn broadcast(
     m: &impl Members,
     dest: *mut u8,
@@ -93,8 +93,8 @@ pub(super) unsafe fn all_to_all_strided(
     m.wait_for_all()
 }
 
-/// Each PE fetches its share of the elements from all, reduces it, and puts the result to all. Each element is reduced
-/// by one PE only (or by all in the same order), so all get the same bits.
+/// Each PE fetches its share of the elements from all PEs, reduces it, and puts the result to all. One PE reduces each
+/// element (or all PEs do so in the same order), so all get the same bits.
 pub(super) unsafe fn reduce(
     m: &impl Members,
     dest: *mut u8,
@@ -134,7 +134,7 @@ pub(super) unsafe fn reduce(
     if alone { Ok(()) } else { m.wait_for_all() }
 }
 
-/// Each PE fetches its own one of the blocks that all PEs have, and reduces it.
+/// Each PE fetches its own block from all PEs, and reduces the blocks.
 pub(super) unsafe fn reduce_scatter(
     m: &impl Members,
     dest: *mut u8,
@@ -155,7 +155,7 @@ pub(super) unsafe fn reduce_scatter(
 }
 
 /// Fetches `count` elements of all PEs and combines them, beginning with those of the PE at this index. Begins with a
-/// barrier, since when all sources are there, and ends with one, since when all have been read.
+/// barrier, after which all sources are ready, and ends with one, after which all have been read.
 ///
 /// # Safety
 /// The source is valid for reads.
@@ -178,7 +178,7 @@ unsafe fn reduced(
         let now = part.min(count - done);
         let from = source.wrapping_add(done * size);
         let to = sum.wrapping_add(done * size);
-        // SAFETY: the buffers have room for these elements; the caller vouches for the source.
+        // SAFETY: the buffers have space for these elements; the caller vouches for the source.
         unsafe {
             copy_here(of(group.me()), from, now * size);
             for (index, pe) in group.others() {
@@ -196,7 +196,7 @@ unsafe fn reduced(
     Ok(sum_buffer)
 }
 
-/// Each PE fetches and reduces what those before it have.
+/// Each PE fetches and reduces the elements of the PEs before it.
 pub(super) unsafe fn scan(
     m: &impl Members,
     dest: *mut u8,
@@ -212,7 +212,7 @@ pub(super) unsafe fn scan(
     let up_to = if inclusive { group.me() + 1 } else { group.me() };
     for index in 0..up_to {
         let place = if index == 0 { sum } else { theirs };
-        // SAFETY: the buffers have room for the elements; the caller vouches for the source.
+        // SAFETY: the buffers have space for the elements; the caller vouches for the source.
         unsafe {
             if index == group.me() {
                 copy_here(place, source, bytes);

@@ -1,22 +1,23 @@
-//! What the PEs of a team exchange in a reduction: who sends what to whom, and combines what with what.
+//! Exchanges of a reduction: which PE of a team sends which elements to which, and in what order they are combined.
 //!
-//! Everything passes through the team's scratch buffer, of which turns use one half and the other. Who is in a turn has
-//! heard from everybody in the one before, so everybody has left the one before that, which used the same half. What is
-//! sent is not touched any more in its turn, so nobody has to wait until it has left.
+//! All elements pass through the team's scratch buffer. Exchanges are numbered (`turn`) and alternate between its two
+//! halves. In each turn a PE hears from all PEs of the turn before, so these have all left the turn before that, which
+//! used the same half. A PE does not modify data that it has sent within the turn, so it need not wait until its sends
+//! complete.
 //!
-//! **Doubling**: in each round two PEs exchange all that they have and both combine it. It has the fewest rounds. Where
-//! hosts have several PEs, those of a host gather what they have at its first one by shared memory, two by two, and get
-//! the result back the same way; only the first ones talk over the wire.
+//! **Doubling**: in each round two PEs exchange all their elements and both combine them. It has the fewest rounds. If
+//! hosts have several PEs, those of a host first gather their elements at one PE through shared memory, two by two, and
+//! get the result back the same way; only that PE uses the wire.
 //!
-//! **Halving**: in each round two PEs split what they are both about, and each hands the other its half. When each has
-//! a small part of the result they exchange parts, in rounds backwards. It has twice the rounds, and moves each element
-//! twice however many PEs there are.
+//! **Halving**: in each round two PEs split the elements that both hold, and each sends the other its half. When each
+//! PE has a small part of the result, they exchange the parts in the reverse rounds. It has twice the rounds, and moves
+//! each element twice, however many PEs there are.
 //!
-//! Both know powers of two. A PE beyond the largest one hands in what it has to another before, and gets the result
-//! after.
+//! Both work on powers of two. A PE beyond the largest one first hands its elements to another PE, and gets the result
+//! at the end.
 //!
-//! The result has the same bits on all PEs: two that combine the same elements do so in the same order, even where the
-//! operation does not care for it but in signs of zeros and in what is no number.
+//! The result has the same bits on all PEs: two PEs that combine the same elements do so in the same order, which
+//! matters even to commutative operations for signs of zeros and for NaNs.
 
 use super::quick::send;
 use super::reduction::Reduction;
@@ -27,54 +28,53 @@ use crate::team::Team;
 use crate::team::hosts::Hosts;
 use crate::waiting::Among;
 
-/// The tag of what is handed in, and of the result that comes back; other tags are above.
+/// The tag of elements that are handed over, and of the result that comes back; other tags are above.
 const HAND: u32 = 0;
 const OTHERS: u32 = 1;
 
-/// What a PE does, one after the other. Places and lengths are counted in elements, places from the start of the
+/// One step of a PE; steps run in order. Offsets and lengths are counted in elements, offsets from the start of the
 /// scratch buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Puts elements to a member's scratch buffer, under a tag.
+    /// Puts elements to a member's scratch buffer, with a tag.
     Send { to: u32, from: usize, at: usize, len: usize, tag: u32 },
-    /// Waits for what comes under a tag.
+    /// Waits for the message with a tag.
     Await(u32),
     /// Combines the elements at `into` with others, which go first or last.
     Combine { into: usize, with: usize, len: usize, with_first: bool },
 }
 
-/// What a PE does in one exchange. Its own elements are at the start of the scratch buffer when it begins, and the
-/// result is at
-/// `result`.
+/// The steps of a PE in one exchange. At its beginning the PE's own elements are at the start of the scratch buffer; at
+/// its end the result is at `result`.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
     result: usize,
 }
 
-/// Rounds between so many.
+/// The number of rounds among `members` members.
 fn rounds(members: usize) -> usize {
     members.max(1).ilog2() as usize
 }
 
-/// Rounds of gathering on hosts.
+/// The number of gathering rounds on hosts.
 fn gathering(hosts: &Hosts) -> usize {
     if hosts.are_mixed() { hosts.most().next_power_of_two().trailing_zeros() as usize } else { 0 }
 }
 
-/// How often the elements of an exchange by doubling have to fit into the scratch buffer.
+/// How many copies of the elements the scratch buffer must hold for an exchange by doubling.
 pub(super) fn doubling_slots(hosts: &Hosts) -> usize {
     let talking = if hosts.are_mixed() { hosts.count() } else { hosts.members() };
     2 + gathering(hosts) + rounds(talking)
 }
 
-/// The most elements of an exchange by halving in a scratch buffer for so many.
+/// The most elements that an exchange by halving can handle in a scratch buffer of `room` elements.
 pub(super) fn halving_most(room: usize, members: usize) -> usize {
     room.saturating_sub(rounds(members)) / 3
 }
 
 impl Plan {
-    /// Doubling between all, host by host.
+    /// Doubling among all PEs, host by host.
     pub fn doubling(hosts: &Hosts, count: usize) -> Plan {
         let mut plan = Plan::default();
         if !hosts.are_mixed() {
@@ -102,20 +102,20 @@ impl Plan {
         plan
     }
 
-    /// Sends what this PE has so far.
+    /// Sends this PE's current result.
     fn send(&mut self, to: u32, at: usize, len: usize, tag: u32) {
         self.steps.push(Step::Send { to, from: self.result, at, len, tag });
     }
 
-    /// Combines what this PE has so far with what comes. It is left where that comes: what was there before may be on
-    /// its way.
+    /// Combines this PE's current result with the elements of a message. The new result stays where the message
+    /// arrived, because the old one may still be in flight.
     fn take_in(&mut self, tag: u32, at: usize, len: usize, mine_first: bool) {
         self.steps.push(Step::Await(tag));
         self.steps.push(Step::Combine { into: at, with: self.result, len, with_first: mine_first });
         self.result = at;
     }
 
-    /// Doubling between those of a list, with rounds behind those of gathering.
+    /// Doubling among the PEs of a list; its rounds follow the gathering rounds.
     fn double(&mut self, who: &[u32], me: usize, gathering: usize, count: usize) {
         let power = 1 << rounds(who.len());
         if me >= power {
@@ -139,14 +139,14 @@ impl Plan {
         }
     }
 
-    /// Doubling between those of a list, of whom this PE has place `me`.
+    /// Doubling among the PEs of a list; this PE has index `me` in it.
     pub fn doubling_between(who: &[u32], me: usize, count: usize) -> Plan {
         let mut plan = Plan::default();
         plan.double(who, me, 0, count);
         plan
     }
 
-    /// Halving between those of a list, of whom this PE has place `me`.
+    /// Halving among the PEs of a list; this PE has index `me` in it.
     pub fn halving_between(who: &[u32], me: usize, count: usize) -> Plan {
         let (rounds, mut plan) = (rounds(who.len()), Plan::default());
         let power = 1 << rounds;
@@ -161,7 +161,7 @@ impl Plan {
             plan.steps.push(Step::Await(HAND));
             plan.steps.push(Step::Combine { into: 0, with: count, len: count, with_first: false });
         }
-        // What is this PE's part, also after each round, and where the peer's elements for it come to.
+        // This PE's part after each round, and the offset where the peer's elements for it arrive.
         let (mut part, mut landing, mut most) = (0..count, 2 * count, count);
         let mut parts = Vec::with_capacity(rounds);
         for round in 0..rounds {
@@ -191,8 +191,8 @@ impl Plan {
         plan
     }
 
-    /// Does what the plan says, in a turn whose half of the scratch buffer begins with this PE's elements. Returns
-    /// where the result is.
+    /// Runs the plan in a turn whose half of the scratch buffer begins with this PE's elements. Returns the address of
+    /// the result.
     pub fn run(&self, team: &Team<'_>, turn: u64, reduction: Reduction) -> Result<*mut u8> {
         let (area, scratch, size) = (team.area, team.area.scratch(turn), reduction.size());
         let at = |place: usize| scratch.wrapping_add(place * size);
@@ -200,7 +200,8 @@ impl Plan {
             match step {
                 Step::Send { to, from, at: place, len, tag } => {
                     let signal = (area.tag(turn, tag), turn, SignalOp::Set);
-                    // SAFETY: the scratch buffer is this turn's, and what is sent from it is not changed in this turn.
+                    // SAFETY: this half of the scratch buffer belongs to this turn, in which no step modifies sent
+                    // data.
                     unsafe { send(team, at(place), at(from), len * size, signal, team.group.pe(to)) }?;
                 }
                 Step::Await(tag) => {
@@ -211,7 +212,8 @@ impl Plan {
                     })?;
                 }
                 Step::Combine { into, with, len, with_first } => {
-                    // SAFETY: both are in the scratch buffer and apart; what came to one of them is complete and stays.
+                    // SAFETY: both are in the scratch buffer and do not overlap; a message that has arrived there is
+                    // complete and stays.
                     unsafe { reduction.combine_ordered(at(into), at(with), len, with_first) };
                 }
             }
@@ -229,7 +231,8 @@ mod tests {
     use crate::team::Group;
     use crate::team::hosts::shapes;
 
-    /// What is under way: from whom and where, to whom and where, how it was when it was sent, and its tag.
+    /// A message in flight: its sender and offset there, its receiver and offset there, the elements when it was sent,
+    /// and its tag.
     struct Message {
         from: (usize, usize),
         to: (usize, usize),
@@ -237,8 +240,8 @@ mod tests {
         tag: u32,
     }
 
-    /// The rooms of all members while they do what their plans say, in any order. An element is the list of those that
-    /// are combined in it.
+    /// The scratch buffers of all members while they run their plans, in any order. An element is the list of the
+    /// contributions that are combined in it.
     struct World {
         rooms: Vec<Vec<String>>,
         under_way: Vec<Message>,
@@ -261,7 +264,7 @@ mod tests {
             assert_eq!(self.came.insert((to, tag), false), None, "tag {tag} comes to PE {to} twice");
         }
 
-        /// Whether the step is done; it is not when it has to wait.
+        /// Runs a step. Returns whether it is done, or must wait.
         fn step(&mut self, pe: usize, step: Step) -> bool {
             match step {
                 Step::Send { to, from, at, len, tag } => {
@@ -284,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Lets members exchange `count` elements. Returns all plans.
+    /// Runs an exchange of `count` elements among members. Returns all plans.
     fn exchange(members: &[u32], count: usize, room: usize, seed: u64, plan: impl Fn(u32) -> Plan) -> Vec<Plan> {
         let letter = |pe: u32| char::from(b'a' + pe as u8);
         let most = *members.iter().max().unwrap() as usize + 1;

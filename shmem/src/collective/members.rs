@@ -1,4 +1,4 @@
-//! PEs that can wait for one another: all that the simplest collectives need.
+//! PEs that can wait for one another, which is all that the simplest collectives need.
 
 use std::sync::atomic::Ordering;
 
@@ -13,11 +13,11 @@ pub(crate) trait Members {
     /// Operations of this PE, on the default context.
     fn ops(&self) -> &Operations<'_>;
     fn group(&self) -> Group;
-    /// Returns when all have called it. Completes nothing.
+    /// Returns when all members have called it. Completes no operations.
     fn wait_for_all(&self) -> Result<()>;
 
-    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes
-    /// can be had; before it they saturate.
+    /// Refuses more bytes than the heap has. After this check, products of sizes do not wrap and buffers of so many
+    /// bytes can be allocated; before it they saturate.
     fn must_hold(&self, ptr: *const u8, bytes: usize) -> Result<()> {
         let comm = self.ops().comm;
         if bytes <= comm.space.committed.load(Ordering::Relaxed) {

@@ -2,18 +2,18 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | what can be called, and which algorithm it takes |
-//! | `quick` | sending, and what it is that arrives: tickets, broadcasts |
+//! | here | the operations, and the algorithm of each |
+//! | `quick` | sends whose arrival is counted: tickets, broadcasts |
 //! | `blocks` | fcollect, collect and alltoall |
-//! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
-//! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host; exchanges of numbers |
-//! | `exchange` | who sends what to whom in a reduction, and combines what with what |
-//! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two barriers |
-//! | `members` | PEs that can wait for one another |
-//! | `call`, `same_call`, `agree` | do all PEs make the same call? That of teams is asked only with `SYMRAIL_CHECK_COLLECTIVES` |
+//! | `tree`, `relay` | the tree of a broadcast; the PEs that receive blocks for other hosts |
+//! | `reduce` | the exchange that a reduction uses; shares of the PEs of a host; exchanges of numbers |
+//! | `exchange` | which PE of a reduction sends which elements to which, and the order of combining |
+//! | `direct` | algorithms for very large data and for active sets without an area: all to all between two barriers |
+//! | `call`, `same_call`, `agree` | checks that all PEs make the same call; for teams with `SYMRAIL_CHECK_COLLECTIVES` only |
+//! only |
 //! | [`active_set`] | PEs that wait for one another through an array of the caller |
 //! | `reuse` | when such an array may be used again |
-//! | [`reduction`] | how two elements become one |
+//! | [`reduction`] | how two elements are combined |
 //!
 //! | operation | algorithm | host by host |
 //! |---|---|---|
@@ -21,14 +21,16 @@
 //! | reduce, small | recursive doubling | one PE of each host takes part for it |
 //! | reduce, large | recursive halving and doubling | each PE takes part for its share of the elements |
 //! | reduce, very large | each PE reduces its share of the elements, then puts it to all | as large |
-//! | fcollect, collect | each PE puts its block to all, starting behind itself | to one PE of each host, which passes it on |
+//! | fcollect, collect | each PE puts its block to all, starting with the PE after itself | to one PE of each host,
+//! which forwards it |
 //! | reduce_scatter | each PE fetches its block from all and reduces it | as large |
-//! | alltoall | each PE puts a block to each | what is for a host is packed, unless it is large, and handed round there |
+//! | alltoall | each PE puts a block to each | the blocks for a host are packed, unless they are large, and distributed
+//! there |
 //!
-//! Where one ends and the next begins is said in `reduce`: sizes, PEs and hosts alone decide, so that all PEs agree.
+//! `reduce` has the limits between the sizes. They depend on sizes, PEs and hosts alone, so that all PEs choose alike.
 //!
-//! Destinations and sources are symmetric memory, as OpenSHMEM says: a destination may be written as soon as any PE has
-//! made the call. For fetches by peers, so must be the sources of large reductions.
+//! Destinations and sources are symmetric memory, as OpenSHMEM requires: a peer may write a destination as soon as any
+//! PE has made the call. The sources of large reductions must be symmetric too, because peers fetch them.
 
 pub mod active_set;
 mod agree;
@@ -61,16 +63,16 @@ use crate::rma::Strided;
 use crate::team::Team;
 
 /// # Safety (of all operations)
-/// `source` is valid for reads and `dest` for writes of what the operation says; `dest` is symmetric and ready to be
-/// written on all PEs before any of them calls. Source and destination do not overlap, unless they are the same.
+/// `source` is valid for reads and `dest` for writes of the operation's length; `dest` is symmetric, and may be written
+/// on all PEs before any of them calls. Source and destination do not overlap, unless they are the same.
 ///
 /// # Errors (of all operations)
 /// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two
-/// nothing that this PE has issued is under way, and what else of it has failed is not reported again.
+/// none of this PE's operations is in flight, and its other failures are not reported again.
 impl Team<'_> {
-    /// Makes a collective call. One that fails may have sent already: its source is the caller's again when that has
-    /// left. Where a PE is lost, what was sent to it fails later, and would be an error of whatever comes next, perhaps
-    /// among PEs that have lost nobody. Both are waited for here.
+    /// Makes a collective call. A call that fails may have sent data already, and the caller may use its source again
+    /// only when those sends have completed. If a PE is lost, sends to it fail later, and would become errors of the
+    /// next call, perhaps one among PEs that have lost no PE. This function waits for both.
     fn call(
         &self,
         name: &'static str,
@@ -92,7 +94,7 @@ impl Team<'_> {
         result
     }
 
-    /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all, `root` included.
+    /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all PEs, `root` included.
     ///
     /// # Safety
     /// See above.
@@ -109,7 +111,7 @@ impl Team<'_> {
         })
     }
 
-    /// Copies `bytes` from each PE to `dest` on all, one PE's behind the other's.
+    /// Copies `bytes` from each PE to `dest` on all PEs, in the order of their indexes.
     ///
     /// # Safety
     /// See above.
@@ -123,7 +125,7 @@ impl Team<'_> {
         })
     }
 
-    /// As [`Team::fcollect`], where each PE has as many bytes as it says.
+    /// As [`Team::fcollect`], but each PE contributes its own number of bytes.
     ///
     /// # Safety
     /// See above.
@@ -145,7 +147,7 @@ impl Team<'_> {
         })
     }
 
-    /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of
+    /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and stores that PE's block at the same offset of
     /// `dest`.
     ///
     /// # Safety
@@ -175,7 +177,7 @@ impl Team<'_> {
         })
     }
 
-    /// Combines `count` elements of all PEs' `source` into `dest` on all. The result has the same bits on all PEs.
+    /// Combines `count` elements of all PEs' `source` into `dest` on all PEs. The result has the same bits on all PEs.
     ///
     /// # Safety
     /// See above. Up to 8 KiB, `dest` and `source` may be any memory.
@@ -211,8 +213,8 @@ impl Team<'_> {
         })
     }
 
-    /// As [`Team::reduce`], of the PEs with lower indexes only and, if `inclusive`, this one. Without any, `dest`
-    /// becomes 0.
+    /// As [`Team::reduce`], over the PEs with lower indexes only and, if `inclusive`, this one. If there are none,
+    /// `dest` becomes 0.
     ///
     /// # Safety
     /// See above; `source` is symmetric.

@@ -1,9 +1,8 @@
-//! What collectives of teams have in common: sending bytes so that their arrival is known, and knowing what it is that
-//! has arrived; and broadcasts.
+//! Common parts of teams' collectives: sends whose arrival the receiver can count; and broadcasts.
 //!
-//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`];
-//! so a PE that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of
-//! broadcasts starts with a barrier, which sees to it; in other collectives all hear from all.
+//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words. There are [`TICKETS`] sets of
+//! words, so a PE that only sends must not run further ahead than that. In a row of broadcasts every [`TICKETS`]` /
+//! 2`th ticket starts with a barrier for this reason; in other collectives every PE hears from all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,15 +17,15 @@ use crate::team::Team;
 use crate::team::area::TICKETS;
 use crate::waiting::Among;
 
-/// Up to here data is copied and forgotten, where a copy may be so large.
+/// Up to this size data is sent from a copy, if a copy may be so large.
 pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
 
-/// The most that is copied and forgotten here.
+/// The most bytes that are sent from a copy, after which the source is free at once.
 fn forgotten(team: &Team<'_>) -> usize {
     team.ops().comm.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
 }
 
-/// Takes the next ticket, for a collective in which all hear from all or not.
+/// Takes the next ticket. `all_hear`: in this collective every PE hears from all.
 pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
     let (ticket, unheard) = {
         let mut progress = lock(&team.progress);
@@ -40,18 +39,18 @@ pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
     Ok(ticket)
 }
 
-/// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
+/// Waits until `arrivals` have been counted in a word, then resets it for its next use.
 pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
     team.ops().wait_for("a team's collective", Among::All(team.group), || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { load(word.cast(), 8) } >= arrivals).then_some(())
     })?;
-    // SAFETY: as above. No one adds to it before the next use, which is behind a barrier.
+    // SAFETY: as above. No PE adds to it before the next use, which a barrier precedes.
     unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
     Ok(())
 }
 
-/// Puts `bytes` to `pe` with a signal. The source is free after [`sent`].
+/// Puts `bytes` to `pe` with a signal. The source may be reused after [`sent`].
 ///
 /// # Safety
 /// `source` is valid for reads until then.
@@ -76,7 +75,7 @@ pub(super) unsafe fn send(
     }
 }
 
-/// Puts `bytes` to `pe`, with an arrival counted in a word. The source is free after [`sent`].
+/// Puts `bytes` to `pe`, and counts the arrival in a word. The source may be reused after [`sent`].
 ///
 /// # Safety
 /// As for [`send`].
@@ -98,7 +97,7 @@ pub(super) unsafe fn send_counted(
     }
 }
 
-/// Waits until sources of up to `bytes` bytes may be used again.
+/// Waits until sources of up to `bytes` bytes may be reused.
 pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
     if bytes <= forgotten(team) {
         Ok(())
@@ -120,7 +119,7 @@ pub(super) unsafe fn copy_here(dest: *mut u8, source: *const u8, bytes: usize) {
     }
 }
 
-/// From the root, whose own destination is left alone, down a [`tree`].
+/// Broadcasts down a [`tree`]. The root's own destination stays unchanged.
 pub(super) unsafe fn broadcast(
     team: &Team<'_>,
     dest: *mut u8,
@@ -137,7 +136,7 @@ pub(super) unsafe fn broadcast(
     unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(&team.hosts, root))) }
 }
 
-/// This PE's part of a broadcast: gets the data, if it is not the root, and puts it to its children.
+/// This PE's part of a broadcast: receives the data, if it is not the root, and puts it to its children.
 ///
 /// # Safety
 /// As for [`broadcast`].

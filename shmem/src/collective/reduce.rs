@@ -1,14 +1,15 @@
-//! Reductions of teams: which exchange, by size, PEs and hosts.
+//! Reductions of teams: chooses the exchange by size, PEs and hosts.
 //!
-//! **Small ones** are exchanged by doubling, host by host, a part after the other. Whoever calls sends at once.
+//! **Small** reductions use doubling, host by host, one part of the elements after the other. Each caller sends at
+//! once.
 //!
-//! **Larger ones** are shared out, if hosts have several PEs: each of a host's PEs combines its share of the elements
-//! of all that are there, by shared memory, exchanges it with those who have the same share on the other hosts, and
-//! gives the result to all on its host. So each host sends and gets each element twice at most, and its PEs have equal
-//! work.
+//! **Larger** reductions are divided into shares, if hosts have several PEs. Each of a host's PEs combines its share of
+//! the elements of all PEs there through shared memory, exchanges it with the PEs that have the same share on other
+//! hosts, and gives the result to all PEs of its host. So each host sends and receives each element at most twice, and
+//! its PEs have equal work.
 //!
-//! **Very large ones** of PEs that have a host each do not go through the scratch buffer, where each part is waited
-//! for: `direct` moves all at once.
+//! **Very large** reductions of PEs that have a host each avoid the scratch buffer, where the PEs wait for each part:
+//! `direct` moves everything at once.
 
 use std::ops::Range;
 
@@ -20,30 +21,30 @@ use super::reduction::Reduction;
 use crate::error::Result;
 use crate::team::Team;
 
-/// Up to here a round by doubling costs little more than a message, and half the rounds are worth more than fewer
+/// Up to this size a round of doubling costs little more than a message, and halving the rounds gains more than fewer
 /// bytes.
 const DOUBLING_UP_TO: usize = 16 << 10;
-/// Up to here all of a host's PEs wait for one; also what needs no symmetric source.
+/// Up to this size all of a host's PEs wait for one PE; also the limit of sources that need not be symmetric.
 const TOGETHER_UP_TO: usize = 8 << 10;
-/// So many parts that go through the scratch buffer, one after the other, take as long as barriers and everybody's
-/// messages to everybody.
+/// So many parts that pass through the scratch buffer one after the other take as long as barriers and messages from
+/// all to all.
 const PARTS: usize = 8;
-/// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.
+/// Bytes of another PE's elements that are combined at a time: they stay in the L1 cache.
 const PIECE: usize = 16 << 10;
 
-/// The elements that those with this place on their hosts combine. Shares differ by one element at most.
+/// The elements that the PEs with this index on their hosts combine. Shares differ by at most one element.
 fn share(count: usize, places: usize, place: usize) -> Range<usize> {
     if place < places { part(&(0..count), place, places) } else { 0..0 }
 }
 
-/// How many turns shares take that have at most `most` elements in each.
+/// The number of turns for shares with at most `most` elements in each turn.
 fn turns(count: usize, places: usize, most: usize) -> usize {
     count.div_ceil(places).div_ceil(most)
 }
 
-/// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would
-/// not hear in that one whether what it has sent in the one before has arrived, and yet use that half of the scratch
-/// buffer again.
+/// The part of a share in turn `number` of `turns`. A PE with a share has elements in each turn. In a turn without any
+/// it would not learn whether its sends of the turn before have arrived, and would yet reuse that half of the scratch
+/// buffer.
 fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
     let at = |number: usize| share.start + share.len() * number / turns;
     at(number)..at(number + 1)
@@ -82,7 +83,7 @@ pub(super) unsafe fn reduce(
     }
 }
 
-/// The most elements of this size that are exchanged by doubling at a time.
+/// The most elements of this size that one exchange by doubling handles.
 fn most_doubled(team: &Team<'_>, size: usize) -> usize {
     (team.area.scratch_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
 }
@@ -129,10 +130,10 @@ unsafe fn by_shares(
     let mut buffer = Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 });
     let piece_of_others = buffer.as_mut_ptr();
     if hosts.mates().len() > 1 {
-        // All on this host have called, so their elements are there.
+        // All PEs of this host have called, so their elements are ready.
         team.sync_host()?;
     }
-    // Everybody takes as many turns, also who has no share.
+    // All PEs take the same number of turns, even those without a share.
     for number in 0..turns {
         let turn = team.next_turn();
         if share.is_empty() {
@@ -141,8 +142,8 @@ unsafe fn by_shares(
         let part = part(&share, number, turns);
         let now = part.len();
         let (at, own) = (part.start * size, team.area.scratch(turn));
-        // SAFETY: the caller vouches for sources and destinations, the part fits into the scratch buffer, a piece into
-        // the buffer. Nobody else reads this share of a source, so that a destination may be the source.
+        // SAFETY: the caller vouches for sources and destinations; the part fits into the scratch buffer, and a chunk
+        // into the buffer. No other PE reads this share of a source, so a destination may be the source.
         unsafe {
             copy_here(own, source.wrapping_add(at), now * size);
             for pe in others() {
@@ -163,7 +164,7 @@ unsafe fn by_shares(
                 ops.put_nbi(dest.wrapping_add(at), result, now * size, pe)?;
             }
         }
-        // The next turn but one is another use of where the result is.
+        // The next turn but one reuses the memory of this result.
         if !others().all(|pe| ops.comm.space.is_mapped(pe)) {
             ops.quiet()?;
         }

@@ -1,12 +1,12 @@
-//! How two elements become one.
+//! Reductions: how two elements are combined.
 
 /// An operation on elements of one type.
 #[derive(Clone, Copy)]
 pub struct Reduction {
     size: usize,
-    /// Its name among the calls that PEs compare.
+    /// Its name in the comparison of PEs' calls.
     call: &'static str,
-    /// With the others behind, and with them before.
+    /// One function with the other elements as second operands, and one with them as first operands.
     combine: [unsafe fn(*mut u8, *const u8, usize); 2],
 }
 
@@ -32,10 +32,10 @@ impl Reduction {
         unsafe { (self.combine[0])(into, from, count) }
     }
 
-    /// As [`Reduction::combine`], with the one at `from` as the first of the two if `from_first`.
+    /// As [`Reduction::combine`], with the element at `from` as the first operand if `from_first`.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Reduction::combine`].
     pub(super) unsafe fn combine_ordered(&self, into: *mut u8, from: *const u8, count: usize, from_first: bool) {
         // SAFETY: the caller's promise.
         unsafe { (self.combine[usize::from(from_first)])(into, from, count) }
@@ -78,9 +78,9 @@ reductions! {
     sum: Arithmetic::plus;
     /// The product; integers wrap.
     product: Arithmetic::times;
-    /// The least.
+    /// The minimum.
     min: Ordered::least;
-    /// The greatest.
+    /// The maximum.
     max: Ordered::greatest;
     /// Bitwise and.
     and: Bits::and;
@@ -90,7 +90,7 @@ reductions! {
     xor: Bits::xor;
 }
 
-/// What can be added and multiplied.
+/// Types that can be added and multiplied.
 pub trait Arithmetic: Copy {
     /// The sum.
     #[must_use]
@@ -100,7 +100,7 @@ pub trait Arithmetic: Copy {
     fn times(self, other: Self) -> Self;
 }
 
-/// What can be compared.
+/// Types with an order.
 pub trait Ordered: Copy {
     /// The smaller one.
     #[must_use]
@@ -110,15 +110,15 @@ pub trait Ordered: Copy {
     fn greatest(self, other: Self) -> Self;
 }
 
-/// What has bits.
+/// Types with bitwise operations.
 pub trait Bits: Copy {
-    /// Bits of both.
+    /// Bitwise and.
     #[must_use]
     fn and(self, other: Self) -> Self;
-    /// Bits of either.
+    /// Bitwise or.
     #[must_use]
     fn or(self, other: Self) -> Self;
-    /// Bits of one but not the other.
+    /// Bitwise exclusive or.
     #[must_use]
     fn xor(self, other: Self) -> Self;
 }
@@ -205,7 +205,7 @@ mod extended {
     macro_rules! binary {
         ($instruction:literal, $a:expr, $b:expr) => {{
             let (mut a, b) = ($a, $b);
-            // SAFETY: loads and stores ten bytes of values of 16; the floating-point stack is left as it was.
+            // SAFETY: loads and stores ten bytes of 16-byte values; the floating-point stack ends as it was.
             unsafe {
                 asm!(
                     "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", $instruction, "fstp tbyte ptr [{a}]",

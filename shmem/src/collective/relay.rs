@@ -1,16 +1,16 @@
-//! By whom the blocks of a host's PEs come to other hosts, each once: a block goes to the PE with the same place there.
-//! Where hosts have different numbers of PEs, higher places go to those that there are in turn.
+//! The PEs through which blocks reach other hosts, each once: a block goes to the PE with the same index on its host.
+//! If a host has fewer PEs, its PEs take over the blocks of higher indexes in turn.
 
 use crate::team::hosts::Hosts;
 
-/// Who gets this PE's block, one on each other host.
+/// The PEs that receive this PE's block, one on each other host.
 pub(super) fn takers(hosts: &Hosts) -> Vec<u32> {
-    // Starting behind this host, so that not everybody turns to the same one first.
+    // Starts behind this host, so that not all PEs send to the same host first.
     let others = (1..hosts.count()).map(|i| hosts.on((hosts.here() + i) % hosts.count()));
     others.map(|there| there[hosts.place() % there.len()]).collect()
 }
 
-/// Whose blocks come to this PE from other hosts.
+/// The PEs whose blocks this PE receives from other hosts.
 pub(super) fn givers(hosts: &Hosts) -> Vec<u32> {
     let (here, place, size) = (hosts.here(), hosts.place(), hosts.mates().len());
     let others = (0..hosts.count()).filter(|&host| host != here);

@@ -1,18 +1,18 @@
-//! When the array of an active set may be used again: not before all have left its last use, and could read what that
-//! has brought.
+//! When an active set may use its array again: all PEs must have left the array's last use, and have read the data that
+//! it brought.
 //!
-//! A PE is through with a call when it comes to the next one of the same set of PEs, by whatever array. The others know
-//! that it is
-//! - after a barrier of all PEs, or a call in which all hear from all;
-//! - where the call was a broadcast, from an acknowledgement. A PE sends it to whom the data came from, when it comes
-//!   to the next call, if that is a broadcast too. Who passes on the next broadcast from the same root waits for it
-//!   first. While two arrays take turns the acknowledgements of one are under way during the call by the other, and
-//!   nobody waits for a slow PE longer than that;
-//! - else by a barrier.
+//! A PE is through with a call when it enters the next call of the same set of PEs, on any array. The other PEs know
+//! that it is through
+//! - after a barrier of all PEs, or a call in which every PE hears from all;
+//! - after a broadcast, by an acknowledgement. A PE sends it to its parent of that broadcast when it enters the next
+//!   call, if that is a broadcast too. A PE that forwards the next broadcast from the same root waits for it first.
+//!   While two arrays alternate, the acknowledgements of one are in flight during the call on the other, so a slow PE
+//!   delays no other PE further;
+//! - otherwise by a barrier.
 //!
-//! Only who writes to others before it has heard from them needs to know. PEs decide alike which of the three it is,
-//! because they make the same calls in the same order, as long as one thread at a time does. Where several may, each
-//! such call by an array that was in use before starts with a barrier.
+//! Only a PE that writes to others before it has heard from them needs to know. PEs choose alike among the three,
+//! because they make the same calls in the same order, as long as one thread at a time makes them. If several threads
+//! may, each such call on an array that was used before starts with a barrier.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -28,18 +28,18 @@ use crate::sync::Everybody;
 use crate::team::{Area, Team};
 use crate::waiting::Among;
 
-/// What matters of a call.
+/// The kind of a call, for this purpose.
 #[derive(Clone, Copy)]
 pub(super) enum Use<'a> {
-    /// Data comes from a root by others, and is passed on to these. Nobody hears from all.
+    /// Data flows from a root through other PEs, and this PE forwards it to its children. No PE hears from all.
     Broadcast { root: u32, children: &'a [u32] },
-    /// Some write to others at once. In the end all have heard from all.
+    /// Some PEs write to others at once. At the end all PEs have heard from all.
     Writes,
-    /// Nobody writes before all have arrived.
+    /// No PE writes before all have arrived.
     Waits,
 }
 
-/// The calls of a set of PEs, by all of its arrays.
+/// The calls of a set of PEs, on all of its arrays.
 pub(super) struct Calls {
     several_threads: bool,
     state: Mutex<State>,
@@ -51,10 +51,10 @@ struct State {
     number: u64,
     /// All PEs are through with the calls before this one.
     through: u64,
-    /// Barriers of all PEs up to the last call.
+    /// The number of barriers of all PEs up to the last call.
     barriers: u64,
     last: HashMap<usize, Last>,
-    /// Arrays whose last use was a broadcast that is to be acknowledged.
+    /// Arrays whose last use was a broadcast that this PE must still acknowledge.
     owed: Vec<usize>,
 }
 
@@ -63,7 +63,7 @@ struct State {
 struct Last {
     number: u64,
     broadcast: Option<Broadcast>,
-    /// Acknowledgements that have come to this PE or are on their way, since the beginning.
+    /// The number of acknowledgements that have arrived here or are on their way, since the beginning.
     expected: u64,
 }
 
@@ -76,7 +76,7 @@ struct Broadcast {
 }
 
 impl State {
-    /// All PEs have come to this call, or will before it ends.
+    /// All PEs have entered this call, or will before it ends.
     fn all_arrived(&mut self, number: u64) {
         self.through = number;
         self.owed.clear();
@@ -95,13 +95,13 @@ impl State {
 }
 
 impl Calls {
-    /// None yet.
+    /// No calls yet.
     pub fn new(several_threads: bool) -> Calls {
         Calls { several_threads, state: Mutex::default() }
     }
 
-    /// Comes to a call by the array at this address, and returns when it may begin. `team` is the array's, if it has
-    /// one; `wait` waits for all.
+    /// Begins a call on the array at this address: returns when this PE may proceed. `team` is the array's, if it has
+    /// one; `wait` waits for all PEs.
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,
@@ -114,7 +114,7 @@ impl Calls {
         state.number += 1;
         let (number, barriers) = (state.number, everybody.barriers());
         let last = state.last.get(&array).copied();
-        // All have been in a barrier to begin with a new array.
+        // All PEs have been in a barrier before they use a new array.
         if barriers != state.barriers || last.is_none() {
             state.barriers = barriers;
             state.all_arrived(number);

@@ -1,15 +1,15 @@
-//! Do all PEs make the same call? Before each call on the heap its PEs compare what they call, and with
-//! `SYMRAIL_CHECK_COLLECTIVES` before every collective.
+//! Checks that all PEs make the same call: before each call on the heap, and with `SYMRAIL_CHECK_COLLECTIVES` before
+//! every collective.
 //!
-//! Without it, PEs that make different calls wait for each other, or take one call's data for the other's. It is a
-//! setting for programs under development: each collective takes a barrier or a small reduction more.
+//! Without the check, PEs that make different calls wait for each other, or take one call's data for the other's. The
+//! setting is for programs under development: each collective costs one more barrier or small reduction.
 //!
 //! All calls of all PEs are compared in one sequence, whatever they are: barriers, calls on the heap, collectives of
-//! the team of all PEs, leaving. So one that differs is found as soon as all have made one. Calls of a smaller team are
-//! compared among its PEs. That PEs are in calls of different teams, and so wait for ever, shows where they wait
-//! ([`crate::waiting`]).
+//! the team of all PEs, leaving. So a different call is found as soon as all PEs have made one. Calls of a smaller team
+//! are compared among its PEs. If PEs are in calls of different teams, and so wait for ever, the report of waiting PEs
+//! shows it ([`crate::waiting`]).
 //!
-//! Threads of a PE make compared calls one at a time, as PEs would otherwise not do the same things in the same order.
+//! Threads of a PE make compared calls one at a time; otherwise PEs would not make them in the same order.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -24,13 +24,13 @@ use crate::sync::Everybody;
 use crate::team::group::Group;
 use crate::waiting::post::{CallId, IN_CALL};
 
-/// This thread's turn among those of its PE that make compared calls. It ends with the call.
+/// Exclusive access of this thread to the compared calls of its PE. It ends with the call.
 pub(crate) struct Turn<'a> {
     guard: Option<MutexGuard<'a, u64>>,
 }
 
 impl Turn<'_> {
-    /// Nothing is compared; or it has been, and this is a part of that call.
+    /// No comparison: none is wanted, or this call is a part of a compared call.
     pub fn none() -> Turn<'static> {
         Turn { guard: None }
     }
@@ -46,12 +46,12 @@ impl Turn<'_> {
         Turn { guard: Some(calls) }
     }
 
-    /// Whether it is one, in which a call is compared.
+    /// Whether it has exclusive access, so that its call is compared.
     pub fn is_taken(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// Says what the call is.
+    /// Sets the words for the call.
     pub fn describe(&self, words: impl FnOnce() -> String) {
         IN_CALL.with_borrow_mut(|call| {
             if let Some((_, said)) = call.as_mut().filter(|_| self.guard.is_some()) {
@@ -80,7 +80,7 @@ impl Drop for Turn<'_> {
 }
 
 impl<'rt> Everybody<'rt> {
-    /// Sees to it that all PEs make the same call, if that is asked for.
+    /// Fails unless all PEs make the same call, if that check is on.
     #[inline]
     pub fn agree(&self, call: Call) -> Result<Turn<'rt>> {
         if self.ops.comm.job.settings.check_collectives { self.agree_now(&call) } else { Ok(Turn::none()) }
@@ -102,7 +102,7 @@ impl<'rt> Everybody<'rt> {
     }
 }
 
-/// The error of calls that differ. Collective: all have found out that they do.
+/// The error of calls that differ. Collective: all PEs have found the difference.
 #[cold]
 fn differ(everybody: &Everybody<'_>, call: &Call, mine: &[u8; CALL_LEN]) -> Result<Error> {
     let job = &everybody.ops.comm.job;
@@ -115,7 +115,7 @@ fn differ(everybody: &Everybody<'_>, call: &Call, mine: &[u8; CALL_LEN]) -> Resu
         return Ok(error.into());
     }
     if call.heap.is_some() {
-        // It was none of all PEs.
+        // This PE's call was no call of all PEs.
         everybody.area.heap_calls.fetch_sub(1, Ordering::Relaxed);
     }
     let other = all.iter().position(|bytes| bytes != mine).unwrap_or_default();

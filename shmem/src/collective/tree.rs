@@ -1,29 +1,29 @@
-//! Who passes a broadcast on to whom.
+//! The tree of a broadcast: which PE sends to which.
 //!
-//! A binomial tree over places counted from the root's: a place gets the data from the one without its lowest binary
-//! digit, and passes it on to those that add a lower one, the largest part of the tree first. Where hosts have several
-//! PEs there is such a tree over the hosts, each with one PE that passes it on by another over those that are there.
+//! The tree is binomial, over indexes counted from the root's. A PE gets the data from the index without its lowest set
+//! bit, and forwards it to the indexes that add a lower bit, to the largest subtree first. If hosts have several PEs,
+//! there is such a tree over the hosts; one PE of each host forwards the data through another tree over the PEs there.
 
 use crate::team::hosts::Hosts;
 
-/// The places below one of `size` places, as offsets from it.
+/// The children of an index among `size` indexes, as offsets from it.
 fn below(place: usize, size: usize) -> impl Iterator<Item = usize> {
     let digits = if place == 0 { size.next_power_of_two().trailing_zeros() } else { place.trailing_zeros() };
     (0..digits).rev().map(move |digit| place + (1 << digit)).filter(move |&child| child < size)
 }
 
-/// The place above one, which has the same digits but for the lowest one.
+/// The parent of an index: the index without its lowest set bit.
 fn above(place: usize) -> usize {
     place & place.wrapping_sub(1)
 }
 
-/// The root's host, and who gets it for a host, by place there.
+/// The root's host, and the index of the PE that receives the data for a host.
 fn entries(hosts: &Hosts, root: u32) -> (usize, impl Fn(usize) -> usize + use<>) {
     let (start, place_of_root) = hosts.home(root);
     (start, move |host| if host == start { place_of_root } else { 0 })
 }
 
-/// To whom this PE passes on what comes from `root`, in this order.
+/// The PEs to which this PE forwards data from `root`, in this order.
 pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
     let (me, members) = (hosts.me() as usize, hosts.members());
     if !hosts.are_mixed() {
@@ -43,7 +43,7 @@ pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
     children
 }
 
-/// From whom this PE gets what comes from `root`; `None` for the root.
+/// The PE that sends this PE the data from `root`; `None` for the root.
 pub(super) fn parent(hosts: &Hosts, root: u32) -> Option<u32> {
     let (me, members) = (hosts.me() as usize, hosts.members());
     if hosts.me() == root {
@@ -70,7 +70,7 @@ mod tests {
     use crate::team::group::Group;
     use crate::team::hosts::shapes;
 
-    /// Sends from `root` to all. Returns how many messages leave a host, and how many follow one another.
+    /// Broadcasts from `root` to all. Returns how many messages leave a host, and the longest chain of messages.
     fn broadcast(hosts: &[u32], root: u32) -> (usize, usize) {
         let n = hosts.len() as u32;
         let (mut got, mut next, mut between_hosts) = (vec![None; hosts.len()], vec![root], 0);

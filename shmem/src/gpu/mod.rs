@@ -1,13 +1,13 @@
-//! A GPU as this PE's device: what its kernels have to know of the PE.
+//! A GPU as this PE's device, and the state of the PE for its kernels.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `shared` | a heap in GPU memory, which the GPUs of this host map |
-//! | `pinned` | a heap in host memory, which GPUs reach over PCIe |
+//! | `pinned` | a heap in host memory, which GPUs access over PCIe |
 //! | `scratch` | memory for teams' collectives on streams |
-//! | `reach` | whose kernels reach one another's heaps, as all PEs know it |
+//! | `reach` | which PEs' kernels access one another's heaps, as all PEs agree |
 //!
-//! Which way a kernel's operation goes, by the kind of heap (`SYMRAIL_HEAP_KIND`):
+//! The path of a kernel's operation depends on the kind of heap (`SYMRAIL_HEAP_KIND`):
 //!
 //! | heap | peers on this host | others |
 //! |---|---|---|
@@ -15,11 +15,11 @@
 //! | `device`, every PE maps every other | loads, stores and atomics over NVLink or PCIe | there are none |
 //! | `device`, otherwise | loads and stores; atomics and signal additions through the proxy | the proxy, [staged](symrail_proxy::stage) |
 //!
-//! Large puts and gets to peers whose memory the GPU has mapped may be a copy engine's, which the proxy starts
+//! For large puts and gets to peers whose memory the GPU has mapped, the proxy may start a copy engine
 //! (`SYMRAIL_DEVICE_COPY`): it takes more time to begin and is several times as fast as one block, and leaves
-//! multiprocessors to others. The proxy thread watches channels then.
+//! multiprocessors to other work. The proxy thread then polls the channels.
 //!
-//! AMOs of one job all go one way, or they would not be atomic with one another.
+//! All AMOs of a job take the same path; otherwise they would not be atomic with one another.
 
 pub(crate) mod pinned;
 pub(crate) mod reach;
@@ -50,35 +50,36 @@ use crate::team::hosts::Hosts;
 use crate::team::{MAX_TEAMS, Team};
 use crate::wire::Wire;
 
-/// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
+/// Bytes of a team's barrier words. The team of all PEs has the first ones; other teams follow in the order of their
+/// areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
 
-/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread polls the channels
-/// all the time, because a GPU cannot wake it.
+/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. While it exists, the proxy thread polls the channels all
+/// the time, because a GPU cannot wake it.
 pub struct GpuDevice<'a> {
     runtime: &'a Runtime,
     gpu: Arc<Gpu>,
     state: DeviceState,
-    /// Where this PE's heap starts for the host, and for the GPU.
+    /// The start of this PE's heap, for the host and for the GPU.
     base: (usize, DevicePtr),
     barrier: *mut u8,
     _watches: Vec<Watch>,
-    // Last: the state points into them.
+    // Dropped last: the state points into them.
     _registered: Option<Pinned>,
 }
 
 impl Runtime {
-    /// Makes a GPU this PE's device: the one that the heap is in or pinned for ([`Runtime::gpu`]), or with a heap in
-    /// host memory any, which then reaches what of the heap has memory by now. One at a time. Collective.
+    /// Makes a GPU this PE's device: the GPU that the heap is in or pinned for ([`Runtime::gpu`]), or, with a heap in
+    /// host memory, any GPU; that one can access the part of the heap that is committed now. One at a time. Collective.
     ///
     /// # Errors
-    /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what
-    /// the driver says.
+    /// The heap is in another GPU's memory or in memory that no GPU can access, the heap has no space for the barrier's
+    /// words, or the driver reports an error.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
         let barrier = self.allocator().calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
         self.allocator().keep(barrier)?;
         let mut registered = None;
-        // Never with a heap in host memory.
+        // False with a heap in host memory.
         let direct = self.devices().atomics;
         let (job, space) = (&self.comm().job, &self.comm().space);
         let (view, base) = match (&space.staged, &space.pinned) {
@@ -108,7 +109,7 @@ impl Runtime {
         let everybody = job.everybody();
         let shared = space.staged.as_ref().and_then(|staged| staged.shared());
         let engine_from = engine_from(&job.settings, view.in_gpus);
-        // Where kernels do everything themselves nothing comes through channels.
+        // If kernels do everything themselves, nothing arrives through channels.
         let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
             me: job.me,
@@ -116,7 +117,7 @@ impl Runtime {
             channels: if watched { self.producers().to_vec() } else { Vec::new() },
             barrier_words: device_address(base, barrier),
             steps: Plan::new(everybody, &Hosts::new(everybody, &self.devices().hosts)).steps().to_vec(),
-            // Where kernels reach one another's heaps themselves, nothing is delivered by proxies.
+            // If kernels access one another's heaps themselves, proxies deliver nothing.
             mailbox: shared.filter(|_| !direct).map(|shared| Arc::clone(shared.mailbox())),
             heaps: vec![view],
             timeout: Duration::from_secs(job.settings.timeout_s),
@@ -132,11 +133,11 @@ impl Runtime {
         Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
     }
 
-    /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the
-    /// one with the PE's number.
+    /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), or the one current on this thread, or the one with the
+    /// PE's number.
     ///
     /// # Errors
-    /// There is none, or what the driver says.
+    /// There is none, or the driver reports an error.
     pub fn own_gpu(&self) -> Result<Arc<Gpu>> {
         self.gpu().map_or_else(|| gpu_of(self.my_pe()), |gpu| Ok(Arc::clone(gpu)))
     }
@@ -150,8 +151,8 @@ impl Runtime {
     }
 }
 
-/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`:
-/// never.
+/// The size in bytes from which a copy engine performs kernels' copies to and from peers whose heaps the GPU has
+/// mapped; `None`: never.
 fn engine_from(settings: &Settings, in_gpus: bool) -> Option<u64> {
     (settings.device_copy == DeviceCopy::Engine && in_gpus).then_some(settings.device_copy_threshold as u64)
 }
@@ -179,13 +180,13 @@ impl GpuDevice<'_> {
         self.runtime
     }
 
-    /// What kernels know: to be attached to programs, and to be asked for errors.
+    /// The kernels' state: to be attached to programs, and queried for errors.
     #[must_use]
     pub fn state(&self) -> &DeviceState {
         &self.state
     }
 
-    /// Tells a program's kernels about the PE.
+    /// Passes the PE's state to a program's kernels.
     ///
     /// # Errors
     /// The program does not include the device API, or another version of it.
@@ -193,7 +194,7 @@ impl GpuDevice<'_> {
         self.state.attach(module)
     }
 
-    /// Compiles a program for the GPU, loads it, and tells its kernels about the PE.
+    /// Compiles a program for the GPU, loads it, and passes the PE's state to its kernels.
     ///
     /// # Errors
     /// The compiler's or the driver's; those of [`GpuDevice::attach`].
@@ -205,7 +206,7 @@ impl GpuDevice<'_> {
         Ok(module)
     }
 
-    /// The address by which kernels name the symmetric object at `ptr`: the number that they take as an argument.
+    /// The kernels' address of the symmetric object at `ptr`: the number that they take as an argument.
     #[must_use]
     pub fn address(&self, ptr: *const u8) -> u64 {
         device_address(self.base, ptr).get()
@@ -215,10 +216,10 @@ impl GpuDevice<'_> {
     /// Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer, or what the driver says.
+    /// A peer that does not answer, or an error of the driver.
     pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
         let words = device_address(self.base, self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
-        // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
+        // An earlier team may have left numbers there; no PE writes before all have returned from the call below.
         // SAFETY: the team's words of the block that this device has for barriers.
         unsafe { self.gpu.fill(words, 0, BARRIER_BYTES) }?;
         let group = team.group();
@@ -230,20 +231,20 @@ impl GpuDevice<'_> {
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
     }
 
-    /// Whether kernels reach `pe`'s heap by loads and stores.
+    /// Whether kernels access `pe`'s heap by loads and stores.
     #[must_use]
     pub fn is_mapped(&self, pe: Pe) -> bool {
         self.state.reach().has(pe)
     }
 
-    /// Whether kernels reach everything themselves, with AMOs too: they need no proxy, but for copies by engines that
-    /// it starts.
+    /// Whether kernels access all heaps themselves, with AMOs too: they need no proxy, except for copies by copy
+    /// engines, which it starts.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.runtime.devices().atomics
     }
 
-    /// Gives the barrier's words back. Kernels have ended, on all PEs. Collective.
+    /// Frees the barrier's words. Kernels have ended, on all PEs. Collective.
     ///
     /// # Errors
     /// As for [`Runtime::free`].

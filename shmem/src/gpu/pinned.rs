@@ -1,4 +1,4 @@
-//! A heap in host memory that GPUs reach: this PE's and mapped peers', registered with the driver.
+//! A heap in host memory that GPUs access: this PE's heap and mapped peers' heaps, registered with the driver.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use symrail_heap::cuda::{DevicePtr, Gpu, Registration};
 
 use crate::error::Result;
 
-/// Heaps of this host, registered with a GPU as long as this lives.
+/// Heaps of this host, registered with a GPU for the lifetime of this value.
 pub(crate) struct Pinned {
     gpu: Arc<Gpu>,
     addresses: Vec<DevicePtr>,
@@ -15,7 +15,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Registers the first `bytes` of every heap that is mapped here; `bases` has 0 for those that are not.
+    /// Registers the first `bytes` of every heap that is mapped here; `bases` has 0 for heaps that are not.
     ///
     /// # Errors
     /// The driver's error.
@@ -27,8 +27,8 @@ impl Pinned {
                 addresses.push(DevicePtr::NULL);
                 continue;
             };
-            // SAFETY: heaps are mapped, with memory behind so many bytes on every PE, as long as the runtime, whose
-            // field or borrower this is; they are reached through raw pointers and atomics only.
+            // SAFETY: heaps are mapped, with so many committed bytes on every PE, as long as the runtime, which owns
+            // this value or is borrowed by its owner; all accesses are through raw pointers and atomics.
             let registration = unsafe { Registration::new(gpu, start, bytes) }?;
             addresses.push(registration.device());
             registrations.push(registration);
@@ -40,7 +40,7 @@ impl Pinned {
         &self.gpu
     }
 
-    /// Where the GPU reaches each PE's heap; 0 where it does not.
+    /// The GPU's address of each PE's heap; 0 if it cannot access the heap.
     pub fn addresses(&self) -> &[DevicePtr] {
         &self.addresses
     }

@@ -1,7 +1,7 @@
-//! Which PEs' kernels reach one another's heaps by loads and stores, as all PEs know it alike.
+//! Which PEs' kernels access one another's heaps by loads and stores, as all PEs agree.
 //!
-//! Kernels' barriers go by it, host by host ([`barrier_plan`](crate::barrier_plan)). They would be right with any table
-//! that all PEs share.
+//! Kernels' barriers use this table, host by host ([`barrier_plan`](crate::barrier_plan)). Any table that all PEs share
+//! would be correct.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use symrail_transport::Pe;
 
 use crate::staged::Staged;
 
-/// What a PE says: its kernels reach all heaps, which are in GPUs; and those of its host.
+/// Bits of a PE's report: its kernels access all heaps, which are in GPUs; its kernels access the heaps of its host.
 const ALL: u8 = 1;
 const HOST: u8 = 2;
 
-/// What PE `me` has to say. `bases` has 0 for the heaps in host memory that are not mapped; `direct`: NICs write to the
+/// The report of PE `me`. `bases` has 0 for heaps in host memory that are not mapped; `direct`: NICs write to the
 /// heaps.
 pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>, direct: bool) -> u8 {
     let shared = staged.and_then(Staged::shared);
@@ -25,7 +25,7 @@ pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>
         (None, Some(_)) => vec![false; hosts.len()],
         (None, None) => bases.iter().map(|&base| base != 0).collect(),
     };
-    // A GPU that does not see by itself what NICs have written sees it before a PE of another host tells it something.
+    // A GPU that does not order NIC writes by itself must be flushed before a PE of another host signals it.
     let unseen = direct && shared.is_some_and(|shared| shared.gpu().nic_writes() != NicWrites::InOrder);
     let host = hosts.get(me as usize);
     let all_of_host = hosts.iter().zip(&reached).all(|(other, &reached)| Some(other) != host || reached);
@@ -33,7 +33,8 @@ pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>
     (if all { ALL } else { 0 }) | if all_of_host && !unseen { HOST } else { 0 }
 }
 
-/// Whether every PE's kernels reach every heap; and, for each PE, the first one of those that reach each other and it.
+/// Whether every PE's kernels access every heap; and for each PE the first PE of its group of PEs that access each
+/// other.
 pub(crate) fn agree(said: &[Vec<u8>], hosts: &[Pe]) -> (bool, Arc<[Pe]>) {
     let says = |said: &[u8], what: u8| said.first().is_some_and(|said| said & what != 0);
     if said.iter().all(|said| says(said, ALL)) {

@@ -1,4 +1,4 @@
-//! Symmetric memory of which each team has a part, for what passes through its collectives on streams.
+//! Symmetric scratch memory for collectives on streams; each team has a part of it.
 
 use symrail_kernels::cuda::collectives::Members;
 use symrail_kernels::cuda::{DevicePtr, DeviceTeam};
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::team::{MAX_TEAMS, Team};
 
-/// Bytes of the part of the team of all PEs, which most programs use alone, and of each other one.
+/// Bytes for the team of all PEs, which most programs use alone, and for each other team.
 const OF_ALL: usize = 1 << 20;
 const OF_TEAM: usize = 64 << 10;
-/// The fewest for each PE of a job.
+/// The least bytes for each PE of a job.
 const OF_PE: usize = 32;
 
 /// The parts of all teams that a PE can be in at a time, made by [`GpuDevice::scratch`].
@@ -27,7 +27,7 @@ fn parts(n_pes: u32) -> (usize, usize) {
 }
 
 impl Runtime {
-    /// Bytes of the heap that [`GpuDevice::scratch`] takes in a job of so many PEs.
+    /// Bytes of the heap that [`GpuDevice::scratch`] takes in a job of `n_pes` PEs.
     #[must_use]
     pub fn gpu_scratch_bytes(n_pes: u32) -> usize {
         let (of_all, of_team) = parts(n_pes);
@@ -36,11 +36,11 @@ impl Runtime {
 }
 
 impl GpuDevice<'_> {
-    /// Takes memory from the heap for teams' collectives on streams: [`Runtime::gpu_scratch_bytes`]. It is never given
-    /// back. Collective.
+    /// Allocates memory of the heap for teams' collectives on streams: [`Runtime::gpu_scratch_bytes`]. It is never
+    /// freed. Collective.
     ///
     /// # Errors
-    /// The heap has no room for it.
+    /// The heap has no space for it.
     pub fn scratch(&self) -> Result<Scratch> {
         let (of_all, of_team) = parts(self.runtime.n_pes());
         let start = self.runtime.malloc(Runtime::gpu_scratch_bytes(self.runtime.n_pes()))?;
@@ -50,7 +50,7 @@ impl GpuDevice<'_> {
 }
 
 impl Scratch {
-    /// A team as its collectives on streams take it; `device` is what [`GpuDevice::team`] has made of it, none for the
+    /// A team's parameters for collectives on streams; `device` is the result of [`GpuDevice::team`], or none for the
     /// team of all PEs.
     #[must_use]
     pub fn members<'a>(&self, team: &Team<'_>, device: Option<&'a DeviceTeam>) -> Members<'a> {

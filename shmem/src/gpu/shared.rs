@@ -1,4 +1,4 @@
-//! A heap in GPU memory, whose peers on this host map it in their GPUs' address spaces.
+//! A heap in GPU memory, which the GPUs of peers on this host map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use symrail_transport::env::Settings;
 
 use crate::error::Result;
 
-/// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
+/// The GPU of a PE: the one current on this thread, or the one with the PE's number.
 pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
     Ok(Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?)
 }
 
 /// This PE's heap and those of its peers.
 pub(crate) struct Shared {
-    // Before the heap, beside which they are mapped.
+    // Dropped before the heap, next to which they are mapped.
     peers: DevicePeers,
     heap: DeviceHeap,
-    /// What kernels that wait are to write by themselves.
+    /// Small writes that waiting kernels perform themselves.
     mailbox: Arc<PinnedBuffer>,
-    /// The GPU by the context in which proxy threads copy.
+    /// The GPU with the context in which proxy threads copy.
     copies: Arc<Gpu>,
-    /// Until peers' connection infos have arrived.
+    /// Held until peers' connection infos have arrived.
     offer: Option<Offer>,
 }
 
@@ -34,7 +34,7 @@ impl Shared {
     /// A heap with all of its memory from the start, in one segment, offered to peers.
     ///
     /// # Errors
-    /// No GPU, no memory, or what the driver says.
+    /// No GPU, no memory, or an error of the driver.
     pub fn new(me: Pe, n_pes: u32, settings: &Settings) -> Result<Shared> {
         let gpu = gpu_of(me)?;
         let mut heap = DeviceHeap::reserve(&gpu, settings.heap_size as u64)?;
@@ -51,15 +51,16 @@ impl Shared {
         Ok(Shared { peers, heap, mailbox, copies, offer })
     }
 
-    /// What peers have to know to map it.
+    /// The information that peers need to map it.
     pub fn connection_info(&self) -> Vec<u8> {
         self.offer.as_ref().map_or_else(Vec::new, |offer| offer.connection_info().to_vec())
     }
 
-    /// Maps what can be mapped; `connection_infos` has everybody's, in order. Collective among the PEs of a host.
+    /// Maps all heaps that can be mapped; `connection_infos` has all PEs', in order. Collective among the PEs of a
+    /// host.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not arrive.
+    /// Malformed connection infos, or a peer of this host that does not arrive.
     pub fn open(&mut self, connection_infos: &[Vec<u8>], time_limit: Duration) -> Result<()> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().last()) {
             self.peers.open(offer, segment, &connection_infos.concat(), time_limit)?;
@@ -71,7 +72,7 @@ impl Shared {
         self.heap.gpu()
     }
 
-    /// The GPU by the program's context, and by that in which proxy threads copy.
+    /// The GPU with the program's context, and with the one in which proxy threads copy.
     pub fn contexts(&self) -> [&Arc<Gpu>; 2] {
         [self.gpu(), &self.copies]
     }
@@ -85,7 +86,7 @@ impl Shared {
         &self.heap
     }
 
-    /// Where this GPU reaches each PE's heap; 0 where it does not.
+    /// This GPU's address of each PE's heap; 0 if it cannot access the heap.
     pub fn bases(&self) -> Vec<DevicePtr> {
         self.peers.bases()
     }

@@ -1,11 +1,11 @@
-//! Warnings of a library whose program listens to none.
+//! Warnings of a library in a program without a subscriber.
 
 use symrail_transport::env::log;
 use tracing::subscriber::NoSubscriber;
 
-/// Runs something whose warnings the user must hear: if the program has no subscriber for this thread, they go to
-/// standard error, one line each. `SYMRAIL_LOG` says what goes there. Nothing is installed: the program may still
-/// install a subscriber of its own.
+/// Runs work whose warnings must reach the user: if the program has no subscriber for this thread, they go to standard
+/// error, one line each. `SYMRAIL_LOG` selects them. The function installs nothing: the program may still install its
+/// own subscriber.
 pub(crate) fn heard<R>(work: impl FnOnce() -> R) -> R {
     if !tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {
         return work();

@@ -1,5 +1,5 @@
-//! What a PE has and how it reaches the others, for whoever wants to know: `symrail.info()` in Python, and programs
-//! that rather end than run on a slower path than they were made for.
+//! A description of a PE and its paths to the others: for `symrail.info()` in Python, and for programs that prefer to
+//! end instead of running over a slower path than they require.
 
 use std::str::FromStr;
 
@@ -19,9 +19,9 @@ pub struct Description {
     pub pe: Pe,
     /// How many PEs the job has.
     pub n_pes: u32,
-    /// What the heap is made of, as in `SYMRAIL_HEAP_KIND`.
+    /// The kind of the heap's memory, as in `SYMRAIL_HEAP_KIND`.
     pub heap_kind: String,
-    /// Bytes of the heap, with what the runtime needs for itself.
+    /// Bytes of the heap, including the runtime's own.
     pub heap_bytes: usize,
     /// How many proxy threads drive the rails.
     pub proxy_threads: usize,
@@ -42,18 +42,18 @@ pub struct Rail {
     pub provider: String,
     /// The NIC, in words.
     pub nic: String,
-    /// A NIC reads and writes the target's memory; else the target's CPU does.
+    /// Whether a NIC reads and writes the target's memory; otherwise the target's CPU does.
     pub rdma: bool,
 }
 
-/// How this PE's operations get to a PE's heap.
+/// The path of this PE's operations to a PE's heap.
 #[derive(Debug, Clone, Serialize)]
 pub struct Path {
     /// That PE.
     pub pe: Pe,
     /// The kind of path.
     pub path: PathKind,
-    /// Over the wire or to memory that the CPU cannot touch: the bytes pass through a buffer in host memory.
+    /// The bytes pass through a buffer in host memory: over the wire, or because the CPU cannot access the memory.
     pub staged: bool,
     /// The reason.
     pub why: String,
@@ -72,16 +72,16 @@ pub enum PathKind {
     Wire,
 }
 
-/// What a program may require of its paths.
+/// A program's requirement on its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
     /// All PEs are mapped.
     Mapped,
-    /// There are rails, even where all PEs are mapped.
+    /// There are rails, even if all PEs are mapped.
     Wire,
-    /// Where PEs are reached over rails, NICs read and write their memory, and no CPU in their place.
+    /// NICs read and write the memory of PEs that are reached over rails; no CPU does it for them.
     Rdma,
-    /// The heap is in a GPU, and NICs read and write it: nothing is staged in host memory.
+    /// The heap is in a GPU, and NICs read and write it: no transfer is staged in host memory.
     GpuDirect,
 }
 
@@ -137,7 +137,7 @@ impl Description {
         }
     }
 
-    /// What there is instead of what a requirement asks for; `None` if it is met.
+    /// Why a requirement is not met; `None` if it is met.
     #[must_use]
     pub fn unmet(&self, requirement: Requirement) -> Option<String> {
         let over_wire = || self.paths.iter().find(|path| path.path == PathKind::Wire);
@@ -220,7 +220,7 @@ mod tests {
         let [mapped, wire, rdma, _] = met(&description("host", PathKind::Mapped, false, &[]));
         assert_eq!((mapped, rdma), (None, None));
         assert_eq!(wire.unwrap().1, "PE 0 has no rails: reason");
-        // One rail of two is not enough.
+        // RDMA on one rail of two does not meet the requirement.
         assert!(description("host", PathKind::Wire, false, &[true, false]).unmet(Requirement::Rdma).is_some());
         assert_eq!(description("host", PathKind::Wire, false, &[true, true]).unmet(Requirement::Rdma), None);
         let staged = description("device", PathKind::Wire, true, &[true]);

@@ -1,10 +1,10 @@
 //! The figures of a PE, in a memory file.
 //!
-//! The file has no name in any file system: it is found through `/proc/PID/fd` by whoever the kernel lets look into the
-//! process (its user, and root), and goes away with the process. Anybody can make a file that looks like it, so a
-//! reader opens nothing that could block, and believes only what says that it is of the process that has it. It is
-//! written anew as a whole, between two equal stamps; a reader that finds different stamps has read in the middle of
-//! that, and reads again.
+//! The file has no name in any file system. A reader finds it through `/proc/PID/fd`, if the kernel lets it inspect the
+//! process (the same user, and root), and the file disappears with the process. Any process can make a file that looks
+//! like it, so a reader opens nothing that could block, and accepts only figures that name the process that holds them.
+//! The PE rewrites the whole file between two equal stamps; a reader that finds different stamps has read during a
+//! write, and reads again.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,25 +19,25 @@ use symrail_transport::endpoint::LaneCounters;
 
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
-/// What is in it; another number for every change of [`Figures`].
+/// The format's version; every change of [`Figures`] changes it.
 const VERSION: u32 = 5;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
-/// The most bytes of figures that a reader believes in.
+/// The most bytes of figures that a reader accepts.
 const MOST: usize = 1 << 20;
 
-/// What a PE tells about itself.
+/// The figures of a PE.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// The PE.
     pub pe: u32,
-    /// How many PEs its job has.
+    /// The number of PEs in its job.
     pub n_pes: u32,
-    /// Its process, in its own PID namespace. Others may hold the file too: a child that it has forked.
+    /// Its process, in its own PID namespace. Another process may hold the file too: a child that the PE has forked.
     pub pid: u32,
-    /// A number that the PEs of its job have in common.
+    /// A number that all PEs of its job share.
     pub job: u64,
-    /// The provider or backend under its rails; empty where all PEs are mapped and there is no wire.
+    /// The provider or backend under its rails; empty if all PEs are mapped and there is no wire.
     pub fabric: String,
     /// Bytes of its symmetric heap.
     pub heap: u64,
@@ -50,11 +50,11 @@ pub struct Figures {
 /// A lane's figures since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
-    /// Who drives it: `host`, `proxy`, or which of several proxy threads.
+    /// The thread that drives it: `host`, `proxy`, or the name of one of several proxy threads.
     pub owner: String,
     /// The rail, as `NIC_LIST` names it.
     pub rail: String,
-    /// What it has done.
+    /// Its counters.
     pub counters: LaneCounters,
 }
 
@@ -77,7 +77,7 @@ impl Page {
         for word in [self.stamp, VERSION, 0, 0] {
             self.buffer.extend(word.to_le_bytes());
         }
-        // Serialising plain values into memory has no way to fail.
+        // Serialising plain values into memory cannot fail.
         self.buffer = postcard::to_extend(figures, std::mem::take(&mut self.buffer)).unwrap_or_default();
         let Some(length) = self.buffer.len().checked_sub(HEAD) else { return Ok(()) };
         self.buffer[8..12].copy_from_slice(&(length as u32).to_le_bytes());
@@ -89,7 +89,7 @@ impl Page {
 /// Reads the figures in an opened memory file.
 ///
 /// # Errors
-/// What the system says; `InvalidData` for what is not figures of this version.
+/// An error of the system; `InvalidData` if the file has no figures of this version.
 pub fn read(file: &File) -> Result<Figures> {
     let wrong = |why: &str| Error::new(ErrorKind::InvalidData, why.to_owned());
     for _ in 0..100 {
@@ -113,8 +113,8 @@ pub fn read(file: &File) -> Result<Figures> {
     Err(wrong("figures that change all the time"))
 }
 
-/// The figures of the PEs on this host whose processes are `wanted`, by process: of this user's, or of all that this
-/// user may look into.
+/// The figures of the PEs on this host whose processes are `wanted`, by process: those of this user, or all that this
+/// user may inspect.
 #[must_use]
 pub fn find(of_all_users: bool, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Figures> {
     let me = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
@@ -133,21 +133,21 @@ pub fn find(of_all_users: bool, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, F
     entries("/proc".into()).filter_map(of_process).collect()
 }
 
-/// What a process calls itself, in the innermost PID namespace that it is in.
+/// A process's own id, in the innermost PID namespace that it is in.
 fn pid_inside(process: &Path) -> Option<u32> {
     let status = std::fs::read_to_string(process.join("status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
-/// Whether a link in `/proc/PID/fd` is called as figures are.
+/// Whether a link in `/proc/PID/fd` has the name of figures.
 fn is_named(link: &Path) -> bool {
     std::fs::read_link(link).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME}")))
 }
 
-/// Opens a memory file. A name proves nothing, and a FIFO or a device would block whoever opens or reads it.
+/// Opens a memory file. A name proves nothing, and a FIFO or a device would block a process that opens or reads it.
 fn open(link: &Path) -> Option<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(link).ok()?;
-    // Only memory files have seals to be asked for.
+    // Only memory files have seals.
     (file.metadata().ok()?.is_file() && fcntl(&file, FcntlArg::F_GET_SEALS).is_ok()).then_some(file)
 }
 
@@ -163,7 +163,7 @@ mod tests {
         Figures { pe: 3, n_pes: 4, pid, job: 5, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
     }
 
-    /// Each counter that is not set takes one byte, so another one makes another length.
+    /// A zero counter takes one byte, so a further counter changes the length.
     #[test]
     fn another_form_of_figures_has_another_version() {
         let figures = Figures { lanes: vec![Lane::default()], ..Figures::default() };
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn figures_of_another_process_are_not_those_of_who_holds_them() {
         let mut page = Page::create().unwrap();
-        // As a forked child, and whoever reads, holds a PE's file.
+        // A forked child, or a reader, holds a PE's file in the same way.
         page.write(&Figures { pid: std::process::id() + 1, pe: 77, ..some() }).unwrap();
         assert!(find(false, |pid| pid == std::process::id()).values().all(|figures| figures.pe != 77));
     }

@@ -2,10 +2,10 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`description`] | what a PE has and how it reaches the others; what a program may require of that |
-//! | [`figures`] | what a PE tells about itself while it runs, and how others on its host read it (`symrail top`) |
-//! | `reporter` | the thread that tells it, and tells endpoints of PEs that have left |
-//! | `console` | warnings where the program listens to none |
+//! | [`description`] | a PE, its paths to the others, and a program's requirements on them |
+//! | [`figures`] | the figures that a running PE publishes, and how other processes of its host read them (`symrail top`) |
+//! | `reporter` | the thread that publishes them, and reports PEs that have left to the endpoints |
+//! | `console` | warnings of programs without a subscriber |
 //! | `trace` | `SYMRAIL_TRACE`: every work request on a time line, for Perfetto or Chrome |
 
 pub(crate) mod console;
@@ -22,10 +22,10 @@ use symrail_core::lock;
 pub(crate) use reporter::Reporter;
 pub(crate) use trace::Trace;
 
-/// What a PE shows of itself.
+/// What others can observe of a PE.
 pub(crate) struct Observation {
     pub trace: Option<Trace>,
-    /// What programs have noted of the phases of their work.
+    /// The phases that programs have recorded.
     phases: Mutex<Vec<Phase>>,
     pub _reporter: Option<Reporter>,
 }
@@ -41,7 +41,7 @@ impl Observation {
         Observation { trace, phases: Mutex::default(), _reporter: reporter }
     }
 
-    /// Keeps a phase for the trace, if there is one.
+    /// Records a phase for the trace, if there is one.
     pub fn phase(&self, name: &'static str, begun: Instant, took: Duration) {
         if self.trace.is_some() {
             let mut phases = lock(&self.phases);
@@ -51,12 +51,12 @@ impl Observation {
         }
     }
 
-    /// Takes what was kept.
+    /// Takes the recorded phases.
     pub fn take_phases(&self) -> Vec<Phase> {
         std::mem::take(&mut lock(&self.phases))
     }
 
-    /// Writes some of the trace, if there is one. That it cannot be written is no reason to fail.
+    /// Writes to the trace, if there is one. A failure to write is only a warning.
     pub fn write(&self, write: impl FnOnce(&Trace) -> std::io::Result<()>) {
         let Some(trace) = &self.trace else { return };
         if let Err(error) = write(trace) {

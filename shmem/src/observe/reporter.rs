@@ -1,5 +1,5 @@
-//! The thread that serves a PE a few times a second, so that nothing on the way of an operation has to: it writes
-//! figures down, and tells the endpoints of PEs that have left, as the bootstrap knows.
+//! The thread that publishes a PE's figures a few times a second, so that no operation has to; it also reports PEs that
+//! have left, as the bootstrap knows, to the endpoints.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Starts the thread. `figures` is what does not change; `lanes` are those of the endpoints, if there are any.
+    /// Starts the thread. `figures` holds the constant figures; `lanes` are those of the endpoints, if there are any.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
@@ -41,7 +41,7 @@ impl Reporter {
                     tracing::warn!(%error, "nobody can read this PE's figures from outside");
                     page = None;
                 }
-                // Who is in a step of the bootstrap hears of it there.
+                // If another thread is in a step of the bootstrap, that thread gets the report there.
                 if let (Some(lanes), Ok(mut bootstrap)) = (&lanes, bootstrap.try_lock()) {
                     bootstrap.lost_pes().iter().for_each(|lost| lanes.has_left(lost.pe, &lost.why));
                 }
@@ -58,7 +58,7 @@ impl Drop for Reporter {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The thread has no way to panic that is worth telling a second time.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
 //! `SYMRAIL_TRACE`: every work request on a time line, in the format of Chrome's trace viewer, which Perfetto reads too
 //! ("Trace Event Format", JSON array).
 //!
-//! All PEs write to one file: the first makes it, each adds its part when it leaves, the first closes it. On hosts that
-//! do not share the file, each host has one with its own PEs.
+//! All PEs write to one file: PE 0 creates it, each PE adds its part when it leaves, and PE 0 closes it. On hosts that
+//! do not share the file, each host has its own file with its own PEs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write as _};
@@ -16,11 +16,11 @@ use symrail_transport::endpoint::Record;
 
 use super::Phase;
 
-/// A trace that is being made.
+/// A trace in the making.
 pub(crate) struct Trace {
     path: PathBuf,
     pe: Pe,
-    /// The same moment on the clock of records and on the clock that all hosts share, the latter in microseconds.
+    /// One moment on the clock of records and on the clock that all hosts share, the latter in microseconds.
     begun: (Instant, f64),
 }
 
@@ -76,7 +76,7 @@ impl Trace {
         self.append(&text)
     }
 
-    /// Closes the array, when all PEs have added what they have. Without it viewers read the file all the same.
+    /// Closes the array, after all PEs have added their parts. Viewers read the file even without the end.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,14 +1,14 @@
-//! One PE of a running job: the parts that it is made of, and what it tells about itself.
+//! One PE of a running job: its parts, and queries about it.
 //!
-//! Its methods only hand on to the parts, each of which is given what it needs.
+//! Its methods only call the parts, each of which gets the data that it needs.
 //!
-//! | file | what users call |
+//! | file | methods |
 //! |---|---|
-//! | here | questions about the PE and its rails |
-//! | `memory` | the heap's calls, and what is symmetric |
-//! | `operations` | puts, gets, AMOs and the order between them, on the default context and on others |
+//! | here | queries about the PE and its rails |
+//! | `memory` | the heap's calls, and other symmetric memory |
+//! | `operations` | puts, gets, AMOs and their order, on the default context and on others |
 //! | `waits` | waiting for words |
-//! | `together` | what all PEs do together: barriers, teams, leaving |
+//! | `together` | collectives of all PEs: barriers, teams, leaving |
 
 mod memory;
 mod operations;
@@ -36,22 +36,22 @@ use crate::team::World;
 
 /// One PE of a running job.
 ///
-/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job, without waiting for
-/// the others: those who wait for this PE are then told that it has left. All PEs make the same collective calls
-/// (marked so) in the same order.
+/// [`Runtime::init`] makes it, and threads share it by reference. Dropping it leaves the job without waiting for the
+/// others: PEs that wait for this PE then get an error. All PEs make the same collective calls (marked so) in the same
+/// order.
 ///
-/// It belongs to the process that has made it. In a child that is forked from that one, operations are errors
-/// ([`Error::Forked`](crate::Error::Forked)), and so is [`Runtime::finalize`]; that, dropping it and `exit` do no harm
-/// there, neither to the child nor to the job.
+/// It belongs to the process that made it. In a child forked from that process, operations return errors
+/// ([`Error::Forked`](crate::Error::Forked)), and so does [`Runtime::finalize`]; finalizing, dropping and `exit` do no
+/// harm there, neither to the child nor to the job.
 pub struct Runtime(OfProcess<Parts>);
 
-/// What a PE has of the job that it has joined.
+/// The parts of a PE in the job that it has joined.
 pub(crate) struct Parts {
-    // Before the endpoints, which it reads.
+    // Dropped before the endpoints, which it reads.
     pub observation: Observation,
     pub comm: Communicator,
     pub sync: SyncArea,
-    /// Made when the team of all PEs is first asked for.
+    /// Made at the first request for the team of all PEs.
     pub world: OnceLock<World>,
     pub devices: Devices,
 }
@@ -71,7 +71,7 @@ impl Runtime {
         &self.0.devices
     }
 
-    /// All PEs, and their barriers.
+    /// All PEs, with their barriers.
     pub(crate) fn everybody(&self) -> Everybody<'_> {
         Everybody { ops: self.operations(), area: &self.0.sync }
     }
@@ -87,7 +87,7 @@ impl Runtime {
         Operations::of(&self.0.comm)
     }
 
-    /// Whether this process was forked from the one that has joined the job, and so takes no part in it.
+    /// Whether this process was forked from the one that joined the job, and so takes no part in it.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         !self.comm().job.process.is_here()
@@ -100,14 +100,14 @@ impl Runtime {
         self.comm().job.me
     }
 
-    /// The first PE that shares memory with a PE: the same for all PEs of a host, and on all PEs. A PE that nobody may
-    /// map is by itself, and so is one that does not exist.
+    /// The first PE that shares memory with a PE: the same for all PEs of a host, and on all PEs. A PE that no PE may
+    /// map counts as its own host, and so does a PE that does not exist.
     #[must_use]
     pub fn first_on_host(&self, pe: Pe) -> Pe {
         self.comm().job.hosts.get(pe as usize).copied().unwrap_or(pe)
     }
 
-    /// Notes a phase of a program on the time line of `SYMRAIL_TRACE`; nothing without a trace.
+    /// Records a phase of a program on the time line of `SYMRAIL_TRACE`; no effect without a trace.
     pub fn trace_phase(&self, name: &'static str, begun: Instant, took: Duration) {
         self.0.observation.phase(name, begun, took);
     }
@@ -125,34 +125,34 @@ impl Runtime {
         &self.comm().job.settings
     }
 
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of
-    /// them.
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are performed here; otherwise NICs perform
+    /// all of them.
     #[inline]
     #[must_use]
     pub fn cpu_performs_amos(&self) -> bool {
         self.comm().cpu_performs_amos()
     }
 
-    /// What devices of this PE need to start operations: see `symrail_kernels::cpu`.
+    /// The channels through which devices of this PE start operations: see `symrail_kernels::cpu`.
     #[must_use]
     pub fn producers(&self) -> &[Producer] {
         &self.devices().producers
     }
 
-    /// How many proxy threads drive its rails: as many on all PEs that have a wire. 0 without one.
+    /// The number of proxy threads that drive its rails, equal on all PEs that have a wire. 0 without one.
     #[must_use]
     pub fn proxy_threads(&self) -> usize {
         self.comm().wire.as_ref().map_or(0, |wire| wire.drivers().len())
     }
 
-    /// What the proxy threads' rails are and can do, in lane order; none without a wire.
+    /// The capabilities of the proxy threads' rails, in lane order; none without a wire.
     #[must_use]
     pub fn rails(&self) -> Vec<RailCaps> {
         let wire = self.comm().wire.as_ref();
         wire.map_or_else(|_| Vec::new(), |wire| wire.rails().to_vec())
     }
 
-    /// What this PE has, and how it reaches each of the others and why.
+    /// A description of this PE, and of its path to each of the others with the reason.
     #[must_use]
     pub fn description(&self) -> Description {
         Description::of(self.comm())
@@ -168,7 +168,7 @@ impl Runtime {
     /// Ends the whole job with an exit code. Returns; the caller ends this process.
     pub fn abort(&self, code: i32, why: &str) {
         if self.is_forked() {
-            return; // it is not this process's job
+            return; // the job does not belong to this process
         }
         lock(&self.comm().job.bootstrap).abort(code, why);
     }

@@ -1,4 +1,4 @@
-//! Operations on the default context, and contexts for others.
+//! Operations on the default context, and the creation of further contexts.
 
 use symrail_transport::Pe;
 use symrail_transport::amo::{AmoOp, AmoType};
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::rma::{SignalOp, Strided};
 
 impl Runtime {
-    /// Makes a context. Not collective: each PE has as many as it likes.
+    /// Makes a context. Not collective: each PE may have its own number of contexts.
     ///
     /// # Errors
     /// [`Error::TooManyContexts`](crate::Error::TooManyContexts).
@@ -19,10 +19,10 @@ impl Runtime {
         Context::new(self.comm())
     }
 
-    /// As [`Runtime::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
+    /// As [`Runtime::put_signal_nbi`], with a completion that can be tested while other operations are in flight.
     ///
     /// # Safety
-    /// As there, until the delivery is done.
+    /// As there, until the delivery is complete.
     ///
     /// # Errors
     /// As there.

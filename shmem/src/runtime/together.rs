@@ -1,4 +1,4 @@
-//! What all PEs do together: barriers, teams, and leaving.
+//! Collectives of all PEs: barriers, teams, and leaving.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::observe::Trace;
 use crate::team::{Team, World};
 
-/// How long a PE that leaves without the others lets what it has sent go out.
+/// How long a PE that leaves without the others drains its sends.
 const LAST_SENDS: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Completes everything that this PE has issued and waits for all PEs to have done so. Collective.
+    /// Completes all operations that this PE has issued, and waits for all PEs to do so. Collective.
     ///
     /// # Errors
     /// An operation that failed, or a peer that does not answer.
@@ -25,8 +25,8 @@ impl Runtime {
         all.wait_for_all("a barrier")
     }
 
-    /// Connects to all PEs that are reached over the wire, and waits until each has answered. A PE is connected when it
-    /// is first addressed, which takes some time then; this takes it now. [`Team::connect`] connects to some. Not
+    /// Connects to all PEs that need the wire, and waits until each has answered. Without this call a PE is connected
+    /// at its first operation, which then takes longer. [`Team::connect`] connects to the PEs of a team. Not
     /// collective.
     ///
     /// # Errors
@@ -45,8 +45,7 @@ impl Runtime {
         all.wait_for_all("a barrier")
     }
 
-    /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams
-    /// that there will be. Collective.
+    /// The team of all PEs, the same each time. The first call allocates heap memory for all later teams. Collective.
     ///
     /// # Errors
     /// The heap is exhausted, or a peer does not answer.
@@ -61,17 +60,17 @@ impl Runtime {
         Ok(Team::world(self.everybody(), world))
     }
 
-    /// Leaves the job: waits for what is under way and for all others. Collective.
+    /// Leaves the job: waits for operations in flight and for all other PEs. Collective.
     ///
     /// # Errors
-    /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a
+    /// An operation in flight failed, or a peer has died or left; the wait for a slow peer is unlimited, as in a
     /// barrier. The PE has left in any case.
     pub fn finalize(self) -> Result<()> {
         self.leave()
     }
 
-    /// As [`Runtime::finalize`], where other threads may still be in operations: takes nothing down. Nobody calls
-    /// anything else afterwards. Collective.
+    /// As [`Runtime::finalize`], for a process in which other threads may still be in operations: frees nothing. No
+    /// thread may begin another call afterwards. Collective.
     ///
     /// # Errors
     /// As for [`Runtime::finalize`].
@@ -82,7 +81,7 @@ impl Runtime {
         let all = self.everybody();
         let finalized = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.wait_for_all("finalize"));
         if let Ok(wire) = &comm.wire {
-            // Of those who do not answer some will never take what was sent to them.
+            // PEs that do not answer may never receive the data sent to them.
             let time_limit =
                 if finalized.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
             wire.drain(&comm.context, time_limit);
@@ -91,7 +90,7 @@ impl Runtime {
             let records = comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records());
             trace.add(records, &self.0.observation.take_phases())
         });
-        // Nobody takes anything down before all have come here.
+        // No PE destroys its endpoints before all PEs have arrived here.
         let left = finalized.and_then(|()| lock(&comm.job.bootstrap).finish().map_err(Error::from));
         self.0.observation.write(Trace::end);
         quiet.and(left)

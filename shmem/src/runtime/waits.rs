@@ -17,52 +17,52 @@ impl Runtime {
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// Those of a get from this PE's own memory, where the CPU cannot touch that.
+    /// Those of a get from this PE's own memory, if the CPU cannot access it.
     #[inline]
     pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> Result<T> {
         // SAFETY: the caller's promise.
         unsafe { self.operations().peek(word) }
     }
 
-    /// Lets waits be ended from within: each thread that has waited for a millisecond asks `go_on`, which returns after
-    /// how long to ask again, or `None` to end the wait with [`Error::Interrupted`](crate::Error::Interrupted). The
-    /// first call counts; later ones are ignored.
-    /// [`Bootstrap::set_interrupt`](crate::bootstrap::Bootstrap::set_interrupt) is the same for joining.
+    /// Lets the program end waits: each thread that has waited for a millisecond calls `go_on`, which returns the time
+    /// until the next call, or `None` to end the wait with [`Error::Interrupted`](crate::Error::Interrupted). The first
+    /// call of this function counts; later ones are ignored.
+    /// [`Bootstrap::set_interrupt`](crate::bootstrap::Bootstrap::set_interrupt) does the same for joining.
     ///
-    /// A collective that was ended so is not complete, and this PE makes no other one with those PEs. An operation is
-    /// as one that was given up: see what [`Operations`](crate::Operations) says of buffers. After a quiet, operations
-    /// may still be under way; another quiet waits for them.
+    /// An interrupted collective is not complete, and this PE must make no other one with those PEs. An interrupted
+    /// operation counts as abandoned: see the note of [`Operations`](crate::Operations) on buffers. After an
+    /// interrupted quiet, operations may still be in flight; another quiet waits for them.
     pub fn set_interrupt(&self, go_on: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         let _ = self.comm().job.interrupt.set(Arc::new(go_on));
     }
 
-    /// For waits of a caller's own that begin now: whether [`Runtime::set_interrupt`] ends them.
+    /// For a caller's own wait that begins now: whether [`Runtime::set_interrupt`] ends it.
     #[must_use]
     pub fn interrupt_poll(&self) -> InterruptPoll<'_> {
         InterruptPoll::new(self.comm().job.interrupt.get())
     }
 
-    /// Who may do what is waited for: anybody.
+    /// The PEs that may write an awaited word: all of them.
     fn anybody(&self) -> Among {
         Among::Any(self.comm().job.everybody())
     }
 
-    /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is
-    /// visible then.
+    /// Waits until the word at `word` compares to `value` as asked. Data that the peer put before it changed the word
+    /// is then visible.
     ///
     /// # Safety
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// [`Error::PeerLost`](crate::Error::PeerLost) when a peer has died or left, which is known within seconds where
-    /// the bootstrap tells of it; or when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer
-    /// that only takes its time is waited for without limit; that it is, is a warning, once.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a peer has died or left. This is known within seconds if the
+    /// bootstrap reports it; otherwise after `TIMEOUT_S` of waiting, when a peer's proxy does not answer either. The
+    /// wait for a peer that is only slow is unlimited, with one warning.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         // SAFETY: the caller's promise.
         unsafe { self.wait_in("wait_until", word, cmp, value) }
     }
 
-    /// As [`Runtime::wait_until`], within something else: `what` that is, as errors and warnings call it.
+    /// As [`Runtime::wait_until`], inside another call: `what` is its name in errors and warnings.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until`].
@@ -78,7 +78,8 @@ impl Runtime {
         })
     }
 
-    /// As [`Runtime::wait_in`] for any of these words: which one compares as asked, the first if several do.
+    /// As [`Runtime::wait_in`], for any of these words: returns the index of a word that compares as asked, the first
+    /// of several.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until`], for each word.
@@ -95,7 +96,7 @@ impl Runtime {
         })
     }
 
-    /// Whether the word compares so now. Makes progress if not.
+    /// Whether the word compares as asked now. Makes progress if not.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until`].
@@ -108,14 +109,14 @@ impl Runtime {
         holds
     }
 
-    /// Makes progress once, for loops that test. Whether there was any.
+    /// Makes progress once, for loops that test. Returns whether there was any.
     pub fn progress(&self) -> bool {
         self.operations().progress()
     }
 
-    /// Waits until all words of the set have compared as wanted; at once if none is included.
+    /// Waits until all words of the set have compared as asked; returns at once if none is included.
     ///
-    /// Each word is waited for in turn, so a word may have changed again when this returns.
+    /// It waits for each word in turn, so a word may have changed again when this returns.
     ///
     /// # Safety
     /// The set's words are valid for reads and aligned.
@@ -133,7 +134,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits until a word of the set compares as wanted and returns its index, another one in turn if several do;
+    /// Waits until a word of the set compares as asked and returns its index; if several do, calls return them in turn.
     /// `None` at once if none is included.
     ///
     /// # Safety
@@ -151,9 +152,8 @@ impl Runtime {
             .map(Some)
     }
 
-    /// Waits until at least one word of the set compares as wanted; writes the indexes of those that do, in order, to
-    /// `found` (as many as it has room for) and returns how many it wrote. 0 at once if none is included or `found` is
-    /// empty.
+    /// Waits until at least one word of the set compares as asked. Writes the indexes of those that do, in order, to
+    /// `found` (as many as fit) and returns how many it wrote. 0 at once if none is included or `found` is empty.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -165,7 +165,7 @@ impl Runtime {
         unsafe { self.wait_until_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
-    /// As [`Runtime::wait_until_some`], with room for so many indexes in memory that others may read.
+    /// As [`Runtime::wait_until_some`], with space for `room` indexes in memory that others may read.
     ///
     /// # Safety
     /// As there; `found` is aligned and valid for writes.
@@ -189,7 +189,7 @@ impl Runtime {
         })
     }
 
-    /// Whether all words of the set compare as wanted now. Makes progress if not.
+    /// Whether all words of the set compare as asked now. Makes progress if not.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -202,8 +202,8 @@ impl Runtime {
         holds
     }
 
-    /// A word of the set that compares as wanted now, another one in turn if several do. Makes progress if there is
-    /// none.
+    /// A word of the set that compares as asked now; if several do, calls return them in turn. Makes progress if there
+    /// is none.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -216,7 +216,7 @@ impl Runtime {
         found
     }
 
-    /// Writes the indexes of the words that compare as wanted now to `found` and returns how many it wrote. Makes
+    /// Writes the indexes of the words that compare as asked now to `found`, and returns how many it wrote. Makes
     /// progress if there are none.
     ///
     /// # Safety
@@ -226,7 +226,7 @@ impl Runtime {
         unsafe { self.test_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
-    /// As [`Runtime::test_some`], with room for so many indexes in memory that others may read.
+    /// As [`Runtime::test_some`], with space for `room` indexes in memory that others may read.
     ///
     /// # Safety
     /// As there; `found` is aligned and valid for writes.

@@ -1,5 +1,5 @@
-//! AMOs on typed elements. Those that return nothing are complete after [`Runtime::quiet`](crate::Runtime::quiet);
-//! those that return the old value, when they return.
+//! AMOs on typed elements. AMOs without a result are complete after [`Runtime::quiet`](crate::Runtime::quiet); AMOs
+//! that return the old value are complete when they return.
 
 use symrail_transport::Pe;
 use symrail_transport::amo::AmoOp;

@@ -6,21 +6,21 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Plain integers and floats: every pattern of bits is a value, and one is read or written at once.
+/// Plain integers and floats: every bit pattern is a value, and one access reads or writes it.
 ///
-/// Peers write to symmetric memory at any time, so whatever they leave there must be a value of the type.
+/// Peers write to symmetric memory at any time, so any bytes that they leave there must be a value of the type.
 pub trait Symmetric: Copy + Default + Send + Sync + 'static + sealed::Sealed {
-    /// Reads a value at once.
+    /// Reads a value in one access.
     ///
     /// # Safety
-    /// `at` is valid for reads and aligned, and nobody holds a reference to it.
+    /// `at` is valid for reads and aligned, and no reference to it exists.
     #[doc(hidden)]
     unsafe fn load(at: *mut Self) -> Self;
 
-    /// Writes a value at once.
+    /// Writes a value in one access.
     ///
     /// # Safety
-    /// `at` is valid for writes and aligned, and nobody holds a reference to it.
+    /// `at` is valid for writes and aligned, and no reference to it exists.
     #[doc(hidden)]
     unsafe fn store(at: *mut Self, value: Self);
 }

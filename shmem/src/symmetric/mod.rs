@@ -1,7 +1,7 @@
 //! Typed symmetric memory with checked bounds: the safe way to use the heap.
 //!
-//! A [`SymSlice`] is the same `n` elements on every PE. Elements are named by index; an index that is not there is an
-//! error. [`Runtime::alloc_slice`] and [`SymSlice::free`] are collective.
+//! A [`SymSlice`] is the same `n` elements on every PE. An index names an element; an index out of bounds is an error.
+//! [`Runtime::alloc_slice`] and [`SymSlice::free`] are collective.
 //!
 //! ```
 //! use symrail::{Cmp, Runtime, SignalOp};
@@ -35,26 +35,27 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`element`] | which types elements have |
+//! | [`element`] | the types of elements |
 //! | here | allocation, bounds, this PE's own elements |
 //! | [`rma`] | puts, gets, put-signals |
 //! | [`atomics`] | AMOs |
 //! | [`wait`] | waiting for this PE's elements to change |
 //!
 //! # Why this is sound
-//! - No reference into the heap is ever made: peers write to it when they like. This PE's elements are read and written
-//!   one by one, by atomic loads and stores. Puts and gets of ranges that PEs have mapped are copies by the CPU, which
-//!   are not atomic: one that races with other accesses to the same elements gives them any mixture of old and new
-//!   bytes. The language calls such a race undefined; it is the same race that the NICs and processes of other PEs are
-//!   in with every access, it is made by raw copies of plain bytes, and every bit pattern is a value of an element
-//!   ([`Symmetric`]). Words that PEs agree by are for signals, AMOs and waits, which are atomic.
-//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. Views borrow the
-//!   slice, and only the slice frees its block. A slice that a PE goes on using after its *peers* freed theirs reads
-//!   and writes plain data of somebody else there: a mistake, but every element still holds a value of its type.
-//! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would not do, however its borrow
-//!   were tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the waiting, but a NIC may still reach for the
-//!   buffer. For the same reason blocking operations with borrowed buffers go through memory of the runtime when they
-//!   go over the wire. Large transfers are therefore fastest from symmetric memory to symmetric memory.
+//! - The crate never makes a reference into the heap, because peers write to it at any time. This PE's elements are
+//!   read and written one by one, by atomic loads and stores. Puts and gets of ranges on mapped PEs are copies by the
+//!   CPU, which are not atomic: a copy that races with other accesses to the same elements gives them any mixture of
+//!   old and new bytes. The language calls such a race undefined; NICs and processes of other PEs race in the same way
+//!   with every access. The copies are raw copies of plain bytes, and every bit pattern is a value of an element
+//!   ([`Symmetric`]). PEs synchronise by words that signals, AMOs and waits access atomically.
+//! - Memory of a slice stays mapped until the runtime has closed its rails, and the slice borrows the runtime. Views
+//!   borrow the slice, and only the slice frees its block. If a PE uses a slice after its *peers* have freed theirs, it
+//!   reads and writes plain data of another allocation there: a mistake, but every element still holds a value of its
+//!   type.
+//! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would be unsound, however its
+//!   borrow were tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the wait, but a NIC may still access the
+//!   buffer. For the same reason blocking operations with borrowed buffers go through memory of the runtime on the
+//!   wire. Large transfers are therefore fastest from symmetric memory to symmetric memory.
 
 pub mod atomics;
 pub mod element;
@@ -73,7 +74,7 @@ use crate::operations::Operations;
 use crate::runtime::Runtime;
 use crate::space::at;
 
-/// `len` elements of type `T` on every PE, taken from the heap. See the [module](self).
+/// `len` elements of type `T` on every PE, allocated from the heap. See the [module](self).
 ///
 /// Its operations are those of [`SymView`], on the default context. Dropping it frees nothing, since freeing is
 /// collective: see [`SymSlice::free`].
@@ -81,12 +82,12 @@ pub struct SymSlice<'rt, T> {
     view: SymView<'rt, T>,
 }
 
-/// The elements of a [`SymSlice`], with operations on one context. It borrows the slice, so that it cannot be used when
-/// the slice was freed.
+/// The elements of a [`SymSlice`], with operations on one context. It borrows the slice, so it cannot be used after the
+/// slice was freed.
 pub struct SymView<'a, T> {
     runtime: &'a Runtime,
     ops: Operations<'a>,
-    /// Of the first element, in this process; a multiple of 64.
+    /// The address of the first element, in this process; a multiple of 64.
     first: usize,
     len: usize,
     element: PhantomData<fn() -> T>,
@@ -115,24 +116,24 @@ impl<T> std::fmt::Debug for SymView<'_, T> {
 }
 
 impl Runtime {
-    /// Takes `len` elements from every PE's heap, all 0. Collective.
+    /// Allocates `len` elements on every PE's heap, all 0. Collective.
     ///
     /// # Errors
-    /// The heap is exhausted, or PEs asked for different sizes; then nobody gets anything.
+    /// The heap is exhausted, or PEs asked for different sizes; then no PE gets memory.
     pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
         let allocator = self.allocator();
         let first = allocator.calloc(len, size_of::<T>())?;
         if !first.is_null() {
             allocator.keep(first)?;
         }
-        // An empty one is at the start of the heap.
+        // An empty slice is at the start of the heap.
         let first = if len == 0 { self.comm().space.users_base() } else { first.expose_provenance() };
         Ok(SymSlice { view: SymView { runtime: self, ops: self.operations(), first, len, element: PhantomData } })
     }
 }
 
 impl<'rt, T: Symmetric> SymSlice<'rt, T> {
-    /// The same elements, with operations on another context than the default one.
+    /// The same elements, with operations on another context.
     ///
     /// # Errors
     /// [`Error::OtherRuntime`].
@@ -143,7 +144,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
         Ok(SymView { ops: context.operations(), ..self.view })
     }
 
-    /// Gives the elements back to the heap. Collective.
+    /// Frees the elements. Collective.
     ///
     /// # Errors
     /// PEs freed different slices; then nothing is freed.
@@ -153,14 +154,14 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
 }
 
 impl<'a, T: Symmetric> SymView<'a, T> {
-    /// How many elements each PE has.
+    /// The number of elements on each PE.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the slice is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -182,7 +183,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         self.address(0)
     }
 
-    /// This PE's element.
+    /// Reads an element of this PE.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -192,11 +193,11 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         if self.ops.comm.space.is_staged(at.cast()) {
             return self.ops.read_staged(at);
         }
-        // SAFETY: the element is in this PE's committed heap, aligned, and reached by no reference.
+        // SAFETY: the element is in this PE's committed heap and aligned, and no references to it exist.
         Ok(unsafe { T::load(at) })
     }
 
-    /// Sets this PE's element.
+    /// Sets an element of this PE.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -218,7 +219,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
         let from = self.own(start, dest.len())?;
         if self.ops.comm.space.is_staged(from.cast()) {
-            // SAFETY: the slice is valid for as many bytes, and this call waits until they are there.
+            // SAFETY: the slice is valid for as many bytes, and this call waits until they have arrived.
             return unsafe {
                 self.runtime().get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime().my_pe())
             };
@@ -246,7 +247,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         Ok(())
     }
 
-    /// Sets all of this PE's elements to `value`. On device memory, a failure is the next quiet's.
+    /// Sets all of this PE's elements to `value`. On device memory, the next quiet returns a failure.
     pub fn fill(&self, value: T) {
         if self.ops.comm.space.is_staged(self.address(0).cast()) {
             let written = self.ops.write_staged(self.address(0), &vec![value; self.len]);
@@ -258,7 +259,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         }
     }
 
-    /// A copy of all of this PE's elements. On device memory, a failure is the next quiet's, and the elements are 0.
+    /// A copy of all of this PE's elements. On device memory, the next quiet returns a failure, and the elements are 0.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         if self.ops.comm.space.is_staged(self.address(0).cast()) {
@@ -270,7 +271,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         (0..self.len).map(|i| unsafe { T::load(self.address(i)) }).collect()
     }
 
-    /// The address of an element that is there.
+    /// The address of an element that exists.
     #[inline]
     fn address(&self, index: usize) -> *mut T {
         at(self.first, (index * size_of::<T>()) as u64).cast()

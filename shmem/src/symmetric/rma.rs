@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::operations::Operations;
 use crate::rma::SignalOp;
 
-/// What goes through memory of the runtime at a time.
+/// Bytes that pass through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
 
 impl<'rt, T: Symmetric> SymView<'rt, T> {
@@ -16,7 +16,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
     /// elements have changed after a [quiet](Operations::quiet).
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], a PE that does not exist, or what the fabric says.
+    /// [`Error::OutOfBounds`], a PE that does not exist, or an error of the fabric.
     #[inline]
     pub fn put(&self, start: usize, source: &[T], pe: Pe) -> Result<()> {
         let dest = self.range("put", pe, start, source.len())?;
@@ -25,7 +25,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
     }
 
     /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of
-    /// `pe`. Complete after [`Operations::quiet`]; what is written to the source until then may or may not be copied.
+    /// `pe`. Complete after [`Operations::quiet`]; a write to the source before that may or may not be copied.
     ///
     /// # Errors
     /// As for [`SymView::put`], and [`Error::OtherRuntime`].
@@ -83,7 +83,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         self.put(index, std::slice::from_ref(&value), pe)
     }
 
-    /// One element of `pe`.
+    /// Reads one element of `pe`.
     ///
     /// # Errors
     /// As for [`SymView::put`].
@@ -135,8 +135,8 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         Ok(())
     }
 
-    /// Copies `source` to the elements from `start` on of `pe`, then sets (or adds to) the signal there: who sees the
-    /// signal sees the elements. The source may be re-used when this returns.
+    /// Copies `source` to the elements from `start` on of `pe`, then sets (or adds to) the signal there: a PE that
+    /// observes the signal observes the elements. The source may be re-used when this returns.
     ///
     /// # Errors
     /// As for [`SymView::put`], for the signal too.
@@ -180,7 +180,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         .map(drop)
     }
 
-    /// As [`SymView::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
+    /// As [`SymView::put_signal_nbi`], with a completion that can be tested while other operations are in flight.
     ///
     /// # Errors
     /// As for [`SymView::put_signal_nbi`].
@@ -211,7 +211,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         Ok(Delivery::new(self.ops, tracked.flatten()))
     }
 
-    /// A put-signal to this PE (`None`), or one that is started in the given way; all checked.
+    /// A put-signal to this PE (`None`), or one that `start` starts; with all checks.
     fn put_signal_by<R>(
         &self,
         what: &'static str,
@@ -228,7 +228,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         if pe != self.runtime().my_pe() {
             return start_put(to, from, len, (word, value, op)).map(Some);
         }
-        // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
+        // SAFETY: as for `put_nbi`. The signal's update is not visible before this thread's stores.
         unsafe { self.ops.move_own(to, from, len) }?;
         self.ops.signal_op(word, value, op, pe).map(|()| None)
     }
@@ -271,7 +271,8 @@ impl SymView<'_, u64> {
 /// Elements from an index on.
 type From<'v, 'rt, T> = (&'v SymView<'rt, T>, usize);
 
-/// Operations with buffers that only this call may keep: over the wire their bytes go through memory of the runtime.
+/// Operations with buffers that are valid only during the call: over the wire their bytes pass through memory of the
+/// runtime.
 impl Operations<'_> {
     /// # Safety
     /// `source` is valid for reads of `len` bytes, during the call.
@@ -303,13 +304,13 @@ impl Operations<'_> {
         let mut done = 0;
         while done < len {
             let now = STAGED.min(len - done);
-            // SAFETY: the staging memory has room for this much, and is not given back when the operation failed.
+            // SAFETY: the staging memory is large enough, and is not freed if the operation failed.
             if let Err(error) = unsafe { self.get(staging.as_mut_ptr().cast(), source.wrapping_add(done), now, pe) } {
-                // A read that was given up may still arrive, as long as there are rails.
+                // An abandoned get may still write it, as long as the rails exist.
                 std::mem::forget(staging);
                 return Err(error);
             }
-            // SAFETY: both have room; the staging memory is ours.
+            // SAFETY: both are large enough; this call owns the staging memory.
             unsafe { dest.add(done).copy_from_nonoverlapping(staging.as_ptr().cast(), now) };
             done += now;
         }

@@ -1,14 +1,14 @@
 //! Waiting for this PE's elements to change, and testing whether they have.
 //!
-//! What a peer had put before it changed an element is visible once the element is seen to have changed. Sets of
-//! elements are `count` elements from `start` on; in a `status`, elements with a value other than 0 are left out.
+//! Data that a peer put before it changed an element is visible once this PE observes the change. Sets of elements are
+//! `count` elements from `start` on; elements whose `status` is not 0 are left out.
 
 use super::{SymView, Symmetric};
 use crate::error::Result;
 use crate::wait::{Cmp, WaitWord};
 use crate::wait_many::WordSet;
 
-/// Which elements, which of them not, and what all or each of them is compared with.
+/// A set of elements: which are included, and the values that they are compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Elements<'a, T> {
     start: usize,
@@ -25,7 +25,7 @@ impl<'a, T: WaitWord> Elements<'a, T> {
         Elements { start, count, status: &[], one: Some(value), each: &[], cmp }
     }
 
-    /// As many elements as there are values, from `start` on, each compared with its own.
+    /// As many elements as there are values, from `start` on, each compared with its own value.
     pub fn each_of(start: usize, cmp: Cmp, values: &'a [T]) -> Self {
         Elements { start, count: values.len(), status: &[], one: None, each: values, cmp }
     }
@@ -59,7 +59,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         Ok(unsafe { self.runtime().test(word, cmp, value) })
     }
 
-    /// Waits until all elements of the set have compared as wanted; at once if there are none.
+    /// Waits until all elements of the set have compared as asked; returns at once if there are none.
     ///
     /// # Errors
     /// As for [`SymView::wait_until`].
@@ -68,7 +68,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         unsafe { self.runtime().wait_until_all(&self.words(elements)?) }
     }
 
-    /// Waits until an element of the set compares as wanted and returns its index in the set; `None` if there are none.
+    /// Waits until an element of the set compares as asked and returns its index in the set; `None` if there are none.
     ///
     /// # Errors
     /// As for [`SymView::wait_until`].
@@ -77,7 +77,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         unsafe { self.runtime().wait_until_any(&self.words(elements)?) }
     }
 
-    /// Waits until at least one element of the set compares as wanted and returns the indexes in the set of those that
+    /// Waits until at least one element of the set compares as asked and returns the indexes in the set of those that
     /// do; empty if there are none.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         Ok(found)
     }
 
-    /// Whether all elements of the set compare as wanted now. Makes progress if not.
+    /// Whether all elements of the set compare as asked now. Makes progress if not.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -99,7 +99,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         Ok(unsafe { self.runtime().test_all(&self.words(elements)?) })
     }
 
-    /// The index in the set of an element that compares as wanted now. Makes progress if there is none.
+    /// The index in the set of an element that compares as asked now. Makes progress if there is none.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
@@ -108,7 +108,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         Ok(unsafe { self.runtime().test_any(&self.words(elements)?) })
     }
 
-    /// The indexes in the set of the elements that compare as wanted now. Makes progress if there are none.
+    /// The indexes in the set of the elements that compare as asked now. Makes progress if there are none.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).

@@ -1,4 +1,4 @@
-//! What a team is asked for as a whole: smaller teams, its end, barriers.
+//! Calls on a team as a whole: splitting, destroying, barriers.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::collective::reduction::Reduction;
 use crate::error::{Error, Result};
 
 impl<'rt> Team<'rt> {
-    /// Makes a team of some of this team's PEs; `part` is `None` on PEs that will not be in it, and so is the result
-    /// there. Parts that PEs name at the same call may be several teams if they have no PE in common. Collective over
+    /// Makes a team of some of this team's PEs. `part` is `None` on PEs that will not be in it, and so is their result.
+    /// PEs may pass different parts in one call, if these have no PE in common: each becomes a team. Collective over
     /// this team.
     ///
     /// # Errors
-    /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
+    /// A PE is in [`MAX_TEAMS`] teams already: then no PE gets a team. Or a peer does not answer.
     pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
         let _turn = self.agree(Call::new("split of a team", 0))?;
         self.sync_flags()?;
@@ -25,14 +25,14 @@ impl<'rt> Team<'rt> {
         Ok(part.map(|group| Team::new(self.everybody, group, area, Arc::default(), Arc::clone(self.areas()))))
     }
 
-    /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
-    /// dropped keeps its place among [`MAX_TEAMS`]; that of all PEs does in any case.
+    /// Waits for all of the team's PEs, then frees the team's area. Collective over the team. A team that is only
+    /// dropped keeps its place among [`MAX_TEAMS`]; the team of all PEs does in any case.
     ///
     /// # Errors
     /// A peer that does not answer.
     pub fn destroy(self) -> Result<()> {
         let _turn = self.agree(Call::new("end of a team", 0))?;
-        // All that was sent to this PE through the area has arrived: it waited for each of the messages.
+        // All messages to this PE through the area have arrived: it waited for each of them.
         self.sync_flags()?;
         if !self.is_world() {
             self.areas().give_back(&self.area);
@@ -49,7 +49,8 @@ impl<'rt> Team<'rt> {
         self.sync_flags()
     }
 
-    /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.
+    /// Completes all operations that this PE has issued, then waits for all of the team's PEs. Collective over the
+    /// team.
     ///
     /// # Errors
     /// An operation that failed, or a peer that does not answer.

@@ -1,9 +1,9 @@
-//! How PEs agree on a number that is free on all of them, for a new team's area.
+//! Agreement of PEs on a number that is free on all of them, for a new team's area.
 //!
-//! Each PE offers what is free on it, as bits, and what all have in common may be taken. To others a PE offers nothing
-//! meanwhile, since two threads that agree with different PEs must not get the same number; who is refused tries again.
-//! Of several threads the one comes first whose agreement has the lowest rank, which is the same on all PEs, so one of
-//! them is refused nowhere.
+//! Each PE offers its free numbers, as bits; a bit that all PEs offer may be taken. Meanwhile a PE offers nothing to
+//! other agreements, since two threads that agree with different PEs must not get the same number; an agreement that is
+//! refused tries again. Among several threads the agreement with the lowest rank has precedence. Ranks are the same on
+//! all PEs, so the lowest agreement is refused nowhere.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use symrail_core::lock;
 
 use crate::error::Result;
 
-/// The bit that says that a PE does offer what it has. There is no number 0 to be had.
+/// The bit that marks an offer. So number 0 cannot be taken.
 const OFFERED: u64 = 1;
 
-/// The numbers from 1 to 63, and who wants one.
+/// The numbers from 1 to 63, and the agreements about them.
 pub(super) struct Claims(Mutex<State>);
 
 struct State {
@@ -25,13 +25,13 @@ struct State {
     offered: bool,
 }
 
-/// What a PE wants of an agreement.
+/// A PE's parameters of an agreement.
 pub(super) struct Claim {
-    /// Different for agreements that may be under way at once, and the same on all PEs of one.
+    /// Different for agreements that may be in progress at once, and the same on all PEs of one.
     pub rank: u64,
-    /// Bits of the numbers that will do; the same on all PEs.
+    /// Bits of the acceptable numbers; the same on all PEs.
     pub among: u64,
-    /// Whether this PE takes the number, or only lets others have it.
+    /// Whether this PE takes the number, or only takes part in the agreement.
     pub takes: bool,
 }
 
@@ -40,13 +40,13 @@ impl Claims {
         Claims(Mutex::new(State { free: !OFFERED, wanted: BTreeSet::new(), offered: false }))
     }
 
-    /// Agrees on a number; `None` if there is none that is free on all PEs. `common` tells what all have in common of
-    /// what they pass to it. All have arrived when it is called first: who waits for others to come must not keep any
-    /// number from them.
+    /// Agrees on a number; `None` if none is free on all PEs. `common` returns the bits that all PEs have passed to it.
+    /// All PEs have arrived when it is called first: a PE that still waits for others to arrive must not withhold
+    /// numbers from them.
     ///
     /// # Errors
-    /// Those of `common`. Others may have agreed nevertheless: then a team of theirs waits for this PE for ever, or
-    /// until it is told that a peer does not answer.
+    /// Those of `common`. Other PEs may have agreed nevertheless: then their team waits for this PE for ever, or until
+    /// an error reports that a peer does not answer.
     pub fn agree(&self, claim: &Claim, mut common: impl FnMut(u64) -> Result<u64>) -> Result<Option<u32>> {
         lock(&self.0).wanted.insert(claim.rank);
         loop {
@@ -71,7 +71,7 @@ impl Claims {
         }
     }
 
-    /// What this PE offers now: nothing while another offer is out, or has to come first.
+    /// This PE's offer: nothing while another offer is out, or has precedence.
     fn offer(&self, claim: &Claim) -> u64 {
         let mut state = lock(&self.0);
         if state.offered || state.wanted.first() != Some(&claim.rank) {
@@ -81,7 +81,7 @@ impl Claims {
         state.free & claim.among | OFFERED
     }
 
-    /// Gives a number back.
+    /// Frees a number.
     pub fn give_back(&self, number: u32) {
         lock(&self.0).free |= 1 << number;
     }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(claims.agree(&claim(0), Ok).unwrap(), Some(1));
     }
 
-    /// Two PEs whose threads agree pairwise, many at once, in whatever order they come.
+    /// Two PEs whose threads agree pairwise, many at once, in any order.
     #[test]
     fn threads_that_agree_at_once_get_different_numbers() {
         const THREADS: u64 = 6;

@@ -1,8 +1,8 @@
-//! Which PEs: an arithmetic progression of PE numbers, which is all that teams and active sets can be.
+//! Groups of PEs: arithmetic progressions of PE numbers, the only form of teams and active sets.
 
 use symrail_transport::Pe;
 
-/// Some PEs of the job, in order, as one of them sees it.
+/// Some PEs of the job, in order, from the view of one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     start: Pe,
@@ -12,8 +12,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// PEs `start`, `start + stride`, … (`size` of them), seen by PE `me`; `None` if `me` is not among them, if one of
-    /// them is not in a job of `n_pes`, or if the stride is 0 (but for a single PE).
+    /// PEs `start`, `start + stride`, … (`size` of them), from the view of PE `me`; `None` if `me` is not among them,
+    /// if one of them is not in a job of `n_pes`, or if the stride is 0 (except for a single PE).
     #[must_use]
     pub fn new(start: i64, stride: i64, size: i64, me: Pe, n_pes: u32) -> Option<Group> {
         let last = stride.checked_mul(size - 1).and_then(|span| span.checked_add(start))?;
@@ -21,7 +21,7 @@ impl Group {
         if size < 1 || !inside(start) || !inside(last) || (stride == 0 && size > 1) {
             return None;
         }
-        // All fit: they are PE numbers, or count some.
+        // All values fit: they are PE numbers, or count PEs.
         let mut group = Group { start: start as Pe, stride, size: size as u32, me: 0 };
         group.me = group.index_of(me)?;
         Some(group)
@@ -33,12 +33,12 @@ impl Group {
         Group { start: 0, stride: 1, size: n_pes, me }
     }
 
-    /// The numbers that say which PEs.
+    /// The numbers that define the group.
     pub(crate) fn parts(&self) -> [u64; 3] {
         [self.start.into(), self.stride.cast_unsigned(), self.size.into()]
     }
 
-    /// The group with these parts, seen by PE `me`; `None` as for [`Group::new`].
+    /// The group with these numbers, from the view of PE `me`; `None` as for [`Group::new`].
     pub(crate) fn from_parts(parts: [u64; 3], me: Pe, n_pes: u32) -> Option<Group> {
         let [start, stride, size] = parts.map(u64::cast_signed);
         Group::new(start, stride, size, me, n_pes)
@@ -49,7 +49,7 @@ impl Group {
         self.parts() == other.parts()
     }
 
-    /// How many they are.
+    /// The number of PEs.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -79,7 +79,7 @@ impl Group {
         (self.pe(index) == pe).then_some(index)
     }
 
-    /// All but this PE, starting behind it, so that not everybody turns to the same PE first.
+    /// All PEs but this one, starting behind it, so that not all PEs address the same PE first.
     pub fn others(&self) -> impl Iterator<Item = (u32, Pe)> + use<> {
         let group = *self;
         (1..group.size).map(move |i| {
@@ -88,8 +88,8 @@ impl Group {
         })
     }
 
-    /// The progression of indexes `start`, `start + stride`, … of this group as a group of PEs; `None` if an index is
-    /// not there. Seen by `me`, who need not be in it: then the inner option is `None`.
+    /// The progression of indexes `start`, `start + stride`, … of this group as a group of PEs; `None` if an index does
+    /// not exist. The view is that of `me`; if `me` is not in it, the inner option is `None`.
     #[must_use]
     pub fn part(&self, start: i64, stride: i64, size: i64) -> Option<Option<Group>> {
         let last = stride.checked_mul(size.checked_sub(1)?).and_then(|span| span.checked_add(start))?;

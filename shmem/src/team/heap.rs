@@ -1,7 +1,7 @@
-//! Symmetric memory for teams: blocks at the same place on the PEs of one team, of which others know nothing.
+//! Symmetric memory for teams: blocks at the same offset on the PEs of one team, unknown to other PEs.
 //!
-//! The symmetric heap's own calls are over all PEs. A [`TeamHeap`] is one block of it, from which teams take parts by
-//! agreeing on a range that is free on all of their PEs: as many bytes as the team needs, not the whole job.
+//! The symmetric heap's own calls are over all PEs. A [`TeamHeap`] is one block of that heap. A team allocates in it by
+//! agreeing on a range that is free on all of its PEs, of the size that the team needs.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -10,43 +10,44 @@ use super::Team;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 
-/// Blocks begin at multiples of this, which cache lines and rows of memory do too.
+/// Blocks begin at multiples of this, and so at the start of cache lines and of rows of memory.
 pub const ALIGN: usize = 256;
 
-/// What a block of so many bytes takes: a multiple of [`ALIGN`]. What has none, no heap has: then the largest number.
+/// The size of a block of `bytes` bytes: a multiple of [`ALIGN`]. If there is none, the largest number, which no heap
+/// has.
 #[must_use]
 pub fn aligned(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
 }
 
-/// A part of the symmetric heap that teams take blocks from.
+/// A part of the symmetric heap in which teams allocate blocks.
 pub struct TeamHeap<'rt> {
     runtime: &'rt Runtime,
     base: *mut u8,
     bytes: usize,
-    /// Blocks that are taken: start, end.
+    /// Allocated blocks: start, end.
     taken: Mutex<BTreeMap<usize, usize>>,
 }
 
-/// Bytes at the same place on all PEs of a team.
+/// Bytes at the same offset on all PEs of a team.
 #[derive(Debug)]
 pub struct Block {
     /// Their symmetric address: a multiple of [`ALIGN`].
     pub base: *mut u8,
-    /// How many there are.
+    /// Their number.
     pub bytes: usize,
     start: usize,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use.
 unsafe impl Send for Block {}
-// SAFETY: as above; what is taken is behind a mutex.
+// SAFETY: as above; a mutex guards the allocated blocks.
 unsafe impl Send for TeamHeap<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for TeamHeap<'_> {}
 
 impl<'rt> TeamHeap<'rt> {
-    /// Takes so many bytes from every PE's heap. Collective over all PEs.
+    /// Allocates `bytes` bytes on every PE's heap. Collective over all PEs.
     ///
     /// # Errors
     /// Those of [`Runtime::align`].
@@ -56,7 +57,7 @@ impl<'rt> TeamHeap<'rt> {
         Ok(TeamHeap { runtime, base, bytes, taken: Mutex::default() })
     }
 
-    /// Gives the memory back. Collective over all PEs.
+    /// Frees the memory. Collective over all PEs.
     ///
     /// # Errors
     /// Those of [`Runtime::free`].
@@ -70,7 +71,7 @@ impl<'rt> TeamHeap<'rt> {
         self.runtime
     }
 
-    /// Checks that the CPU, which does the copies of plans of the host, can touch it.
+    /// Checks that the CPU can access it, since the CPU copies for the plans of the host.
     ///
     /// # Errors
     /// [`Error::DeviceHeap`].
@@ -81,7 +82,7 @@ impl<'rt> TeamHeap<'rt> {
         Ok(())
     }
 
-    /// As [`TeamHeap::take`], all 0.
+    /// As [`TeamHeap::take`], with all bytes 0.
     ///
     /// # Errors
     /// As there.
@@ -99,7 +100,7 @@ impl<'rt> TeamHeap<'rt> {
         Ok(block)
     }
 
-    /// Takes as many bytes as any PE of the team asks for. Collective over the team.
+    /// Allocates the largest size that any PE of the team asks for. Collective over the team.
     ///
     /// # Errors
     /// [`Error::TeamHeapFull`] on all of them.
@@ -109,7 +110,7 @@ impl<'rt> TeamHeap<'rt> {
         let bytes = aligned((most[0] as usize).max(1));
         let mut candidate = 0;
         loop {
-            // The range is kept from other threads while the team talks about it.
+            // The range is reserved against other threads while the team agrees on it.
             let offer = self.reserve(candidate, bytes);
             let number = offer.map_or(u64::MAX, |start| start as u64);
             let mut ends = [number, !number];
@@ -130,10 +131,10 @@ impl<'rt> TeamHeap<'rt> {
         }
     }
 
-    /// Gives a block back once nobody uses it any more. Collective over the team.
+    /// Frees a block once no PE uses it any more. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer; the block is kept then.
+    /// A peer that does not answer; the block stays allocated then.
     #[allow(clippy::needless_pass_by_value)] // a block that was given back cannot be used
     pub fn give_back(&self, team: &Team<'_>, block: Block) -> Result<()> {
         team.barrier()?;
@@ -141,7 +142,7 @@ impl<'rt> TeamHeap<'rt> {
         Ok(())
     }
 
-    /// Takes the first range from `candidate` on that is free here.
+    /// Reserves the first range from `candidate` on that is free here.
     fn reserve(&self, candidate: usize, bytes: usize) -> Option<usize> {
         let mut taken = self.taken();
         let start = taken.iter().fold(candidate, |start, (&from, &to)| {

@@ -1,21 +1,21 @@
-//! Which PEs of a group share a host. Whatever goes by hosts follows this, so that all PEs have one plan.
+//! The PEs of a group by host. Every plan that distinguishes hosts uses this table, so that all PEs have the same plan.
 //!
-//! Members go by their index in the group. Hosts are in the order of their first members, and so are the members of
-//! each: the first of a host speaks for it where one does; the members with the same *place* on all hosts are a
-//! *column*, and talk for their hosts where several share the work.
+//! Members are numbered by their index in the group. Hosts are in the order of their first members, and so are the
+//! members of each host. The first member of a host acts for it where one does. The members with the same *place* on
+//! all hosts are a *column*, and communicate for their hosts where several share the work.
 
 use symrail_transport::Pe;
 
 use super::group::Group;
 
-/// Groups of more PEs than this are not taken apart: each PE counts as a host.
+/// Larger groups are not divided: each PE counts as a host.
 const MOST: u32 = 1 << 15;
 
-/// The members of a group by host, as one of them sees it.
+/// The members of a group by host, from the view of one of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts {
     members: Box<[Box<[u32]>]>,
-    /// Each member's host and place there.
+    /// Each member's host and its place there.
     homes: Box<[(u32, u32)]>,
     me: u32,
 }
@@ -32,7 +32,7 @@ impl Hosts {
         let mut last = None;
         let homes = (0..group.size()).map(|index| {
             let first = host_of(index);
-            // Most follow one of the same host.
+            // Most members follow one of the same host.
             let host = match last {
                 Some((known, host)) if known == first => host,
                 _ => *numbers.entry(first).or_insert_with(|| {
@@ -48,12 +48,12 @@ impl Hosts {
         Hosts { members: members.into_iter().map(Vec::into_boxed_slice).collect(), homes, me: group.me() }
     }
 
-    /// The number of those.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// How many members they have together.
+    /// The number of members on all hosts.
     pub fn members(&self) -> usize {
         self.homes.len()
     }
@@ -83,7 +83,7 @@ impl Hosts {
         self.on(self.here())
     }
 
-    /// The others on this PE's host, starting behind it, so that not everybody turns to the same one first.
+    /// The other members on this PE's host, starting behind it, so that not all address the same one first.
     pub fn other_mates(&self) -> impl Iterator<Item = u32> + '_ {
         let (mates, place) = (self.mates(), self.place());
         (1..mates.len()).map(move |i| mates[(place + i) % mates.len()])
@@ -94,12 +94,12 @@ impl Hosts {
         self.members.get(host).map_or(&[], |members| members)
     }
 
-    /// How many members each host has at least: so many columns reach all hosts.
+    /// The least number of members on a host: so many columns reach all hosts.
     pub fn width(&self) -> usize {
         self.members.iter().map(|members| members.len()).min().unwrap_or(1)
     }
 
-    /// How many members a host has at most.
+    /// The largest number of members on a host.
     pub fn most(&self) -> usize {
         self.members.iter().map(|members| members.len()).max().unwrap_or(1)
     }
@@ -115,7 +115,7 @@ impl Hosts {
     }
 }
 
-/// Tables of `n` PEs' hosts, in blocks and in turn, with so many PEs a host.
+/// Tables of `n` PEs' hosts, in blocks and interleaved, with `per_host` PEs a host.
 #[cfg(test)]
 pub(crate) fn shapes(n: u32) -> impl Iterator<Item = (u32, Vec<Pe>)> {
     (1..=n).flat_map(move |of_a_host| {
@@ -131,14 +131,14 @@ mod tests {
 
     #[test]
     fn members_are_found_by_host_and_place() {
-        // PEs 0, 2 and 5 share a host, 1 and 3 another, and 4 is by itself.
+        // PEs 0, 2 and 5 share a host, PEs 1 and 3 another, and PE 4 is alone.
         let first = [0, 1, 0, 1, 4, 0];
         let hosts = Hosts::new(Group::world(3, 6), &first);
         assert_eq!((hosts.count(), hosts.width(), hosts.most(), hosts.here(), hosts.place()), (3, 1, 3, 1, 1));
         assert_eq!((hosts.on(0), hosts.mates(), hosts.on(2)), (&[0, 2, 5][..], &[1, 3][..], &[4][..]));
         assert_eq!((hosts.column(0), hosts.home(5)), (vec![0, 1, 4], (0, 2)));
         assert!(hosts.are_mixed());
-        // Backwards without PE 4: indexes 0 to 2 are PEs 5, 3 and 1.
+        // In reverse without PE 4: indexes 0 to 2 are PEs 5, 3 and 1.
         let odd = Group::new(5, -2, 3, 1, 6).map(|group| Hosts::new(group, &first));
         assert_eq!(odd.map(|hosts| (hosts.mates().to_vec(), hosts.on(0).to_vec())), Some((vec![1, 2], vec![0])));
         assert!(!Hosts::new(Group::world(0, 3), &[0, 0, 0]).are_mixed());

@@ -1,18 +1,18 @@
 //! Teams: PEs that do collective operations together.
 //!
-//! [`Runtime::team_world`](crate::Runtime::team_world) makes the first; [`Team::split`] makes teams of a team's PEs.
-//! What a team can do is in [`collective`](crate::collective). A team's operations are called by all of its PEs, in the
+//! [`Runtime::team_world`](crate::Runtime::team_world) makes the first team; [`Team::split`] makes teams of a team's
+//! PEs. A team's collectives are in [`collective`](crate::collective). All of a team's PEs call its operations, in the
 //! same order.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`group`] | which PEs |
-//! | `hosts` | who of them shares a host |
-//! | `area` | the symmetric memory that a team talks through |
-//! | `claim` | how the PEs of a new team agree on one |
-//! | here | what a team is, and the barriers of its PEs |
-//! | `calls` | splitting teams and giving them up; their barriers |
-//! | [`heap`] | symmetric memory of teams, of which other PEs know nothing |
+//! | `hosts` | which of them share a host |
+//! | `area` | the symmetric memory of a team |
+//! | `claim` | how the PEs of a new team agree on an area |
+//! | here | the team's state, and the barriers of its PEs |
+//! | `calls` | splitting and destroying teams; their barriers |
+//! | [`heap`] | symmetric memory of teams, unknown to other PEs |
 //! | `numbers` | numbers of all PEs: combined, gathered, compared |
 
 pub(crate) mod area;
@@ -41,33 +41,33 @@ use crate::error::Result;
 use crate::operations::{Communicator, Operations};
 use crate::sync::Everybody;
 
-/// What a team has done so far; the same on all of its PEs between its operations.
+/// A team's progress; between its operations it is the same on all of its PEs.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub syncs: u64,
     pub host_syncs: u64,
     pub tickets: u64,
-    /// Tickets since one that took word from everybody to everybody.
+    /// Tickets since the last one in which every PE heard from all.
     pub unheard: u64,
     pub turns: u64,
 }
 
-/// What the team of all PEs has, as long as the job runs.
+/// The state of the team of all PEs, for the job's whole life.
 pub(crate) struct World {
     areas: Arc<Areas>,
     progress: Arc<Mutex<Progress>>,
 }
 
 impl World {
-    /// Takes the areas of all teams that there will be from the heap. Collective.
+    /// Allocates the areas of all future teams on the heap. Collective.
     pub fn allocate(allocator: &Allocator<'_>, comm: &Communicator) -> Result<World> {
         let areas = Areas::allocate(allocator, comm.space.base, comm.job.n_pes)?;
         Ok(World { areas: Arc::new(areas), progress: Arc::default() })
     }
 }
 
-/// Some of the job's PEs, this one among them. Not for use by two threads at a time: they would have to agree with
-/// those of the other PEs whose turn it is.
+/// Some of the job's PEs, including this one. Two threads must not use it at the same time: they would have to agree on
+/// their order with the threads of the other PEs.
 pub struct Team<'rt> {
     pub(crate) everybody: Everybody<'rt>,
     pub(crate) group: Group,
@@ -75,11 +75,11 @@ pub struct Team<'rt> {
     plan: Plan,
     host_plan: Plan,
     pub(crate) area: Area,
-    /// The fabric can count arrivals in the area's words.
+    /// Whether the fabric can count arrivals in the area's words.
     pub(crate) counts: bool,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) on_device: Arc<DeviceTeam>,
-    /// Its compared calls, one thread at a time; how many were.
+    /// The number of its compared calls; one thread at a time makes such a call.
     pub(crate) calls: Mutex<u64>,
     areas: Arc<Areas>,
 }
@@ -111,14 +111,14 @@ impl<'rt> Team<'rt> {
         Team { everybody, group, hosts, plan, host_plan, area, counts, progress, on_device, calls, areas }
     }
 
-    /// Which PEs.
+    /// The team's PEs.
     #[inline]
     #[must_use]
     pub fn group(&self) -> Group {
         self.group
     }
 
-    /// Whether it is of this runtime, and not of another one of the process.
+    /// Whether it belongs to this runtime, and not to another one of the process.
     #[must_use]
     pub fn is_of(&self, runtime: &crate::Runtime) -> bool {
         std::ptr::eq(self.ops().comm, runtime.comm())
@@ -130,7 +130,7 @@ impl<'rt> Team<'rt> {
         &self.everybody.ops
     }
 
-    /// What teams of this job get their areas from.
+    /// The areas of this job's teams.
     pub(crate) fn areas(&self) -> &Arc<Areas> {
         &self.areas
     }
@@ -152,7 +152,7 @@ impl<'rt> Team<'rt> {
         })
     }
 
-    /// A barrier by a plan, its flags and how many there were.
+    /// A barrier with a plan, its flags and their count.
     fn barrier_by(
         &self,
         what: &'static str,
@@ -169,7 +169,7 @@ impl<'rt> Team<'rt> {
         barrier_plan::run(self.ops(), what, (self.group, plan), (flags, count), false).map(drop)
     }
 
-    /// The number of the next turn in the team's scratch memory. Who is in a turn has heard from everybody in the one
+    /// The number of the next turn in the team's scratch buffer. In each turn a PE hears from all PEs of the turn
     /// before.
     pub(crate) fn next_turn(&self) -> u64 {
         let mut progress = lock(&self.progress);
@@ -189,7 +189,7 @@ impl<'rt> Team<'rt> {
     /// The PE with this index in the team.
     ///
     /// # Errors
-    /// [`symrail_transport::Error::NoSuchPe`], in terms of the team's indexes.
+    /// [`symrail_transport::Error::NoSuchPe`], with indexes of the team.
     pub fn pe(&self, index: i64) -> Result<Pe> {
         match u32::try_from(index).ok().filter(|&i| i < self.group.size()) {
             Some(index) => Ok(self.group.pe(index)),

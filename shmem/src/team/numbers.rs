@@ -1,14 +1,14 @@
-//! Numbers of all PEs of a team: their maximum, all of them, whether they are the same.
+//! Numbers of all PEs of a team: their maximum, all of them, whether they are equal.
 
 use super::Team;
 use crate::collective::reduction::Reduction;
 use crate::error::{Error, Result};
 
-/// A reduction of up to 8 KiB takes numbers from any memory.
+/// A reduction of up to 8 KiB accepts numbers in any memory.
 const AT_ONCE: usize = 1024;
 
 impl Team<'_> {
-    /// Replaces each number by the largest that a PE has at its place. Collective over the team; all PEs pass as many.
+    /// Replaces each number by the largest one at its index on any PE. Collective over the team; all PEs pass as many.
     ///
     /// # Errors
     /// A peer that does not answer.
@@ -16,7 +16,7 @@ impl Team<'_> {
         self.combine(numbers, Reduction::max::<u64>())
     }
 
-    /// The numbers of all PEs, one PE's behind the other's, by index. Collective over the team; all PEs pass as many.
+    /// The numbers of all PEs, in the order of the PEs' indexes. Collective over the team; all PEs pass as many.
     ///
     /// # Errors
     /// A peer that does not answer.
@@ -27,17 +27,17 @@ impl Team<'_> {
         Ok(all)
     }
 
-    /// Compares named parameters of a call of all PEs. Collective over the team.
+    /// Compares named parameters of a call among all PEs. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::ParametersDiffer`] on all PEs, with the first parameter that another PE has otherwise; two PEs that
-    /// have the same name a third one. Or a peer that does not answer.
+    /// [`Error::ParametersDiffer`] on all PEs, with the first parameter that differs on another PE; two PEs with equal
+    /// values report a third one. Or a peer that does not answer.
     pub fn compare(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<()> {
         self.compare_as_many(call, &[("the number of parameters", parameters.len() as u64)])?;
         self.compare_as_many(call, parameters)
     }
 
-    /// As [`Team::compare`], where all PEs pass as many.
+    /// As [`Team::compare`], if all PEs pass as many parameters.
     fn compare_as_many(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<()> {
         let own: Vec<u64> = parameters.iter().map(|(_, value)| *value).collect();
         let all = self.gather(&own)?;
@@ -51,12 +51,12 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Combines numbers of all PEs, place by place.
+    /// Combines numbers of all PEs, index by index.
     pub(super) fn combine(&self, numbers: &mut [u64], reduction: Reduction) -> Result<()> {
         debug_assert_eq!(reduction.size(), size_of::<u64>());
         for part in numbers.chunks_mut(AT_ONCE) {
             let words = part.as_mut_ptr().cast::<u8>();
-            // SAFETY: the words are this call's own, in and out; so few may be any memory.
+            // SAFETY: the words are this call's own, both in and out; so few may be in any memory.
             unsafe { self.reduce(words, words, part.len(), reduction) }?;
         }
         Ok(())

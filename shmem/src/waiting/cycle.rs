@@ -1,4 +1,4 @@
-//! PEs that wait for one another for ever, as their posts tell.
+//! Detection of PEs that wait for one another for ever, from their posts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,33 +7,33 @@ use symrail_transport::Pe;
 use super::post::{CallId, POST, Post};
 use crate::operations::Operations;
 
-/// The PEs of a cycle with what they have posted, and the first of those on the way there.
+/// The PEs of a cycle with their posts, and the PE that this PE waits for, the first on the path to the cycle.
 pub(super) type Cycle = (Vec<(Pe, Post)>, (Pe, Post));
 
-/// A cycle that is reached from this PE's own post.
+/// Searches a cycle that is reachable from this PE's own post.
 pub(super) fn search(ops: Operations<'_>, mine: Post) -> Option<Cycle> {
     let me = ops.comm.job.me;
     let way = vec![(me, mine.clone())];
     let seen = [(me, Some(mine))].into();
     let mut search = Search { ops, way, seen, done: BTreeSet::new() };
     let start = search.go_on()?;
-    // A cycle behind this PE begins with the first step; one that this PE is in begins with itself.
+    // The path begins with this PE; its second entry is the PE that this one waits for.
     let first = search.way.get(1)?.clone();
     Some((search.way.split_off(start), first))
 }
 
-/// Follows who waits for whom.
+/// A depth-first search along the edges from a waiting PE to an awaited one.
 struct Search<'rt> {
     ops: Operations<'rt>,
-    /// The PEs from which it has gone on, with their posts, up to where it is.
+    /// The PEs on the current path, with their posts.
     way: Vec<(Pe, Post)>,
     seen: BTreeMap<Pe, Option<Post>>,
-    /// PEs from which no cycle is reached.
+    /// PEs from which no cycle is reachable.
     done: BTreeSet<Pe>,
 }
 
 impl Search<'_> {
-    /// Goes on from the last one on the way. Returns where on the way the cycle begins.
+    /// Searches on from the end of the path. Returns the index on the path at which the cycle begins.
     fn go_on(&mut self) -> Option<usize> {
         while let Some((pe, post)) = self.way.last().cloned() {
             let next = post.call.and_then(|call| call.group.others().find_map(|(_, pe)| self.step(&call, pe)));
@@ -49,20 +49,20 @@ impl Search<'_> {
         None
     }
 
-    /// Who waits in this call waits for `pe`, if that one is in another call: one more on the way, or where on the way
-    /// it is.
+    /// The edge from a PE in this call to `pe`, if that PE is in another call: a further PE for the path, or its index
+    /// on the path.
     fn step(&mut self, call: &CallId, pe: Pe) -> Option<Result<(Pe, Post), usize>> {
         if self.done.contains(&pe) {
             return None;
         }
         let post = self.seen.entry(pe).or_insert_with(|| post_of(&self.ops, pe)).clone()?;
-        // Another thread of a PE may come yet.
+        // Another thread of that PE may still make the call.
         post.call.filter(|other| !other.is_same(call) && !post.one_of_many)?;
         Some(self.way.iter().position(|(on_way, _)| *on_way == pe).map_or(Ok((pe, post)), Err))
     }
 }
 
-/// What a peer waits in; nothing if it does not wait, or cannot be asked.
+/// A peer's post; `None` if it does not wait, or cannot be read.
 pub(super) fn post_of(ops: &Operations<'_>, pe: Pe) -> Option<Post> {
     let mut words = [0u64; POST];
     let to = words.as_mut_ptr().cast();

@@ -1,5 +1,4 @@
-//! A wait that has become long: checking for PEs that are gone or late, and for such that wait for one another for
-//! ever.
+//! A long wait: checks for PEs that are gone or late, and for PEs that wait for one another for ever.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -15,21 +14,21 @@ use crate::operations::Operations;
 use crate::team::group::Group;
 use crate::wire::WireContext;
 
-/// How often a PE that waits checks on others.
+/// How often a waiting PE checks on others.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long who waits for a word goes on after it has heard that a PE is gone: another one may be to write the word.
+/// How long a wait for a word continues after a PE is known to be gone: another PE may still write the word.
 const OTHERS_MAY_WRITE: Duration = Duration::from_secs(5);
-/// How long a PE stays to be seen by the others after it has found that all wait for one another.
+/// How long a PE stays visible to the others after it has found that all wait for one another.
 const SEEN_BY_ALL: Duration = Duration::from_millis(1500);
-/// PEs that a message names.
+/// The most PEs that a message names.
 const NAMED: usize = 8;
 
-/// Without whom a wait may never end.
+/// The PEs without which a wait may never end.
 #[derive(Clone, Copy)]
 pub(crate) enum Among {
-    /// All of these have to come.
+    /// All of these PEs must arrive.
     All(Group),
-    /// Anybody may do what is waited for.
+    /// Any of these PEs may end the wait.
     Any(Group),
 }
 
@@ -40,7 +39,7 @@ impl Among {
     }
 }
 
-/// One wait, from when it has become long.
+/// One wait, from the time at which it counts as long.
 pub(crate) struct Long<'rt> {
     ops: Operations<'rt>,
     what: &'static str,
@@ -50,13 +49,13 @@ pub(crate) struct Long<'rt> {
     asked: Instant,
     warned: bool,
     post: Option<Post>,
-    /// Those who wait for one another for ever, as they were last seen.
+    /// The cycle of PEs that the last search found.
     cycle: Vec<(Pe, u64)>,
     verdict: Option<(Instant, Error)>,
 }
 
 impl<'rt> Long<'rt> {
-    /// Whether a wait of this length has become long.
+    /// Whether a wait of this length counts as long.
     pub fn is(waited: Duration) -> bool {
         waited > POLL_INTERVAL
     }
@@ -67,7 +66,7 @@ impl<'rt> Long<'rt> {
         Long { ops, what, among, begun, checked, asked: begun, warned, post, cycle, verdict }
     }
 
-    /// Checks on others, if it is time to.
+    /// Checks on others, if that is due.
     ///
     /// # Errors
     /// [`Error::PeerLost`] and [`Error::CallsDiffer`].
@@ -77,7 +76,7 @@ impl<'rt> Long<'rt> {
         }
         self.checked = clock::now();
         if self.verdict.is_some() {
-            // Those who have found the same may leave meanwhile.
+            // Other PEs that have found the same cycle may leave meanwhile.
             return self.look_for_cycle();
         }
         let (waited, time_limit) =
@@ -103,9 +102,9 @@ impl<'rt> Long<'rt> {
         Error::PeerLost { waiting: self.ops.comm.job.me, what: self.what, pe, reason }
     }
 
-    /// Fails if somebody has died or left, as the bootstrap knows.
+    /// Fails if a PE has died or left, as the bootstrap knows.
     fn look_for_gone(&self) -> Result<()> {
-        // Another thread may be in a step; it hears of it, too.
+        // Another thread may be in a step; that thread gets the report, too.
         let Ok(mut bootstrap) = self.ops.comm.job.bootstrap.try_lock() else { return Ok(()) };
         let group = self.among.group();
         let lost_pe = bootstrap
@@ -115,7 +114,7 @@ impl<'rt> Long<'rt> {
         lost_pe.map_or(Ok(()), |lost| Err(self.lost(lost.pe, lost.why.clone())))
     }
 
-    /// Asks all for a keepalive, in turn: the system knows of those that are mapped, and the wire is asked of all.
+    /// Probes all PEs in turn: the system reports whether mapped PEs live, and the wire probes every PE.
     fn ask_for_life(&self) -> Result<()> {
         for (_, pe) in self.among.group().others() {
             if self.ops.comm.space.peers.has_ended(pe) {
@@ -129,8 +128,8 @@ impl<'rt> Long<'rt> {
         Ok(())
     }
 
-    /// Who has to come, and does not wait where this PE waits. Nobody is named before those who came as late as this PE
-    /// have posted that they wait.
+    /// The PEs that must arrive and do not wait in this PE's call. Empty at first, until PEs that arrived as late as
+    /// this one have posted that they wait.
     pub fn missing(&self, waited: Duration) -> Vec<Pe> {
         let Among::All(group) = self.among else { return Vec::new() };
         if waited < 2 * POLL_INTERVAL {
@@ -141,7 +140,7 @@ impl<'rt> Long<'rt> {
         group.others().map(|(_, pe)| pe).filter(|&pe| !waits_here(pe)).collect()
     }
 
-    /// Says for whom this PE waits, all of whom live.
+    /// Warns about the PEs for which this PE waits, all of which are alive.
     fn tell(&self, waited: Duration) {
         let here = in_words(self.what);
         let (mut late, mut elsewhere, mut others) = (Vec::new(), String::new(), 0);
@@ -175,11 +174,11 @@ impl<'rt> Long<'rt> {
         });
     }
 
-    /// Fails if this PE can only wait for ever: it waits for one that is in another call, and so on, until it comes to
-    /// one again.
+    /// Fails if this PE can only wait for ever: it waits for a PE that is in another call, which waits for a further
+    /// PE, and so on, in a cycle.
     ///
-    /// Posts change while they are read, so the same ones have to be seen twice; and who has found it first stays for a
-    /// while.
+    /// Posts change while they are read, so the search must find the same posts twice; and the PE that found the cycle
+    /// first keeps its post for a while.
     fn look_for_cycle(&mut self) -> Result<()> {
         if let Some((at, error)) = &self.verdict {
             return if clock::since(*at) > SEEN_BY_ALL { Err(error.clone()) } else { Ok(()) };

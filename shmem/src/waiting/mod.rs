@@ -1,18 +1,18 @@
-//! What becomes of those who are waited for: lost, gone, late, or in another call.
+//! Waits, and what they detect: peers that are lost, gone, late, or in another call.
 //!
-//! Who waits for long checks on others now and then, and fails if a PE without which the wait may never end has died or
-//! left. PEs that live are waited for, however long they take. So that users learn what a job hangs in, each PE that
-//! waits for long *posts* in symmetric memory what it waits in, and who has waited for `TIMEOUT_S` reads what the
-//! others have posted and says so, once.
+//! A PE that waits for long checks on others now and then, and fails if a PE without which the wait may never end has
+//! died or left. The wait for PEs that are alive is unlimited. To show users where a job hangs, each PE that waits for
+//! long *posts* its current call in symmetric memory; a PE that has waited for `TIMEOUT_S` reads the posts of the
+//! others and logs them, once.
 //!
-//! Where calls are compared (`SYMRAIL_CHECK_COLLECTIVES`), PEs that can only wait for one another for ever find that
-//! out from their posts: each waits in a call for PEs that are in none of its calls but in another one.
+//! If calls are compared (`SYMRAIL_CHECK_COLLECTIVES`), PEs also detect from the posts that they wait for one another
+//! for ever: each waits in a call for PEs that are in another call instead.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | waiting for something to become so |
+//! | here | waiting for a condition |
 //! | `long` | a wait that has become long |
-//! | `post` | what a PE waits in, as the others read it |
+//! | `post` | the call that a PE waits in, as the others read it |
 //! | `cycle` | PEs that wait for one another for ever |
 
 mod cycle;
@@ -31,22 +31,22 @@ use crate::interrupt::InterruptPoll;
 use crate::operations::Operations;
 use crate::wire::{Wire, WireContext};
 
-/// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
+/// The checks of a thread without a wire that yield; after them it sleeps this long between checks.
 const YIELDS: u64 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
+/// Checks of the word before the first poll when all peers are mapped: their stores arrive without polls.
 const GLANCES: u32 = 200;
 
 impl Operations<'_> {
-    /// Makes progress once, for loops that test. Whether there was any.
+    /// Makes progress once, for loops that test. Returns whether there was any.
     pub(crate) fn progress(&self) -> bool {
         self.on_wire_if_any().is_some_and(|context| context.wait_for_memory().drive())
     }
 
-    /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may
-    /// itself wait for another, and goes on living when that is dead. What was started on the default context goes on
-    /// meanwhile.
+    /// Waits until `done` returns a value. `among` holds all PEs without which that may never happen: the PE that
+    /// signals this PE may itself wait for another one, and stays alive when that one is dead. Operations started on
+    /// the default context make progress meanwhile.
     pub(crate) fn wait_for<R>(
         &self,
         what: &'static str,

@@ -1,4 +1,4 @@
-//! What a PE waits in, as it tells the others: a *post* in symmetric memory, which anybody may read.
+//! A *post*: the call that a PE waits in, in symmetric memory that every PE may read.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use symrail_transport::Pe;
 use crate::space::at;
 use crate::team::group::Group;
 
-/// Words of a post: its number or 0, the call, the PEs that are waited for, what it is in words.
+/// Words of a post: its number or 0, the call, the awaited PEs, the call in words.
 const TEXT: usize = 6;
 pub(super) const POST: usize = TEXT + 14;
 /// Bytes of a post.
 pub(crate) const POST_BYTES: u64 = POST as u64 * 8;
-/// Bits above the number of a post's call: it has given up; other threads of the PE wait as well.
+/// Bits above the number of a post's call: the PE has given up; other threads of the PE wait as well.
 const GIVEN_UP: u64 = 1 << 63;
 const ONE_OF_MANY: u64 = 1 << 62;
 
-/// A compared call: the PEs that make it, by which of their teams it goes, and the how-manieth it is.
+/// A compared call: the PEs that make it, the number of their team, and the call's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallId {
     pub group: Group,
@@ -26,7 +26,7 @@ pub(crate) struct CallId {
 }
 
 thread_local! {
-    /// The compared call that this thread is in, and that in words.
+    /// The compared call that this thread is in, and its words.
     pub(crate) static IN_CALL: RefCell<Option<(CallId, String)>> = const { RefCell::new(None) };
 }
 
@@ -36,7 +36,7 @@ impl CallId {
     }
 }
 
-/// What a PE waits in, as it tells the others.
+/// The call that a PE waits in, as it publishes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Post {
     pub number: u64,
@@ -65,7 +65,7 @@ impl Post {
         words
     }
 
-    /// What PE `pe` of so many has posted; `None` if it does not wait, or what stands there is no post.
+    /// Decodes the post of PE `pe` of `n_pes`; `None` if the PE does not wait, or the words are no post.
     pub(super) fn decode(words: &[u64; POST], pe: Pe, n_pes: u32) -> Option<Post> {
         let [number, start, stride, size, call, flags] = words[..TEXT].try_into().ok()?;
         if number == 0 {
@@ -79,12 +79,12 @@ impl Post {
     }
 }
 
-/// What this thread waits in: the compared call that it is in, or else `what`.
+/// The words for this thread's wait: the compared call that it is in, or else `what`.
 pub(super) fn in_words(what: &str) -> String {
     IN_CALL.with_borrow(|call| call.as_ref().map_or_else(|| what.to_owned(), |(_, words)| words.clone()))
 }
 
-/// Where this PE posts, and where peers do: at the same symmetric address.
+/// The address of this PE's post, and by symmetry of peers' posts.
 pub(crate) struct Board {
     address: usize,
     posted: AtomicU64,
@@ -93,13 +93,13 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// At this symmetric offset in the heap that starts at `base`.
+    /// The board at this symmetric offset in the heap that starts at `base`.
     pub fn new(base: usize, offset: u64) -> Board {
         let address = at(base, offset).expose_provenance();
         Board { address, posted: AtomicU64::new(0), in_use: AtomicBool::new(false), shared: AtomicBool::new(false) }
     }
 
-    /// Tells the others what this thread waits in, unless another one of this PE already does.
+    /// Posts this thread's wait, unless another thread of this PE has a post already.
     pub(super) fn post(&self, what: &str) -> Option<Post> {
         if self.in_use.swap(true, Ordering::AcqRel) {
             self.shared.store(true, Ordering::Relaxed);

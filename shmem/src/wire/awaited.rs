@@ -1,4 +1,5 @@
-//! What somebody at the other end waits for, so that no quiet has to: flags, and bytes whose arrival is counted.
+//! Operations that the peer detects itself, so that no quiet waits for them: flags, and bytes with a counter of
+//! arrivals.
 
 use symrail_transport::Pe;
 use symrail_transport::endpoint::command::Source;
@@ -7,7 +8,7 @@ use super::WireContext;
 use crate::error::Result;
 
 impl WireContext<'_> {
-    /// Writes a byte that the peer waits for.
+    /// Writes a flag byte that the peer waits for.
     pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<()> {
         self.when_there_is_room(|endpoint| endpoint.put_flag(pe, dest, value))
     }
@@ -17,16 +18,16 @@ impl WireContext<'_> {
         self.host().lock().endpoint.counts_in(word)
     }
 
-    /// Starts to write bytes whose arrival the peer counts in a word.
+    /// Starts to write bytes; the peer counts their arrival in a word.
     ///
     /// # Safety
-    /// A [`Source::Stable`] one stays valid and unchanged until [`WireContext::counted_have_left`].
+    /// A [`Source::Stable`] source stays valid and unchanged until [`WireContext::counted_have_left`].
     pub unsafe fn put_counted(&self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         self.when_there_is_room(|endpoint| unsafe { endpoint.put_counted(pe, dest, source, len, word) })
     }
 
-    /// Waits until all that was put so has left.
+    /// Waits until the sources of all counted puts may be re-used.
     pub fn counted_have_left(&self) -> Result<()> {
         self.wait().until(|| {
             let mut side = self.host().lock();

@@ -1,9 +1,9 @@
 //! A context on the wire: operations of host threads that are ordered and completed together.
 //!
-//! Small operations go over the context's host endpoint, which no other context uses if it can have one of its own.
-//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints when there are several rails,
-//! where each context is an issuer of its own; the threads take turns. A fence between two operations on different
-//! endpoints is kept by draining the first before the second starts.
+//! Small operations go over the context's host endpoint; no other context uses it, if the context can have its own.
+//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints if there are several rails.
+//! There each context is a separate issuer, and its operations alternate between the threads. To keep a fence between
+//! two operations on different endpoints, the first one is drained before the second starts.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -21,11 +21,11 @@ use super::{MANY_RAILS_FROM, Wire};
 use crate::error::{Error, Result};
 use crate::staged::STAGED_OFFSET;
 
-/// Which endpoint an operation goes over.
+/// The endpoint of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Path {
     Host,
-    /// Of a proxy thread.
+    /// The endpoint of a proxy thread.
     Engine(usize),
 }
 
@@ -38,7 +38,7 @@ impl Path {
     }
 }
 
-/// A flag for each path. One word has them all, since each operation asks for those of all other paths.
+/// A flag for each path. One word holds them all, since each operation tests those of all other paths.
 #[derive(Default)]
 struct Flags(AtomicU32);
 
@@ -60,7 +60,7 @@ impl Flags {
         self.0.load(Ordering::Relaxed) & path.bit() != 0
     }
 
-    /// A flag that is as it should be costs a load only.
+    /// A flag that already has the value costs only a load.
     #[inline]
     fn set(&self, path: Path, value: bool) {
         match (value, self.get(path)) {
@@ -71,10 +71,10 @@ impl Flags {
     }
 }
 
-/// What is remembered of a context.
+/// The state of a context.
 #[derive(Default)]
 pub(crate) struct ContextState {
-    /// From its first operation on the wire.
+    /// Set by its first operation on the wire.
     host_endpoint: OnceLock<HostEndpoint>,
     /// Paths with operations since their last quiet; changed under the path's lock.
     used: Flags,
@@ -85,19 +85,19 @@ pub(crate) struct ContextState {
 }
 
 impl ContextState {
-    /// The default context's.
+    /// The state of the default context.
     pub fn first(wire: &Wire) -> ContextState {
         ContextState { host_endpoint: OnceLock::from(wire.host_endpoints.first()), ..ContextState::default() }
     }
 
-    /// Whether nothing was issued since the last quiet.
+    /// Whether no operation was issued since the last quiet.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        // A path that a fence has closed was used.
+        // A path that a fence has closed was used before.
         !self.used.any() && !self.fenced.any()
     }
 
-    /// Whether it has a host endpoint that no other context uses.
+    /// Whether it has its own host endpoint.
     pub fn has_own_endpoint(&self) -> bool {
         self.host_endpoint.get().is_some_and(|host_endpoint| host_endpoint.issuer != HOST)
     }
@@ -144,23 +144,23 @@ impl<'a> WireContext<'a> {
         Wait::for_memory(*self)
     }
 
-    /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
+    /// Polls the host endpoint if that can make progress; no peer sends to a host endpoint unasked.
     #[inline]
     pub(super) fn poll_host(&self, now_and_then: bool) -> usize {
         let Some(HostEndpoint { host, .. }) = self.context.host_endpoint.get() else { return 0 };
-        // What was posted without a completion may still be on its way out of the provider.
+        // An operation posted without a completion may still be in the provider's queue.
         let worthwhile = host.is_active() || (now_and_then && self.context.used.get(Path::Host));
         if worthwhile { host.try_lock().map_or(0, |mut side| side.poll()) } else { 0 }
     }
 
-    /// Fails operations on the host endpoint that are too old.
+    /// Fails operations on the host endpoint that have timed out.
     pub(super) fn tick(&self) {
         if let Some(host_endpoint) = self.context.host_endpoint.get() {
             host_endpoint.host.lock().endpoint.tick(self.wire.seconds());
         }
     }
 
-    /// Operations are started on a path, whose lock the caller has.
+    /// Marks a path as used; the caller holds the path's lock.
     #[inline]
     pub(super) fn note_use(&self, path: Path) {
         self.context.used.set(path, true);
@@ -182,8 +182,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// The proxy thread whose turn it is; after a fence the one that had the last operation, which need not be drained
-    /// then.
+    /// The next proxy thread in turn; after a fence the thread of the last operation, which need not be drained then.
     fn next_engine(&self) -> Path {
         let last = self.context.turn.load(Ordering::Relaxed);
         if self.context.fenced.get(Path::Engine(last)) {
@@ -194,13 +193,13 @@ impl<'a> WireContext<'a> {
         Path::Engine(next)
     }
 
-    /// The host endpoint, and the proxy threads'.
+    /// All paths: the host endpoint, and the proxy threads'.
     #[inline]
     fn paths(&self) -> impl Iterator<Item = Path> + use<> {
         std::iter::once(Path::Host).chain((0..self.wire.drivers.len()).map(Path::Engine))
     }
 
-    /// Orders what comes after it behind what came before it, per destination.
+    /// Orders later operations behind earlier ones, per destination.
     pub fn fence(&self) {
         for path in self.paths() {
             let used = self.context.used.get(path);
@@ -214,7 +213,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// Before an operation on `path`: what a fence closed on other paths has to be delivered.
+    /// Before an operation on `path`: waits until the operations on other paths that a fence closed are delivered.
     #[inline]
     pub(super) fn keep_fence(&self, path: Path) -> Result<()> {
         if !self.context.fenced.any_but(path) {
@@ -223,8 +222,8 @@ impl<'a> WireContext<'a> {
         self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
     }
 
-    /// Before a get that is waited for: the same of all paths. OpenSHMEM does not order gets, but many programs count
-    /// on it, and TCP rails let gets overtake puts.
+    /// Before a blocking get: waits for all paths that a fence closed. OpenSHMEM does not order gets, but many programs
+    /// rely on it, and TCP rails let gets overtake puts.
     #[inline]
     pub(super) fn end_fences(&self) -> Result<()> {
         if self.context.fenced.any() {
@@ -233,7 +232,7 @@ impl<'a> WireContext<'a> {
         Ok(())
     }
 
-    /// Waits until what a fence closed on a path is delivered.
+    /// Waits until the operations that a fence closed on a path are delivered.
     #[inline]
     fn end_fence(&self, path: Path) -> Result<()> {
         if self.context.fenced.get(path) {
@@ -243,7 +242,7 @@ impl<'a> WireContext<'a> {
         Ok(())
     }
 
-    /// Waits until everything that was issued on the context is delivered.
+    /// Waits until all operations issued on the context are delivered.
     #[inline(never)]
     pub fn quiet(&self) -> Result<()> {
         let mut result = Ok(());
@@ -280,7 +279,8 @@ impl<'a> WireContext<'a> {
         })
     }
 
-    /// Something, if a path is quiet; written down while its lock is held, so that no operation comes in between.
+    /// Records that a path is quiet; called under its lock, so that no operation starts in between. Returns a value if
+    /// it is.
     fn note_quiet(&self, path: Path, error: Option<Failure>, quiet: bool) -> Result<Option<()>> {
         error.map_or(Ok(()), |error| Err(Error::from(error)))?;
         if quiet {

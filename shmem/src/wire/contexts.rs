@@ -1,4 +1,4 @@
-//! The contexts of a PE: as many as it can have at a time.
+//! The contexts of a PE, up to the most that it can have at a time.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ pub(crate) const MAX_CONTEXTS: usize = 1024;
 /// The contexts that a runtime has, and can have.
 pub(crate) struct Contexts {
     contexts: Box<[ContextState]>,
-    /// Those that are not in use. What has an endpoint already comes first, what shares one last.
+    /// Unused contexts. Contexts that have an endpoint already are first, those that share one are last.
     free: Mutex<VecDeque<usize>>,
 }
 
@@ -25,13 +25,13 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// One that is not in use, with its number; `None` if all are.
+    /// An unused context with its number; `None` if all are in use.
     pub fn take(&self) -> Option<(usize, &ContextState)> {
         let number = lock(&self.free).pop_front()?;
         Some((number, self.contexts.get(number)?))
     }
 
-    /// Gives one back, which nobody uses any more.
+    /// Returns a context that no thread uses any more.
     pub fn give_back(&self, number: usize) {
         let Some(context) = self.contexts.get(number) else { return };
         let mut free = lock(&self.free);

@@ -7,28 +7,29 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use symrail_proxy::IdleWork;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
 
-/// Polls by one holder of the lock: taking it costs as much as a poll.
+/// Polls under one acquisition of the lock: taking the lock costs as much as a poll.
 const POLLS_AT_ONCE: u32 = 8;
 
 /// The host endpoint behind its lock.
 pub(super) struct Host {
     side: Mutex<Side>,
-    /// Polling would bring something forward, as its last user left it: known without the lock.
+    /// Whether polling can make progress, as the endpoint's last user left it; readable without the lock.
     active: AtomicBool,
-    /// Requests are gathered, as its last user left it.
+    /// Whether requests are being coalesced, as the endpoint's last user left it.
     gathered: AtomicBool,
-    /// It has been used, and something was left behind that somebody may wait for, since the proxy thread checked.
+    /// Whether the endpoint was used, and whether a put was left behind that a peer may wait for, since the proxy
+    /// thread checked.
     used: AtomicBool,
     awaited: AtomicBool,
-    /// Its users have polled it since then.
+    /// Whether its users have polled it since then.
     polled: AtomicBool,
 }
 
-/// The host endpoint, and what its host threads share.
+/// The host endpoint, and the state that its host threads share.
 pub(super) struct Side {
     pub endpoint: Endpoint,
     next_tag: u64,
-    /// By who holds the lock now.
+    /// Set if the current holder of the lock has polled.
     polled: bool,
 }
 
@@ -60,13 +61,13 @@ impl Host {
         Some(InUse { side, host: self })
     }
 
-    /// Whether anything is under way that polling would bring forward.
+    /// Whether operations are in flight that polling can advance.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Polls if that brings anything forward and nobody else uses the endpoint. Whether it will go on doing so.
+    /// Polls if that can make progress and no other thread uses the endpoint. Returns whether polling still can.
     pub fn poll_if_unused(&self) -> bool {
         if self.is_active()
             && let Some(mut side) = self.try_lock()
@@ -76,7 +77,7 @@ impl Host {
         self.is_active()
     }
 
-    /// After a put that somebody may wait for: whether it was left with those that wait to be coalesced.
+    /// After a put that a peer may wait for: whether it was left to be coalesced with later ones.
     #[inline]
     pub fn leaves_behind(&self) -> bool {
         let gathered = self.gathered.load(Ordering::Relaxed);
@@ -86,7 +87,7 @@ impl Host {
         gathered
     }
 
-    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
+    /// For the proxy thread's idle task: polls if a peer may wait for a put, or if no host thread polls.
     pub fn idle_work(&self) -> IdleWork {
         let awaited = self.awaited.swap(false, Ordering::Relaxed);
         let polled = self.polled.swap(false, Ordering::Relaxed);
@@ -108,7 +109,7 @@ impl Host {
 }
 
 impl Side {
-    /// A tag that no operation of a host thread has had, on either path.
+    /// A tag that no operation of a host thread has had, on any path.
     pub fn new_tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag

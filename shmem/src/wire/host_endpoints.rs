@@ -1,4 +1,4 @@
-//! A PE's host endpoints: the first one, and those of contexts, each opened with its context's first operation.
+//! A PE's host endpoints: the first one, and those of contexts. A context's first operation opens its endpoint.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,20 +16,20 @@ use symrail_transport::wire::FROM_CONTEXT;
 use super::host::Host;
 use crate::directory::{Directory, OfThread};
 
-/// What it takes to open one more host endpoint.
+/// The parameters for opening a further host endpoint.
 pub(crate) struct EndpointOpener {
     pub choice: Choice,
     pub settings: Settings,
     pub policy: Policy,
     pub me: Pe,
     pub n_pes: u32,
-    /// How peers are reached.
+    /// The directory of peers' addresses.
     pub directory: Arc<Directory>,
     /// The heap's segments.
     pub segments: Vec<Segment>,
 }
 
-/// A host endpoint, and for whom operations are counted that its user hands to the engine instead.
+/// A host endpoint, and the issuer for operations that its user hands to the engine instead.
 #[derive(Clone)]
 pub(super) struct HostEndpoint {
     pub host: Arc<Host>,
@@ -39,7 +39,7 @@ pub(super) struct HostEndpoint {
 /// All host endpoints.
 pub(super) struct HostEndpoints {
     first: Arc<Host>,
-    /// Those of contexts, in the order in which they were opened.
+    /// The endpoints of contexts, in the order in which they were opened.
     more: Box<[OnceLock<Arc<Host>>]>,
     opened: AtomicUsize,
     recording: AtomicBool,
@@ -58,24 +58,24 @@ impl HostEndpoints {
         }
     }
 
-    /// The NICs that were chosen, by their rails' names, and why.
+    /// The chosen NICs, by their rails' names, and the reason.
     pub fn described(&self) -> (Vec<(String, String)>, Vec<String>) {
         let choice = &lock(&self.opener).choice;
         let nics = choice.names().into_iter().zip(choice.details()).collect();
         (nics, choice.reasons.iter().chain([&choice.threads.reason]).cloned().collect())
     }
 
-    /// The default context's.
+    /// The default context's endpoint.
     pub fn first(&self) -> HostEndpoint {
         HostEndpoint { host: Arc::clone(&self.first), issuer: HOST }
     }
 
-    /// One for a context: of its own, or the first one where there can be no more.
+    /// An endpoint for a context: its own, or the first one if the limit is reached.
     pub fn take(&self) -> HostEndpoint {
         let opener = lock(&self.opener);
         let number = self.opened.load(Ordering::Relaxed);
         let Some(place) = self.more.get(number) else { return self.first() };
-        // The setting's limit is below what an origin holds.
+        // The setting's limit is below the largest origin.
         match opener.open(FROM_CONTEXT + number as u8) {
             Ok(endpoint) => {
                 let host = Arc::clone(place.get_or_init(|| Arc::new(Host::new(endpoint))));
@@ -92,17 +92,17 @@ impl HostEndpoints {
         }
     }
 
-    /// Those of contexts that are open.
+    /// The open endpoints of contexts.
     pub fn of_contexts(&self) -> impl Iterator<Item = &Host> {
         self.more.iter().take(self.opened.load(Ordering::Acquire)).filter_map(|host| host.get().map(Arc::as_ref))
     }
 
-    /// All that are open.
+    /// All open endpoints.
     pub fn all(&self) -> impl Iterator<Item = &Host> {
         std::iter::once(self.first.as_ref()).chain(self.of_contexts())
     }
 
-    /// Polls those where that brings anything forward and nobody else does. Whether it will go on doing so.
+    /// Polls endpoints that can make progress and that no other thread uses. Returns whether polling still can.
     pub fn poll_if_unused(&self) -> bool {
         self.all().filter(|host| host.poll_if_unused()).count() > 0
     }
@@ -119,13 +119,13 @@ impl HostEndpoints {
         self.all().for_each(|host| host.lock().endpoint.record());
     }
 
-    /// Registers a segment of the heap with all of them, and with those to come.
+    /// Registers a segment of the heap with all open endpoints, and with those to come.
     ///
     /// # Safety
     /// The segment stays mapped as long as the endpoints live.
     ///
     /// # Errors
-    /// What the provider says.
+    /// An error of the provider.
     pub unsafe fn register(&self, segment: Segment) -> Result<(), symrail_transport::Error> {
         let mut opener = lock(&self.opener);
         for host in self.all() {
@@ -136,12 +136,12 @@ impl HostEndpoints {
         Ok(())
     }
 
-    /// Has all of them take in what the directory says of a segment.
+    /// Lets all of them read the directory's keys of a segment.
     ///
     /// # Errors
     /// As for [`Endpoint::learn_segment`].
     pub fn learn_segment(&self, id: u32) -> Result<(), symrail_transport::Error> {
-        let _opener = lock(&self.opener); // those that are opened later find it there
+        let _opener = lock(&self.opener); // endpoints opened later find it in the directory
         self.all().try_for_each(|host| host.lock().endpoint.learn_segment(id))
     }
 }
@@ -153,8 +153,8 @@ impl EndpointOpener {
         endpoint.introduce_as(origin);
         endpoint.set_directory(Arc::new(OfThread { directory: Arc::clone(&self.directory), thread: 0 }));
         for &segment in &self.segments {
-            // SAFETY: whoever gave the segment vouched for it (`HostEndpoints::register`, or where the opener was
-            // made).
+            // SAFETY: the caller that passed the segment vouched for it (`HostEndpoints::register`, or where the opener
+            // was made).
             unsafe { endpoint.register(segment) }?;
         }
         Ok(endpoint)

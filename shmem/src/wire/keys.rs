@@ -1,15 +1,15 @@
-//! What a PE tells of a segment by which its heap has grown: what each proxy thread has to say, in one connection info.
+//! A PE's keys for a segment by which its heap has grown: those of all its proxy threads in one connection info.
 
 use symrail_core::encoding;
 use symrail_transport::grown::GrownKeys;
 use symrail_transport::{Error, Pe};
 
-/// The connection info that holds what each of this PE's proxy threads has to say.
+/// The connection info that holds the keys of each of this PE's proxy threads.
 pub(crate) fn together(of_threads: &[GrownKeys]) -> Vec<u8> {
     encoding::encode(&of_threads)
 }
 
-/// What a PE's connection info says for one of so many proxy threads. Who has nothing to say has an empty connection
+/// The keys of one of `threads` proxy threads in a PE's connection info. A PE without keys has an empty connection
 /// info.
 ///
 /// # Errors

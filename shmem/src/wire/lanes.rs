@@ -1,4 +1,4 @@
-//! All endpoints, for the thread that watches them: what their lanes do, and who has left.
+//! All endpoints, for the thread that observes them: their lanes' activity, and PEs that have left.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ impl Lanes {
         lanes
     }
 
-    /// Tells all endpoints that a PE takes part in nothing more, and why.
+    /// Reports to all endpoints that a PE takes part in nothing more, and why.
     pub fn has_left(&self, pe: Pe, why: &str) {
         self.host_endpoints.all().for_each(|host| host.lock().endpoint.has_left(pe, why));
         self.drivers.iter().for_each(|driver| driver.engine().endpoint().has_left(pe, why));
     }
 
-    /// What the proxy threads are called.
+    /// The names of the proxy threads.
     fn names(&self) -> impl Iterator<Item = String> {
         let several = self.drivers.len() > 1;
         (0..).map(move |thread| if several { format!("proxy {thread}") } else { "proxy".into() })
@@ -49,7 +49,7 @@ impl Lanes {
         self.drivers.iter().for_each(|driver| driver.engine().endpoint().record());
     }
 
-    /// What has been recorded of each endpoint, with its lanes' names.
+    /// The records of each endpoint, with its lanes' names.
     pub fn take_records(&self) -> Vec<(Vec<String>, Vec<Record>)> {
         let hosts = self.host_endpoints.all().map(|host| records("host", &mut host.lock().endpoint));
         let proxies = self.names().zip(self.drivers.iter());

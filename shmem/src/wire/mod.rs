@@ -1,23 +1,23 @@
-//! Host threads on the wire: their own endpoint, and the engines' rails for what is large.
+//! Host threads on the wire: their own endpoint, and the engines' rails for large operations.
 //!
-//! Small operations go over the host endpoint, which no other thread polls (on one rail, while that works). Operations
-//! of at least [`MANY_RAILS_FROM`] bytes go over the proxy endpoints when there are several rails: those of several
-//! proxy threads in turn. A fence between two operations on different endpoints is kept by draining the first before
-//! the second starts. The first proxy thread's engine answers what host endpoints ask for, and is the one that waiting
-//! host threads drive.
+//! Small operations go over the host endpoint, which no other thread polls (on one rail, while that rail works).
+//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy endpoints if there are several rails; with
+//! several proxy threads they alternate. To keep a fence between two operations on different endpoints, the first one
+//! is drained before the second starts. The first proxy thread's engine answers the requests of host endpoints, and
+//! waiting host threads drive it.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | what a PE's host threads share |
-//! | `context` | operations that are ordered and completed together, and which endpoint each takes |
-//! | `operations` | starting them, and waiting for their ends |
+//! | here | the state that a PE's host threads share |
+//! | `context` | operations that are ordered and completed together, and the endpoint of each |
+//! | `operations` | starting them, and waiting for their completion |
 //! | `contexts` | all contexts |
-//! | `awaited` | what somebody at the other end waits for, and no quiet |
+//! | `awaited` | operations that the peer detects itself, without a quiet |
 //! | `host_endpoints` | the host endpoints |
 //! | `host` | one of them, behind its lock |
-//! | `keys` | what PEs tell each other of a segment by which the heap has grown |
+//! | `keys` | the keys that PEs exchange for a segment by which the heap has grown |
 //! | `wait` | how a host thread waits; whether waiting threads share their cores with one another |
-//! | `lanes` | all endpoints, for the thread that watches them |
+//! | `lanes` | all endpoints, for the thread that observes them |
 
 mod awaited;
 mod context;
@@ -54,41 +54,42 @@ use wait::{SharedCores, Wait};
 use crate::directory::Directory;
 use crate::interrupt::GoOn;
 
-/// From here on an operation is worth more than one rail.
+/// From this size on an operation uses more than one rail.
 const MANY_RAILS_FROM: u64 = 64 << 10;
 
 /// A PE's endpoints, as its host threads use them.
 pub(crate) struct Wire {
     host_endpoints: Arc<HostEndpoints>,
-    /// How peers are reached, once they are needed.
+    /// Peers' addresses and keys, read when they are needed.
     directory: Arc<Directory>,
-    /// What drives each proxy thread's endpoint.
+    /// The driver of each proxy thread's endpoint.
     drivers: Arc<[Arc<Driver>]>,
-    // Joined when dropped; everything that can fail has been done by then.
+    // Joined when dropped; everything that can fail is over by then.
     _proxies: Vec<Proxy>,
-    /// In lane order: thread after thread in turn.
+    /// In lane order, which alternates between the threads.
     rails: Vec<RailCaps>,
-    /// Addresses that the CPU cannot touch: what is about them goes through the engine, which stages it.
+    /// Addresses that the CPU cannot access: the engine stages operations on them.
     staged: Option<Range<usize>>,
     /// NICs write this PE's memory, whether it polls or not.
     by_hardware: bool,
     copy_limit: usize,
     shared_cores: SharedCores,
     started: Instant,
-    /// This PE, and what may end its waits.
+    /// This PE, and the check that may end its waits.
     me: Pe,
     pub interrupt: Arc<OnceLock<GoOn>>,
 }
 
 impl Wire {
-    /// Over a host endpoint and at least one proxy thread.
+    /// The wire over a host endpoint and at least one proxy thread.
     pub fn new(host: Endpoint, opener: EndpointOpener, proxies: Vec<Proxy>, staged: Option<Range<usize>>) -> Wire {
         let drivers: Arc<[_]> = proxies.iter().map(|proxy| Arc::clone(proxy.driver())).collect();
         let rails = rails(&drivers);
         let by_hardware = rails.iter().all(|rail| !rail.software);
         let (copy_limit, me, directory) = (host.copy_limit(), opener.me, Arc::clone(&opener.directory));
         let host_endpoints = Arc::new(HostEndpoints::new(host, opener));
-        // What a provider could not send at once goes out although the thread that posted it computes.
+        // The idle task sends operations that a provider could not send at once, while the thread that posted them
+        // computes.
         let left_behind = Arc::clone(&host_endpoints);
         drivers[0].set_idle_task(move || left_behind.idle_work());
         let started = clock::now();
@@ -109,12 +110,12 @@ impl Wire {
         }
     }
 
-    /// What drives each proxy thread's endpoint; at least one.
+    /// The driver of each proxy thread's endpoint; at least one.
     pub fn drivers(&self) -> &[Arc<Driver>] {
         &self.drivers
     }
 
-    /// The first proxy thread's, which answers what host endpoints ask for.
+    /// The first proxy thread's driver, whose engine answers the requests of host endpoints.
     #[inline]
     pub fn driver(&self) -> &Arc<Driver> {
         &self.drivers[0]
@@ -125,17 +126,17 @@ impl Wire {
         &self.rails
     }
 
-    /// The NICs by their rails' names, in words; and why it is those.
+    /// The NICs by their rails' names, in words; and the reason for the choice.
     pub fn described(&self) -> (Vec<(String, String)>, Vec<String>) {
         self.host_endpoints.described()
     }
 
-    /// What the endpoints' lanes do, for whoever watches.
+    /// The endpoints' lanes, for an observer.
     pub fn lanes(&self) -> Lanes {
         Lanes::new(Arc::clone(&self.host_endpoints), Arc::clone(&self.drivers))
     }
 
-    /// Registers a segment by which the heap has grown with all endpoints; its connection info is for all PEs.
+    /// Registers a segment by which the heap has grown with all endpoints; the returned connection info is for all PEs.
     ///
     /// # Safety
     /// The segment stays mapped as long as the wire lives.
@@ -149,7 +150,7 @@ impl Wire {
         }
     }
 
-    /// Takes in the connection infos that all PEs have for a segment by which the heap has grown.
+    /// Stores the connection infos of all PEs for a segment by which the heap has grown.
     pub fn learn(&self, segment: Segment, connection_infos: &[Vec<u8>]) -> Result<(), Error> {
         self.directory.add_segment(segment, connection_infos);
         self.host_endpoints.learn_segment(segment.id())?;
@@ -167,26 +168,26 @@ impl Wire {
         self.host_endpoints.all().flat_map(|host| host.lock().endpoint.counters().to_vec()).collect()
     }
 
-    /// The most bytes of a put (or put-signal) whose source is certainly copied when the call returns, whatever became
-    /// of the operation.
+    /// The largest put (or put-signal), in bytes, whose source is certainly copied when the call returns, whatever its
+    /// outcome.
     pub fn copied_at_once(&self) -> usize {
         self.copy_limit.min(MANY_RAILS_FROM as usize - 1)
     }
 
-    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `time_limit`; the
-    /// wait is `context`'s.
+    /// Waits until no operation of host threads is in flight, not even one that no quiet waits for. At most
+    /// `time_limit`; the wait is on `context`.
     pub fn drain(&self, context: &ContextState, time_limit: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
         let deadline = clock::now() + time_limit;
         while self.host_endpoints.poll_if_unused() && clock::now() < deadline && wait.step().is_ok() {}
     }
 
-    /// Loads of memory that are worth their while between two polls.
+    /// How often a thread loads an awaited word between two polls.
     pub fn loads_per_poll(&self) -> u32 {
         if self.by_hardware { 8 } else { 1 }
     }
 
-    /// Polls the endpoints of contexts, for a thread that waits for memory: what it has started on them goes on.
+    /// Polls the endpoints of contexts, for a thread that waits for memory, so that its operations there make progress.
     fn poll_contexts(&self) {
         for host in self.host_endpoints.of_contexts() {
             host.poll_if_unused();
@@ -198,7 +199,7 @@ impl Wire {
     }
 }
 
-/// The rails of all proxy threads, without those that are spare: rail `r` is thread `r mod T`'s.
+/// The rails of all proxy threads, without spare ones: rail `r` belongs to thread `r mod T`.
 fn rails(drivers: &[Arc<Driver>]) -> Vec<RailCaps> {
     let of_threads: Vec<Vec<RailCaps>> = drivers
         .iter()

@@ -1,4 +1,4 @@
-//! What is asked of a context on the wire: operations are started, and waited for where their caller asks for that.
+//! Operations of a context on the wire: starting them, and waiting for those whose caller waits.
 
 use symrail_proxy::HOST;
 use symrail_transport::endpoint::Endpoint;
@@ -11,7 +11,7 @@ use super::host::InUse;
 use super::wait::Wait;
 use crate::error::{Error, Result};
 
-/// An operation whose end is asked for by itself.
+/// An operation whose completion is tested individually.
 pub(crate) struct Tracked {
     path: Path,
     tag: u64,
@@ -35,7 +35,7 @@ impl<'a> WireContext<'a> {
         let path = self.path_of(&command);
         // SAFETY (both): the caller's promise.
         match command {
-            // Somebody at the peer may wait for a word to change.
+            // A thread of the peer may wait for a word to change.
             // SAFETY: see above.
             Command::Amo { .. } | Command::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, command) },
             // SAFETY: see above.
@@ -43,7 +43,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// As [`WireContext::nbi`], of an operation whose end is asked for by itself.
+    /// As [`WireContext::nbi`], for an operation whose completion is tested individually.
     ///
     /// # Safety
     /// As there.
@@ -57,7 +57,7 @@ impl<'a> WireContext<'a> {
         Ok(Tracked { path, tag })
     }
 
-    /// What became of an operation, once it has ended; asked for at most until then.
+    /// The outcome of an operation, once it has completed; must not be called after that.
     pub fn take_end(&self, Tracked { path, tag }: &Tracked) -> Option<Result<()>> {
         let finished = match path {
             Path::Host => self.host().lock().endpoint.take_finished(HOST, *tag),
@@ -68,7 +68,7 @@ impl<'a> WireContext<'a> {
         finished.map(|finished| result(finished).map(drop))
     }
 
-    /// Nobody will ask about the end of an operation.
+    /// The caller will not test the completion of an operation any more.
     pub fn abandon(&self, Tracked { path, tag }: &Tracked) {
         match path {
             Path::Host => self.host().lock().endpoint.abandon(HOST, *tag),
@@ -76,7 +76,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// Does an operation and waits for its end. Returns the value of a fetching AMO.
+    /// Performs an operation and waits until it is complete. Returns the value of a fetching AMO.
     ///
     /// # Safety
     /// The operation's buffers are valid.
@@ -108,8 +108,8 @@ impl<'a> WireContext<'a> {
         unsafe { self.run(path, pe, command) }.map(drop)
     }
 
-    /// Starts an operation. The proxy thread sends what waits to be coalesced then, since this thread may compute from
-    /// now on.
+    /// Starts an operation. The proxy thread will send operations that wait to be coalesced, since this thread may
+    /// compute from now on.
     unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: Command) -> Result<()> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.start(path, pe, command, false) }.map(drop);
@@ -119,7 +119,7 @@ impl<'a> WireContext<'a> {
         done
     }
 
-    /// Submits to a path, making room as needed. Returns the tag that the operation has there.
+    /// Submits to a path, freeing slots as needed. Returns the operation's tag there.
     unsafe fn start(&self, path: Path, pe: Pe, command: Command, tagged: bool) -> Result<u64> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -130,7 +130,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// The same on the host endpoint, which the caller may go on using without taking its lock again.
+    /// Submits to the host endpoint; the caller may continue to use it without taking its lock again.
     #[inline(always)]
     unsafe fn start_on_host(&self, pe: Pe, command: Command, tagged: bool) -> Result<(InUse<'a>, u64)> {
         self.wire().driver().expect_traffic();
@@ -174,7 +174,7 @@ impl<'a> WireContext<'a> {
 
     #[inline]
     unsafe fn run(&self, path: Path, pe: Pe, command: Command) -> Result<u64> {
-        // SAFETY (both): the caller's promise; this call waits for the end.
+        // SAFETY (both): the caller's promise; this call waits for the completion.
         match path {
             Path::Host => {
                 // SAFETY: see above.
@@ -201,7 +201,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// Waits for the end of an operation on the host endpoint, whose lock its caller has.
+    /// Waits for the completion of an operation on the host endpoint; the caller holds its lock.
     #[inline(always)]
     fn end_on_host(&self, mut side: InUse<'a>, tag: u64) -> Result<u64> {
         let mut wait = self.wait();
@@ -221,7 +221,7 @@ impl<'a> WireContext<'a> {
         }
     }
 
-    /// Starts something on the host endpoint as soon as that has room.
+    /// Starts an operation on the host endpoint as soon as it has a free slot.
     pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Failure>) -> Result<()> {
         self.wire().driver().expect_traffic();
         self.keep_fence(Path::Host)?;
@@ -238,7 +238,8 @@ impl<'a> WireContext<'a> {
         })
     }
 
-    /// Starts to connect the host endpoint and the proxy threads' to a peer; a quiet waits until it has answered.
+    /// Starts to connect the host endpoint and the proxy threads' endpoints to a peer; a quiet waits until it has
+    /// answered.
     pub fn start_to_connect(&self, pe: Pe) -> Result<()> {
         self.when_there_is_room(|endpoint| endpoint.probe(pe, Owner { issuer: HOST, tag: None }))?;
         for (thread, driver) in self.wire().drivers.iter().enumerate() {
@@ -257,7 +258,7 @@ impl<'a> WireContext<'a> {
         Ok(())
     }
 
-    /// Asks `pe`'s agent for a keepalive; an error after `TIMEOUT_S` without one.
+    /// Probes `pe`'s agent; an error after `TIMEOUT_S` without a keepalive.
     pub fn probe(&self, pe: Pe) -> Result<()> {
         let mut side = self.host().lock();
         self.note_use(Path::Host);

@@ -1,4 +1,4 @@
-//! What host threads rely on, over a fabric that refuses and delays.
+//! Guarantees for host threads, over a fabric that refuses and delays posts.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,7 +31,7 @@ pub(super) fn world(config: FabricConfig) -> World {
     world_of(config, 1, 1, WORDS)
 }
 
-/// With so many proxy threads over so many rails, and words of each PE's memory.
+/// A world with `threads` proxy threads, `rails` rails, and `words` words of each PE's memory.
 fn world_of(config: FabricConfig, threads: usize, rails: usize, words: usize) -> World {
     let fabric = Fabric::new(7, config);
     let policy = Policy::new(&Settings::default(), false);
@@ -45,7 +45,7 @@ fn world_of(config: FabricConfig, threads: usize, rails: usize, words: usize) ->
         endpoint
     };
     let mut memory = vec![0u64; 2 * words];
-    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    // SAFETY: the memory outlives the users of the segment, and no references into it exist meanwhile.
     let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * words as u64) };
     let base = memory.as_mut_ptr();
     let bases = [base, base.wrapping_add(words)];
@@ -98,17 +98,17 @@ impl World {
 
     /// A word of PE 1's memory.
     fn there(&self, word: usize) -> u64 {
-        // SAFETY: inside of the memory, which the fabric writes meanwhile.
+        // SAFETY: inside the memory, which the fabric writes meanwhile.
         unsafe { self.memory.as_ptr().add(self.memory.len() / 2 + word).read_volatile() }
     }
 }
 
-/// Nearly every post is refused at first.
+/// A fabric that at first refuses nearly every post.
 fn refusing() -> FabricConfig {
     FabricConfig { delay: 200, again: 250, software: false, ..FabricConfig::default() }
 }
 
-/// Puts flags that are refused at first, and does something else until each has arrived.
+/// Puts flags that the fabric refuses at first, and does other work until each has arrived.
 fn flags_go_out_during(something: impl Fn(&World)) {
     let world = world(refusing());
     for value in 1..=50u8 {
@@ -138,7 +138,7 @@ fn a_flag_goes_out_although_its_thread_goes_on_posting() {
 
 #[test]
 fn a_flag_goes_out_although_others_wait_for_something_else() {
-    // As who waits on another context.
+    // A wait on another context.
     flags_go_out_during(|world| {
         let turn = world.wire.driver().wait_turn();
         for _ in 0..100 {
@@ -157,7 +157,7 @@ fn who_settles_leaves_nothing_behind() {
         }
         world.wire.drain(&world.context, TIME_LIMIT);
         assert!(world.wire.host_endpoints.all().all(|host| !host.lock().endpoint.is_active()));
-        // What has left arrives, whatever becomes of this PE.
+        // Messages that were sent arrive, whatever becomes of this PE.
         let begun = Instant::now();
         while (0..20).any(|word| world.there(word) != 1) {
             assert!(begun.elapsed() < TIME_LIMIT, "some have not left");
@@ -166,14 +166,14 @@ fn who_settles_leaves_nothing_behind() {
     }
 }
 
-/// What travels takes its time, in order.
+/// A fabric on which messages take time, and arrive in order.
 fn slow() -> FabricConfig {
     FabricConfig { delay: 245, again: 0, ..FabricConfig::default() }
 }
 
 #[test]
 fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
-    // Seven blocks of so many words: in messages, or too large for that.
+    // Seven blocks of `len` words: inline in messages, or too large for that.
     for (again, len) in [(0, 16), (0, 136), (128, 16), (128, 136)] {
         let world = world(FabricConfig { again, ..slow() });
         for round in 1..=100u64 {
@@ -197,7 +197,7 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
 #[test]
 fn what_is_counted_is_there_and_takes_its_writes_alone() {
     const WORD: u64 = 8 * (WORDS as u64 - 1);
-    // Blocks in one piece and in several, which arrive one after the other.
+    // Blocks in one message and in several, which arrive one after the other.
     let refusing = FabricConfig { software: true, ..refusing() };
     let at_once = FabricConfig { inject: 128, ..slow() };
     for (config, pieces, copied) in [
@@ -220,7 +220,7 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
             for block in 0..8u64 {
                 let from = source[16 * block as usize..].as_ptr().cast();
                 let from = if copied { Source::Copied(from) } else { Source::Stable(from) };
-                // SAFETY: the source stays as it is until all have left.
+                // SAFETY: the source stays unchanged until all have been sent.
                 unsafe { world.on_wire().put_counted(1, 128 * block, from, 128, WORD) }.unwrap();
             }
             if !copied {
@@ -230,7 +230,7 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
             let begun = Instant::now();
             let mut come = 0;
             while come < 8 {
-                // They come in the order in which they were put.
+                // The blocks arrive in the order in which they were put.
                 come = world.there(WORDS - 1) - 8 * (round - 1);
                 let there = (0..16 * come as usize).all(|word| world.there(word) == round);
                 assert!(there, "round {round}: not all of {come} are there");
@@ -254,7 +254,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
     };
     let gathered = || world.wire.host_endpoints.first().host.lock().endpoint.has_gathered();
     for round in 1..=20 {
-        // What was sent long ago does not matter.
+        // The time of the last send does not matter.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(1) {}
         put(0, round);
@@ -264,7 +264,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
         put(PUTS, round);
         assert!(!gathered(), "behind a fence it may be what a reader waits for");
         (PUTS + 1..2 * PUTS).for_each(|word| put(word, round));
-        // Nobody polls for this thread but its proxy thread.
+        // Only the proxy thread polls for this thread.
         let begun = Instant::now();
         while (0..2 * PUTS).any(|word| world.there(word as usize) != round) {
             assert!(begun.elapsed() < TIME_LIMIT, "round {round}: some stay where they are");
@@ -284,13 +284,13 @@ fn an_addition_goes_at_once_and_those_right_behind_it_together() {
     // SAFETY: the command has no buffers.
     let add = || unsafe { world.on_wire().nbi(1, command) }.unwrap();
     for round in 1..=20 {
-        // What was sent long ago does not matter.
+        // The time of the last send does not matter.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(1) {}
         add();
         assert!(!world.wire.host_endpoints.first().host.lock().endpoint.has_gathered(), "who waits for it waits");
         (1..ADDITIONS).for_each(|_| add());
-        // Nobody polls for this thread but its proxy thread.
+        // Only the proxy thread polls for this thread.
         let begun = Instant::now();
         while world.there(0) != round * ADDITIONS {
             assert!(begun.elapsed() < TIME_LIMIT, "round {round}: some stay where they are");
@@ -312,7 +312,7 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
                     let word = 16 * thread;
                     // SAFETY: the source lives until the quiet.
                     unsafe { world.on_wire().put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
-                    // Others have their quiet meanwhile.
+                    // Other threads run their quiets meanwhile.
                     std::thread::yield_now();
                     world.on_wire().quiet().unwrap();
                     assert_eq!(world.there(word), round, "thread {thread}");
@@ -322,10 +322,10 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
     });
 }
 
-/// Words of a block that is handed to a proxy thread.
+/// Words of a block large enough for a proxy thread.
 const BLOCK: usize = MANY_RAILS_FROM as usize / 8;
 
-/// Starts to put a block, which its source must outlive.
+/// Starts to put a block; its source must stay valid until a quiet.
 fn put_block(world: &World, block: usize, source: &[u64]) {
     let dest = (8 * BLOCK * block) as u64;
     let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 8 * BLOCK as u64 };
@@ -363,7 +363,7 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
         let source = vec![round; BLOCK];
         (0..2).for_each(|block| put_block(&world, block, &source));
         world.on_wire().fence();
-        // The next one is a proxy thread's on even rounds, and the host endpoint's on odd ones.
+        // The next operation is a proxy thread's in even rounds, and the host endpoint's in odd ones.
         let by_host = round % 2 == 1;
         if by_host {
             // SAFETY: the word is copied during the call.
@@ -388,7 +388,7 @@ fn waits_end_when_they_are_told_to_and_what_they_waited_for_goes_on() {
     let (over, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let (is_over, count) = (Arc::clone(&over), Arc::clone(&asked));
     let _ = world.wire.interrupt.set(Arc::new(move || {
-        // The third answer of each wait, if at all.
+        // The third call of each wait ends it, if any does.
         let third = count.fetch_add(1, Ordering::Relaxed) % 3 == 2;
         (!(third && is_over.load(Ordering::Relaxed))).then_some(Duration::ZERO)
     }));
@@ -418,6 +418,6 @@ fn waits_end_when_they_are_told_to_and_what_they_waited_for_goes_on() {
     // SAFETY: see above.
     assert_eq!(unsafe { on_wire.blocking(1, add(Fetch::Returned)) }.unwrap(), 2);
     on_wire.probe(1).unwrap();
-    // Nobody asks for the ends of those that were given up.
+    // No thread will test the completion of the abandoned operations.
     assert!(!world.wire.host_endpoints.first().host.lock().endpoint.has_finished());
 }

@@ -1,4 +1,4 @@
-//! How a host thread waits, and whether waiting threads share their cores with one another.
+//! How a host thread waits, and how it detects that waiting threads share their cores.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,44 +10,46 @@ use super::WireContext;
 use crate::error::{Error, Result};
 use crate::interrupt::InterruptPoll;
 
-/// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about
-/// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
-/// that.
+/// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine. They
+/// take about the time of a round trip, which driving the engine would lengthen; PEs that wait for each other's answers
+/// would all wait longer.
 const ALONE: u32 = 3;
 /// Polls between two checks of the clock, and checks between two of the time-outs.
 const POLLS_PER_CHECK: u32 = 16;
 const CHECKS_PER_TICK: u32 = 64;
-/// How long a thread polls in vain, a few round trips, before it lets others run, and then how often it does.
+/// How long a thread polls without progress (a few round trips) before it yields, and then how often it yields.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
-/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for this
-/// part of what it has waited. Naps take the core from the proxy thread, which counts while it moves data.
+/// How long a thread waits by polling. After that the proxy thread takes over and the waiting thread naps, each time
+/// for this part of the time that it has waited. Naps take the core from the proxy thread, which counts while it moves
+/// data.
 const BEFORE_NAPS: Duration = Duration::from_millis(10);
 const PART: u32 = 32;
 const LONGEST_NAP: Duration = Duration::from_millis(4);
-/// A yield that takes so long has let another thread run, which soon waited itself.
+/// A yield that takes at least this long has let another thread run, which soon waited itself.
 const OTHERS_RAN: Duration = Duration::from_micros(3);
-/// A yield that takes so long has let a thread run that computes: the core comes back when its time slice is over.
+/// A yield that takes at least this long has let a computing thread run: the core comes back when its time slice is
+/// over.
 const COMPUTES: Duration = Duration::from_micros(500);
-/// Yields in turn that let nobody run before a thread is taken to have its core for itself.
+/// Successive yields without another thread's run after which a thread is taken to have its core for itself.
 const YIELDS_ALONE: u32 = 32;
 
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
     context: WireContext<'a>,
-    /// Whose engine it drives.
+    /// The driver of the engine that it polls.
     driver: &'a Driver,
     turn: Option<Turn<'a>>,
     polls: u32,
     checks: u32,
     idle_since: Option<Instant>,
     yielded: Option<Instant>,
-    /// It has come to naps; never for a thread that waits for its own operations.
+    /// The thread has begun to nap; never for a thread that waits for its own operations.
     naps: bool,
     may_nap: bool,
-    /// What was started on other contexts is to go on too.
+    /// Operations on other contexts must make progress too.
     of_all: bool,
-    /// From when it has polled for a while: whether it is to go on. Who waits for memory asks itself.
+    /// Set after some polling: the check that may end the wait. Waits for memory call the check themselves.
     interrupt_poll: Option<InterruptPoll<'a>>,
 }
 
@@ -69,18 +71,18 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// For a thread that waits for what it has handed to a proxy thread's engine.
+    /// For a thread that waits for an operation that it has handed to a proxy thread's engine.
     pub fn for_engine(context: WireContext<'a>, thread: usize) -> Wait<'a> {
         Wait { driver: &context.wire().drivers[thread], ..Wait::for_operations(context) }
     }
 
     /// For a thread that waits for memory to change.
     pub fn for_memory(context: WireContext<'a>) -> Wait<'a> {
-        // Where nothing wakes the proxy thread, who waits does better to go on polling.
+        // If nothing wakes the proxy thread, the waiting thread had better continue to poll.
         Wait { may_nap: context.wire().driver().wakes(), of_all: true, ..Wait::for_operations(context) }
     }
 
-    /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
+    /// Called after the caller's own poll of its endpoint has found nothing: polls the engine, or yields.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -94,7 +96,7 @@ impl<'a> Wait<'a> {
         if self.polls.is_multiple_of(POLLS_PER_CHECK) { self.ask() } else { Ok(()) }
     }
 
-    /// Waits until a poll of the caller's endpoint has found what is waited for.
+    /// Waits until a poll of the caller's endpoint returns a value.
     ///
     /// # Errors
     /// Those of the poll, and of [`Wait::step`].
@@ -116,7 +118,7 @@ impl<'a> Wait<'a> {
             .map_or(Ok(()), |waited| Err(Error::Interrupted { waiting: wire.me, what, waited, missing: Vec::new() }))
     }
 
-    /// Drives the endpoints, or lets others. Whether anything has come forward.
+    /// Drives the endpoints, or yields. Returns whether there was progress.
     pub fn drive(&mut self) -> bool {
         if self.naps {
             let waited = self.idle_since.map_or(BEFORE_NAPS, clock::since);
@@ -154,7 +156,7 @@ impl<'a> Wait<'a> {
         if self.may_nap && idle > BEFORE_NAPS {
             self.turn = None;
             self.naps = true;
-            // Nobody drives the engine until it has noticed.
+            // No thread drives the engine until the proxy thread has noticed.
             self.driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
             self.yielded = Some(self.context.wire().shared_cores.yield_now());
@@ -162,26 +164,26 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// What the yields of a PE's waiting threads have told.
+/// Whether a PE's waiting threads share cores, as their yields show.
 ///
-/// Where PEs that wait share cores, each polls in vain while the one that it waits for needs the core: who yields after
-/// each poll in vain gets its answer sooner. Who has a core for itself, or shares it with threads that compute, would
-/// only lose by that.
+/// If waiting PEs share cores, each polls in vain while the PE that it waits for needs the core; a thread that yields
+/// after each such poll gets its answer sooner. A thread that has a core for itself, or shares it with computing
+/// threads, would only lose by that.
 #[derive(Debug, Default)]
 pub(super) struct SharedCores {
     shared: AtomicBool,
-    /// Yields in turn that let nobody run.
+    /// Successive yields that let no other thread run.
     short: AtomicU32,
 }
 
 impl SharedCores {
-    /// Whether to yield after each poll in vain.
+    /// Whether to yield after each poll without progress.
     #[inline]
     pub fn are_there(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Lets others run. Returns the time after it.
+    /// Yields. Returns the time after it.
     pub fn yield_now(&self) -> Instant {
         let before = clock::now();
         std::thread::yield_now();
@@ -190,7 +192,7 @@ impl SharedCores {
         back
     }
 
-    /// A yield took so long.
+    /// Learns from the duration of a yield.
     fn learn(&self, took: Duration) {
         let short = if took < OTHERS_RAN { self.short.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.short.store(short, Ordering::Relaxed);
@@ -209,14 +211,14 @@ mod tests {
     #[test]
     fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
         let world = world(FabricConfig::default());
-        // As where what arrives wakes the proxy thread, which it does not here.
+        // As if arrivals woke the proxy thread, which they do not here.
         let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
         let (begun, mut polls) = (Instant::now(), 0);
         while begun.elapsed() < Duration::from_millis(400) {
             wait.drive();
             polls += u32::from(begun.elapsed() > Duration::from_millis(100));
         }
-        // Each nap takes a part of what has been waited for; who polls does so thousands of times.
+        // Each nap takes a part of the time waited so far; a polling thread polls thousands of times.
         assert!(polls < 200, "{polls}");
     }
 
@@ -238,7 +240,7 @@ mod tests {
                 waiting.drive();
             }
             let rounds = driver.engine().rounds();
-            // The proxy thread does not find out by itself, some time later.
+            // The proxy thread does not notice by itself some time later.
             wait(&|| driver.woken() > woken);
             wait(&|| driver.engine().rounds() > rounds);
         }

@@ -1,4 +1,4 @@
-//! Collectives of active sets: deprecated, and still what many programs use.
+//! Collectives of active sets: deprecated, but many programs still use them.
 
 use std::ffi::{c_int, c_long, c_longlong, c_short, c_void};
 

@@ -8,7 +8,7 @@ use super::not_null;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
-/// What is to be done, with the operand and (for compare-swap) the comparand.
+/// The operation, with its operand and (for compare-swap) its comparand.
 type What<T> = (AmoOp, T, T);
 
 #[inline]
@@ -36,7 +36,7 @@ unsafe fn fetch_nbi<T: AmoValue>(
     let (ops, pe) = route(function, ctx, pe);
     not_null(function, "fetch", result, size_of::<T>());
     let (operand, compare) = (operand.bits(), compare.bits());
-    // SAFETY: what C promises: the result's place is valid until the next quiet.
+    // SAFETY: what C promises: the result stays valid until the next quiet.
     let done = unsafe { ops.fetch_amo_nbi(result.cast(), dest.cast(), T::TYPE, op, operand, compare, pe) };
     check(function, done);
 }
@@ -124,7 +124,7 @@ macro_rules! bitwise {
 }
 bitwise_amo_types! { bitwise }
 
-// The names that they had before 1.4.
+// The names of these routines before 1.4.
 
 macro_rules! old_standard {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(

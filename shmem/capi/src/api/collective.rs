@@ -1,4 +1,4 @@
-//! Collectives of teams, but for reductions.
+//! Collectives of teams, except reductions.
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort};
 
@@ -104,6 +104,6 @@ macro_rules! routines {
 }
 rma_types! { typed }
 
-/// A byte, as C's `void *` means it here.
+/// A byte, which C's `void *` stands for here.
 type Byte = u8;
 routines! { ["broadcastmem"] ["fcollectmem"] ["collectmem"] ["alltoallmem"] ["alltoallsmem"] Byte }

@@ -1,4 +1,4 @@
-//! Kernels as PEs' devices (`shmemx.h`): programs that nvcc compiled are told about their PE.
+//! Kernels as devices of PEs (`shmemx.h`): passes the PE's state to programs that nvcc compiled.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use symrail::kernels::cuda::DevicePtr;
 
 use crate::job::job;
 
-/// The PE's GPU, made its device at the first call.
+/// Runs a call with the PE's GPU; the first call makes it the PE's device.
 fn with_device(
     function: &str,
     work: impl FnOnce(&GpuDevice<'static>) -> Result<(), Box<dyn std::error::Error>>,

@@ -1,4 +1,4 @@
-//! Extensions that other libraries have too (`shmemx.h`): time, and block-strided puts and gets.
+//! Extensions that other libraries offer too (`shmemx.h`): time, and block-strided puts and gets.
 
 use std::ffi::{
     c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
@@ -12,13 +12,13 @@ use super::not_null;
 use crate::fail::{check, fail};
 use crate::handle::{Context, DEFAULT_CONTEXT, route};
 
-/// Seconds since the first call of this PE.
+/// Seconds since this PE's first call.
 fn seconds() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_secs_f64()
 }
 
-/// Blocks of `block` bytes, `dest_step` and `source_step` bytes apart.
+/// Blocks of `block` bytes, at distances of `dest_step` and `source_step` bytes.
 struct Blocks {
     block: usize,
     dest_step: usize,
@@ -26,7 +26,7 @@ struct Blocks {
     count: usize,
 }
 
-/// The blocks of a call whose lengths are in elements of `size` bytes.
+/// Converts the lengths of a call from elements of `size` bytes to bytes.
 fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize, size: usize) -> Blocks {
     let step = |stride: isize| usize::try_from(stride).ok().filter(|&s| s >= block).map(|s| s.saturating_mul(size));
     match (step(dst), step(sst)) {
@@ -82,6 +82,6 @@ sizes! { sized }
 
 export! {
     ["shmemx_wtime"] fn() -> f64 { seconds() }
-    // Nothing here depends on which thread calls.
+    // The thread that calls makes no difference.
     ["shmemx_register_gettid"] fn(_gettid: Option<unsafe extern "C" fn() -> u64>) {}
 }

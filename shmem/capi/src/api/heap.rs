@@ -7,7 +7,7 @@ use symrail::Result;
 use crate::fail::fail;
 use crate::job::job;
 
-/// What C gets: null when the heap is exhausted, which a program may live with. Other errors end the job.
+/// The pointer that C gets: null when the heap is exhausted, which a program may handle. Other errors end the job.
 fn block(function: &str, result: Result<*mut u8>) -> *mut c_void {
     match result {
         Ok(block) => block.cast(),
@@ -33,7 +33,7 @@ fn realloc(function: &str, ptr: *mut c_void, size: usize) -> *mut c_void {
 }
 
 fn align(function: &str, alignment: usize, size: usize) -> *mut c_void {
-    // Any power of two will do for C; the heap's own least is that of a pointer.
+    // C accepts any power of two; the heap's smallest alignment is that of a pointer.
     let alignment = if alignment.is_power_of_two() { alignment.max(size_of::<usize>()) } else { alignment };
     block(function, job(function).runtime.align(alignment, size))
 }
@@ -46,7 +46,7 @@ export! {
     ["shmem_free"] fn(ptr: *mut c_void) { free(NAME, ptr); }
     ["shmem_realloc"] fn(ptr: *mut c_void, size: usize) -> *mut c_void { realloc(NAME, ptr, size) }
     ["shmem_align"] fn(alignment: usize, size: usize) -> *mut c_void { align(NAME, alignment, size) }
-    // All of the heap is good for atomics and signals.
+    // All memory of the heap can hold the words of atomics and signals.
     ["shmem_malloc_with_hints"] fn(size: usize, _hints: c_long) -> *mut c_void { malloc(NAME, size) }
     ["shmalloc"] fn(size: usize) -> *mut c_void { malloc(NAME, size) }
     ["shfree"] fn(ptr: *mut c_void) { free(NAME, ptr); }

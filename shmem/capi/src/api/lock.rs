@@ -1,8 +1,8 @@
-//! Locks: a queue of PEs, each waiting on its own memory (Mellor-Crummey and Scott).
+//! Locks: a queue of PEs, each of which waits on its own memory (Mellor-Crummey and Scott).
 //!
-//! A lock is a symmetric `long`. Its first half is the queue's end, on one PE, the lock's home; its second half is each
-//! PE's place in the queue: whether it waits, and who comes next. All halves are changed by AMOs only, so a release on
-//! one PE and an arrival on another are never lost.
+//! A lock is a symmetric `long`. Its first half is the tail of the queue; only the copy on one PE, the lock's home,
+//! counts. Its second half is each PE's entry in the queue: whether the PE waits, and which PE is next. Only AMOs
+//! change the halves, so a release on one PE and an arrival on another are never lost.
 
 use std::ffi::{c_int, c_long};
 
@@ -11,10 +11,10 @@ use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime};
 use crate::fail::check;
 use crate::job::job;
 
-/// In a place: its PE waits. The other bits are the number of the next PE plus one.
+/// This bit of an entry is set while its PE waits. The other bits are the number of the next PE plus one.
 const WAITS: u32 = 1 << 31;
 
-/// A lock as this PE sees it.
+/// A lock as this PE uses it.
 struct Lock {
     function: &'static str,
     runtime: &'static Runtime,
@@ -30,7 +30,8 @@ impl Lock {
         Lock { function, runtime, end, place: end.wrapping_add(1) }
     }
 
-    /// Locks have different homes, so that no PE is everybody's: by where they are, in units of a cache line.
+    /// The PE whose copy holds the tail. Locks at different addresses, in units of a cache line, have different homes,
+    /// so that no single PE serves all locks.
     fn home(&self) -> Pe {
         let line = check(self.function, self.runtime.symmetric_offset(self.end.cast(), 8)) / 64;
         (line % u64::from(self.runtime.n_pes())) as Pe
@@ -46,7 +47,7 @@ impl Lock {
     }
 
     fn wait(&self, cmp: Cmp, value: u32) -> u32 {
-        // SAFETY: the place is an aligned word of this PE's symmetric memory: an AMO on it went well.
+        // SAFETY: the entry is an aligned word of this PE's symmetric memory: an AMO on it succeeded.
         check(self.function, unsafe { self.runtime.wait_in(self.function, self.place, cmp, value) })
     }
 
@@ -56,7 +57,7 @@ impl Lock {
         let before = self.amo(self.end, AmoOp::Set, ticket, 0, self.home());
         if before != 0 {
             self.amo(self.place, AmoOp::Or, ticket, 0, before - 1);
-            // Whoever is waiting has its highest bit set.
+            // A PE that waits has its entry's highest bit set.
             self.wait(Cmp::Lt, WAITS);
         }
     }
@@ -77,7 +78,8 @@ impl Lock {
             if end == 0 {
                 crate::fail::fail(self.function, &"the lock is not held");
             }
-            // Somebody has arrived and is about to say so; until then the place is 0 or WAITS.
+            // Another PE has joined the queue and is about to write its number here; until then the entry is 0 or
+            // WAITS.
             let mut next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me());
             while next & !WAITS == 0 {
                 next = self.wait(Cmp::Ne, next);
@@ -95,7 +97,7 @@ export! {
     ["shmem_clear_lock"] fn(lock: *mut c_long) {
         Lock::of(NAME, lock).release();
     }
-    // 0: it is ours now.
+    // 0: this PE holds the lock now.
     ["shmem_test_lock"] fn(lock: *mut c_long) -> c_int {
         (!Lock::of(NAME, lock).try_acquire()).into()
     }

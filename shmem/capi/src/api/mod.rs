@@ -1,18 +1,18 @@
-//! The routines, by chapters of the specification.
+//! The routines, by chapter of the specification.
 
-/// Gives `reductions!` of the place where it is called the operations on bits, for these types.
+/// Calls the `reductions!` in scope with the bitwise operations, for these types.
 macro_rules! bitwise_reductions {
     ($($name:literal, $c:literal, $t:ty;)*) => {
         reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
     };
 }
 
-/// The same for the least and the greatest.
+/// Calls `reductions!` with minimum and maximum.
 macro_rules! ordered_reductions {
     ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
 }
 
-/// The same for sums and products.
+/// Calls `reductions!` with sum and product.
 macro_rules! arithmetic_reductions {
     ($($name:literal, $c:literal, $t:ty;)*) => {
         reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
@@ -57,7 +57,7 @@ fn signal_op(function: &str, op: c_int) -> SignalOp {
     SignalOp::from_openshmem(op).unwrap_or_else(unknown)
 }
 
-/// Ends the job if a pointer to local memory is null although something is to be there.
+/// Ends the job if a pointer to local memory is null although the call transfers bytes.
 #[inline]
 fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
     if pointer.is_null() && bytes > 0 {
@@ -75,8 +75,8 @@ fn team_with(function: &str, handle: TeamHandle, dest: *const u8, source: *const
 
 /// Ends the job if a collective's source and destination overlap without being the same.
 ///
-/// Where the destination is longer than the source it is asked only when collectives are checked: programs that got by
-/// with a short destination are to get by here too.
+/// Where the destination is longer than the source, only `SYMRAIL_CHECK_COLLECTIVES` turns this check on: programs that
+/// work with a short destination elsewhere shall work here too.
 #[inline]
 fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, source_bytes): (*const u8, usize)) {
     let (to, from) = (dest.addr(), source.addr());
@@ -88,7 +88,7 @@ fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, s
     }
 }
 
-/// The same where calls are checked for mistakes that nothing else depends on (`SYMRAIL_CHECK_COLLECTIVES`).
+/// As above, but only with `SYMRAIL_CHECK_COLLECTIVES`: nothing else depends on this mistake.
 fn no_overlap_if_checked(function: &str, dest: (*const u8, usize), source: (*const u8, usize)) {
     if job(function).runtime.settings().check_collectives {
         no_overlap(function, dest, source);

@@ -1,11 +1,11 @@
-//! Order and completion, and connecting ahead of both.
+//! Ordering, completion, and connecting to PEs ahead of time.
 
 use crate::fail::check;
 use crate::handle::{INVALID, TeamHandle, operations_on, team};
 use crate::job::job;
 
 export_ctx! {
-    // Without a context there is nothing to do, says OpenSHMEM.
+    // OpenSHMEM: nothing happens on an invalid context.
     |ctx| ["fence"] fn() {
         if ctx != INVALID {
             check(NAME, operations_on(NAME, ctx).fence());

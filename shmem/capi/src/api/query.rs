@@ -1,4 +1,4 @@
-//! Who am I, how many are we, what can I reach.
+//! Queries: this PE's number, the number of PEs, and which addresses can be reached.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -36,7 +36,7 @@ export! {
     ["shmem_ptr"] fn(address: *const c_void, pe: c_int) -> *mut c_void {
         let (_, pe) = route(NAME, DEFAULT_CONTEXT, pe);
         let runtime = job(NAME).runtime;
-        // A variable's own address here, not that of its place in the heap.
+        // For a variable of this PE the result is its own address, not that of its copy in the heap.
         if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
             return address.cast_mut();
         }
@@ -59,10 +59,10 @@ export! {
         unsafe { std::ptr::copy_nonoverlapping(VENDOR.as_ptr().cast(), name, VENDOR.len()) };
     }
 
-    // C declares it with further arguments, which the levels that there are do not have.
+    // C declares further arguments, which no supported level uses.
     ["shmem_pcontrol"] fn(_level: c_int) {}
 
-    // Caches have been coherent for long; these remain for programs that call them.
+    // Caches are coherent; these routines remain for programs that call them.
     ["shmem_clear_cache_inv"] fn() {}
     ["shmem_set_cache_inv"] fn() {}
     ["shmem_clear_cache_line_inv"] fn(_dest: *mut c_void) {}

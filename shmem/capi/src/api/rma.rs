@@ -1,4 +1,4 @@
-//! Puts and gets, blocking and not, of many and of one.
+//! Puts and gets, blocking and nonblocking, of many elements and of one.
 
 use std::ffi::{
     c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
@@ -11,7 +11,7 @@ use super::not_null;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
-/// Starts a transfer of so many bytes from or to local memory, which has this name in the specification.
+/// Starts a transfer of `bytes` bytes from or to local memory, which the specification calls by this name.
 #[inline]
 fn transfer(
     function: &str,

@@ -11,7 +11,7 @@ export! {
         job::join(NAME, THREAD_SINGLE);
     }
 
-    // Everything works from any thread, but what was asked for is what a program is told.
+    // Any thread may call, but a program gets the level that it requested.
     ["shmem_init_thread"] fn(requested: c_int, provided: *mut c_int) -> c_int {
         if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&requested) {
             crate::fail::fail(NAME, &format!("{requested} is no thread level; use one of SHMEM_THREAD_SINGLE, FUNNELED, SERIALIZED, MULTIPLE"));
@@ -34,7 +34,7 @@ export! {
         job::leave(NAME);
     }
 
-    // Before 1.2 programs started with this, as often as they liked, and never finalised.
+    // Before 1.2 programs began with this call, as often as they liked, and never finalised.
     ["start_pes"] fn(_npes: c_int) {
         if !job::is_running() {
             job::join(NAME, THREAD_SINGLE);
@@ -44,7 +44,7 @@ export! {
     ["shmem_global_exit"] fn(status: c_int) {
         job(NAME);
         job::end_all(status, "shmem_global_exit");
-        // SAFETY: ends the process; what it has registered to run then finds the job gone.
+        // SAFETY: ends the process; exit handlers find the job already left.
         unsafe { libc::exit(status) };
     }
 }

@@ -12,10 +12,10 @@ use crate::fail::check;
 use crate::handle::{Context, route};
 use crate::job::job;
 
-/// A signal word, its operand, and what is done with it.
+/// A signal word, its operand and its operation.
 type Signal = (*mut u64, u64, c_int);
 
-/// Makes a put-signal; without bytes it is the signal alone.
+/// Makes a put-signal; with no bytes it is the signal alone.
 ///
 /// # Safety
 /// What C promises: the source is valid for so many bytes, until the next quiet if the call does not wait.

@@ -29,7 +29,7 @@ unsafe fn wanted_contexts(function: &str, config: *const Config, mask: c_long) -
     unsafe { (*config).num_contexts }
 }
 
-/// Makes a team of a part of `parent`. `false` if there is no room for another.
+/// Makes a team of a part of `parent`. Returns `false` if the parent has no area left for another.
 unsafe fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: *mut TeamHandle) -> bool {
     let (handle, ok) = match parent.split(part) {
         Ok(Some(team)) => (keep_team(team, contexts), true),
@@ -81,7 +81,7 @@ export! {
         // SAFETY: the caller's variable.
         unsafe { new.write(INVALID) };
         let Some(parent) = find_team(job(NAME), parent) else { return 1 };
-        // All PEs of the parent pass the same, so all of them return here.
+        // All PEs of the parent pass the same numbers, so all of them return here.
         let Some(part) = parent.group().part(start.into(), stride.into(), size.into()) else { return 1 };
         // SAFETY: the caller's variable.
         let ok = unsafe { split(&parent, part, contexts, new) };
@@ -113,7 +113,8 @@ export! {
         let (x, y) = (me % width, me / width);
         let row = parent.group().part(y * width, 1, width.min(size - y * width)).flatten();
         let column = parent.group().part(x, width, (size - x + width - 1) / width).flatten();
-        // SAFETY: the caller's variables. Both splits are collective, so the second is not left out.
+        // SAFETY: the caller's variables. Both splits are collective, so the second one runs even if the first has
+        // failed.
         let ok = unsafe {
             let x = split(&parent, row, x_contexts, x_team);
             split(&parent, column, y_contexts, y_team) && x

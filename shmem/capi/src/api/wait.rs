@@ -1,4 +1,4 @@
-//! Waiting for words of this PE's memory, and testing them.
+//! Waits for words of this PE's memory, and tests of them.
 
 use std::ffi::{c_int, c_long, c_longlong, c_short, c_uint, c_ulong, c_ulonglong, c_ushort};
 
@@ -8,14 +8,14 @@ use super::{comparison, not_null};
 use crate::fail::check;
 use crate::job::job;
 
-/// What to compare with: one value, or one for each word.
+/// The value to compare all words with, or one value for each word.
 #[derive(Clone, Copy)]
 enum Values<T> {
     One(T),
     Each(*const T),
 }
 
-/// The words of a call. `None`: there are none.
+/// The words of a call; `None` if there are none.
 ///
 /// # Safety
 /// The arrays are as long as C says and stay where they are while the result is used. Peers may write to them.
@@ -48,7 +48,7 @@ unsafe fn words<'a, T: WaitWord + 'a>(
     Some(unsafe { set.without_shared(status) })
 }
 
-/// The array that indexes go to: as long as there are words.
+/// The array for indexes, as long as there are words.
 fn found(function: &str, indices: *mut usize, count: usize) -> (*mut usize, usize) {
     not_null(function, "indices", indices, count.saturating_mul(8));
     (indices, count)
@@ -68,7 +68,7 @@ unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
     }
 }
 
-/// SIZE_MAX if there is none to wait for.
+/// Returns SIZE_MAX if there is no word to wait for.
 unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
     let runtime = job(function).runtime;
     let Some(set) = set else { return usize::MAX };
@@ -172,7 +172,7 @@ macro_rules! vectors {
 }
 wait_types! { waits }
 
-// Before 1.4: until the word is another than the value.
+// Before 1.4: waits until the word differs from the value.
 macro_rules! old_waits {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(
         export! {

@@ -1,6 +1,6 @@
-/* Two pSync arrays and two destinations in turn, and no barrier between: nobody starts on an array before all have left
- * its last use, and what that brought stays until its reader comes with the other array. PEs come late, and read late,
- * each at its own times. */
+/* Two pSync arrays and two destinations alternate, without a barrier between. No PE begins with an array before all
+ * PEs have left its previous use, and received data stays until its reader calls with the other array. PEs arrive
+ * late, and read late, each at its own times. */
 
 #define _GNU_SOURCE
 #include "check.h"
@@ -20,13 +20,13 @@ static unsigned next(unsigned *state, unsigned below)
     return (*state >> 16) % below;
 }
 
-/* Some of the time, for some of the PEs. */
+/* Delays some of the PEs some of the time. */
 static void be_late(void)
 {
     if (next(&own_chance, 3) == 0) usleep(next(&own_chance, LATE_US));
 }
 
-/* What PE `from` sends to `to` in a call. */
+/* The word that PE `from` sends to `to` in a call. */
 static long word(long call, int from, int to, int i) { return call * 1000000 + from * 10000 + to * 100 + i; }
 
 static int all_from(const long *got, long call, int from, int to)
@@ -75,7 +75,7 @@ static void one(int kind, int root, long call, int turn)
 
 int main(int argc, char **argv)
 {
-    /* Several threads might call, but do not. */
+    /* Threads are allowed to call, but do not. */
     int provided;
     shmem_init_thread(argc > 1 && argv[1][0] == 't' ? SHMEM_THREAD_MULTIPLE : SHMEM_THREAD_SINGLE, &provided);
     me = shmem_my_pe(), n = shmem_n_pes();
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < BROADCASTS; i++, call++) one(BROADCAST, 0, call, (int)(call % 2));
     shmem_barrier_all();
     for (int i = 0; i < CALLS; i++, call++) {
-        /* Broadcasts more often than others, and their root for a while the same. */
+        /* Broadcasts are more frequent than other calls, and keep the same root for a while. */
         const int kind = next(&chance, 2) ? BROADCAST : (int)next(&chance, KINDS), root = (int)(call / 20 % n);
         one(kind, root, call, (int)(call % 2));
         switch (next(&chance, 16)) {

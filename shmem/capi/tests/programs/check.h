@@ -1,4 +1,4 @@
-/* What all programs have in common. */
+/* What all programs share. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,4 +1,4 @@
-/* Every collective of every kind of team, and of active sets, against a plain computation. */
+/* Every collective, on teams of every kind and on active sets, compared with a plain computation. */
 
 #include "check.h"
 #include <stdint.h>
@@ -7,12 +7,12 @@
 enum { MOST = 3000, MOST_PES = 8 };
 static const size_t COUNTS[] = {1, 3, 130, MOST};
 
-/* What PE `pe` (by its index in the team) has at `i`. */
+/* The element `i` of PE `pe` (its index in the team). */
 static long value(int pe, size_t i, int round) { return (long)((pe * 37 + i * 11 + (size_t)round * 5) % 113) + 1; }
-/* The same, small enough for products. */
+/* A value as above, small enough for products. */
 static long factor(int pe, size_t i) { return (long)((size_t)pe + i) % 7 + 1; }
 
-/* Counted by all PEs of a team alike. */
+/* All PEs of a team count alike. */
 static long round_number;
 static long rounds;
 
@@ -133,7 +133,7 @@ static void team_collectives(shmem_team_t team)
             BITWISE(CALL_BITS)
         }
     }
-    /* Nothing is something, too. */
+    /* A collective of no elements is valid. */
     CHECK(shmem_int_broadcast(team, to, from, 0, 0) == 0);
     CHECK(shmem_int_fcollect(team, to, from, 0) == 0);
     CHECK(shmem_int_collect(team, to, from, 0) == 0);
@@ -196,7 +196,8 @@ static void active_set_collectives(int start, int log_stride, int n)
     }
 }
 
-/* More arrays than there are areas for teams, and some of them for other PEs, too: all serve, the first time and again. */
+/* More pSync arrays than there are areas for teams, some of them also for other PEs: all work, the first time and
+ * again. */
 static void many_arrays(void)
 {
     enum { ARRAYS = 40 };
@@ -230,7 +231,7 @@ static void many_arrays(void)
         }
 }
 
-/* So many elements that they are fetched in several parts; in place, too. */
+/* So many elements that PEs fetch them in several parts; also in place. */
 static void large_sum(void)
 {
     const size_t count = 700001;
@@ -261,7 +262,7 @@ int main(void)
 
     team_collectives(SHMEM_TEAM_WORLD);
     shmem_team_t team, row, column;
-    /* Every other PE; all, backwards; rows and columns. */
+    /* Every other PE; all PEs in reverse order; rows and columns. */
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &team) == 0);
     if (team != SHMEM_TEAM_INVALID) team_collectives(team);
     shmem_team_destroy(team);

@@ -1,5 +1,5 @@
-/* Connects to nobody, to all, or to a team of every third PE ahead; then puts to all, or to the team, and counts the
- * descriptors that this opens. */
+/* Connects ahead of time to no PE, to all PEs, or to a team of every third PE; then puts to all, or to the team, and
+ * counts the descriptors that this opens. */
 
 #include "check.h"
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* A quiet of one context does not wait for what another has under way: PE 2 stops itself, so that nothing that goes
- * there completes, while PE 0 goes on with PE 1. */
+/* A quiet of one context does not wait for the operations of another. PE 2 stops itself, so that nothing sent to it
+ * completes, while PE 0 continues with PE 1. */
 
 #include "check.h"
 #include <signal.h>
@@ -12,7 +12,7 @@ static long pids[3];
 static long stop, counter = 5, small[100];
 static long large[WORDS], source[WORDS], fetched_back[WORDS];
 
-/* Whether a process is stopped, by the letter behind its name. */
+/* Whether a process is stopped, by its state letter in /proc. */
 static int is_stopped(long pid)
 {
     char path[64], name[64], state = 0;
@@ -41,7 +41,7 @@ static void start(void)
     for (int i = 0; i < WORDS; i++) source[i] = i + 1;
     shmem_ctx_long_p(moving, &small[0], 1, 2);
     CHECK(shmem_ctx_long_g(stuck, &counter, 2) == 5);
-    /* Over each of the rails once: a rail that has yet to connect to PE 2 keeps everything behind that. */
+    /* One put over each rail: a rail that must first connect to PE 2 holds back all later puts. */
     for (int i = 0; i < 4; i++) shmem_ctx_long_put_nbi(stuck, large, source, WORDS, 2);
     shmem_ctx_quiet(stuck);
     shmem_ctx_quiet(moving);
@@ -65,7 +65,7 @@ static void start(void)
     CHECK(fetched_back[WORDS - 1] == WORDS);
     shmem_ctx_destroy(moving);
 
-    /* The next context has the first one's endpoint, and what the first did is not in its way. */
+    /* The next context reuses the first one's endpoint, and the first one's operations do not block it. */
     for (int i = 0; i < 50; i++) {
         CHECK(shmem_ctx_create(SHMEM_CTX_SERIALIZED, &moving) == 0);
         CHECK(shmem_ctx_long_atomic_fetch_inc(moving, &counter, 1 + i % 2) == (i % 2 ? 6 : 5) + i / 2);

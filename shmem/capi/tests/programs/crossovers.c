@@ -1,21 +1,21 @@
-/* Collectives of sizes around those where the algorithm changes, one behind the other without a barrier between, by
- * teams of all kinds. */
+/* Collectives of sizes around the algorithms' limits, back to back without a barrier, on teams of all kinds. */
 
 #include "check.h"
 #include <stdint.h>
 #include <string.h>
 
-/* Elements of 8 bytes: what is copied into a message (2 KiB), and what fits; what hosts do together (8 KiB) and by
- * doubling (16 KiB); what fits into the room of the team of all PEs, and others'; several times that. */
+/* Counts of 8-byte elements, around these limits: what a message holds inline (2 KiB); what hosts combine (8 KiB)
+ * and what goes by doubling (16 KiB); the scratch of the team of all PEs, and of other teams; and several times
+ * that. */
 static const size_t COUNTS[] = {1, 2, 7, 255, 256, 257, 505, 512, 1023, 1024, 1025, 1365, 2047, 2048, 2049, 6000,
                                 10921, 16383, 16384, 33001, 49152, 49153, 131073};
 enum { COUNT_OF_COUNTS = sizeof COUNTS / sizeof COUNTS[0], MOST = 131073, MOST_GATHERED = 49153 };
 
 static long checked;
 
-/* What PE `pe` (by its index in the team) has at `i` of the `k`th call. */
+/* The element `i` of PE `pe` (its index in the team) in the `k`th call. */
 static int64_t value(size_t pe, size_t i, size_t k) { return (int64_t)((pe * 7919 + i * 31 + k * 101) % 10007); }
-/* Sums of these depend on their order; so do minima of zeros, by their signs. */
+/* Sums of these depend on their order; minima of zeros depend on their signs. */
 static double odd(size_t pe, size_t i) { return (i % 3 == 0 ? 1e16 : 1.0) / (double)(pe * 3 + i % 17 + 1); }
 static double zero(size_t pe, size_t i) { return (pe + i) % 2 ? -0.0 : 0.0; }
 
@@ -29,7 +29,7 @@ static int64_t *take(size_t elements)
 static int64_t *source, *sum, *in_place, *cast, *cast_on, *gathered, *collected, *swapped, *least, *after;
 static double *odds, *zeros, *odd_sum, *zero_least, *bits;
 
-/* All have the same bits. */
+/* All PEs have the same bits. */
 static void compare(shmem_team_t team, double *mine, size_t count, size_t n)
 {
     uint64_t digest = 1469598103934665603u;
@@ -66,7 +66,7 @@ static void calls(shmem_team_t team, size_t count)
     CHECK(shmem_int64_fcollect(team, gathered, source, few) == 0);
     CHECK(shmem_int64_min_reduce(team, least, source, count) == 0);
     CHECK(shmem_int64_broadcast(team, cast_on, least, count, other) == 0);
-    /* Others may have called, and not have yet what they hand in. */
+    /* Other PEs may have made the call already, without having written their contributions. */
     CHECK(shmem_int64_sum_reduce(team, after, cast_on, count) == 0);
     CHECK(shmem_int64_alltoall(team, swapped, source, block) == 0);
     CHECK(shmem_double_sum_reduce(team, odd_sum, odds, count) == 0);
@@ -93,7 +93,7 @@ static void calls(shmem_team_t team, size_t count)
     }
     compare(team, odd_sum, count, n);
     compare(team, zero_least, count, n);
-    /* Nobody's destinations change while others look at theirs. */
+    /* No PE changes its destination while other PEs read theirs. */
     CHECK(shmem_team_sync(team) == 0);
     checked++;
 }
@@ -111,7 +111,7 @@ static void broadcasts(shmem_team_t team)
     }
     for (int i = 0; i < TIMES; i++) CHECK(cast[i] == value((size_t)(i % 5 % n), (size_t)i, 2));
     CHECK(shmem_team_sync(team) == 0);
-    /* The root sends and waits for nothing, while others do something else first. */
+    /* The root sends and waits for nothing, while the other PEs are busy before their calls. */
     static volatile long busy;
     for (long i = 0; me && i < 2000000; i++) busy += i;
     for (int i = 0; i < TIMES; i++) CHECK(shmem_int64_broadcast(team, &cast_on[i], &source[i], 1, 0) == 0);
@@ -119,7 +119,7 @@ static void broadcasts(shmem_team_t team)
     CHECK(shmem_team_sync(team) == 0);
 }
 
-/* Blocks that are still on their way when the next ones come. */
+/* Blocks that are still in flight when the next call begins. */
 static void streams(shmem_team_t team)
 {
     const size_t n = (size_t)shmem_team_n_pes(team), me = (size_t)shmem_team_my_pe(team), block = 2048;
@@ -128,7 +128,7 @@ static void streams(shmem_team_t team)
     CHECK(shmem_team_sync(team) == 0);
     for (size_t k = 0, at = 0; k < times; k++, at += n * block) {
         CHECK(shmem_int64_alltoall(team, gathered + at, source + at, block) == 0);
-        /* A source is the caller's again. */
+        /* The source belongs to the caller again. */
         for (size_t i = 0; i < n * block; i++) source[at + i] = -1;
     }
     for (size_t k = 0; k < times; k++)
@@ -162,7 +162,7 @@ int main(void)
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &team) == 0);
     all_calls(team, 2);
     shmem_team_destroy(team);
-    /* From here on a PE may be ahead of one that is not in the team. */
+    /* From here on a PE may be ahead of a PE that is not in the team. */
     shmem_barrier_all();
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, n - 1, -1, n - 1, NULL, 0, &team) == 0);
     all_calls(team, 3);

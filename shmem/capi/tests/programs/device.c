@@ -1,4 +1,4 @@
-/* A program that would use GPUs, on a machine without one: calls fail, say so, and the job goes on. */
+/* A program that would use GPUs, on a machine without one: calls fail with a message, and the job continues. */
 #include <stdio.h>
 #include <shmem.h>
 #include <shmemx.h>

@@ -1,4 +1,5 @@
-/* Variables of 1.5 GiB, of which hardly any page is used: joining takes memory for those alone, in whatever way. */
+/* Variables of 1.5 GiB, of which hardly any page is used: joining allocates memory for the used pages alone, by any
+ * method. */
 
 #define _GNU_SOURCE
 #include "check.h"
@@ -11,7 +12,7 @@ static const size_t MOST_KIB = 400 * 1024;
 static char large[1536L << 20];
 static long initialised[] = {3, 1, 4};
 
-/* Pages that this process has mapped and touched, and those behind files that it has made. */
+/* Pages that this process has mapped and touched, and those of files that it has made. */
 static size_t taken_kib(void)
 {
     char line[256];
@@ -38,7 +39,7 @@ int main(void)
     large[5] = 'a';
     large[middle] = 'b';
     large[sizeof large - 1] = 'c';
-    /* A page that was only read, one that was cleared, and one that was zero all along. */
+    /* One page was only read, one was cleared, and one was zero all along. */
     large[100 * KIB] = 'd';
     large[100 * KIB] = 0;
     CHECK(large[200 * KIB] == 0);

@@ -1,5 +1,5 @@
-/* PE 0 puts words right behind one another and computes without a call. The last ones may wait for company, but not
- * until the proxy thread happens to look, which it does every 20 ms. */
+/* PE 0 puts words back to back and then computes without a call. The last ones may wait for more puts to share a
+ * doorbell with, but not until the proxy thread polls, which it does every 20 ms. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <stdlib.h>

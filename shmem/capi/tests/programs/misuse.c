@@ -10,7 +10,7 @@
 static int word, words[64], others[64];
 static long lock, sync_words[SHMEM_REDUCE_SYNC_SIZE];
 
-/* Takes a stream, and keeps it. */
+/* Locks a stream and keeps the lock. */
 static int held;
 static void *hold(void *stream)
 {
@@ -20,7 +20,7 @@ static void *hold(void *stream)
     return NULL;
 }
 
-/* Calls for ever, also while the process ends. */
+/* Makes calls for ever, also while the process ends. */
 static int calls;
 static void *call(void *unused)
 {
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     MISTAKE(not_in_team) { if (me % 2 == 1) shmem_int_sum_reduce(evens, words, others, 1); }
     MISTAKE(root) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 1, n);
     MISTAKE(overlap) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words + 1, words, 8);
-    /* Products that wrap: to 4 bytes, to a multiple of the address space, and to the first element. */
+    /* Products that overflow: to 4 bytes, to a multiple of the address space, and to the first element. */
     MISTAKE(too_many) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, words, ((size_t)1 << 62) + 1);
     MISTAKE(too_many_blocks) shmem_int_fcollect(SHMEM_TEAM_WORLD, words, others, (size_t)1 << 61);
     MISTAKE(too_far_apart) shmem_int_alltoalls(SHMEM_TEAM_WORLD, words, others, (ptrdiff_t)1 << 62, 1, 2);
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
         shmem_clear_lock(&lock);
     }
     MISTAKE(stride) shmem_int_iput(words, others, 0, 1, 4, next);
-    /* What was printed before comes out, into pipes and files; unless another thread has the stream. */
+    /* The output printed before comes out, into pipes and files, unless another thread holds the stream's lock. */
     MISTAKE(after_printing) {
         FILE *const file = argc > 2 && me == n - 1 ? fopen(argv[2], "w") : NULL;
         if (file) fputs("into a file", file);
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
         else shmem_barrier_all();
         return 0;
     }
-    /* Not mistakes, but ends of their own. */
+    /* Not mistakes, but other ways to end. */
     MISTAKE(fork) {
         const pid_t leaves = fork();
         if (leaves == 0) {

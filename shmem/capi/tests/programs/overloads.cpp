@@ -46,7 +46,7 @@ template <typename T> static void reduce()
     shmem_barrier_all();
 }
 
-// Constructed before main: static objects keep what they have when they become symmetric.
+// Constructed before main: static objects keep their values when they become symmetric.
 struct Counted {
     long count;
     Counted() : count(42) {}

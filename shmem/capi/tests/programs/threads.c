@@ -1,5 +1,5 @@
-/* Threads with private contexts of their own put, get and count at once; then each splits a team of its own, and comes
- * with an array of its own, while the others do. */
+/* Threads with private contexts put, get and count concurrently. Then each splits its own team and uses its own
+ * array, while the other threads do the same. */
 
 #include "check.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* All of the heap that was asked for is the program's. */
+/* The program can allocate the whole heap that it asked for. */
 
 #include "check.h"
 #include <string.h>

@@ -19,7 +19,7 @@ pub enum Layout {
     Mapped,
     /// `tcp;ofi_rxm` with two rails: as many hosts as PEs.
     Wire,
-    /// So many hosts, with one rail of `tcp;ofi_rxm` between them.
+    /// The given number of hosts, with one rail of `tcp;ofi_rxm` between them.
     Hosts(u32),
 }
 
@@ -28,7 +28,7 @@ pub const LAYOUTS: [Layout; 2] = [Layout::Mapped, Layout::Wire];
 /// Seconds that a job may take.
 const LIMIT: &str = "120";
 
-/// What was said and how it ended.
+/// The output of a command and how it ended.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -53,7 +53,7 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
-/// A folder for what a test makes, empty.
+/// An empty folder for a test's files.
 pub fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -61,8 +61,8 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Compiles a program of `tests/programs` by `symrail cc` or, for C++, `symrail c++`, once; `None`, after saying so, if
-/// there is no such compiler.
+/// Compiles a program of `tests/programs` with `symrail cc` or, for C++, `symrail c++`, once. Returns `None`, after a
+/// message, if there is no such compiler.
 pub fn compile(name: &str) -> Option<PathBuf> {
     static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let cxx = Path::new(name).extension().is_some_and(|e| e == "cpp");
@@ -70,7 +70,7 @@ pub fn compile(name: &str) -> Option<PathBuf> {
     if missing(compiler) {
         return None;
     }
-    // A test that failed meanwhile is no reason for others to fail.
+    // A test that failed meanwhile must not make others fail.
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(program) = compiled.get(name) {
         return Some(program.clone());

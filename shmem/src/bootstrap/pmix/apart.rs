@@ -1,4 +1,4 @@
-//! Calls of PMIx's that may wait for the process manager, which nothing of PMIx's ends.
+//! PMIx calls that may wait for the process manager without a bound.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::Builder;
@@ -10,11 +10,11 @@ use super::ffi;
 use super::{KIND, REMEDY};
 use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
-/// Makes a call. Where waits may be ended, a thread of its own makes it, which stays behind in the call if the wait was
-/// ended.
+/// Makes a call. If waits can be interrupted, a separate thread makes it; after an interrupt that thread stays behind
+/// in the call.
 ///
 /// # Errors
-/// The wait was ended, or the system has no thread for it.
+/// The wait was interrupted, or the system refused the thread.
 pub(super) fn call<T: Send + 'static>(
     pe: Pe,
     step: Step,
@@ -25,7 +25,7 @@ pub(super) fn call<T: Send + 'static>(
         return Ok(call());
     }
     let (answer, answered) = sync_channel(1);
-    // Whoever has stopped waiting has dropped the other end.
+    // If the caller has stopped waiting, it has dropped the receiver.
     let work = move || answer.send(call()).unwrap_or_default();
     let failed = |text: String| {
         let who = format!("PE {pe}");

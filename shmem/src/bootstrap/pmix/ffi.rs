@@ -93,10 +93,10 @@ impl Pmix {
             reason: error.to_string(),
             remedy: "install PMIx (Debian: libpmix2), or start the program with symrail run",
         };
-        // PMIx loads components of its own that look for its symbols in the process, hence RTLD_GLOBAL.
+        // PMIx loads its own components, which look for its symbols in the process, hence RTLD_GLOBAL.
         // SAFETY: loading runs the library's initialisers; PMIx's only set up its own tables.
         let library = unsafe { Library::open(Some(SONAME), RTLD_NOW | RTLD_GLOBAL) }.map_err(refuse)?;
-        /// Looks a function up under the type that the field has.
+        /// Looks up a function with the type of its field.
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the field's type is the function's prototype in pmix.h.
@@ -114,18 +114,18 @@ impl Pmix {
             error_string: function!(c"PMIx_Error_string"),
             version: function!(c"PMIx_Get_version"),
         };
-        // Its threads outlive finalize, and an MPI in this process may use it too: it is never unloaded.
+        // The library is never unloaded: its threads outlive finalize, and an MPI in this process may use it too.
         std::mem::forget(library);
         Ok(pmix)
     }
 
-    /// PMIx's words for a status.
+    /// PMIx's text for a status.
     pub(super) fn words(&self, status: Status) -> String {
         // SAFETY: returns a static string for any status.
         text(unsafe { (self.error_string)(status) })
     }
 
-    /// What the library says of itself, cut at the first comma (the rest is build details).
+    /// The library's version string, cut at the first comma (the rest is build details).
     pub(super) fn version(&self) -> String {
         // SAFETY: returns a static string.
         let version = text(unsafe { (self.version)() });
@@ -172,15 +172,15 @@ impl Info {
     }
 }
 
-/// A value that PMIx allocated; freed on drop.
+/// A value that PMIx allocated; drop frees it.
 pub(super) struct Given(*mut Value);
 
-// SAFETY: memory of malloc's, which is its owner's alone.
+// SAFETY: memory from malloc that only its owner uses.
 unsafe impl Send for Given {}
 
 impl Given {
     /// # Safety
-    /// `value` is null or was given by `PMIx_Get`, and is nobody else's.
+    /// `value` is null, or `PMIx_Get` returned it and no other code owns it.
     pub(super) unsafe fn new(value: *mut Value) -> Option<Given> {
         (!value.is_null()).then_some(Given(value))
     }
@@ -205,7 +205,7 @@ impl Given {
         if bytes.is_null() || size == 0 {
             return Some(Vec::new());
         }
-        // SAFETY: PMIx says that `size` bytes lie there; nobody writes them, and the copy ends the borrow.
+        // SAFETY: PMIx states that `size` bytes lie there; nothing writes them, and the copy ends the borrow.
         Some(unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec())
     }
 
@@ -222,7 +222,7 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if let Some(object) = self.object() {
-            // SAFETY: PMIx allocates a byte object's bytes with malloc and leaves them to the caller.
+            // SAFETY: PMIx allocates a byte object's bytes with malloc, and the caller owns them.
             unsafe { libc::free(object.bytes.cast()) };
         }
         // SAFETY: as for the bytes; numbers own nothing else.
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks the C compiler and the installed headers.
+    /// Compares the types with the installed headers by the C compiler.
     #[test]
     fn layouts_are_those_of_the_installed_headers() {
         let include = ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/include"].into_iter();

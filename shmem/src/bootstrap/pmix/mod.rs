@@ -1,11 +1,10 @@
 //! The job that a process manager with PMIx started: `mpirun`, `prterun`, Slurm with `--mpi=pmix`.
 //!
-//! An allgather is a put under keys that carry the step's number (one per MiB), a commit, a fence that collects, and a
-//! get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends:
-//! another reason to exchange little.
+//! An allgather is a put under keys with the step's number (one key per MiB), a commit, a fence that collects, and a
+//! get per PE and key. PMIx cannot delete keys, so the manager keeps every step in memory until the job ends: another
+//! reason to exchange little.
 //!
-//! `ffi` holds the C interface and everything unsafe that can be kept out of here; `apart` is how calls are made that
-//! may wait for the manager.
+//! `ffi` holds the C interface and nearly all unsafe code; `apart` makes calls that may wait for the manager.
 
 mod apart;
 mod ffi;
@@ -26,20 +25,20 @@ use ffi::{Given, Info, Pmix, Proc, Status, Value};
 const KIND: &str = "pmix";
 const REMEDY: &str = "see what the process manager printed";
 
-/// The largest single value, in bytes: PMIx keeps values in shared segments and dies of one that fills a segment.
+/// The largest single value, in bytes: PMIx keeps values in shared segments and crashes when one value fills a segment.
 const PIECE: usize = 1 << 20;
 
 fn key(number: u64, piece: usize) -> CString {
     CString::new(format!("symrail.{number}.{piece}")).unwrap_or_default()
 }
 
-/// Whether a process manager has left its variables.
+/// Whether a process manager has set its variables.
 #[must_use]
 pub fn present() -> bool {
     ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| Settings::is_set(name))
 }
 
-/// A PE that joined through PMIx. Dropping it says that the PE is done.
+/// A PE that joined through PMIx. Drop reports that the PE is done.
 pub struct Member {
     pmix: Pmix,
     me: Proc,
@@ -49,17 +48,17 @@ pub struct Member {
     steps: u64,
     /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
-    /// What may end waits.
+    /// The check that may end waits.
     go_on: Option<GoOn>,
 }
 
 /// Joins the process manager's job. `go_on` may end waits from the start, as for [`Bootstrap::set_interrupt`].
 ///
 /// # Errors
-/// A library that is not there, variables that are missing, or what PMIx says.
+/// The library is missing, variables are missing, or PMIx reports an error.
 pub fn open(timeout: Duration, go_on: Option<GoOn>) -> Result<Member> {
     if !present() {
-        // PMIx itself would take a process without a manager for a job of one.
+        // PMIx itself would make a process without a manager a job of one.
         return Err(Error::Missing {
             kind: KIND,
             what: "PMIX_RANK and PMIX_NAMESPACE are not set".into(),
@@ -91,7 +90,7 @@ pub fn open(timeout: Duration, go_on: Option<GoOn>) -> Result<Member> {
     Ok(member)
 }
 
-/// PMIx counts in whole seconds, and takes 0 for no limit.
+/// PMIx counts whole seconds, and 0 means no limit.
 fn timeout_info(timeout: Duration) -> Info {
     let seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).max(1);
     Info::new(ffi::TIMEOUT, Value::int(seconds))
@@ -106,7 +105,7 @@ impl Member {
         if status == ffi::SUCCESS { Ok(()) } else { Err(self.refuse(step, call, self.pmix.words(status), status)) }
     }
 
-    /// Managers may ignore the time-out, but for the interrupt.
+    /// Managers may ignore the time-out; only the interrupt ends the wait then.
     fn get(&self, step: Step, process: Proc, key: CString) -> Result<Given> {
         let (pmix, timeout) = (self.pmix, self.timeout);
         let (status, given) = apart::call(self.me.rank, step, self.go_on.as_ref(), move || {
@@ -120,19 +119,19 @@ impl Member {
         given.ok_or_else(|| self.refuse(step, "PMIx_Get", "no value".into(), status))
     }
 
-    /// Waits for everybody, and with `collect` brings everybody's data here.
+    /// Waits for all PEs; `collect` also brings their data here.
     fn fence(&self, step: Step, collect: bool) -> Result<()> {
-        // Not the blocking fence: managers may ignore the time-out, and then a PE that is missing would hang this one.
+        // The nonblocking fence, since managers may ignore the time-out: a missing PE would block this PE for ever.
         let infos = [Info::new(ffi::COLLECT_DATA, Value::flag(collect)), timeout_info(self.timeout)];
         let done = Arc::new(Done { infos, status: Mutex::new(None), changed: Condvar::new() });
         let context = Arc::into_raw(Arc::clone(&done));
         let infos = done.infos.as_ptr();
-        // SAFETY: no processes means all of the job; the infos and the context live in `done`, of which the callback
-        // owns a reference until it runs, even when this call has given up by then.
+        // SAFETY: no processes means all of the job; the infos and the context live in `done`. The callback owns a
+        // reference to it until it runs, even if this call has given up by then.
         let status =
             unsafe { (self.pmix.fence_nb)(std::ptr::null(), 0, infos, 2, fence_done, context.cast_mut().cast()) };
         if status != ffi::SUCCESS {
-            // SAFETY: PMIx calls back only after it took the request, so the reference is still ours.
+            // SAFETY: PMIx calls back only for a request that it accepted, so this call still owns the reference.
             drop(unsafe { Arc::from_raw(context) });
             return self.check(step, "PMIx_Fence_nb", status);
         }
@@ -168,8 +167,8 @@ impl Member {
     }
 
     fn exchange(&self, step: Step, number: u64, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        // The length in front tells how many pieces there are. It also keeps the first piece from being empty, because
-        // not every manager tells an empty object from none.
+        // The length in front gives the number of keys. It also keeps the first value from being empty, because some
+        // managers do not distinguish an empty object from none.
         let blob = [&(mine.len() as u64).to_le_bytes(), mine].concat();
         for (index, piece) in blob.chunks(PIECE).enumerate() {
             self.put(step, &key(number, index), piece)?;
@@ -219,7 +218,7 @@ impl Member {
     }
 }
 
-/// Shared by a fence that waits and the callback that ends it.
+/// State that a waiting fence shares with the callback that ends it.
 struct Done {
     infos: [Info; 2],
     status: Mutex<Option<Status>>,
@@ -228,12 +227,12 @@ struct Done {
 
 // SAFETY: the raw pointers in the infos are unset: they hold a flag and a number.
 unsafe impl Send for Done {}
-// SAFETY: as above; nobody writes the infos.
+// SAFETY: as above; nothing writes the infos.
 unsafe impl Sync for Done {}
 
 /// Runs on PMIx's thread.
 unsafe extern "C" fn fence_done(status: Status, context: *mut c_void) {
-    // SAFETY: the context is the reference that `fence` gave away, and PMIx calls back once.
+    // SAFETY: the context is the reference that `fence` handed over, and PMIx calls back once.
     let done = unsafe { Arc::from_raw(context.cast::<Done>().cast_const()) };
     *done.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     done.changed.notify_all();

@@ -1,10 +1,10 @@
-//! What consecutive PEs have contributed to a step, on the wire.
+//! The contributions of consecutive PEs to a step, on the wire.
 //!
 //! ```text
 //! first PE 4 · number of PEs 4 · form 1 · contributions
 //! ```
-//! Contributions stand one after the other, each with its length before it; or as a table in which what they have in
-//! common stands once; or they are all empty, and nothing stands there.
+//! There are three forms: contributions one after the other, each behind its length; a table that stores once what they
+//! share; or, if all are empty, nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const HEADER: usize = 9;
 const PLAIN: u8 = 0;
 const TABLE: u8 = 1;
 const EMPTY: u8 = 2;
-/// The longest contributions that are worth a table.
+/// The longest contributions for which the table form is tried.
 const IN_TABLE_MAX: usize = 64 << 10;
 
-/// The payloads of the frames that carry the contributions of PEs from `first` on, each behind the same header: as many
-/// to a frame as fit, and at least one frame.
+/// The payloads of the frames that carry the contributions of PEs from `first` on, each behind the same header. Each
+/// frame holds as many contributions as fit; there is at least one frame.
 pub(super) fn pack<R: AsRef<[u8]>>(header: &[u8], first: Pe, rows: &[R]) -> Vec<Arc<[u8]>> {
     if rows.iter().all(|row| row.as_ref().is_empty()) {
         return vec![Arc::from(begin(header, first, rows.len(), EMPTY))];
@@ -36,7 +36,7 @@ pub(super) fn pack<R: AsRef<[u8]>>(header: &[u8], first: Pe, rows: &[R]) -> Vec<
             bytes += 4 + row.as_ref().len();
             bytes <= MAX_PAYLOAD
         };
-        // One fits always.
+        // One contribution always fits.
         let count = rest.iter().take_while(fits).count().max(1);
         let (now, later) = rest.split_at(count);
         frames.push(Arc::from(table(header, start, now).unwrap_or_else(|| plain(header, start, now))));
@@ -58,7 +58,7 @@ fn plain<R: AsRef<[u8]>>(header: &[u8], first: Pe, rows: &[R]) -> Vec<u8> {
     frame
 }
 
-/// If that is shorter.
+/// The table form, if it is shorter.
 fn table<R: AsRef<[u8]>>(header: &[u8], first: Pe, rows: &[R]) -> Option<Vec<u8>> {
     if rows.len() < 2 || rows.iter().any(|row| row.as_ref().len() > IN_TABLE_MAX) {
         return None;
@@ -68,7 +68,7 @@ fn table<R: AsRef<[u8]>>(header: &[u8], first: Pe, rows: &[R]) -> Option<Vec<u8>
     (table.len() < plain).then(|| [begin(header, first, rows.len(), TABLE), table].concat())
 }
 
-/// The first PE of a chunk, and what it and those behind it have contributed. All are among `pes`.
+/// Returns the first PE of a chunk, and the contributions from it on. All of these PEs are in `pes`.
 pub(super) fn unpack(chunk: &[u8], pes: &Range<Pe>) -> Result<(Pe, Vec<Vec<u8>>), &'static str> {
     const SHORT: &str = "contributions that end early";
     let (header, mut rest) = chunk.split_at_checked(HEADER).ok_or(SHORT)?;
@@ -138,7 +138,7 @@ mod tests {
         for at in 0..frames[0].len() {
             let mut frame = frames[0].to_vec();
             frame[at] ^= 0x55;
-            // Whatever comes of it, it is no panic.
+            // Any result is fine, but no panic.
             let _ = unpack(&frame, &(0..1000));
         }
         let nothing = pack(b"", 3, &vec![Vec::<u8>::new(); 5000]);

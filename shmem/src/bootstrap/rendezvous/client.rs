@@ -17,35 +17,36 @@ use super::server::{Options, Server};
 use super::wire::{FINISHED, Frame, Kind, MAX_CONTRIBUTION};
 use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
-/// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
+/// How much longer than the service a PE waits: the service knows which PEs are missing, so its report should come
+/// first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a PE that runs a relay waits for those that it serves to leave.
+/// How long a PE that runs a relay waits for the PEs below it to leave.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that leaving or aborting may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A PE that has joined. Dropping it says that the PE is done.
+/// A PE that has joined. Drop reports that the PE is done.
 pub struct Client {
     membership: Membership,
     /// The source of the membership, for [`Bootstrap::describe`].
     origin: &'static str,
     /// The node of the tree that serves this PE.
     service: Dialed,
-    /// The PE whose process that is a part of, if any.
+    /// The PE whose process runs that node, if any.
     run_by: Option<Pe>,
-    /// A relay that this PE runs for others, and for itself.
+    /// The relay that this PE runs for others, and for itself.
     relay: Option<Server>,
     /// Collective steps started so far.
     steps: u64,
     /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
-    /// Who takes part in nothing more, as the service has told.
+    /// The PEs that take part in no further step, as the service reported.
     lost_pes: Vec<LostPe>,
-    /// It has said that it leaves.
+    /// Whether this PE has announced that it leaves.
     left: bool,
-    /// What the next steps are for.
+    /// The purpose of the next steps.
     stage: Option<&'static str>,
-    /// What may end waits.
+    /// The check that may end waits.
     go_on: Option<GoOn>,
 }
 
@@ -53,7 +54,7 @@ impl Client {
     /// Joins the job.
     ///
     /// # Errors
-    /// A service that cannot be reached, that does not know the secret, or that refuses this PE.
+    /// The service cannot be reached, does not know the secret, or refuses this PE.
     pub fn join(membership: &Membership, origin: &'static str) -> Result<Client> {
         let (pe, n_pes) = (membership.pe, membership.n_pes);
         if pe >= n_pes || n_pes > MAX_PES {
@@ -95,15 +96,15 @@ impl Client {
         Ok(client)
     }
 
-    /// The address of the service that it joined.
+    /// The address of the service that this PE joined.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.service.address
     }
 
-    /// The next frame; a fault is an error.
+    /// Receives the next frame; a fault is an error.
     fn receive(&mut self, step: Step, deadline: Instant) -> Result<Frame> {
-        // Not on the stack: the calling thread's may be small.
+        // Not on the stack: the calling thread's stack may be small.
         let mut chunk = vec![0; 32 << 10];
         loop {
             match self.service.opener.next_frame() {
@@ -123,7 +124,7 @@ impl Client {
         }
     }
 
-    /// What comes next, unless the wait for it is ended from within.
+    /// Reads the next bytes, unless the interrupt ends the wait.
     fn read(&mut self, step: Step, chunk: &mut [u8], deadline: Instant) -> Result<usize> {
         let mut interrupt_poll = InterruptPoll::new(self.go_on.as_ref());
         loop {
@@ -139,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Takes in who is gone; a fault is an error. Other frames come back.
+    /// Records the lost PEs of a frame; a fault is an error. Returns other frames.
     fn take_news(&mut self, step: Step, (kind, payload): Frame) -> Result<Option<Frame>> {
         match kind {
             Kind::LostPes => {
@@ -151,21 +152,21 @@ impl Client {
         Ok(None)
     }
 
-    /// What a fault means for this PE, which is in `step`.
+    /// The error that a fault means for this PE, which is in `step`.
     fn take_fault(&mut self, step: Step, payload: &[u8]) -> Error {
         let Some(fault) = Fault::decode(payload) else { return self.untrusted(step, "a malformed fault") };
         self.lost_pes.extend(fault.clone().into_lost_pe());
         fault.into_error(self.membership.pe, step, &self.service.address.to_string())
     }
 
-    /// Takes what has arrived while this PE was in no step.
+    /// Receives the frames that arrived while this PE was in no step.
     fn receive_pending(&mut self) -> io::Result<()> {
         let mut chunk = [0; 4096];
         self.service.stream.set_nonblocking(true)?;
         let read = self.service.stream.read(&mut chunk);
         self.service.stream.set_nonblocking(false)?;
         self.service.opener.feed(&chunk[..read?]);
-        // The step that this PE would take next is the one that fails.
+        // The fault breaks the step that this PE would make next.
         let step = Step::Barrier(self.steps + 1);
         while let Ok(Some(frame)) = self.service.opener.next_frame() {
             if let Err(error) = self.take_news(step, frame) {
@@ -180,7 +181,7 @@ impl Client {
         Error::Untrusted { pe, step, address, why: why.to_owned() }
     }
 
-    /// The connection broke: if a PE runs the node at its other end, that one is gone.
+    /// The connection broke: if a PE runs the node at its other end, that PE is lost.
     fn broken_off(&mut self, step: Step, error: &io::Error) -> Error {
         match self.run_by.filter(|peer| *peer != self.membership.pe && error.kind() != io::ErrorKind::TimedOut) {
             Some(peer) => self.take_fault(step, &Fault::Lost { peer }.encode()),
@@ -188,10 +189,10 @@ impl Client {
         }
     }
 
-    /// Tells the service, once, that this PE leaves.
+    /// Announces to the service, once, that this PE leaves.
     fn leave(&mut self, word: &[u8]) {
         if !std::mem::replace(&mut self.left, true) {
-            // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
+            // A failure is ignored: the service notices a closed connection anyway.
             let _ = self.send(Kind::Bye, word, Instant::now() + LEAVE_TIMEOUT);
         }
     }
@@ -203,7 +204,7 @@ impl Client {
         write_all(&mut self.service.stream, &[&header, payload, &tag], deadline)
     }
 
-    /// Contributes to a step and waits for its result: everybody's data, or nothing for a barrier.
+    /// Contributes to a step and returns its result: all contributions, or nothing for a barrier.
     fn collect(&mut self, step: Step, number: u64, data: &[u8], extendable: bool) -> Result<Vec<Vec<u8>>> {
         let timeout = self.membership.timeout;
         let mut deadline = Instant::now() + timeout + GRACE;
@@ -212,7 +213,7 @@ impl Client {
         let contribution = Contribution { step, timeout, left: timeout, extendable, first, rows };
         let frames = contribution.encode();
         if let Err(error) = frames.iter().try_for_each(|frame| self.send(Kind::Contribute, frame, deadline)) {
-            // If the service broke the job, the reason was sent before the connection closed: prefer that.
+            // If the service broke the job, it sent the reason before it closed the connection: prefer that reason.
             let error = self.broken_off(step, &error);
             return match self.receive(step, Instant::now() + LEAVE_TIMEOUT) {
                 Err(Error::Connection { .. } | Error::Timeout { .. }) | Ok(_) => Err(error),
@@ -244,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Says once a step that PEs are late and live.
+    /// Warns once a step that PEs are late and alive.
     fn tell_of_late(&self, step: Step, late: &[u8]) {
         let Some(Fault::TimedOut { seconds, missing, count }) = Fault::decode(late) else { return };
         let (pe, late) = (self.membership.pe, named(&missing, count));
@@ -270,15 +271,15 @@ impl Client {
         result
     }
 
-    /// Asks for the job's end. The process may end now, so nodes of the tree in it, the root or the PE's relay, pass
-    /// that on first.
+    /// Requests the end of the job. The process may end right after this call, so the nodes of the tree in it (the
+    /// root, or the PE's relay) first pass the request on.
     pub(in super::super) fn abort_beside(&mut self, root: Option<&Server>, code: i32, why: &str) {
         let why = &why.as_bytes()[..why.len().min(1024)];
         let payload = [&code.to_le_bytes(), why].concat();
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let _ = self.send(Kind::Abort, &payload, deadline);
         if root.is_some() || self.relay.is_some() {
-            // It comes back from the root, by way of the relay.
+            // The root sends it back, through the relay.
             while self.receive(Step::Barrier(self.steps + 1), deadline).is_ok() {}
         }
         root.into_iter().chain(&self.relay).for_each(|node| node.wait_until_sent(deadline));
@@ -311,7 +312,7 @@ impl Bootstrap for Client {
     }
 
     fn lost_pes(&mut self) -> &[LostPe] {
-        // Whatever is wrong with the connection is the next step's error.
+        // A fault of the connection is the error of the next step.
         let _ = self.receive_pending();
         &self.lost_pes
     }

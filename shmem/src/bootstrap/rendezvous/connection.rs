@@ -1,4 +1,4 @@
-//! One connection as the service holds it: never blocks, and is trusted with nothing before its hello was checked.
+//! One connection of the service. It never blocks, and its peer is untrusted until the hello has been checked.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,12 +11,12 @@ use symrail_transport::Pe;
 use super::dial::Dialed;
 use super::wire::{Direction, Frame, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
 
-/// How much is read from one connection before the others get their turn, in bytes.
+/// The most bytes read from one connection before the other connections are served.
 const TURN: usize = 1 << 20;
 
 /// The state of a connection.
 enum Phase {
-    /// It was sent a challenge and has until `deadline` to answer it.
+    /// The service has sent a challenge; the peer has until `deadline` to answer it.
     Greeting { nonce: [u8; NONCE], deadline: Instant, hello: Vec<u8> },
     /// The peer is a PE.
     Member { pe: Pe, opener: Box<Opener>, sealer: Box<Sealer> },
@@ -48,7 +48,7 @@ impl Connection {
         Ok(Connection { stream, from, phase, out, written: 0, closing: false })
     }
 
-    /// That of the relay of PE `pe` and those behind it, to the node that serves it.
+    /// A relay's connection to the node above it. PE `pe` is the first of the relay's PEs.
     pub(super) fn to_parent(dialed: Dialed, pe: Pe) -> io::Result<Connection> {
         let Dialed { address: from, stream, sealer, opener, .. } = dialed;
         stream.set_nonblocking(true)?;
@@ -60,7 +60,7 @@ impl Connection {
         &self.stream
     }
 
-    /// The PE it belongs to, once that is proven.
+    /// The PE at the other end, once that is proven.
     pub(super) fn pe(&self) -> Option<Pe> {
         match self.phase {
             Phase::Member { pe, .. } => Some(pe),
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// When its hello is due; `None` for a PE.
+    /// The deadline of the hello; `None` for a PE.
     pub(super) fn hello_due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Greeting { deadline, .. } => Some(deadline),
@@ -76,12 +76,12 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived. `Ok(false)` at the end of the stream.
+    /// Receives the bytes that have arrived. `Ok(false)` at the end of the stream.
     pub(super) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
         let mut taken = 0;
         while taken < TURN {
             let most = match &self.phase {
-                // Not a byte more than a hello is read from a stranger.
+                // From an unauthenticated peer the service reads no byte beyond a hello.
                 Phase::Greeting { hello, .. } => HELLO - hello.len(),
                 Phase::Member { .. } => scratch.len(),
             };
@@ -105,7 +105,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Checks the hello once it is whole, and from then on speaks with the connection's own key.
+    /// Checks the hello once it is complete, and then switches to the connection's own key.
     pub(super) fn greeted(&mut self, secret: &Secret) -> Result<Option<Hello>, &'static str> {
         let Phase::Greeting { nonce, hello, .. } = &self.phase else { return Ok(None) };
         let Ok(bytes) = <&[u8; HELLO]>::try_from(hello.as_slice()) else { return Ok(None) };
@@ -117,7 +117,7 @@ impl Connection {
         Ok(Some(hello))
     }
 
-    /// The next whole frame of a PE.
+    /// The next complete frame of a PE.
     pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
         match &mut self.phase {
             Phase::Member { opener, .. } => opener.next_frame(),
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Queues a frame for a PE. The payload is shared, not copied, when it goes to many.
+    /// Queues a frame for a PE. The payload is shared, not copied, when many PEs get it.
     pub(super) fn send(&mut self, kind: Kind, payload: &Arc<[u8]>) {
         if let Phase::Member { sealer, .. } = &mut self.phase {
             let (header, tag) = sealer.seal(kind, payload);
@@ -135,7 +135,8 @@ impl Connection {
         }
     }
 
-    /// Tells whoever it is that its hello was wrong, if the socket takes that at once. The connection is closed then.
+    /// Tells the peer that its hello was wrong, if the socket accepts that at once. The caller then closes the
+    /// connection.
     pub(super) fn turn_down(&mut self) {
         if self.out.is_empty() {
             let _ = self.stream.write(&REFUSAL);
@@ -146,7 +147,7 @@ impl Connection {
         !self.out.is_empty()
     }
 
-    /// Writes what the socket takes now.
+    /// Writes as much as the socket accepts now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while let Some(front) = self.out.front() {
             if self.written == front.len() {

@@ -1,4 +1,4 @@
-//! Reaching a node of the tree: a connection on which both ends have proven that they know the job's secret.
+//! Reaches a node of the tree: a connection on which both ends have proven that they know the job's secret.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,35 +16,35 @@ use super::wire::{
     CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, Sealer, decode_address, random, u32_at,
 };
 
-/// How soon a service that closes without a word is tried again: it does so when unauthenticated connections crowd it.
-/// From the first pause to the longest.
+/// Pauses before retrying a service that closes without an answer, from the first to the longest. A service does so
+/// when too many unauthenticated connections crowd it.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
-/// A connection to a node, behind the hello.
+/// A connection to a node, after the hello.
 pub(super) struct Dialed {
     pub address: SocketAddr,
     pub stream: TcpStream,
     pub sealer: Sealer,
     pub opener: Opener,
-    /// Frames that went over it, and over those by which it was found.
+    /// The frames of this connection, and of those that led to it.
     pub traffic: Traffic,
 }
 
-/// What a node says to a newcomer.
+/// A node's answer to a newcomer.
 pub(super) enum Answer {
-    /// It is let in, by a node that this PE runs, if one does.
+    /// The node admits it. Names the PE that runs the node, if one does.
     Welcome(Option<Pe>),
-    /// Another node serves it.
+    /// Another node serves the newcomer.
     Redirect(SocketAddr),
-    /// It is to run the relay of these PEs, which may serve so many.
+    /// The newcomer must run the relay of these PEs, with this fan-out.
     Serve(Range<Pe>, u32),
 }
 
-/// Gives the address where a relay listens to those who come by the interface of its own connection.
+/// Returns the address where a relay listens for PEs that reach it through the interface of its own connection.
 pub(super) type Listen<'a> = &'a mut dyn FnMut(&TcpStream) -> io::Result<SocketAddr>;
 
-/// Joins the tree at the node at this address, or where that one sends it: as a relay, if `listen` is given. Returns
-/// when it is let in, or is to run a relay.
+/// Joins the tree at the node at this address, or at a node that this one redirects to; as a relay, if `listen` is
+/// given. Returns when a node has admitted it or makes it run a relay.
 pub(super) fn enter(
     membership: &Membership,
     address: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) fn enter(
                 continue;
             }
             Err(Error::Connection { .. }) => {}
-            // The relay may have gone since it was named.
+            // The relay may have ended since the root named it.
             Err(Error::Unreachable { .. }) if at != address => {}
             entered => return entered,
         }
@@ -126,7 +126,7 @@ fn dial(
 }
 
 impl Dialed {
-    /// What the node answers to the hello.
+    /// Reads the node's answer to the hello.
     fn answer(&mut self, membership: &Membership, deadline: Instant) -> Result<Answer> {
         let (pe, step, address) = (membership.pe, Step::Join, self.address);
         let untrusted = |why: String| Error::Untrusted { pe, step, address: address.to_string(), why };
@@ -167,7 +167,7 @@ impl Dialed {
     }
 }
 
-/// That the PE whose relay was waited for has not come.
+/// The error that the PE whose relay was awaited has not arrived.
 fn late(membership: &Membership, awaited: Fault) -> Option<Error> {
     let Fault::TimedOut { missing, count, .. } = awaited else { return None };
     let (pe, seconds) = (membership.pe, membership.timeout.as_secs());
@@ -180,7 +180,7 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket's own time-outs come back as "would block".
+/// A socket's own time-outs return as "would block".
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! Why a job is broken: what the service tells every PE, and how a PE words it.
+//! Faults: why a job is broken, as the service sends it to every PE, and as a PE words it.
 
 use serde::{Deserialize, Serialize};
 use symrail_core::encoding;
@@ -7,14 +7,14 @@ use symrail_transport::Pe;
 use super::super::LostPe;
 use super::super::error::{Error, Step};
 
-/// The number of missing PEs that a time-out names; more are only counted.
+/// The number of missing PEs that a time-out names; further ones are only counted.
 pub(super) const NAMED: usize = 32;
-/// The longest reason that travels, in bytes.
+/// The longest reason on the wire, in bytes.
 const MAX_WHY: usize = 1024;
 /// The longest fault on the wire, in bytes.
 const LONGEST: usize = 2 * MAX_WHY;
 
-/// Of a PE whose frames do not fit their tags.
+/// The reason for a PE whose frames do not match their tags.
 const CHANGED: &str = "takes part no more: what it sent to the rendezvous service was changed on the way";
 
 /// Why no further step can complete.
@@ -26,9 +26,9 @@ pub(super) enum Fault {
     Left { peer: Pe },
     /// The PE's process ended before it had joined.
     Ended { peer: Pe },
-    /// The PE asked for the job to be ended.
+    /// The PE requested the end of the job.
     Aborted { peer: Pe, code: i32, why: String },
-    /// PEs had not contributed when the time was up.
+    /// PEs had not contributed when the time-out passed.
     TimedOut { seconds: u64, missing: Vec<Pe>, count: u32 },
     /// A PE disagrees on the number of PEs. `other` is `None` for the launcher.
     Size { peer: Pe, n_pes: u32, other: Option<Pe>, other_n_pes: u32 },
@@ -38,9 +38,9 @@ pub(super) enum Fault {
     Duplicate { peer: Pe },
     /// The PE's number is outside of the job.
     NoSuchPe { peer: Pe, n_pes: u32 },
-    /// What came from the PE was changed on the way.
+    /// The PE's frames were changed on the way.
     Untrusted { peer: Pe, why: String },
-    /// Whoever serves the job is gone.
+    /// The rendezvous service is lost.
     NoService,
 }
 
@@ -50,7 +50,7 @@ impl Fault {
         Fault::TimedOut { seconds, missing: missing[..missing.len().min(NAMED)].to_vec(), count }
     }
 
-    /// The PE asked for the job to be ended; a long reason is shortened.
+    /// The fault of a PE that requested the end of the job; a long reason is shortened.
     pub(super) fn aborted(peer: Pe, code: i32, why: &str) -> Fault {
         let end = (0..=why.len().min(MAX_WHY)).rev().find(|&end| why.is_char_boundary(end));
         Fault::Aborted { peer, code, why: why[..end.unwrap_or(0)].to_owned() }
@@ -65,12 +65,12 @@ impl Fault {
         postcard::from_bytes(bytes).ok().filter(|_| bytes.len() <= LONGEST)
     }
 
-    /// Whether it tells of a PE that takes part in nothing more.
+    /// Whether the fault means that a PE takes part in no further step.
     pub(super) fn names_lost_pe(&self) -> bool {
         self.clone().into_lost_pe().is_some()
     }
 
-    /// The PE that takes part in nothing more, and what became of it.
+    /// The PE that takes part in no further step, and the reason.
     pub(super) fn into_lost_pe(self) -> Option<LostPe> {
         let (pe, why) = match self {
             Fault::Lost { peer } => (peer, "it died or ended without finalizing".to_owned()),
@@ -83,7 +83,7 @@ impl Fault {
         Some(LostPe { pe, why })
     }
 
-    /// The error that PE `pe` reports when it is told while in `step`.
+    /// The error that PE `pe` reports when the fault arrives in `step`.
     pub(super) fn into_error(self, pe: Pe, step: Step, address: &str) -> Error {
         match self {
             Fault::Lost { peer } => {
@@ -137,12 +137,12 @@ impl Fault {
     }
 }
 
-/// Several faults in one payload.
+/// Encodes several faults in one payload.
 pub(super) fn encode_all(faults: &[Fault]) -> Vec<u8> {
     encoding::encode(&faults)
 }
 
-/// Reads several faults; none where they are malformed.
+/// Decodes several faults; none if they are malformed.
 pub(super) fn decode_all(bytes: &[u8]) -> Vec<Fault> {
     postcard::from_bytes(bytes).unwrap_or_default()
 }
@@ -151,7 +151,7 @@ fn missing_words(missing: &[Pe], count: u32) -> String {
     format!("{} did not arrive", named(missing, count))
 }
 
-/// So many PEs, of which these are named.
+/// Words for `count` PEs, of which `some` are named.
 pub(super) fn named(some: &[Pe], count: u32) -> String {
     let named = some.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let more = (count as usize).saturating_sub(some.len());

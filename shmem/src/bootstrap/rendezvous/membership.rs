@@ -1,4 +1,4 @@
-//! Who joins which job, and where.
+//! A PE's membership: which PE it is, of which job, and where it joins.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use symrail_transport::Pe;
 use super::super::error::{Error, Step};
 use super::wire::Secret;
 
-/// A PE's identity, and its way to the rendezvous service.
+/// A PE's identity and the address of the rendezvous service.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The service's address.

@@ -1,18 +1,18 @@
-//! Which PEs a node of the tree serves itself, and for which it has relays.
+//! The plan of a node's children: which PEs it serves itself, and which through relays.
 
 use std::ops::Range;
 
 use symrail_transport::Pe;
 
-/// So many PEs and relays a node serves, unless it is told otherwise. Smaller jobs have no relays.
+/// The default number of PEs and relays that a node serves. Smaller jobs have no relays.
 pub const FAN_OUT: u32 = 32;
 
-/// The form of a tree below one of its nodes.
+/// The shape of the tree below one of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
-    /// Each node serves at most so many PEs and relays, and at least three. Relays are run by PEs.
+    /// Each node serves at most this many PEs and relays, and at least three. PEs run the relays.
     FanOut(u32),
-    /// One relay for each host, which somebody else runs: so many consecutive PEs are on each.
+    /// One relay for each host, run by a separate process. The numbers are those of consecutive PEs on each host.
     Hosts(Vec<u32>),
 }
 
@@ -21,7 +21,7 @@ impl Shape {
     pub const STAR: Shape = Shape::FanOut(u32::MAX);
 }
 
-/// What is at the other end of a link to a child.
+/// The other end of a link to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A PE.
@@ -37,12 +37,12 @@ pub enum Role {
 pub struct Branch {
     /// Its PEs.
     pub pes: Range<Pe>,
-    /// Who speaks for them.
+    /// What connects for them.
     pub role: Role,
 }
 
 impl Shape {
-    /// The children of a node that serves these PEs, in the order of their PEs.
+    /// The children of a node that serves these PEs, ordered by PE.
     #[must_use]
     pub fn children(&self, pes: Range<Pe>) -> Vec<Branch> {
         match self {
@@ -59,7 +59,7 @@ impl Shape {
         }
     }
 
-    /// How many relays lie one behind the other below a node that serves these PEs.
+    /// The number of levels of relays below a node that serves these PEs.
     #[must_use]
     pub fn height(&self, pes: Range<Pe>) -> u32 {
         match self {
@@ -73,7 +73,8 @@ impl Shape {
     }
 }
 
-/// Few PEs are served one by one. Of many, the first are, and relays have the others in shares as equal as can be.
+/// A node serves few PEs directly. Of many PEs it serves the first directly, and relays serve the others in shares as
+/// equal as possible.
 fn tree(pes: Range<Pe>, fan_out: u32) -> Vec<Branch> {
     let pe = |pe| Branch { pes: pe..pe + 1, role: Role::Pe };
     let count = pes.end.saturating_sub(pes.start);
@@ -83,7 +84,7 @@ fn tree(pes: Range<Pe>, fan_out: u32) -> Vec<Branch> {
     let first = pes.start + fan_out / 2;
     let others = pes.end - first;
     let relays = others.div_ceil(fan_out).min(fan_out - fan_out / 2);
-    // A share's beginning, in a type that no product overflows.
+    // A share's beginning, computed in a type in which no product overflows.
     let start = |relay: u32| first + (u64::from(others) * u64::from(relay) / u64::from(relays)) as u32;
     let relay = |relay| Branch { pes: start(relay)..start(relay + 1), role: Role::Relay };
     (pes.start..first).map(pe).chain((0..relays).map(relay)).collect()

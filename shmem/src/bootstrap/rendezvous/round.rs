@@ -1,4 +1,4 @@
-//! One allgather or barrier as a node sees it: who contributed what, and whom it still waits for.
+//! One allgather or barrier in a node: which PEs have contributed what, and which are missing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use super::wire::u32_at;
 
 const HEADER: usize = 26;
 
-/// What one PE, or several consecutive ones, contribute to a round.
+/// The contribution of one PE, or of several consecutive PEs, to a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
-    /// The step that they are in.
+    /// The step that the PEs are in.
     pub step: Step,
-    /// How long the PE with the shortest time-out waits in all; the shortest wait ends the round for all.
+    /// The shortest time-out of these PEs; the shortest wait ends the round for all.
     pub timeout: Duration,
-    /// How much is left of that.
+    /// The rest of that time-out.
     pub left: Duration,
-    /// They wait longer for PEs that are known to live.
+    /// These PEs wait longer for PEs that are known to be alive.
     pub extendable: bool,
-    /// The first of them.
+    /// The first of these PEs.
     pub first: Pe,
-    /// What each has to say.
+    /// The contribution of each.
     pub rows: Vec<Vec<u8>>,
 }
 
 impl Contribution {
-    /// The payloads of the frames that carry it.
+    /// The payloads of the frames that carry this contribution.
     #[must_use]
     pub fn encode(&self) -> Vec<Arc<[u8]>> {
         let (kind, number) = match self.step {
@@ -46,7 +46,7 @@ impl Contribution {
         chunk::pack(&header, self.first, &self.rows)
     }
 
-    /// Reads what some of these PEs contribute.
+    /// Decodes a contribution of some of these PEs.
     pub(super) fn decode(bytes: &[u8], pes: &Range<Pe>) -> Option<Contribution> {
         let (header, rows) = bytes.split_at_checked(HEADER)?;
         let number = u64_at(header, 1);
@@ -67,7 +67,7 @@ fn result(number: u64, step: Step, rows: &[Vec<u8>]) -> Vec<Arc<[u8]>> {
     chunk::pack(&number.to_le_bytes(), 0, rows)
 }
 
-/// Adds one frame of a result to `all`, the contributions of PEs 0, 1, … of so many.
+/// Adds one frame of a result to `all`, the contributions of PEs 0, 1, … of `n_pes`.
 pub(super) fn add_result(payload: &[u8], number: u64, n_pes: u32, all: &mut Vec<Vec<u8>>) -> Result<(), &'static str> {
     const OTHER: &str = "a result of another step";
     let (of, chunk) = payload.split_at_checked(8).ok_or(OTHER)?;
@@ -84,7 +84,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The round in progress among some PEs. A PE sends its next contribution only after this round's result, so there is
-/// only one.
+/// only one round at a time.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     number: u64,
@@ -92,9 +92,9 @@ pub(super) struct Round {
     first: Option<(Pe, Step)>,
     rows: Vec<Option<Vec<u8>>>,
     arrived: usize,
-    /// When to give up, and the time-out that this is.
+    /// The deadline, and the time-out that it comes from.
     deadline: Option<(Instant, Duration)>,
-    /// Somebody does not wait longer than that.
+    /// Some PE does not wait longer than that.
     fixed: bool,
 }
 
@@ -112,33 +112,33 @@ impl Round {
         self.deadline.map(|(at, _)| at)
     }
 
-    /// The time-out that the deadline is, in seconds.
+    /// The time-out of the deadline, in seconds.
     pub(super) fn seconds(&self) -> u64 {
         self.deadline.map_or(0, |(_, timeout)| timeout.as_secs())
     }
 
-    /// Whether anybody waits in it.
+    /// Whether any PE waits in the round.
     pub(super) fn waiting(&self) -> bool {
         self.arrived > 0
     }
 
-    /// Whether all who wait would wait longer for PEs that live.
+    /// Whether all PEs that wait would wait longer for PEs that are alive.
     pub(super) fn is_extendable(&self) -> bool {
         !self.fixed
     }
 
-    /// Waits once more as long.
+    /// Extends the deadline by the time-out.
     pub(super) fn extend(&mut self, now: Instant) {
         self.deadline = self.deadline.map(|(_, timeout)| (now + timeout, timeout));
     }
 
-    /// Whether all of these have contributed.
+    /// Whether all of these PEs have contributed.
     pub(super) fn has(&self, pes: &Range<Pe>) -> bool {
         let at = |pe: Pe| (pe - self.pes.start) as usize;
         self.rows[at(pes.start)..at(pes.end)].iter().all(Option::is_some)
     }
 
-    /// Adds a contribution, and says whether it was the last.
+    /// Adds a contribution, and returns whether it was the last.
     pub(super) fn add(&mut self, contribution: Contribution, now: Instant) -> Result<bool, Fault> {
         let Contribution { step, timeout, left, extendable, first, rows } = contribution;
         let (other, other_step) = *self.first.get_or_insert((first, step));
@@ -162,7 +162,7 @@ impl Round {
         Ok(self.arrived == self.rows.len())
     }
 
-    /// All that its PEs contributed, for whoever serves this node; the next round begins.
+    /// All contributions of the node's PEs, for the node above; then the next round begins.
     pub(super) fn pass_on(&mut self, now: Instant) -> Vec<Arc<[u8]>> {
         let (deadline, timeout) = self.deadline.unwrap_or((now, Duration::ZERO));
         let (left, extendable) = (deadline.saturating_duration_since(now), self.is_extendable());
@@ -170,7 +170,7 @@ impl Round {
         Contribution { step, timeout, left, extendable, first: self.pes.start, rows }.encode()
     }
 
-    /// The result's payloads, once all PEs of the job have contributed; the next round begins.
+    /// The result's payloads, once all PEs of the job have contributed; then the next round begins.
     pub(super) fn conclude(&mut self) -> Vec<Arc<[u8]>> {
         let (number, step, rows) = self.end();
         result(number, step, &rows)

@@ -1,6 +1,6 @@
-//! The rendezvous service: one thread, one socket, a job's PEs, or those of one relay.
+//! The rendezvous service: one thread, one socket, and the PEs of a job or of one relay.
 //!
-//! [`Server`] is the handle; the thread runs [`Service`](super::service). The handle's drop stops the thread.
+//! [`Server`] is the handle; the thread runs [`Service`](super::service). Dropping the handle stops the thread.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -22,19 +22,19 @@ use super::plan::{FAN_OUT, Shape};
 use super::service::Service;
 use super::wire::Secret;
 
-/// Called on the service's thread for every [`Event`]; it must not block.
+/// The handler of every [`Event`], called on the service's thread; it must not block.
 pub type OnEvent = Box<dyn FnMut(Event) + Send>;
 
 /// A service's configuration.
 pub struct Options {
-    /// The job's size when it is known; else the first PE's word counts, and the others must agree.
+    /// The job's size, if it is known; otherwise the first PE's claim counts, and the others must agree.
     pub n_pes: Option<u32>,
     /// The time limit for the proof that a connection belongs to the job.
     pub hello_timeout: Duration,
-    /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of
-    /// whom it has not been told live, and are waited for. Relays in PEs are not told, so that there are none then.
+    /// The owner reports each PE whose process has ended ([`Server::process_ended`]). All other PEs are then known to
+    /// be alive, and the service waits for them. Relays in PEs would not get these reports, so such a job has none.
     pub watched: bool,
-    /// Who serves whom, in a job that is too large for one service.
+    /// The shape of the tree, for a job that is too large for one service.
     pub shape: Shape,
     /// The handler of events.
     pub on_event: OnEvent,
@@ -54,7 +54,7 @@ impl Default for Options {
 
 impl Options {
     /// # Errors
-    /// Relays in PEs of a job whose processes are watched.
+    /// The job's processes are watched, but PEs would run relays.
     fn check(&self, address: &dyn std::fmt::Display) -> Result<()> {
         if !self.watched || self.shape == Shape::STAR || matches!(self.shape, Shape::Hosts(_)) {
             return Ok(());
@@ -70,13 +70,13 @@ impl Options {
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) refused: AtomicU64,
-    /// PEs that ended without ever joining, as told by whoever started them.
+    /// PEs that ended without ever joining, as their launcher reported.
     pub(super) ended: Mutex<Vec<Pe>>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
 
-/// How far the thread is.
+/// The state of the thread's output.
 #[derive(Default)]
 struct Progress {
     /// The number of PEs that are connected or have unsent data.
@@ -91,14 +91,14 @@ impl Shared {
         lock(&self.progress).unsent = true;
     }
 
-    /// What is left when it has sent what it could.
+    /// Sets what remains after the thread has sent what it could.
     pub(super) fn set_left(&self, present: usize, unsent: bool) {
         *lock(&self.progress) = Progress { present, unsent };
         self.changed.notify_all();
     }
 }
 
-/// A lock that a panic elsewhere cannot poison: what it guards is valid after every statement.
+/// A lock that a panic elsewhere cannot poison: its data is valid after every statement.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -135,7 +135,7 @@ impl Server {
     /// Starts a service on a random port of one interface of this machine.
     ///
     /// # Errors
-    /// An address that is not one interface's, options that contradict each other, or what the system says.
+    /// An address that belongs to no interface, options that contradict each other, or an error of the system.
     pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
         if interface.is_unspecified() || interface.is_multicast() {
             let reason = "it stands for many interfaces, and the service listens on one only".into();
@@ -149,9 +149,9 @@ impl Server {
             .map_err(|error| refused(interface, &error))
     }
 
-    /// Starts a relay: a service for consecutive PEs of a larger job, which joins that for them. It listens on the
-    /// interface by which it reaches the node that serves it: the one at `job.address`, or one below that. `job.pe` is
-    /// the first of its PEs; `run_by` the PE whose process this is, if it is one's.
+    /// Starts a relay: a service for consecutive PEs of a larger job, which it joins on their behalf. It listens on the
+    /// interface through which it reaches the node above it: the node at `job.address`, or one below that. `job.pe` is
+    /// the first of its PEs; `run_by` is the PE whose process this is, if it is a PE's.
     ///
     /// # Errors
     /// As for [`Client::join`](super::Client::join) and [`Server::start`].
@@ -199,7 +199,7 @@ impl Server {
         Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
     }
 
-    /// The address that it listens on.
+    /// The address that the service listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -217,19 +217,19 @@ impl Server {
         self.shared.refused.load(Ordering::Relaxed)
     }
 
-    /// Tells the service that a PE's process has ended, so that nobody waits for one that never joined.
+    /// Reports that a PE's process has ended, so that no PE waits for one that never joined.
     pub fn process_ended(&self, pe: Pe) {
         lock(&self.shared.ended).push(pe);
         self.wake();
     }
 
-    /// Waits until every PE that joined is gone and was sent everything, at most for `timeout`.
-    /// Returns whether that is so.
+    /// Waits until every PE that joined is gone and was sent everything, at most for `timeout`. Returns whether that is
+    /// so.
     pub fn wait_until_empty(&self, timeout: Duration) -> bool {
         self.wait(Instant::now() + timeout, |progress| progress.present == 0)
     }
 
-    /// Waits until everybody was sent what the node has for them, at most until `deadline`.
+    /// Waits until the node's output is sent to all, at most until `deadline`.
     pub(super) fn wait_until_sent(&self, deadline: Instant) {
         self.wait(deadline, |progress| !progress.unsent);
     }
@@ -247,7 +247,7 @@ impl Server {
     }
 
     fn wake(&self) {
-        // A full pipe wakes as well as a byte more would.
+        // A full pipe wakes the thread as well.
         let _ = (&self.wake).write(&[1]);
     }
 }

@@ -1,9 +1,9 @@
-//! The service's thread: waits for its sockets, and drives a node of the tree by what comes over them.
+//! The service's thread: waits for its sockets, and drives a node of the tree with the frames that arrive.
 //!
-//! Strangers never disturb the job: a connection is not read beyond a hello, held longer than the hello's time-out, or
-//! counted as a PE before its hello was proven; at most [`STRANGERS`] more than the job has PEs are held at a time, and
-//! the oldest makes room. However many unauthenticated connections come, those who have said something are served
-//! before anybody makes room for others, and a PE that had to make room tries again.
+//! Unauthenticated connections never disturb the job. Before its hello is proven, a connection is not read beyond a
+//! hello, not held longer than the hello's time-out, and not counted as a PE. The service holds at most [`STRANGERS`]
+//! more connections than the job has PEs; the oldest is dropped for a new one. However many such connections arrive,
+//! those that have sent bytes are served before any is dropped, and a PE whose connection was dropped tries again.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -22,18 +22,18 @@ use super::node::{Link, Newcomer, Node, Output, PARENT};
 use super::server::{Options, Shared, lock};
 use super::wire::{Secret, random};
 
-/// Connections that have not said hello, beyond one for every PE: so many come while a PE is answering its challenge.
+/// Connections without a hello, beyond one for every PE. So many may arrive while a PE is answering its challenge.
 const STRANGERS: usize = 512;
-/// Of the descriptors that this process may have, unauthenticated connections take at most one in so many.
+/// Unauthenticated connections use at most one in so many of this process's descriptors.
 const SHARE: u64 = 8;
-/// The number of connections accepted in one turn.
+/// The number of connections accepted before the others are served.
 const TURN: usize = 32;
-/// How long to leave the listener alone when the system has no descriptor for another connection.
+/// How long the listener is ignored when the system has no descriptor for another connection.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Refused connections are logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// How many unauthenticated connections a process with few descriptors can hold without harm to the rest of it.
+/// How many unauthenticated connections a process with few descriptors can hold without harm to its other parts.
 fn unauthenticated() -> usize {
     let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     usize::try_from(files / SHARE).unwrap_or(usize::MAX).min(STRANGERS)
@@ -46,7 +46,7 @@ pub(super) struct Service {
     options: Options,
     shared: Arc<Shared>,
     node: Node,
-    /// By age, so that the first that is not the parent's is the oldest.
+    /// Ordered by age: the first one that is not the parent's is the oldest.
     connections: BTreeMap<Link, Connection>,
     next_id: Link,
     /// How many unauthenticated connections are held, beyond one for every PE.
@@ -57,7 +57,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// A service for the PEs of a node, with its connection to the one above.
+    /// A service for the PEs of a node, with its connection to the node above.
     pub(super) fn new(
         (listener, woken): (TcpListener, UnixStream),
         secret: Secret,
@@ -98,14 +98,14 @@ impl Service {
         }
     }
 
-    /// Sleeps until there is something to do, and says which connections have input.
+    /// Sleeps until there is something to do, and returns the connections that have input.
     fn wait(&mut self) -> Vec<Link> {
         let now = Instant::now();
         self.accept_again = self.accept_again.filter(|at| *at > now);
         let dues = self.connections.values().filter_map(Connection::hello_due);
         let due = dues.chain(self.node.due()).chain(self.accept_again).min();
         let timeout = due.map_or(PollTimeout::NONE, |due| {
-            // Rounded up, so that waking means that the time has come.
+            // Rounded up, so that the time has come when the thread wakes.
             let millis = due.saturating_duration_since(now).as_millis() + 1;
             PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
         });
@@ -163,7 +163,8 @@ impl Service {
         self.refuse_with(id, why, |_| ());
     }
 
-    /// The same after a last word. The connection is counted first, so that whoever hears the word finds it counted.
+    /// Drops a connection after a last message. The connection is counted first, so that its peer finds it counted when
+    /// the message arrives.
     fn refuse_with(&mut self, id: Link, why: &str, last_word: impl FnOnce(&mut Connection)) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.shared.refused.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl Service {
         self.logged = Some(Instant::now());
     }
 
-    /// Takes what a connection sent.
+    /// Receives and handles a connection's frames.
     fn serve(&mut self, id: Link, scratch: &mut [u8]) {
         let now = Instant::now();
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -195,7 +196,7 @@ impl Service {
                 Ok(None) => break,
                 Err(why) => {
                     self.node.distrusted(id, why, now);
-                    // Nothing more that comes over it counts.
+                    // Later frames of this connection are ignored.
                     self.carry_out();
                     return self.connections.get_mut(&id).into_iter().for_each(|it| it.closing = true);
                 }
@@ -211,7 +212,7 @@ impl Service {
         }
     }
 
-    /// Does what the node says.
+    /// Carries out the node's outputs.
     fn carry_out(&mut self) {
         for output in self.node.outputs() {
             match output {
@@ -224,14 +225,14 @@ impl Service {
         }
     }
 
-    /// A connection is of no more use.
+    /// Drops a connection.
     fn lose(&mut self, id: Link) {
         self.connections.remove(&id);
         self.node.lost(id, Instant::now());
         self.carry_out();
     }
 
-    /// Whoever started the PEs says which processes have ended.
+    /// Records the ended processes that the launcher reported.
     fn note_ended(&mut self) {
         let ended = std::mem::take(&mut *lock(&self.shared.ended));
         ended.into_iter().for_each(|pe| self.node.ended(pe, Instant::now()));
@@ -248,7 +249,7 @@ impl Service {
     }
 
     fn flush(&mut self) {
-        // Whoever receives something in this process finds that there is more.
+        // Set before sending, so that a receiver in this process finds that more is pending.
         if self.connections.values().any(Connection::has_output) {
             self.shared.set_unsent();
         }

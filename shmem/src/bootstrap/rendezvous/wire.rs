@@ -4,15 +4,15 @@
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
 //! PE → service   hello       magic 8 · pe 4 · n_pes 4 · relay 18 · nonce 32 · tag 32   (once)
 //! both ways      frame       length 4 · kind 1 · payload `length` · tag 32             (from then on)
-//! service → PE   refusal     magic 8                                                   (in place of a frame: a wrong
-//! hello)
+//! service → PE   refusal     magic 8                                    (in place of a frame, after a wrong hello)
 //! ```
-//! Integers are little endian. A relay says hello for the first of its PEs, with the address where it listens (16) and
-//! its port (2), which is 0 in a PE's own hello. Nodes of the tree speak with each other as PEs do with a service. The
-//! hello's tag is keyed with the job's secret and covers the service's nonce, so a
-//! recorded hello is worth nothing on another connection. Both nonces, the PE and the job's size make the key of the
-//! connection; a frame's tag covers its direction and its number on the connection, so that a frame replayed, sent
-//! back, dropped or moved fails like one that was changed. Tags are compared in constant time.
+//! Integers are little endian. A relay's hello names the first of its PEs, the address where it listens (16) and its
+//! port (2), which is 0 in a PE's own hello. Nodes of the tree talk to each other as PEs do to a service.
+//!
+//! The hello's tag is keyed with the job's secret and covers the service's nonce, so a recorded hello is useless on
+//! another connection. Both nonces, the PE and the job's size determine the connection's key. A frame's tag covers its
+//! direction and its number on the connection, so a frame that was replayed, reflected, dropped or reordered fails like
+//! one that was changed. Tags are compared in constant time.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -27,11 +27,11 @@ use super::super::error::{Error, Result};
 
 /// The largest contribution to one allgather, in bytes.
 pub const MAX_CONTRIBUTION: usize = 16 << 20;
-/// The largest payload of a frame: a contribution and what goes with it.
+/// The largest payload of a frame: a contribution and its header.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
 pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x05";
-/// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
+/// Sent in place of a frame: the hello was wrong. It is not authenticated, and only a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
 pub(super) const TAG: usize = 32;
@@ -41,7 +41,7 @@ pub(super) const HELLO: usize = MAGIC.len() + 8 + ADDRESS + NONCE + TAG;
 const ADDRESS: usize = 18;
 const HEADER: usize = 5;
 
-/// The key of a job. Whoever has it can join; it is never shown.
+/// The key of a job. Any process that has it can join; it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(in super::super) [u8; Secret::LEN]);
 
@@ -49,15 +49,15 @@ impl Secret {
     /// Its length in bytes.
     pub const LEN: usize = 32;
 
-    /// A fresh one from the system's random numbers.
+    /// A fresh secret from the system's random numbers.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// The system has no random numbers.
     pub fn generate() -> Result<Secret> {
         Ok(Secret(random()?))
     }
 
-    /// One that whoever started this process has generated.
+    /// A secret that the launcher of this process has generated.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Secret::LEN]) -> Secret {
         Secret(bytes)
@@ -90,7 +90,7 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
-    // HMAC fills a short key up with zeros to one block; doing so here makes the call one that cannot fail.
+    // HMAC pads a short key with zeros to one block; doing so here makes the call infallible.
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);
     <Hmac<Sha256> as KeyInit>::new(&block.into())
@@ -129,7 +129,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads a hello and checks that its sender knows the secret and answers this very challenge.
+    /// Decodes a hello and checks that its sender knows the secret and answers this very challenge.
     pub(super) fn decode(
         bytes: &[u8; HELLO],
         secret: &Secret,
@@ -147,7 +147,7 @@ impl Hello {
         Ok(Hello { pe: u32_at(body, 8), n_pes: u32_at(body, 12), relay, nonce })
     }
 
-    /// The key that this connection alone uses.
+    /// The key of this connection alone.
     pub(super) fn session_key(&self, secret: &Secret, service_nonce: &[u8; NONCE]) -> [u8; 32] {
         let mac = secret.mac(b"session").chain_update(service_nonce).chain_update(self.nonce);
         let mac = mac.chain_update(self.pe.to_le_bytes()).chain_update(self.n_pes.to_le_bytes());
@@ -169,14 +169,14 @@ pub(super) fn encode_address(address: Option<SocketAddr>) -> [u8; ADDRESS] {
     bytes
 }
 
-/// Reads an address; `None` for none.
+/// Decodes an address; `None` for zeros.
 pub(super) fn decode_address(bytes: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = bytes.split_first_chunk::<16>()?;
     let port = u16::from_le_bytes(port.try_into().ok()?);
     (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
 }
 
-/// Reads four bytes that the caller knows to be there.
+/// Reads four bytes that the caller has checked to exist.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
@@ -187,36 +187,37 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Kind {
-    /// Service → PE: the hello was good. Behind it stands which PE runs the service, if any does.
+    /// Service → PE: the PE is admitted. The payload names the PE that runs the service, if any.
     Welcome = 1,
     /// PE → service: a contribution to the current round, of one PE or of a relay's.
     Contribute = 2,
     /// Service → PE: some consecutive PEs' contributions.
     Result = 3,
-    /// Service → PE: the job is broken, and why. From a relay it goes up, too.
+    /// Service → PE: the job is broken, and why. A relay also sends it up.
     Fault = 4,
-    /// PE → service: it leaves; `FINISHED` if with all others, nothing if without having waited for them.
+    /// PE → service: the PE leaves; the payload is `FINISHED` if all PEs leave together, empty if it has not waited for
+    /// them.
     Bye = 5,
-    /// PE → service: end the job.
+    /// PE → service: a request to end the job.
     Abort = 6,
-    /// Service → PE: who keeps the round waiting, and lives.
+    /// Service → PE: PEs that are late and alive.
     Late = 7,
-    /// Service → PE: others take part in nothing more, as faults say it. From a relay it goes up, too.
+    /// Service → PE: faults of PEs that take part in no further step. A relay also sends it up.
     LostPes = 8,
-    /// Service → PE: the address of the relay that serves it.
+    /// Service → PE: the address of the relay that serves the PE.
     Redirect = 9,
-    /// Service → PE: it is to run the relay of these PEs.
+    /// Service → PE: the PE must run the relay of these PEs.
     Serve = 10,
-    /// Service → relay: which of its PEs are missing?
+    /// Service → relay: the question which of its PEs are missing.
     Ask = 11,
-    /// Relay → service: these PEs are.
+    /// Relay → service: its missing PEs.
     Missing = 12,
 }
 
-/// What a PE says with its [`Kind::Bye`] when all others were done too.
+/// A PE's [`Kind::Bye`] payload when all others were done too.
 pub(super) const FINISHED: &[u8] = &[1];
 
-/// Which way a frame goes; part of its tag.
+/// The direction of a frame; part of its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     ToService = 1,
@@ -246,7 +247,7 @@ impl Sealer {
         Sealer(Seal { key: keyed(session_key), direction, sequence: 0 })
     }
 
-    /// What stands before and after `payload` on the wire. `payload` is at most [`MAX_PAYLOAD`] bytes.
+    /// The bytes before and after `payload` on the wire. `payload` is at most [`MAX_PAYLOAD`] bytes.
     pub(super) fn seal(&mut self, kind: Kind, payload: &[u8]) -> ([u8; HEADER], [u8; TAG]) {
         let mut header = [0; HEADER];
         header[..4].copy_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -260,7 +261,7 @@ impl Sealer {
 /// A frame's kind and payload.
 pub(super) type Frame = (Kind, Arc<[u8]>);
 
-/// The receiving half of a connection: collects bytes and gives frames whose tags are right.
+/// The receiving half of a connection: collects bytes and returns frames whose tags are right.
 pub(super) struct Opener {
     seal: Seal,
     bytes: Vec<u8>,
@@ -271,12 +272,12 @@ impl Opener {
         Opener { seal: Seal { key: keyed(session_key), direction, sequence: 0 }, bytes: Vec::new() }
     }
 
-    /// Adds what arrived. Memory grows with bytes that came, never with a length that was merely announced.
+    /// Adds bytes that arrived. Memory grows with bytes received, never with an announced length.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if there is one. After an error the connection is of no more use.
+    /// The next complete frame, if there is one. After an error the connection must be closed.
     pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
         if self.bytes.len() < HEADER {
             return Ok(None);
@@ -351,7 +352,7 @@ mod tests {
             changed[at] ^= 0x10;
             let mut opener = Opener::new(&KEY, Direction::ToService);
             opener.feed(&changed);
-            // A longer length waits for bytes that never come; nothing is ever accepted.
+            // A longer length waits for bytes that never arrive; no frame is ever accepted.
             assert!(!matches!(opener.next_frame(), Ok(Some(_))), "byte {at}");
         }
     }

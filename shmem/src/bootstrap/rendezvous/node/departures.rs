@@ -1,7 +1,7 @@
-//! Those who leave, die or abort, and what the others hear of it.
+//! PEs that leave, die or abort, and how the other PEs learn of it.
 //!
-//! A relay tells the node above it of everything, and its own PEs of what comes back from there: so all PEs hear the
-//! same, and the first fault at the root is that of the whole job.
+//! A relay reports everything to the node above it, and passes down what comes back from there. So all PEs get the same
+//! reports, and the first fault at the root is the fault of the whole job.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::super::wire::{FINISHED, Kind};
 use super::{Child, Event, Link, NEWS_EVERY, Node, Output, PARENT, State};
 
 impl Child {
-    /// What others are told of one that takes part in nothing more.
+    /// The fault that other PEs get about a PE that takes part in no further step.
     fn fault(&self) -> Option<Fault> {
         let peer = self.pes.start;
         match self.state {
@@ -28,7 +28,7 @@ impl Child {
 }
 
 impl Node {
-    /// A connection is of no more use. That is a loss only if whoever it was had not said that it was done.
+    /// The driver lost a connection. That is a loss of the PE only if it had not announced that it was done.
     pub fn lost(&mut self, link: Link, now: Instant) {
         if link == PARENT {
             self.lose_parent();
@@ -38,7 +38,7 @@ impl Node {
         self.spread_news(now);
     }
 
-    /// Somebody changes what comes over a connection. Its PE hears of that, and is lost to the others.
+    /// A connection's frames were changed on the way. Its PE gets that fault, and counts as lost for the others.
     pub fn distrusted(&mut self, link: Link, why: &str, now: Instant) {
         let pe = self.links.get(&link).map(|&at| &self.children[at]).filter(|child| child.role == Role::Pe);
         let Some(peer) = pe.map(|child| child.pes.start) else { return self.lost(link, now) };
@@ -48,8 +48,8 @@ impl Node {
         self.spread_news(now);
     }
 
-    /// A PE's process has ended, by the word of whoever started it. Those that had joined are known by their
-    /// connections.
+    /// The launcher reports that a PE's process has ended. This matters only for PEs that never joined; the loss of
+    /// others shows on their connections.
     pub fn ended(&mut self, pe: Pe, now: Instant) {
         self.ended.push(pe);
         let at = self.child_of(pe).filter(|&at| self.children[at].role == Role::Pe);
@@ -91,14 +91,14 @@ impl Node {
         } else {
             self.send(PARENT, Kind::Bye, &Arc::from(FINISHED));
             if self.config.relay.as_ref().is_some_and(|place| place.run_by.is_some()) {
-                // Whoever joins again does so by another relay.
+                // PEs that join again will use another relay.
                 let early = std::mem::take(&mut self.early).into_values();
                 self.out.extend(early.map(|(link, _)| Output::Close(link)));
             }
         }
     }
 
-    /// A round that somebody has left can never complete.
+    /// Breaks the job if a PE that has departed is missing from a round: such a round can never complete.
     pub(super) fn check_departed(&mut self) {
         let departed = || self.children.iter().find_map(Child::fault).or_else(|| self.departed.clone());
         if self.round.waiting()
@@ -132,7 +132,7 @@ impl Node {
         self.report(fault);
     }
 
-    /// The node above is gone, and with it whoever is not below this one.
+    /// The node above is lost, and with it all PEs that are not below this node.
     pub(super) fn lose_parent(&mut self) {
         self.orphaned = true;
         let parent = self.config.relay.as_ref().and_then(|place| place.parent_run_by);
@@ -140,7 +140,7 @@ impl Node {
         self.fail(&Arc::from(fault.encode()));
     }
 
-    /// Something has become of a PE, as seen here or told by a relay.
+    /// Handles a departure, seen here or reported by a relay.
     pub(super) fn report(&mut self, fault: Fault) {
         if let (Fault::Left { .. } | Fault::Ended { .. }, true) = (&fault, self.departed.is_none()) {
             self.departed = Some(fault.clone());
@@ -165,7 +165,7 @@ impl Node {
         self.out.push_back(Output::Tell(event));
     }
 
-    /// Breaks the job.
+    /// Breaks the job: the root at once, other nodes through the root.
     fn break_by(&mut self, fault: &Fault) {
         let payload = Arc::from(fault.encode());
         if self.is_root() {
@@ -176,18 +176,18 @@ impl Node {
         }
     }
 
-    /// Whether the job is broken, or will be as soon as the root hears what this node has told.
+    /// Whether the job is broken, or will be when this node's fault reaches the root.
     fn broken(&self) -> bool {
         self.failure.is_some() || self.told_parent
     }
 
-    /// The job is broken. Tells everybody, once.
+    /// Records that the job is broken, and sends the fault to all children, once.
     pub(super) fn fail(&mut self, fault: &Arc<[u8]>) {
         if self.failure.is_some() {
             return;
         }
         self.send_to_children(Kind::Fault, fault);
-        // Those who wait to come have nothing to wait for now.
+        // Newcomers that wait for a place have nothing to wait for now.
         for (link, _) in std::mem::take(&mut self.early).into_values() {
             self.send_last(link, fault);
         }
@@ -196,8 +196,8 @@ impl Node {
         (self.passed_on, self.inquiry) = (false, None);
     }
 
-    /// Tells the others, several at a time, of those who take part no more: all by way of the root, and without the
-    /// node above those below this one.
+    /// Sends news of lost PEs to the others, several PEs at a time: up to the root, which spreads it; a node without a
+    /// parent sends it to its own children.
     pub(super) fn spread_news(&mut self, now: Instant) {
         if self.news.is_empty() || self.news_at.is_some_and(|at| now < at) {
             return;

@@ -1,4 +1,4 @@
-//! Newcomers: let in, sent on, told to run a relay, or kept waiting.
+//! Newcomers: admitted, redirected, made to run a relay, or kept waiting.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,19 +14,19 @@ use super::super::round::Round;
 use super::super::wire::{Kind, encode_address};
 use super::{Event, Link, Node, Output, State};
 
-/// Somebody who has proven that it knows the job's secret.
+/// A peer that has proven that it knows the job's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Newcomer {
-    /// The PE, or the first of those whose relay it is.
+    /// The PE, or for a relay the first of its PEs.
     pub pe: Pe,
-    /// The job's size, by its word.
+    /// The job's size, as the newcomer claims it.
     pub n_pes: u32,
     /// The address where a relay listens.
     pub relay: Option<SocketAddr>,
 }
 
 impl Node {
-    /// A connection has proven who it is.
+    /// A connection has passed authentication.
     pub fn joined(&mut self, link: Link, newcomer: Newcomer, now: Instant) {
         self.join(link, newcomer);
         self.spread_news(now);
@@ -39,7 +39,7 @@ impl Node {
             self.sized_by = Some(pe);
         }
         if n_pes != self.n_pes {
-            // The job can never be whole, so everybody hears of it and not only the PE that differs.
+            // The job can never be complete, so all PEs get this fault, not only the one that differs.
             let fault = Fault::Size { peer: pe, n_pes, other: self.sized_by, other_n_pes: self.n_pes };
             self.refuse(link, &fault);
             return self.report(fault);
@@ -56,7 +56,7 @@ impl Node {
             if pe >= n_pes {
                 return self.refuse(link, &Fault::NoSuchPe { peer: pe, n_pes });
             }
-            // It has found a relay of another job's time. It tries again from the root.
+            // The newcomer has reached a relay of an earlier job. It tries again from the root.
             return self.out.push_back(Output::Close(link));
         };
         let child = &self.children[at];
@@ -71,7 +71,7 @@ impl Node {
                     self.send(link, Kind::Late, &Arc::from(awaited));
                 }
             }
-            // Of a relay that is lost everybody will hear at once.
+            // All PEs will soon learn of a relay that is lost.
             (State::Left(_), _) | (State::Lost, Role::Relay | Role::Agent) => drop(self.wait(link, newcomer)),
             _ => self.refuse(link, &Fault::Duplicate { peer: pe }),
         }
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// The relay that serves this PE is somewhere else.
+    /// Redirects the PE to the relay that serves it.
     fn send_on(&mut self, link: Link, at: usize) {
         if let Some(address) = self.children[at].address {
             self.send(link, Kind::Redirect, &Arc::from(encode_address(Some(address))));
@@ -100,7 +100,7 @@ impl Node {
         self.out.push_back(Output::Close(link));
     }
 
-    /// This PE is the first of those whom a relay is to serve, and so it runs that.
+    /// Makes this PE run the relay whose first PE it is.
     fn make_relay(&mut self, link: Link, at: usize) {
         let Shape::FanOut(fan_out) = self.config.shape else { return };
         let pes = &self.children[at].pes;
@@ -109,7 +109,7 @@ impl Node {
         self.out.push_back(Output::Close(link));
     }
 
-    /// Keeps a newcomer until there is a place for it, unless there is another with its number.
+    /// Keeps a newcomer until there is a place for it. Refuses it if another one with its number waits already.
     fn wait(&mut self, link: Link, newcomer: Newcomer) -> bool {
         let key = (newcomer.pe, newcomer.relay.is_some());
         let free = !self.early.contains_key(&key);
@@ -121,7 +121,7 @@ impl Node {
         free
     }
 
-    /// There may be places now for newcomers among these PEs.
+    /// Finds places for waiting newcomers among these PEs.
     fn find_places(&mut self, pes: &Range<Pe>) {
         let mut early = self.early.split_off(&(pes.start, false));
         self.early.append(&mut early.split_off(&(pes.end, false)));
@@ -134,7 +134,7 @@ impl Node {
         self.send_last(link, &Arc::from(fault.encode()));
     }
 
-    /// Everybody has finalized. The same processes may initialize again, as the same PEs.
+    /// All PEs have finalized. The same processes may initialize again, as the same PEs.
     pub(super) fn start_over(&mut self) {
         self.round = Round::first(self.pes.clone());
         (self.passed_on, self.inquiry, self.departed) = (false, None, None);

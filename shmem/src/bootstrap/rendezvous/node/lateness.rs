@@ -1,7 +1,7 @@
-//! A round's time is up. Each node knows which of its own PEs are missing, and asks its relays for theirs.
+//! Time-outs of rounds. Each node knows which of its own PEs are missing, and asks its relays about theirs.
 //!
-//! The node whose time is up first begins, and reports to the node above it. So the root learns of all missing PEs and
-//! decides: the job has failed, or the missing PEs live and the round's time is extended.
+//! The node whose deadline passes first begins, and reports to the node above it. So the root learns of all missing PEs
+//! and decides: the job has failed, or the missing PEs are alive and the round's deadline is extended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use super::super::plan::Role;
 use super::super::wire::Kind;
 use super::{Node, Output, PARENT, State};
 
-/// How long a relay has to say who is missing, for each relay that may lie below it.
+/// How long a relay has to report its missing PEs, for each level of relays below it.
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// A search for the missing PEs.
 pub(super) struct Inquiry {
-    /// When it ends, whether all have answered or not.
+    /// When the search ends, even if answers are missing.
     pub until: Instant,
-    /// The children that have been asked and have not answered.
+    /// The children that were asked and have not answered.
     asked: Vec<usize>,
     /// The answers of children.
     answers: Vec<(usize, Missing)>,
 }
 
-/// PEs that are missing. On the wire: whether all PEs that wait for them would go on · a fault.
+/// PEs that are missing. On the wire: whether all PEs that wait for them would wait longer · a fault.
 #[derive(Debug, Clone, Default)]
 struct Missing {
     extendable: bool,
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Asks the relays whose PEs have not all contributed, but for one that has said so by itself.
+    /// Asks the relays whose PEs have not all contributed, except one that has reported by itself.
     fn inquire(&mut self, now: Instant, first: Option<(usize, Missing)>) {
         let mut asked = Vec::new();
         for (at, child) in self.children.iter().enumerate() {
@@ -88,13 +88,13 @@ impl Node {
 
     /// The node above asks which PEs are missing here.
     pub(super) fn asked(&mut self, now: Instant) {
-        // If nobody is, that is on its way.
+        // If none is missing, the contributions are on their way already.
         if self.inquiry.is_none() && !self.passed_on && self.failure.is_none() {
             self.inquire(now, None);
         }
     }
 
-    /// A relay has answered which of its PEs are missing.
+    /// A relay has reported which of its PEs are missing.
     pub(super) fn add_missing(&mut self, at: usize, payload: &[u8], now: Instant) {
         let Some(missing) = Missing::decode(payload) else { return };
         if self.failure.is_some() || self.round.has(&self.children[at].pes) {
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// Something has come of a child: perhaps all that it was asked for.
+    /// A child has contributed. If that completes its PEs, the search no longer waits for its answer.
     pub(super) fn no_longer_missing(&mut self, at: usize, now: Instant) {
         let complete = self.round.has(&self.children[at].pes);
         if let Some(inquiry) = self.inquiry.as_mut().filter(|_| complete) {
@@ -149,7 +149,7 @@ impl Node {
                     all.extendable &= missing.extendable;
                     all.seconds = all.seconds.max(missing.seconds);
                 }
-                // Nothing is known of its PEs but that it does not answer.
+                // Only this is known: the relay does not answer.
                 (None, State::Here(_)) => all.add([child.pes.start], 1),
                 (None, _) => {
                     let absent = || child.pes.clone().filter(|pe| !self.early.contains_key(&(*pe, false)));
@@ -160,11 +160,11 @@ impl Node {
         all
     }
 
-    /// Sends the children that wait the list of late PEs. All of these live: a fault would have told of one that had
-    /// ended or left.
+    /// Sends the children that wait the list of late PEs. All of these are alive: a fault would have reported a PE that
+    /// had ended or left.
     fn send_late(&mut self, late: &Arc<[u8]>) {
         for child in &self.children {
-            // A relay knows who of its PEs waits.
+            // A relay knows which of its PEs wait.
             let waits = self.passed_on || child.role != Role::Pe || self.round.has(&child.pes);
             if let State::Here(link) = child.state
                 && waits
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// The root has decided to go on waiting.
+    /// The root has decided to extend the wait.
     pub(super) fn report_late(&mut self, late: &Arc<[u8]>, now: Instant) {
         self.round.extend(now);
         self.send_late(late);

@@ -1,16 +1,16 @@
-//! A node of the tree by which PEs join: the root, or a relay. A machine without sockets and without a clock.
+//! A node of the tree through which PEs join: the root or a relay. A state machine without sockets and without a clock.
 //!
-//! A node serves consecutive PEs: some itself, others through relays ([`Shape`]). What all of its PEs contribute to a
-//! step goes up in one message, and the result comes down in one. Whoever drives the machine tells it what happens and
-//! what time it is, and does what [`Node::outputs`] says, in that order. Nothing here grows with the job but what the
-//! node's own PEs contribute, and results pass through as they are, shared by all who get them.
+//! A node serves consecutive PEs: some itself, others through relays ([`Shape`]). The contributions of all its PEs to a
+//! step go up in one message, and the result comes down in one. The driver reports events and the time to the node, and
+//! carries out [`Node::outputs`] in order. A node's memory grows only with its own PEs' contributions; results pass
+//! through unchanged, as one buffer that all receivers share.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `joining` | newcomers: let in, sent on, told to run a relay, or kept waiting |
+//! | `joining` | newcomers: admitted, redirected, made to run a relay, or kept waiting |
 //! | `steps` | contributions up, results down |
-//! | `lateness` | the time is up: asking who is missing |
-//! | `departures` | those who leave, die or abort, and what the others hear of it |
+//! | `lateness` | time-outs: which PEs are missing |
+//! | `departures` | PEs that leave, die or abort, and how the others learn of it |
 
 mod departures;
 mod joining;
@@ -41,22 +41,22 @@ pub type Link = u64;
 /// The connection to the node that serves this one.
 pub const PARENT: Link = 0;
 
-/// Something that whoever runs a node may want to know.
+/// An event for the owner of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A PE proved that it belongs to the job.
     Joined(Pe),
-    /// A PE said that it is done.
+    /// A PE announced that it is done.
     Left(Pe),
-    /// A PE that has just left did so without waiting for the others, of whom there still are some.
+    /// A PE has just left without waiting for the others, and some of those are still in the job.
     LeftEarly(Pe),
-    /// A PE's connection closed although it had not said that it is done.
+    /// A PE's connection closed before the PE announced that it is done.
     Lost(Pe),
-    /// A PE wants the job to end.
+    /// A PE requests the end of the job.
     Aborted {
         /// The PE.
         pe: Pe,
-        /// The exit code it asks for.
+        /// The exit code that it requests.
         code: i32,
         /// Its reason.
         why: String,
@@ -68,24 +68,24 @@ pub enum Event {
 pub enum Output {
     /// Sends a frame.
     Send(Link, Kind, Arc<[u8]>),
-    /// Closes a connection once everything is sent. It is not heard of again.
+    /// Closes a connection once everything is sent. The node gets no further event about it.
     Close(Link),
-    /// Tells whoever runs the node. The root tells of all PEs but for those that join, or leave with all others; a
-    /// relay tells of the PEs that it serves itself.
+    /// Reports an event to the owner. The root reports the events of all PEs, except those that join or that leave
+    /// together with all others; a relay reports events of the PEs that it serves itself.
     Tell(Event),
 }
 
-/// What a node does not learn from others.
+/// Settings that a node cannot learn from other nodes.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The job's size when it is known; else the first PE's word counts, and the others must agree.
+    /// The job's size, if it is known; otherwise the first PE's claim counts, and the others must agree.
     pub n_pes: Option<u32>,
-    /// Its place if it is a relay.
+    /// Its place, for a relay.
     pub relay: Option<Place>,
-    /// Who serves whom below it.
+    /// The shape of the tree below it.
     pub shape: Shape,
-    /// The driver tells of each PE whose process has ended. Then those of whom it has not been told live, and are
-    /// waited for.
+    /// The driver reports each PE whose process has ended. All other PEs are then known to be alive, and the node waits
+    /// for them.
     pub watched: bool,
 }
 
@@ -94,9 +94,9 @@ pub struct Config {
 pub struct Place {
     /// The PEs that it serves.
     pub pes: Range<Pe>,
-    /// The PE whose process it is a part of, if any.
+    /// The PE whose process runs it, if any.
     pub run_by: Option<Pe>,
-    /// The same of the node that serves it.
+    /// The PE whose process runs the node above, if any.
     pub parent_run_by: Option<Pe>,
 }
 
@@ -105,10 +105,10 @@ pub struct Place {
 enum State {
     Absent,
     Here(Link),
-    /// It is done. Another's relay stays connected until all start over.
+    /// The child is done. A host's relay stays connected until all PEs start over.
     Left(Option<Link>),
     Lost,
-    /// Its process ended while it was in no job.
+    /// The PE's process ended while it was in no job.
     Ended,
 }
 
@@ -116,7 +116,7 @@ struct Child {
     pes: Range<Pe>,
     role: Role,
     state: State,
-    /// Where a relay is found.
+    /// The address where a relay listens.
     address: Option<SocketAddr>,
 }
 
@@ -126,38 +126,37 @@ pub struct Node {
     n_pes: u32,
     pes: Range<Pe>,
     children: Vec<Child>,
-    /// How many relays lie one behind the other below.
+    /// The number of levels of relays below.
     height: u32,
-    /// Which child a connection is.
+    /// The child at the other end of each connection.
     links: HashMap<Link, usize>,
-    /// Newcomers for whom there is no place yet: their relay has not come, or they join again before all have left.
-    /// By PE, and whether it is a relay.
+    /// Newcomers without a place so far: their relay has not arrived, or they join again before all PEs have left. The
+    /// key is the PE, and whether it is a relay.
     early: BTreeMap<(Pe, bool), (Link, Newcomer)>,
-    /// PEs whose processes have ended: they never come again.
+    /// PEs whose processes have ended: they never return.
     ended: Vec<Pe>,
-    /// Who fixed the job's size; `None` when it was given at the start.
+    /// The PE that fixed the job's size; `None` if the configuration did.
     sized_by: Option<Pe>,
     round: Round,
-    /// All here have contributed, and the result has not come.
+    /// All PEs here have contributed, and the result has not arrived.
     passed_on: bool,
     inquiry: Option<Inquiry>,
-    /// The node above has been told of a fault that breaks the job.
+    /// This node has sent the node above a fault that breaks the job.
     told_parent: bool,
-    /// The node above is gone.
+    /// The node above is lost.
     orphaned: bool,
-    /// Why nothing more can complete. Set once.
+    /// Why no further step can complete. Set once.
     failure: Option<Arc<[u8]>>,
-    /// The first of whom it is known that a step cannot complete without it.
+    /// The first PE without which no step can complete.
     departed: Option<Fault>,
-    /// What others have yet to hear of those who take part no more, and when the next word of that goes out at the
-    /// earliest.
+    /// Lost PEs that the others have not been sent yet, and the earliest time for the next message about them.
     news: Vec<Fault>,
     news_at: Option<Instant>,
     out: VecDeque<Output>,
 }
 
 impl Node {
-    /// A node that nobody has joined.
+    /// A node that no PE has joined.
     #[must_use]
     pub fn new(config: Config) -> Node {
         let n_pes = config.n_pes;
@@ -202,7 +201,7 @@ impl Node {
         self.round = Round::first(self.pes.clone());
     }
 
-    /// A frame has come.
+    /// Handles a frame.
     pub fn frame(&mut self, link: Link, kind: Kind, payload: &Arc<[u8]>, now: Instant) {
         if link == PARENT {
             self.take_from_parent(kind, payload, now);
@@ -252,12 +251,12 @@ impl Node {
         }
     }
 
-    /// What the driver has to do, in this order.
+    /// The driver's next actions, in this order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output> + '_ {
         self.out.drain(..)
     }
 
-    /// When the node wants to be told the time.
+    /// When the driver must next call [`Node::tick`].
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let news = self.news_at.filter(|_| !self.news.is_empty());
@@ -265,7 +264,7 @@ impl Node {
         news.into_iter().chain(late).min()
     }
 
-    /// It is that late.
+    /// Advances the node's time.
     pub fn tick(&mut self, now: Instant) {
         self.check_time(now);
         self.spread_news(now);
@@ -277,7 +276,7 @@ impl Node {
         self.children.iter().filter(|child| matches!(child.state, State::Here(_))).count()
     }
 
-    /// How many unauthenticated connections may be held for it, beyond some for strangers.
+    /// How many unauthenticated connections the service may hold for this node, beyond a reserve for strangers.
     #[must_use]
     pub fn expected(&self) -> usize {
         self.pes.len()
@@ -311,11 +310,11 @@ impl Node {
     }
 }
 
-/// The range of PEs and the fan-out that a PE is told to run a relay with.
+/// Decodes the range of PEs and the fan-out of the relay that a PE must run.
 pub(super) fn decode_serve(payload: &[u8]) -> Option<(Range<Pe>, u32)> {
     let (pes, fan_out) = (payload.len() == 12).then(|| (u32_at(payload, 0)..u32_at(payload, 4), u32_at(payload, 8)))?;
     (!pes.is_empty()).then_some((pes, fan_out))
 }
 
-/// The least time between two words about those who take part no more.
+/// The least time between two messages about lost PEs.
 const NEWS_EVERY: Duration = Duration::from_millis(10);

@@ -8,7 +8,7 @@ use super::super::wire::Kind;
 use super::{Link, Node, PARENT};
 
 impl Node {
-    /// A child has sent what some of its PEs, or all of them, contribute.
+    /// A child has sent the contributions of some or all of its PEs.
     pub(super) fn contributed(&mut self, link: Link, at: usize, payload: &Arc<[u8]>, now: Instant) {
         let Some(contribution) = Contribution::decode(payload, &self.children[at].pes) else {
             return self.lose(link);
@@ -26,7 +26,7 @@ impl Node {
         }
     }
 
-    /// All of this node's PEs have contributed, so they all are here.
+    /// All of this node's PEs have contributed, so all of them are connected.
     fn complete(&mut self, now: Instant) {
         self.inquiry = None;
         if self.is_root() {

@@ -1,4 +1,4 @@
-//! Whole trees of nodes and PEs, whose messages come in any order that connections allow.
+//! Whole trees of nodes and PEs. Messages arrive in any order that connections allow.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{HashSet, VecDeque};
@@ -38,16 +38,16 @@ struct Process {
     relay: Option<usize>,
     run_by: Option<Pe>,
     results: u64,
-    /// Why it gave up.
+    /// Why the PE gave up.
     fault: Option<Fault>,
-    /// For whom it was told to wait, and how often.
+    /// The late PEs of the last warning, and the number of warnings.
     late: Option<(Fault, u32)>,
 }
 
 struct World {
     now: Instant,
     random: u64,
-    /// Nodes, and whether each lives.
+    /// Nodes, and whether each is alive.
     nodes: Vec<(Node, bool)>,
     connections: Vec<Connection>,
     pes: Vec<Process>,
@@ -98,7 +98,7 @@ impl World {
         self.connect(0, End::Pe(pe), None);
     }
 
-    /// Ends a PE's process, with the relay in it. What it sent may still arrive.
+    /// Ends a PE's process, with the relay in it. Messages that it has sent may still arrive.
     fn kill(&mut self, pe: Pe) {
         self.pes[pe as usize].dead = true;
         let relay = (0..self.nodes.len()).find(|&node| self.run_by(node) == Some(pe));
@@ -122,7 +122,7 @@ impl World {
         self.connections[connection].up.push_back(Message::Frame(kind, payload));
     }
 
-    /// Delivers one message, or lets time pass. Whether there was anything to do.
+    /// Delivers one message, or lets time pass. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let waiting = |(at, it): (usize, &Connection)| {
             [(at, true, it.up.len()), (at, false, it.down.len())].into_iter().filter(|(.., queued)| *queued > 0)
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// A relay's driver waits for its welcome, by which its PE's own joining goes on.
+    /// A relay's driver waits for the relay's welcome; then its PE's own joining continues.
     fn relay_hears(&mut self, relay: usize, parent: usize, message: Message) {
         let pe = self.nodes[relay].0.pes.start;
         if self.pes[pe as usize].dead {
@@ -213,7 +213,7 @@ impl World {
         self.nodes[node].0.config.relay.as_ref().and_then(|place| place.run_by)
     }
 
-    /// Of who is cut off before it is let in, the root would say more.
+    /// The fault of a PE that is cut off before it is admitted. The root might give a better reason.
     fn gave_up(&mut self, pe: Pe, by: Option<Pe>) {
         self.pes[pe as usize].fault.get_or_insert(by.map_or(Fault::NoService, |peer| Fault::Lost { peer }));
     }
@@ -239,7 +239,7 @@ impl World {
                 let place = Place { pes, run_by: Some(pe), parent_run_by: None };
                 let shape = Shape::FanOut(fan_out);
                 let config = Config { n_pes: Some(n_pes), relay: Some(place), shape, watched: false };
-                // Whoever comes early finds it listening.
+                // The relay listens before any PE is redirected to it.
                 self.nodes.push((Node::new(config), true));
                 self.frames.push(0);
                 let relay = self.nodes.len() - 1;
@@ -274,14 +274,14 @@ impl World {
             2 => (Step::Barrier(number), vec![]),
             _ => (Step::Allgather(number), vec![pe as u8, number as u8]),
         };
-        // Some have more time left than others, so that the root's may be up before a relay's.
+        // PEs have different times left, so the root's deadline may pass before a relay's.
         let left = TIMEOUT + Duration::from_millis(u64::from(pe) * 7919 % 5000);
         let contribution = Contribution { step, timeout: TIMEOUT, left, extendable: true, first: pe, rows: vec![row] };
         let payload = contribution.encode().remove(0);
         self.say(pe, Kind::Contribute, payload);
     }
 
-    /// Those whom a PE that gave up names.
+    /// The PEs that the fault of a PE names.
     fn named(&self, pe: Pe) -> Vec<Pe> {
         let process = &self.pes[pe as usize];
         match process.fault.as_ref().or(process.late.as_ref().map(|(fault, _)| fault)) {
@@ -302,7 +302,7 @@ fn all_get_all_results_and_no_node_has_many_messages() {
             assert!(world.pes.iter().all(|pe| pe.results == STEPS && pe.fault.is_none()), "{n_pes} {fan_out} {seed}");
             for (at, (node, _)) in world.nodes.iter().enumerate() {
                 let children = node.children.len() as u64;
-                // Hello and welcome, three steps, and a farewell; above that only those who are sent on.
+                // Hello and welcome, three steps, and a farewell; further frames only for PEs that are redirected.
                 let sent_on = 4 * (node.pes.len() as u64 - children);
                 let most = (children + 1) * (2 + 2 * STEPS + 1) + 2 * children + sent_on;
                 assert!(world.frames[at] <= most, "{n_pes} {fan_out}: node {at}: {} of {most}", world.frames[at]);
@@ -329,7 +329,7 @@ fn whoever_dies_or_does_not_come_is_named_to_all_others() {
     }
 }
 
-/// Some PEs never come, or die at any time.
+/// Some PEs never arrive, or die at any time.
 fn check_losses(n_pes: u32, fan_out: u32, lost: &HashSet<Pe>, seed: u64) {
     let mut world = World::new(n_pes, fan_out, false, seed);
     let never = |pe: Pe| lost.contains(&pe) && (u64::from(pe) + seed).is_multiple_of(3);
@@ -353,7 +353,7 @@ fn check_losses(n_pes: u32, fan_out: u32, lost: &HashSet<Pe>, seed: u64) {
         }
         let named = world.named(pe);
         let who = format!("{}: PE {pe}: {:?} {:?}", context(), process.fault, process.late);
-        // The last result may have come to some before a PE died, and they have left in good order.
+        // Some PEs may have received the last result before a PE died, and have left normally.
         let all_done = world.pes.iter().any(|pe| pe.results == STEPS);
         assert!(named.iter().any(|named| lost.contains(named)) || all_done, "{who}");
         assert!(named.iter().all(|named| lost.contains(named)) || all_done, "{who}");
@@ -408,7 +408,7 @@ fn a_relay_without_a_node_above_still_tells_its_own_pes_of_deaths() {
     let now = Instant::now();
     let place = Place { pes: 4..8, run_by: Some(4), parent_run_by: Some(0) };
     let mut node = Node::new(Config { n_pes: Some(8), relay: Some(place), shape: Shape::STAR, watched: false });
-    // Connections are numbered as their PEs are.
+    // The number of a connection is that of its PE.
     (4..8).for_each(|pe| node.joined(pe.into(), Newcomer { pe, n_pes: 8, relay: None }, now));
     node.lost(PARENT, now);
     node.outputs().for_each(drop);
