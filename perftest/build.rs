@@ -1,11 +1,11 @@
-//! Tells the program which commit it is built from.
+//! Records the commit from which the program is built.
 
 use std::process::Command;
 
 fn main() {
     let mut commit = None;
-    // Paths of a work tree's own HEAD and of what changes with each commit; a prefix of another name is somebody else's
-    // repository.
+    // Paths of a work tree's own HEAD and of the file that each commit changes; with a prefix, the repository around is
+    // another project's.
     let asked = ["--show-prefix", "--git-path", "HEAD", "--git-path", "logs/HEAD", "--short=12", "HEAD"];
     let output = Command::new("git").arg("rev-parse").args(asked).output();
     if let Ok(output) = output

@@ -1,8 +1,8 @@
-//! `symrail cc` and `symrail c++`: a compiler that finds OpenSHMEM's headers and library by itself; and the names under
-//! which other OpenSHMEM implementations have such tools.
+//! `symrail cc` and `symrail c++`: compilers that find OpenSHMEM's headers and library; and the names that other
+//! OpenSHMEM implementations use for such tools.
 //!
-//! The headers and the library are looked for around this executable: in the prefix that it is installed in, or in
-//! the tree that it was built in. A program gets the library's place as its run path.
+//! The command looks for the headers and the library around this executable: in the prefix that it is installed in, or
+//! in the tree that it was built in. A program gets the library's folder as its run path.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -17,23 +17,23 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Which compiler.
+/// The language, which selects the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
-    /// C: `$SHMEM_CC`, else `cc`.
+    /// C: `$SHMEM_CC`, or `cc`.
     C,
-    /// C++: `$SHMEM_CXX`, else `c++`.
+    /// C++: `$SHMEM_CXX`, or `c++`.
     Cxx,
 }
 
-/// Where headers and library are.
+/// The folders of headers and library.
 #[derive(Debug, PartialEq, Eq)]
 struct Places {
     include: PathBuf,
     library: PathBuf,
 }
 
-/// Becomes the compiler. Returns, with an exit code, only when that fails.
+/// Executes the compiler in place of this process. Returns, with an exit code, only if that fails.
 pub fn main(args: &Args, language: Language) -> i32 {
     let exe = std::env::current_exe().and_then(std::fs::canonicalize);
     let Some(places) = exe.as_deref().ok().and_then(places) else {
@@ -58,7 +58,7 @@ pub fn main(args: &Args, language: Language) -> i32 {
     1
 }
 
-/// The compiler's arguments: those given, and what they need.
+/// The compiler's arguments: the given ones, and those for headers and library.
 fn arguments(given: &[OsString], places: &Places) -> Vec<OsString> {
     let mut all = vec![with("-I", &places.include)];
     all.extend_from_slice(given);
@@ -76,8 +76,8 @@ fn with(flag: &str, path: &Path) -> OsString {
     word
 }
 
-/// Installed: `bin/symrail`, `include/shmem.h`, `lib/libsymrail.so`. Built: `target/<profile>/symrail` and the library
-/// next to it, the headers in `shmem/include`.
+/// Installed: `bin/symrail`, `include/shmem.h`, `lib/libsymrail.so`. Built: `target/<profile>/symrail` with the library
+/// next to it, and the headers in `shmem/include`.
 fn places(exe: &Path) -> Option<Places> {
     let folder = exe.parent()?;
     let installed = || {
@@ -92,7 +92,7 @@ fn places(exe: &Path) -> Option<Places> {
     installed().filter(complete).or_else(|| built().filter(complete))
 }
 
-/// The command line, after a look at the name that it was called by: `oshcc`, `oshc++`, `oshrun`, `symrailcc`,
+/// The command line, adapted to the name that the program was called by: `oshcc`, `oshc++`, `oshrun`, `symrailcc`,
 /// `symrailc++` and `symrailrun` are links to this executable.
 pub fn command_line(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter();
@@ -121,7 +121,7 @@ pub fn command_line(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
     line
 }
 
-/// `-np` and `--np` mean `-n`, as launchers of MPI and OpenSHMEM spell it.
+/// Converts `-np` and `--np`, the spelling of MPI and OpenSHMEM launchers, to `-n`.
 fn counted(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut options = true;
     words.map(move |word| {

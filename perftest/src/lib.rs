@@ -1,11 +1,11 @@
-//! The program `symrail`: starts PEs (`run`), measures (`perf`, `tune`), says what this machine has (`info`) and what
-//! its PEs are doing (`top`). It is a library, so that the Python package has it too.
+//! The program `symrail`: starts PEs (`run`), measures (`perf`, `tune`), describes this machine (`info`) and shows the
+//! activity of its PEs (`top`). It is a library, so that the Python package contains it too.
 //!
 //! - `run`: the launcher. `symrail perf` uses its `run::launch` to start its own PEs.
 //! - `perf`: the measurements.
-//! - `tune`: the best ways of collectives, as tables.
-//! - `info`: what was found, what was chosen, why.
-//! - `top`: what the PEs on this host are doing.
+//! - `tune`: the best algorithms of collectives, as tables.
+//! - `info`: hardware and libraries found, the rails chosen, and the reasons.
+//! - `top`: the activity of the PEs on this host.
 //! - `cc`: compilers that find OpenSHMEM's headers and library.
 //! - `print`: standard output that may be closed or full.
 
@@ -54,19 +54,19 @@ enum Command {
     Cxx(cc::Args),
 }
 
-/// Performs a command line, the name that the program was called by and its arguments, and returns the exit code.
-/// `program` starts this program again, in front of the arguments.
+/// Performs a command line (the name that the program was called by and its arguments) and returns the exit code.
+/// `program` is the command that starts this program again, without arguments.
 #[must_use]
 pub fn main(program: &[OsString], words: Vec<OsString>) -> u8 {
-    // Standard output stays what the command prints.
+    // Standard output holds only the command's result.
     log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
     let again: Vec<OsString> = program.iter().chain(words.iter().skip(1)).cloned().collect();
     let code = match Cli::try_parse_from(cc::command_line(words)) {
         Ok(cli) => perform(cli.command, program, &again),
-        // Help and version are answers on standard output, the rest goes to standard error.
+        // Help and version go to standard output, errors to standard error.
         Err(answer) => answer.print().map_or_else(|reason| print::failed("symrail", &reason), |()| answer.exit_code()),
     };
-    // Exit codes are a byte; anything that does not fit is a failure all the same.
+    // Exit codes are a byte; a larger value is still a failure.
     u8::try_from(code).unwrap_or(1)
 }
 

@@ -1,4 +1,4 @@
-//! `symrail info` as a user runs it: it answers whatever is missing, and refuses only what cannot be meant.
+//! `symrail info` as a user runs it: it answers whatever is missing, and refuses only values that make no sense.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -63,7 +63,7 @@ fn it_lists_rails_and_what_providers_grant() {
     let tcp = providers.iter().find(|provider| provider["name"] == "tcp;ofi_rxm").unwrap();
     assert!(tcp["caps"]["inject_bytes"].as_u64().unwrap() >= 8, "{tcp}");
     assert!(!tcp["caps"]["progress"].as_str().unwrap().is_empty(), "{tcp}");
-    // An alias is not listed beside what it stands for.
+    // An alias is not listed besides the provider that it stands for.
     assert!(providers.iter().all(|provider| provider["name"] != "tcp"));
     let changed: Vec<&str> =
         report["changed"].as_array().unwrap().iter().map(|setting| setting["name"].as_str().unwrap()).collect();
@@ -116,7 +116,7 @@ fn a_mapping_chooses_the_rail_or_says_what_exists() {
     assert_eq!(report["chosen"]["transport"], "none");
     let why = report["chosen"]["why"].to_string();
     assert!(why.contains("mlx9_9:1 does not, there are: 127.0.0.2, 127.0.0.3"), "{why}");
-    // One NIC is no reason to believe that it is the one that was meant.
+    // A different NIC is not taken for the named one, even if it is the only one.
     let why = among("127.0.0.2", "mlx9_9:1:1")["chosen"]["why"].to_string();
     assert!(why.contains("mlx9_9:1 does not, there are: 127.0.0.2"), "{why}");
 }
@@ -159,7 +159,7 @@ fn the_table_has_every_variable() {
     assert!(page.contains("* SYMRAIL_HEAP_SIZE=1G   (default 512M)"), "{page}");
 }
 
-/// A CUDA driver with one GPU, at the PCI address that the recorded machine has one at.
+/// A CUDA driver with one GPU, at the PCI address of a GPU in the recorded machine.
 const DRIVER: &str = r#"
 #include <string.h>
 int cuInit(unsigned flags) { return flags; }

@@ -1,4 +1,4 @@
-//! `symrail perf` as users meet it: real PEs, over mapped memory and over a real wire on loopback.
+//! `symrail perf` as users run it: real PEs, over mapped memory and over a real wire on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ const TINY: &[&str] = &["-b", "1", "-e", "4096", "-i", "3", "-w", "1"];
 /// Longer than any test here takes, even on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A file of its own, removed with it.
+/// A temporary file, removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -75,7 +75,7 @@ fn symrail(args: &[&str], env: &[(&str, &str)]) -> Output {
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
         if ended.recv_timeout(TIME_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            // The PEs go with their launcher.
+            // The PEs die with their launcher.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
     });
@@ -100,7 +100,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], b"\n", &output.stderr].concat()).into_owned()
 }
 
-/// Runs tests with JSON and returns its records, all of them checked for what must hold for any.
+/// Runs tests with JSON and returns the records, after checks that apply to any record.
 fn records(args: &[&str], env: &[(&str, &str)]) -> Vec<Value> {
     let json = Scratch::new("figures.json");
     let output = perf(&[args, &["--json", json.0.to_str().unwrap()]].concat(), env);
@@ -139,7 +139,7 @@ fn names(records: &[Value]) -> Vec<String> {
     names
 }
 
-/// Whether there is a wire here; if not, says so.
+/// Whether there is a wire here; if not, prints that.
 fn wire() -> bool {
     let there = symrail_transport::ofi::load(&symrail_transport::env::Settings::default()).is_ok();
     if !there {
@@ -202,7 +202,7 @@ fn all_is_everything_and_more_pes_may_take_part() {
     assert_eq!(names(&two), [&RAW[..], &["raw-memcpy-bw"], &RUNTIME].concat());
     let three = ["all", "-n", "3", "-b", "8", "-e", "8", "-i", "2", "-w", "1"];
     let json = records(&three, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
-    // The raw ones are for two; they say so and the rest goes on.
+    // The raw tests need two PEs; they print that, and the others run.
     assert_eq!(names(&json), RUNTIME);
     let output = perf(&three, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
     let text = printed(&output);
@@ -313,7 +313,7 @@ fn tables_say_what_is_in_force_and_plots_are_drawn() {
     assert!(text.contains("2 PEs on 1 host, device host, path mapped"), "{text}");
     assert!(text.contains("size(B)") && text.contains("p50(us)") && text.contains("p99(us)"), "{text}");
     assert!(text.contains("data at the target checked"), "{text}");
-    // No progress bar where there is no terminal.
+    // Without a terminal there is no progress bar.
     assert!(!String::from_utf8_lossy(&output.stderr).contains('█'), "{text}");
     let svg = plot.text();
     assert!(svg.contains("<svg") && svg.contains("</svg>") && svg.contains("put-lat"), "{svg}");
@@ -418,7 +418,7 @@ fn figures_are_in_their_file_as_they_come() {
             "{text}"
         );
     }
-    // Nothing is left of a call that is refused.
+    // A refused call leaves no file behind.
     assert_eq!(perf(&["put-lat", "--json", path, "-w", "0"], &[]).status.code(), Some(2));
     assert!(!json.0.exists());
     let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));

@@ -1,4 +1,4 @@
-//! `symrail run` as users meet it. The PEs are shell lines, or this binary started again.
+//! `symrail run` as users run it. The PEs are shell lines, or this binary started again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod launched;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use symrail::bootstrap::{self, Bootstrap, launcher};
 use symrail_transport::env::Settings;
 
-/// Tells a copy of this binary what to do as a PE.
+/// The role of a copy of this binary that runs as a PE.
 const ROLE: &str = "RUN_TEST_ROLE";
 
 fn open() -> Box<dyn Bootstrap> {
@@ -31,7 +31,7 @@ fn gather(bootstrap: &mut dyn Bootstrap) {
     }
 }
 
-/// Waits for what never comes; the test's launcher ends it.
+/// Waits for ever; the test's launcher ends it.
 fn wait_for_ever() -> ! {
     loop {
         std::thread::park();
@@ -51,7 +51,7 @@ fn pe() {
             println!("PE {pe} of {} is content: {}", bootstrap.n_pes(), bootstrap.describe());
         }
         "twice" => {
-            // The secret's pipe is gone by now, and its descriptor with it.
+            // The secret's pipe is gone by now, and so is its descriptor.
             let fd = std::env::var(launcher::SECRET_FD).unwrap();
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
             assert!(!link.is_ok_and(|link| link.to_string_lossy().starts_with("pipe:")));
@@ -72,7 +72,7 @@ fn pe() {
             if pe == 1 {
                 kill(Pid::this(), Signal::SIGKILL).unwrap();
             }
-            // Notices, and fails too: the launcher must not blame this PE.
+            // Notices the death and fails too: the launcher must not blame this PE.
             bootstrap.barrier().unwrap();
         }
         "quit" => {
@@ -137,7 +137,7 @@ fn role(options: &[&str], role: &str) -> Command {
     command
 }
 
-/// The longest that a job may take to end when it is asked to.
+/// The longest that a job may take to end when that is requested.
 const ASKED: Duration = Duration::from_secs(5);
 
 fn is_alive(pid: &str) -> bool {
@@ -327,8 +327,8 @@ fn a_slow_reader_gets_all_output() {
     running.args(["--", "seq", "10000"]);
     let mut child = running.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
-    // What a PE writes fits into its pipe, so the PEs end at once; together it does not fit into ours, and waits there
-    // for longer than the launcher's time limit with a stream on which nothing comes.
+    // Each PE's output fits into its pipe, so the PEs end at once; the total does not fit into ours, and waits there
+    // for longer than the launcher's limit for a stream on which nothing arrives.
     let mut first = [0; 4];
     out.read_exact(&mut first).unwrap();
     std::thread::sleep(Duration::from_millis(3500));
@@ -380,7 +380,7 @@ fn bound_pes_have_cores_of_their_own() {
 
 #[test]
 fn ctrl_c_ends_the_job_and_a_second_one_kills() {
-    // Not a shell: dash may lose a SIGINT that comes while it forks.
+    // No shell: dash may lose a SIGINT that arrives while it forks.
     let running = Running::start(role(&["-n", "2"], "wait"));
     for _ in 0..2 {
         while !running.line().contains("ready") {}
@@ -404,7 +404,7 @@ fn ctrl_c_ends_the_job_and_a_second_one_kills() {
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
-/// How many interrupts; a hundred of each were seen to end their jobs.
+/// The number of interrupts; runs with a hundred of each have ended their jobs.
 fn interrupts() -> u32 {
     std::env::var("SYMRAIL_TEST_INTERRUPTS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
@@ -419,7 +419,7 @@ fn an_interrupt_at_any_moment_ends_the_job() {
         for round in 0..interrupts() {
             let hosts = if round % 2 == 0 { "1" } else { "3" };
             let running = Running::start(role(&["-n", "3", "--hosts", hosts], "runtime"));
-            // While the launcher starts PEs, while these load libraries and join, and while they run.
+            // While the launcher starts PEs, while PEs load libraries and join, and while they run.
             std::thread::sleep(Duration::from_millis(50 + u64::from(random() % 1000)));
             kill(running.pid(), signal).unwrap();
             let (code, _, err) = running.end(ASKED);
@@ -455,7 +455,8 @@ fn a_job_that_is_stopped_goes_on_when_it_is_continued() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    // A shell that has started a command with vfork cannot stop until that command is another program: none is started.
+    // A shell that has started a command with vfork cannot stop until that command has executed its program: so none is
+    // used.
     let running = Running::start(shell(&["-n", "2"], "echo $$; exec sleep 600"));
     let pids = [running.line(), running.line(), running.pid().to_string()];
     let all_are = |stopped: bool| {
@@ -491,7 +492,7 @@ fn a_job_may_be_stopped_for_longer_than_its_time_out() {
     let continued = now();
     jobs.iter().for_each(|job| kill(job.pid(), Signal::SIGCONT).unwrap());
     for job in jobs {
-        // Whoever had been given up would be missed within seconds.
+        // A PE that had been given up would be missing within seconds.
         beats_after(&job, continued + 3000);
         kill(job.pid(), Signal::SIGTERM).unwrap();
         let (code, _, err) = job.end(LIMIT);
@@ -527,7 +528,7 @@ fn user_signals_are_passed_on() {
 fn nothing_outlives_a_killed_launcher() {
     let running = Running::start({
         let mut command = symrail(&["-n", "3"]);
-        // One PE is the program, one has a shell between, one has left its session, too.
+        // One PE is the program, one has a shell between, one has also left its session.
         let line = r#"echo ready; case $SYMRAIL_LAUNCHER_PE in
             0) exec sleep 600;; 1) sleep 600; true;; *) setsid -w sleep 600; true;; esac"#;
         command.args(["--", "sh", "-c", line]);

@@ -1,4 +1,4 @@
-//! A running job looked at from outside: `symrail top`, and the trace that a job leaves.
+//! Observing a running job from outside: `symrail top`, and the trace that a job writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn symrail(args: &[&str]) -> Command {
     command
 }
 
-/// A job that ends with this value: its PEs go with their launcher.
+/// A job that ends with this value: its PEs die with their launcher.
 struct Job(Child);
 
 impl Drop for Job {
@@ -53,7 +53,7 @@ fn top_shows_what_a_running_job_does() {
     if !wire() {
         return;
     }
-    // Until it is killed.
+    // Runs until it is killed.
     let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000", "--rails", "1"]);
     let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let begun = Instant::now();
@@ -67,7 +67,7 @@ fn top_shows_what_a_running_job_does() {
         let output = top(&["-n", "1", "-d", "0.3", "--pid", &pids.join(",")]);
         let text = String::from_utf8(output.stdout).unwrap();
         let puts = |line: &&str| line.split_whitespace().nth(4).and_then(|cell| cell.chars().next()) != Some('0');
-        // Only some work requests are timed, so the first looks may see none of these.
+        // Only some work requests are timed, so the first samples may have none of these.
         let busy = |line: &&str| line.contains("0/2") && line.contains("host") && !line.ends_with('-');
         if text.lines().filter(busy).any(|line| puts(&line)) {
             break text;
@@ -78,13 +78,13 @@ fn top_shows_what_a_running_job_does() {
     // The job and its two PEs have totals.
     assert_eq!(lines.iter().filter(|line| line.contains(" all ")).count(), 3, "{shown}");
     assert!(["PE", "rail", "puts/s", "failed", "p99"].iter().all(|heading| lines[1].contains(heading)), "{shown}");
-    // Host endpoint and proxy endpoint of both, on one rail.
+    // Host endpoint and proxy endpoint of both PEs, on one rail.
     assert_eq!(lines.iter().filter(|line| line.contains("127.0.0.2")).count(), 4, "{shown}");
     let busy = lines.iter().find(|line| line.contains("0/2") && line.contains("host")).unwrap();
     assert!(busy.contains(" us") || busy.contains(" ms"), "it takes some microseconds: {shown}");
 }
 
-/// Whoever holds a PE's file counts as none: neither a child that it has forked, nor who looks.
+/// A process that holds a PE's file counts as no PE: neither a forked child, nor a reader.
 #[test]
 #[serial]
 fn top_shows_neither_itself_nor_children_nor_other_users() {
@@ -103,7 +103,7 @@ fn top_shows_neither_itself_nor_children_nor_other_users() {
         };
         links.map(|link| link.path()).find(named)
     };
-    // As a child has it: another process with the same file.
+    // Like a child: another process with the same file.
     let held = std::fs::File::open(link(&pes[0]).unwrap()).unwrap();
     let child = Job(Command::new("sleep").arg("60").stdin(held).spawn().unwrap());
     let output = top(&["-n", "1", "-d", "0.05"]);
@@ -111,7 +111,7 @@ fn top_shows_neither_itself_nor_children_nor_other_users() {
     let pids: Vec<&str> = text.lines().skip(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert!(pes.iter().all(|pe| pids.contains(&pe.as_str())), "{text}");
     assert!(!pids.contains(&child.0.id().to_string().as_str()), "{text}");
-    // Other users' are shown on request, to who may look into them.
+    // Other users' PEs are shown on request, to users that may inspect them.
     if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0 {
         let mut other = symrail(&["top", "-n", "1", "-d", "0.05"]);
         std::os::unix::process::CommandExt::uid(&mut other, 65534);
@@ -131,7 +131,7 @@ fn top_without_a_job_says_so() {
     }
 }
 
-/// A file of its own, removed with it.
+/// A temporary file, removed when dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -153,7 +153,7 @@ fn a_trace_has_the_work_requests_of_all_pes() {
         return;
     }
     let file = Scratch(std::env::temp_dir().join(format!("symrail-watch-{}.json", std::process::id())));
-    // The second run starts anew.
+    // The second run overwrites the file.
     for _ in 0..2 {
         let output = traced(&file.0);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

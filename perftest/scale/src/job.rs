@@ -1,4 +1,4 @@
-//! A simulated job: its PEs, what they do one thing after the other, and whose turn it is.
+//! A simulated job: its PEs, the works that they do one after the other, and the order in which they run.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -17,40 +17,40 @@ use crate::thread::{PeThread, pause};
 use crate::work::{OfPe, Posted, USERS_BYTES, Work};
 use crate::{Options, Result};
 
-/// Nanoseconds between the end of one work and the beginning of the next, and within which all PEs begin it.
+/// Nanoseconds between the end of one work and the beginning of the next; also the time within which all PEs begin it.
 const BETWEEN: u64 = 10_000;
 pub(crate) const WITHIN: u64 = 1_000;
 
-/// What PEs and whoever lets them run tell each other.
+/// State that the PEs and the job that schedules them share.
 struct Shared {
     works: Vec<Work>,
-    /// How many works have begun.
+    /// The number of works that have begun.
     begun: Cell<usize>,
-    /// How many PEs have ended the last one that has begun.
+    /// The number of PEs that have ended the last work that has begun.
     ended: Cell<u32>,
     outcomes: RefCell<Vec<Outcome>>,
     /// PEs that have died, or will.
     doomed: RefCell<Vec<bool>>,
 }
 
-/// How a PE has come through a work.
+/// The outcome of a work for one PE.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
-    /// When it ended.
+    /// The time at which it ended.
     pub at: u64,
     pub error: Option<String>,
     pub posted: Posted,
 }
 
-/// How a work went.
+/// The result of a work.
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
     pub work: Work,
     /// Nanoseconds from the beginning of the last PE that began to the end of the last that ended.
     pub took: u64,
-    /// Of each PE.
+    /// The outcome of each PE.
     pub outcomes: Vec<Outcome>,
-    /// What each PE has exchanged meanwhile, and the bytes that it holds now.
+    /// Each PE's traffic meanwhile, and the bytes that it holds now.
     pub traffic: Vec<Traffic>,
     pub held: Vec<i64>,
     /// PEs that died in it.
@@ -64,11 +64,11 @@ pub(crate) struct Job {
     shared: Rc<Shared>,
     losses: Losses,
     random: Random,
-    /// `None`: it has ended.
+    /// `None` for a PE that has ended.
     pes: Vec<Option<PeThread>>,
     held: Vec<i64>,
     now: u64,
-    /// What a PE keeps, for each PE of the job, of tables that are there once.
+    /// The bytes for each PE of the job that a PE would keep in tables that exist once here.
     pub shared_bytes: usize,
     // Dropped after the PEs, whose heaps these are.
     _memory: Vec<Box<[u64]>>,
@@ -78,7 +78,7 @@ impl Job {
     /// PEs that have joined, and will do these works one after the other.
     ///
     /// # Errors
-    /// What joining says; no memory.
+    /// A PE cannot join; no memory.
     pub fn new(options: &Options, works: Vec<Work>) -> Result<Job> {
         leave_large_to_the_system();
         let n = options.pes;
@@ -94,7 +94,7 @@ impl Job {
             let base = NonNull::from(&mut **memory).cast();
             let _ = take_count();
             set_counting(true);
-            // SAFETY: the memory is new, nobody else's, and dropped after the PEs.
+            // SAFETY: the memory is new, nothing else uses it, and it is dropped after the PEs.
             let pe = unsafe { SimulatedPe::open(&fabric, (pe, n), &settings, (base, bytes as u64)) };
             set_counting(false);
             held.push(take_count());
@@ -152,7 +152,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Has all PEs do the next work, in which some die. `None`: there is no further one.
+    /// Lets all PEs do the next work, in which some may die. `None`: there is no further work.
     pub fn next_work(&mut self) -> Option<Done> {
         let number = self.shared.begun.get();
         let work = self.shared.works.get(number)?.clone();
@@ -173,7 +173,7 @@ impl Job {
         &self.held
     }
 
-    /// Ends all PEs, so that what they hold is given back.
+    /// Ends all PEs, so that their memory is freed.
     pub fn end(mut self) {
         self.shared.begun.set(usize::MAX);
         self.begin();
@@ -181,11 +181,11 @@ impl Job {
             self.run(time, pe);
         }
         set_nanos(None);
-        // Whoever has died has no end: what it holds stays.
+        // A PE that has died never ends: its memory stays allocated.
         self.pes.into_iter().flatten().for_each(std::mem::forget);
     }
 
-    /// PEs that live begin within a short time, each as chance has it.
+    /// PEs that are alive begin within a short time, each at a random time.
     fn begin(&mut self) {
         self.shared.ended.set(0);
         self.now += BETWEEN;
@@ -195,7 +195,7 @@ impl Job {
         }
     }
 
-    /// Chooses who dies as what has just begun begins.
+    /// Chooses the PEs that die when the work begins.
     fn doom(&mut self) -> Vec<Pe> {
         let n = self.options.pes;
         let mut dead = Vec::new();

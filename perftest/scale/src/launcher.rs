@@ -1,4 +1,4 @@
-//! What PEs that have joined still hear of whoever has started them: who is gone.
+//! The launcher's reports to PEs that have joined: which PEs are gone.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use symrail::bootstrap::{self, Bootstrap, Error, LostPe};
 use symrail_core::lock;
 use symrail_core::simulation::nanos;
 
-/// PEs that have died, in the order in which the others are told, and when they are.
+/// PEs that have died, in the order and with the times of the reports to the others.
 #[derive(Clone, Default)]
 pub(crate) struct Losses(Arc<Mutex<Vec<(u64, Pe)>>>);
 
@@ -19,7 +19,7 @@ impl Losses {
     }
 }
 
-/// The launcher, as one PE knows it.
+/// The launcher, in one PE's view.
 pub(crate) struct Launcher {
     me: Pe,
     n_pes: u32,

@@ -1,21 +1,21 @@
 //! Jobs of thousands of PEs, simulated in one thread on a virtual clock.
 //!
-//! What runs is the code of every PE: endpoints, engine and target agent, operations, teams, collectives, waits and
-//! what they say of who is lost. What is simulated is the time, by LogGP ([`Costs`]), and the fabric
-//! ([`TimedFabric`](symrail_transport::mock::timed::TimedFabric)). What a PE of a simulation has not is said in
-//! [`symrail::simulation`]. A run follows from its options alone.
+//! The simulation runs the code of every PE: endpoints, engine and target agent, operations, teams, collectives, waits
+//! and their reports of lost PEs. It simulates the time, by LogGP ([`Costs`]), and the fabric
+//! ([`TimedFabric`](symrail_transport::mock::timed::TimedFabric)). [`symrail::simulation`] lists what a simulated PE
+//! lacks. The options alone determine a run.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | what is simulated, and what comes out |
-//! | `joining` | PEs that join by the tree |
-//! | `job` | a job's PEs, and whose turn it is |
-//! | `work` | what they do |
+//! | here | options and errors of a simulation |
+//! | `joining` | PEs that join through the tree |
+//! | `job` | a job's PEs, and the order in which they run |
+//! | `work` | the works of PEs |
 //! | `thread` | a PE's stack |
-//! | `launcher` | what PEs hear of whoever has started them |
-//! | [`memory`] | what each PE holds |
-//! | `model` | how long a collective has to take at least |
-//! | `random` | chance |
+//! | `launcher` | the launcher's reports to PEs |
+//! | [`memory`] | the bytes that each PE holds |
+//! | `model` | lower bounds for the time of a collective |
+//! | `random` | random numbers |
 
 mod job;
 mod joining;
@@ -32,16 +32,16 @@ pub use report::{Held, Report, Row, simulate};
 pub use symrail_transport::mock::timed::{Costs, Link, Traffic};
 pub use work::{Posted, Work};
 
-/// What goes wrong with a simulation.
+/// An error of a simulation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A call of a simulated PE.
+    /// An error of a simulated PE's call.
     #[error(transparent)]
     Symrail(#[from] symrail::Error),
-    /// The system has no memory for it.
+    /// The system has no memory for the simulation.
     #[error("no stacks for so many PEs: {0}; simulate fewer")]
     Memory(#[from] std::io::Error),
-    /// Data that is not what it should be.
+    /// Data has the wrong value.
     #[error("{what} brought {found}, not {expected}")]
     Wrong {
         /// The data.
@@ -51,7 +51,7 @@ pub enum Error {
         /// The number expected.
         expected: u64,
     },
-    /// A collective was asked for before the team.
+    /// A collective came before the team.
     #[error("there is no team yet")]
     NoTeam,
 }
@@ -59,29 +59,29 @@ pub enum Error {
 /// Results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is simulated.
+/// The options of a simulation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// PEs, in blocks on hosts.
+    /// The number of PEs, in blocks on hosts.
     pub pes: u32,
     /// Hosts.
     pub hosts: u32,
-    /// What chance has it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What things cost.
+    /// The costs of messages.
     pub costs: Costs,
-    /// Bytes of larger writes take their time, but are not moved.
+    /// Writes of more bytes than this take their time, but no bytes are moved.
     pub carried: usize,
     /// `SYMRAIL_TIMEOUT_S`.
     pub timeout_s: u64,
-    /// A hundredth of the PEs die in this.
+    /// A hundredth of the PEs die in this work.
     pub dies_in: Option<Work>,
-    /// Nanoseconds after which the others are told of a PE that has died.
+    /// Nanoseconds after which the others get the report of a PE that has died.
     pub told_after: u64,
 }
 
 impl Options {
-    /// So many PEs on so many hosts, with costs as measured on loopback.
+    /// A job of this size, with costs as measured on loopback.
     #[must_use]
     pub fn new(pes: u32, hosts: u32) -> Options {
         Options {
@@ -96,7 +96,7 @@ impl Options {
         }
     }
 
-    /// PEs of each host, and at most so many of the last.
+    /// The PEs of each host; the last host may have fewer.
     #[must_use]
     pub fn pes_of_a_host(&self) -> u32 {
         self.pes.div_ceil(self.hosts)

@@ -1,13 +1,13 @@
-//! Which bytes each simulated PE holds: an allocator that counts for the PE that runs.
+//! The bytes that each simulated PE holds: an allocator that counts for the running PE.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use symrail_core::simulation::count;
 
-/// Has large memory come from the system each time and go back to it. It is zero then without anybody writing to it, so
-/// that heaps and buffers of thousands of PEs take no memory before they are used.
+/// Lets the system allocate and free each large block. Such memory is zero without any write, so heaps and buffers of
+/// thousands of PEs take no memory before they are used.
 pub(crate) fn leave_large_to_the_system() {
-    // SAFETY: sets numbers of the allocator, which it may be told at any time.
+    // SAFETY: sets parameters of the allocator, which is allowed at any time.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
         libc::mallopt(libc::M_MMAP_MAX, 1 << 20);
@@ -18,8 +18,7 @@ pub(crate) fn leave_large_to_the_system() {
 #[derive(Debug, Clone, Copy)]
 pub struct Counting;
 
-// SAFETY: every call is handed on as it is to the system's allocator, which keeps the promises; counting takes no
-// memory.
+// SAFETY: every call goes unchanged to the system's allocator, which keeps the promises; counting takes no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

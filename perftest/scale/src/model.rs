@@ -1,4 +1,4 @@
-//! How long a collective has to take at least, by the costs of its messages alone.
+//! A lower bound for the time of a collective, from the costs of its messages alone.
 
 use symrail_transport::mock::timed::{Costs, Link};
 
@@ -14,11 +14,11 @@ pub(crate) const MEASURED: Costs = Costs {
     connect: 470_000,
 };
 
-/// Nanoseconds that this takes at least with these algorithms: its longest chain of messages, each of which is posted
-/// when the one before has been taken in. `None` where there is no chain.
+/// The least nanoseconds of this work with these algorithms: its longest chain of messages, each of which is posted
+/// when the one before has been received. `None` if there is no chain.
 ///
-/// A barrier and a small sum gather on each host in a tree of two, go over the hosts by doubling, and come back; a
-/// broadcast goes down a tree of two over the hosts, then on each.
+/// A barrier and a small sum gather on each host in a binary tree, run over the hosts by doubling, and return; a
+/// broadcast goes down a binary tree over the hosts, then on each host.
 pub(crate) fn bound(options: &Options, work: &Work) -> Option<u64> {
     let rounds = |n: u32| u64::from(n.next_power_of_two().trailing_zeros());
     let (on_host, hosts) = (rounds(options.pes_of_a_host()), rounds(options.hosts));

@@ -1,4 +1,4 @@
-//! Chance, by a seed.
+//! Random numbers from a seed.
 
 /// A seeded sequence (SplitMix64).
 #[derive(Debug, Clone)]

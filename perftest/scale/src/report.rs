@@ -1,4 +1,4 @@
-//! What a simulation brings.
+//! The report of a simulation.
 
 use serde::Serialize;
 use symrail::Pe;
@@ -13,23 +13,23 @@ use crate::{Options, Result};
 pub struct Row {
     /// The work.
     pub work: String,
-    /// Nanoseconds of virtual time, and those that its messages take at least.
+    /// Nanoseconds of virtual time, and the least that its messages need.
     pub took: u64,
     /// See above.
     pub bound: Option<u64>,
-    /// Messages that were sent: all together, and by the PE that sent most.
+    /// Messages sent: by all PEs, and by the PE that sent most.
     pub messages: u64,
     /// See above.
     pub most_messages: u64,
-    /// Messages taken in by the PE that got most.
+    /// Messages received by the PE that received most.
     pub most_received: u64,
     /// Bytes of the largest message so far.
     pub largest: u64,
-    /// What each PE has asked of its rails.
+    /// Each PE's requests to its rails.
     pub posted: Vec<Posted>,
-    /// Connections of the PE that made most meanwhile.
+    /// New connections of the PE that made most.
     pub most_connections: u32,
-    /// Bytes that a PE holds behind it, where the program counts ([`Counting`](crate::memory::Counting)).
+    /// Bytes that a PE holds afterwards, if the program counts ([`Counting`](crate::memory::Counting)).
     pub held: Held,
     /// PEs that died, in order.
     pub dead: Vec<Pe>,
@@ -37,10 +37,10 @@ pub struct Row {
     pub failed: Vec<(Pe, String)>,
 }
 
-/// Bytes that PEs hold, of the heap and of stacks apart.
+/// Bytes that PEs hold, without heaps and stacks.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Held {
-    /// On average, and the PE that holds most.
+    /// The mean, and the value of the PE that holds most.
     pub mean: u64,
     /// See above.
     pub most: u64,
@@ -55,16 +55,16 @@ pub struct Report {
     pub hosts: u32,
     /// The seed.
     pub seed: u64,
-    /// Bytes that a PE holds when it has joined, shared tables included.
+    /// Bytes that a PE holds after joining, including shared tables.
     pub joined: Held,
-    /// What was done.
+    /// The works.
     pub rows: Vec<Row>,
 }
 
-/// Has all PEs of a job do these works one after the other.
+/// Lets all PEs of a job do these works one after the other.
 ///
 /// # Errors
-/// Where a PE cannot join; no memory for so many. What fails later is in the report.
+/// A PE cannot join; no memory. Later failures are in the report.
 pub fn simulate(options: &Options, works: &[Work]) -> Result<Report> {
     let mut job = Job::new(options, works.to_vec())?;
     let shared = job.shared_bytes as u64 * u64::from(options.pes);

@@ -1,4 +1,4 @@
-//! A simulated PE's thread: a stack of its own, on which the PE runs until it finds nothing to do.
+//! A simulated PE's thread: its own stack, on which the PE runs until it has nothing to do.
 
 use std::cell::Cell;
 
@@ -10,14 +10,14 @@ use symrail_core::simulation::set_idle;
 const STACK: usize = 256 << 10;
 
 thread_local! {
-    /// How the PE that runs lets the others run.
+    /// The running PE's means to let others run.
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
 }
 
 /// Lets the other PEs run.
 pub fn pause() {
     let running = RUNNING.get();
-    // SAFETY: it was set by the PE that calls this, on whose stack the yielder is, and that one has not ended.
+    // SAFETY: the calling PE has set it; the yielder is on its stack, and the PE has not ended.
     if let Some(yielder) = unsafe { running.as_ref() } {
         yielder.suspend(());
         RUNNING.set(running);
@@ -28,13 +28,13 @@ pub fn pause() {
 pub struct PeThread(Coroutine<(), (), (), DefaultStack>);
 
 impl PeThread {
-    /// A PE that will do this.
+    /// A PE that will run this body.
     ///
     /// # Errors
     /// The system has no memory for a stack.
     pub fn new(body: impl FnOnce() + 'static) -> std::io::Result<PeThread> {
         let stack = DefaultStack::new(STACK)?;
-        // Coroutines take small things only.
+        // A coroutine accepts only small values.
         let body = Box::new(body);
         Ok(PeThread(Coroutine::with_stack(stack, move |yielder, ()| {
             RUNNING.set(yielder);
@@ -42,7 +42,7 @@ impl PeThread {
         })))
     }
 
-    /// Runs it until it pauses. Whether it has ended.
+    /// Runs the PE until it pauses. Returns whether it has ended.
     pub fn run(&mut self) -> bool {
         set_idle(Some(pause));
         let ended = matches!(self.0.resume(()), CoroutineResult::Return(()));

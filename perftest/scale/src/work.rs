@@ -1,4 +1,4 @@
-//! What simulated PEs do, by the calls that programs make.
+//! The works of simulated PEs, by calls that programs make.
 
 use serde::Serialize;
 use symrail::{Reduction, Runtime, Team};
@@ -9,31 +9,31 @@ use crate::{Error, Options, Result};
 
 /// Bytes of each heap that works use.
 pub(crate) const USERS_BYTES: usize = 4 << 20;
-/// Where things are in them: a word for the ring, one for each partner, two for the sum, and what is broadcast.
+/// Offsets in these bytes: a word for the ring, one for each partner, two for the sum, and the broadcast's data.
 const RING: usize = 0;
 const PARTNERS: usize = 4096;
 const SUM: usize = 64 << 10;
 const RECEIVED: usize = 1 << 20;
 const SENT: usize = 2 << 20;
 
-/// Something that all PEs do.
+/// A work of all PEs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Each puts a word to the next one, and waits until it is there.
+    /// Each PE puts a word to the next one, and waits for its own word.
     Ring,
-    /// Each puts a word to each of so many others, all over the job, and waits until all are there.
+    /// Each PE puts a word to so many others, all over the job, and waits until all its words have arrived.
     AllToAll(u32),
-    /// The team of all PEs is made.
+    /// All PEs make the team of all PEs.
     Team,
     /// A barrier of all PEs.
     Barrier,
-    /// The sum of one number of each.
+    /// The sum of one number of each PE.
     Sum,
-    /// So many bytes from PE 0 to all.
+    /// A broadcast of so many bytes from PE 0.
     Broadcast(usize),
 }
 
-/// What a PE has asked of its rails, as real PEs count it ([`Runtime::counters`]).
+/// A PE's requests to its rails, as real PEs count them ([`Runtime::counters`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Posted {
     /// Writes.
@@ -70,12 +70,12 @@ pub(crate) struct OfPe<'rt> {
     /// The bytes that works use.
     base: *mut u8,
     carried: usize,
-    /// All others live, so that what they have put is there.
+    /// All other PEs are alive, so their data must have arrived.
     all_live: bool,
 }
 
 impl<'rt> OfPe<'rt> {
-    /// `base` is where the heap begins; what works use is behind `own` bytes of the runtime's.
+    /// `base` is the start of the heap; the works use the bytes behind the runtime's `own` bytes.
     pub fn new(runtime: &'rt Runtime, base: *mut u8, own: usize, options: &Options) -> OfPe<'rt> {
         OfPe {
             runtime,
@@ -95,11 +95,11 @@ impl<'rt> OfPe<'rt> {
     }
 
     fn read(&self, offset: usize) -> u64 {
-        // SAFETY: the word is in this PE's heap, aligned; whoever writes it runs on this thread.
+        // SAFETY: the word is in this PE's heap and aligned; all writers run on this thread.
         unsafe { self.word(offset).read_volatile() }
     }
 
-    /// Does a work, and tells what the PE has asked of its rails for it.
+    /// Does a work, and returns the PE's requests to its rails for it.
     pub fn perform_counted(&mut self, work: &Work) -> (Result<()>, Posted) {
         let before = Posted::of(self.runtime);
         let result = self.perform(work);
@@ -107,11 +107,11 @@ impl<'rt> OfPe<'rt> {
     }
 
     /// # Errors
-    /// Those of the calls; data that is not what it should be.
+    /// Those of the calls; data with a wrong value.
     fn perform(&mut self, work: &Work) -> Result<()> {
         let (runtime, me, n) = (self.runtime, u64::from(self.runtime.my_pe()), u64::from(self.runtime.n_pes()));
         let put = |offset: usize, pe: u64| {
-            // SAFETY: the source lives until the call returns; a blocking put needs it no longer.
+            // SAFETY: the source lives until the call returns; a blocking put does not need it after that.
             unsafe { runtime.put(self.at(offset), (&raw const me).cast(), 8, pe as u32) }
         };
         match *work {
@@ -127,7 +127,7 @@ impl<'rt> OfPe<'rt> {
             Work::Barrier => return Ok(runtime.barrier_all()?),
             Work::Sum => {
                 let team = self.team()?;
-                // SAFETY: both words are in this PE's heap, and nobody else's.
+                // SAFETY: both words are in this PE's heap, and nothing else uses them.
                 unsafe {
                     self.word(SUM).write(me + 1);
                     team.reduce(self.at(SUM + 8), self.at(SUM), 1, Reduction::sum::<u64>())?;
@@ -137,7 +137,7 @@ impl<'rt> OfPe<'rt> {
             Work::Broadcast(bytes) => {
                 let team = self.team()?;
                 let marks = bytes <= self.carried && bytes >= 8;
-                // SAFETY: as above; both have room for the bytes.
+                // SAFETY: as above; both are large enough.
                 unsafe {
                     if marks && me == 0 {
                         self.word(SENT + bytes - 8).write(bytes as u64);

@@ -1,4 +1,4 @@
-//! Hundreds and thousands of simulated PEs: structure and counters, which are the same in every run.
+//! Hundreds and thousands of simulated PEs: tests of structure and counters, which are the same in every run.
 #![allow(clippy::unwrap_used)]
 
 use symrail_scale::memory::Counting;
@@ -24,7 +24,7 @@ fn simulated(pes: u32, seed: u64, works: &[Work]) -> Report {
     report
 }
 
-/// The row of a work, the last time.
+/// The last row of a work.
 fn row<'a>(report: &'a Report, work: &Work) -> &'a Row {
     let name = format!("{work:?}");
     report.rows.iter().rfind(|row| row.work == name).unwrap()
@@ -53,7 +53,7 @@ fn messages_grow_with_the_logarithm_and_times_are_near_those_of_their_messages()
 fn a_peer_that_is_never_addressed_costs_64_bytes_at_most() {
     let joined = [256, 1024].map(|pes| simulated(pes, 0, &[]).joined.mean);
     let each = (joined[1] - joined[0]) as f64 / f64::from(1024 - 256);
-    // Nothing would be counted without the allocator.
+    // Without the allocator nothing would be counted.
     assert!((16.0..=64.0).contains(&each), "{each} bytes");
 }
 
@@ -71,7 +71,8 @@ fn joining_takes_a_few_messages_of_each_pe_and_less_than_two_seconds() {
         let joining = join(&Options::new(pes, pes / 64), false);
         assert!(joining.failed.is_empty() && joining.stuck == 0, "{:?}, {}", joining.failed.first(), joining.stuck);
         assert!(joining.took < 2_000_000_000, "{} ns", joining.took);
-        // A hello and a redirect a level, and two messages a step; whoever runs a relay, those of 32 children too.
+        // A hello and a redirect for each level, and two messages for each step; a PE that runs a relay also has those
+        // of 32 children.
         let each = joining.messages / u64::from(pes);
         assert!(each <= 16 + 6 * u64::from(joining.height), "{each} messages a PE");
         assert!(joining.most_messages <= 33 * 16 + u64::from(pes) * 5 / 2, "{} messages", joining.most_messages);
@@ -88,7 +89,7 @@ fn who_dies_while_joining_is_named() {
         for (pe, why) in &joining.failed {
             assert!(joining.dead.iter().any(|dead| names(why, *dead)), "PE {pe} of {pes}: {why}");
         }
-        // A time-out, and what relays have to say who is missing.
+        // A time-out, and the relays' answers about missing PEs.
         assert!(joining.took <= (options.timeout_s + 2) * 1_000_000_000, "{} ns", joining.took);
         assert!(joining.messages <= 2 * healthy.messages, "{} messages", joining.messages);
     }
@@ -100,7 +101,7 @@ fn names(why: &str, pe: u32) -> bool {
     why.contains("PE") && why.split(|c: char| !c.is_ascii_digit()).skip(1).any(|number| number == word)
 }
 
-/// Everybody else ends with an error that names somebody who has died, or with none.
+/// Every other PE ends with an error that names a dead PE, or without an error.
 fn dead_are_named(works: &[Work], all_fail: bool) {
     let work = works.last().unwrap();
     let options = Options { dies_in: Some(work.clone()), ..Options::new(256, 4) };
@@ -114,7 +115,7 @@ fn dead_are_named(works: &[Work], all_fail: bool) {
     if all_fail {
         assert_eq!(row.failed.len(), 254);
     }
-    // Time-outs count seconds that have begun, and are looked at four times a second.
+    // Time-outs count started seconds, and are checked four times a second.
     assert!(row.took <= (options.timeout_s + 2) * 1_000_000_000, "{} ns", row.took);
     let most = healthy.messages * 2;
     assert!(row.messages <= most, "{} messages, {most} at most", row.messages);

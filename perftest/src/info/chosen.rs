@@ -1,4 +1,4 @@
-//! What a PE started here would use: asked of the same function that a PE asks when it joins its job.
+//! The rails and cores that a PE started here would use, from the function that a PE calls when it joins its job.
 
 use symrail_transport::Result;
 use symrail_transport::backend::{self, HostPes, Nics};
@@ -8,7 +8,7 @@ use symrail_transport::topology::{NicLocation, NicPeMapping, NumaAffinity, PciAd
 use super::host::Here;
 use super::report::{Chosen, Cuda, Rail};
 
-/// What a PE started here is near to.
+/// The location of a PE started here.
 pub struct Place {
     /// The GPU of its heap, if any.
     gpu: Option<PciAddress>,
@@ -17,8 +17,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// A PE's heap is on the first GPU when it is on a GPU at all; launchers give each PE its own through
-    /// `CUDA_VISIBLE_DEVICES`, which the driver's numbering follows.
+    /// A PE's heap on a GPU is on the first GPU; launchers give each PE its own GPU through `CUDA_VISIBLE_DEVICES`, and
+    /// the driver numbers GPUs accordingly.
     pub fn new(settings: &Settings, here: &Here, cuda: &Cuda) -> Place {
         let first = cuda.devices.first().filter(|_| settings.heap_kind == HeapKind::Device);
         let gpu: Option<PciAddress> = first.and_then(|gpu| gpu.pci.as_ref()?.parse().ok());
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-/// Chooses as a PE that is alone on this host.
+/// Chooses for a PE that is alone on this host.
 pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
     let host = HostPes { gpus: vec![place.gpu], ..HostPes::alone(here.allowed.clone()) };
     match backend::choose(settings, &host) {

@@ -1,4 +1,4 @@
-//! Tables of collectives (`symrail tune`): those that communicators of programs started here choose from.
+//! Tables of collectives (`symrail tune`): the ones that communicators of programs started here use.
 
 use symrail_collectives::tuning;
 use symrail_transport::env::Settings;

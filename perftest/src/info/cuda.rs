@@ -1,11 +1,11 @@
-//! The CUDA driver's devices, none of which gets a context for it.
+//! The CUDA driver's devices; no device gets a context for this.
 
 use symrail_cuda::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED;
 use symrail_cuda::{CudaError, Device, Gpu};
 
 use super::report::{self, Cuda, Missing};
 
-/// The version that the driver supports, such as `12.4`, if it tells.
+/// The version that the driver supports, such as `12.4`, if it reports one.
 pub fn version() -> Result<Option<String>, Missing> {
     if !Gpu::has_driver() {
         return Err(Missing {
@@ -17,7 +17,7 @@ pub fn version() -> Result<Option<String>, Missing> {
     Ok((version > 0).then(|| format!("{}.{}", version / 1000, version % 1000 / 10)))
 }
 
-/// Asks the driver.
+/// Queries the driver.
 pub fn find_out() -> Cuda {
     let driver = match version() {
         Ok(version) => version,

@@ -14,10 +14,10 @@ pub struct Here {
     pub allowed: CpuSet,
 }
 
-/// Asks the kernel.
+/// Queries the kernel.
 pub fn find_out(settings: &Settings) -> (Host, Here) {
     let machine = detect::machine(settings.sysfs.as_deref());
-    // A PE may run anywhere on another machine.
+    // For a recorded machine no core is excluded.
     let allowed = if settings.sysfs.is_some() { machine.cpus() } else { allowed_cpus() };
     let here = Here { machine, allowed };
     let Here { machine, allowed } = &here;

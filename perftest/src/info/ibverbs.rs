@@ -9,7 +9,7 @@ use super::host::Here;
 use super::libfabric::missing;
 use super::report::{Ibverbs, Rail};
 
-/// Asks libibverbs.
+/// Queries libibverbs.
 pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Ibverbs {
     let library = match verbs::load(settings) {
         Ok(library) => library,
@@ -44,7 +44,7 @@ fn rail(nic: &Nic, here: &Here, settings: &Settings) -> (NicLocation, Rail) {
     (NicLocation { name: format!("{}:{}", nic.device, nic.port), ..found }, rail)
 }
 
-/// The GID that it would use.
+/// The GID that a PE would use.
 fn gid(nic: &Nic, settings: &Settings) -> String {
     nic.gid(settings).map_or_else(|| "no GID that the settings allow".into(), |gid| format!("GID {gid}"))
 }

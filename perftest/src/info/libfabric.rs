@@ -17,7 +17,7 @@ use super::report::{Caps, Libfabric, Missing, Provider, Rail};
 /// How long a provider may take to open a rail.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Asks libfabric.
+/// Queries libfabric.
 pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
     let library = match ofi::load(settings) {
         Ok(library) => library,
@@ -37,7 +37,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
     }
 }
 
-/// What is missing, when a library is.
+/// The missing library and its remedy.
 pub fn missing(error: &Error) -> Missing {
     match error {
         Error::Library { library, reason, remedy } => {
@@ -60,7 +60,7 @@ fn rail(nic: &Nic, here: &Here) -> (NicLocation, Rail) {
     (NicLocation { name: nic.name.clone(), ..found }, rail)
 }
 
-/// Every provider, and what it grants when a rail is opened on its first NIC.
+/// Every provider, with the capabilities that it grants when a rail is opened on its first NIC.
 fn providers(library: &Arc<Library>, settings: &Settings) -> Vec<Provider> {
     let names = match ofi::providers(library) {
         Ok(names) => names,
@@ -72,8 +72,8 @@ fn providers(library: &Arc<Library>, settings: &Settings) -> Vec<Provider> {
     names.into_iter().filter_map(|name| provider(library, settings, name)).collect()
 }
 
-/// Providers are foreign code that may wait for hardware: each is asked by its own thread, and given up after a while.
-/// `None` for a name that only stands for another provider (`tcp` for `tcp;ofi_rxm`).
+/// Providers are foreign code that may wait for hardware: a separate thread queries each, and is abandoned after a
+/// while. `None` for a name that only stands for another provider (`tcp` for `tcp;ofi_rxm`).
 fn provider(library: &Arc<Library>, settings: &Settings, name: String) -> Option<Provider> {
     let mut settings = settings.clone();
     settings.libfabric_provider = Some(name.clone());
@@ -86,7 +86,7 @@ fn provider(library: &Arc<Library>, settings: &Settings, name: String) -> Option
             let provider = nics.first().map(|nic| nic.provider.clone());
             Ok((provider, nics.len(), first.map(|rail| caps(rail.caps()))))
         });
-        // Nobody waits for an answer that comes too late.
+        // A late answer has no receiver any more.
         let _ = answer.send(asked);
     });
     let (rails, caps, problem) = match answered.recv_timeout(TIME_LIMIT) {

@@ -1,4 +1,4 @@
-//! The libraries that are loaded at run time: which are there, from where, and what is missing without them.
+//! The libraries that are loaded at run time: which exist, where they are, and what needs them.
 
 use std::path::PathBuf;
 
@@ -14,15 +14,15 @@ use super::report::Missing;
 /// A library.
 #[derive(Debug, Serialize)]
 pub struct Library {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it is needed for.
+    /// Its purpose.
     pub purpose: &'static str,
     /// The file that was loaded.
     pub path: Option<String>,
-    /// The version that it tells, or that its file's name does.
+    /// Its version, from the library or from its file's name.
     pub version: Option<String>,
-    /// Why it is not there.
+    /// Why it is missing.
     pub missing: Option<Missing>,
 }
 
@@ -32,7 +32,7 @@ impl Library {
         found: Result<(T, Option<String>), Missing>,
     ) -> Library {
         let kept = |(library, version)| {
-            // Some do not stand being unloaded and loaded again.
+            // Some libraries do not survive being unloaded and loaded again.
             std::mem::forget::<T>(library);
             (version, None)
         };
@@ -49,7 +49,7 @@ impl Library {
     }
 }
 
-/// Loads what there is, as a PE started here would.
+/// Loads the existing libraries, as a PE started here would.
 #[must_use]
 pub fn find_out(settings: &Settings) -> Vec<Library> {
     let libfabric = ofi::load(settings).map_err(|error| missing(&error)).map(|library| {
@@ -78,7 +78,7 @@ fn loaded(name: &str) -> Option<PathBuf> {
     let paths = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
     let of_library = |path: &PathBuf| {
         let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-        // Libraries that wheels bring along have a number in their names: libfabric-5f3c.so.1.
+        // The libraries in wheels have a hash in their names: libfabric-5f3c.so.1.
         file.strip_prefix(name).is_some_and(|rest| rest.starts_with(".so") || rest.starts_with('-'))
     };
     paths.into_iter().find(of_library)

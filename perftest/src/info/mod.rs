@@ -1,16 +1,16 @@
-//! `symrail info`: what this machine has, what a PE started here would use, and why.
+//! `symrail info`: the hardware and libraries of this machine, the rails that a PE started here would use, and why.
 //!
-//! [`report`] is the data, which `--json` prints as it is; [`text`] prints it for people. Each of the other files finds
-//! out about one thing, and none of them fails: what is missing is an answer, with what to install.
+//! [`report`] is the data, which `--json` prints unchanged; [`text`] prints it for people. Each of the other files
+//! queries one source, and none of them fails: a missing library is an answer, with a remedy.
 //!
-//! | file | asks |
+//! | file | queries |
 //! |---|---|
 //! | [`host`] | the kernel: cores, NUMA nodes, memory, limits |
-//! | [`libraries`] | what is loaded at run time, and from where |
-//! | [`libfabric`] | libfabric: providers, rails, what they grant |
+//! | [`libraries`] | the libraries that are loaded at run time, and their files |
+//! | [`libfabric`] | libfabric: providers, rails, granted capabilities |
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
-//! | [`chosen`] | the transport: what a PE started here would use |
+//! | [`chosen`] | the transport: the rails that a PE started here would use |
 //! | [`collectives`] | tables that collectives choose by |
 
 mod chosen;
@@ -44,7 +44,7 @@ pub struct Args {
 pub fn main(args: &Args) -> i32 {
     let (settings, problem) = match Settings::from_env() {
         Ok(settings) => (settings, None),
-        // The table is what helps whoever set a wrong value; the rest would describe something else than asked for.
+        // The table helps a user who has set a wrong value; the other sections would not describe the user's settings.
         Err(problem) if args.env => (Settings::default(), Some(problem)),
         Err(problem) => return refuse(&problem),
     };
@@ -65,14 +65,14 @@ fn refuse(problem: &Error) -> i32 {
     2
 }
 
-/// All variables, and what is wrong with names.
+/// All variables, and the problems of their names.
 fn table(settings: &Settings) -> String {
     let warnings = settings.unknown.iter().map(|unknown| format!("warning: {unknown}\n"));
     render::text(settings) + &warnings.collect::<String>()
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Maps with other keys than strings could fail; there are none.
+    // Only a map with keys other than strings could fail; there are none.
     serde_json::to_string_pretty(value).map_or_else(|error| error.to_string(), |text| text + "\n")
 }
 

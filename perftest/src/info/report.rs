@@ -3,30 +3,30 @@
 use serde::Serialize;
 use symrail_transport::env::{Settings, VARIABLES, Variable};
 
-/// Why something is not there, and what to do about it.
+/// Why something is missing, and the remedy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Missing {
     /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Everything that was found out.
+/// All results.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Of this program.
+    /// The version of this program.
     pub version: &'static str,
     pub host: Host,
     pub libfabric: Libfabric,
     pub ibverbs: Ibverbs,
     pub cuda: Cuda,
-    /// What a PE started here would use.
+    /// The rails and cores that a PE started here would use.
     pub chosen: Chosen,
     pub collectives: Collectives,
     /// Settings that differ from their defaults.
     pub changed: Vec<Setting>,
-    /// What is wrong with names in the environment.
+    /// Problems of names in the environment.
     pub unknown: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Host {
     pub numa_nodes: Vec<NumaNode>,
     /// Free space in `/dev/shm`, where libfabric's provider shm keeps its buffers. Heaps need none.
     pub shm_free_bytes: Option<u64>,
-    /// What may be locked, and so registered with an RDMA NIC; `None` is without limit.
+    /// The bytes that a process may lock, and so register with an RDMA NIC; `None` means no limit.
     pub memlock_bytes: Option<u64>,
 }
 
@@ -61,13 +61,13 @@ pub struct Libfabric {
     pub version: Option<String>,
     pub missing: Option<Missing>,
     pub providers: Vec<Provider>,
-    /// In the order in which a PE started here would use them.
+    /// The rails, in the order in which a PE started here would use them.
     pub rails: Vec<Rail>,
     /// Why there are no rails.
     pub no_rails: Option<String>,
 }
 
-/// A libfabric provider and what its first rail grants.
+/// A libfabric provider and the capabilities of its first rail.
 #[derive(Debug, Serialize)]
 pub struct Provider {
     pub name: String,
@@ -77,7 +77,7 @@ pub struct Provider {
     pub problem: Option<String>,
 }
 
-/// What an opened rail granted.
+/// The capabilities of an opened rail.
 #[derive(Debug, Clone, Serialize)]
 pub struct Caps {
     pub progress: String,
@@ -97,10 +97,10 @@ pub struct Rail {
     pub name: String,
     /// The provider, or `verbs`.
     pub provider: String,
-    /// What else is known: domain, address, speed.
+    /// Further details: domain, address, speed.
     pub details: String,
     pub pci: Option<String>,
-    /// How far it is from the PE's GPU and cores.
+    /// Its distance from the PE's GPU and cores.
     pub distance: String,
 }
 
@@ -117,7 +117,7 @@ pub struct Ibverbs {
 
 #[derive(Debug, Default, Serialize)]
 pub struct Cuda {
-    /// What the driver supports, such as `12.4`.
+    /// The version that the driver supports, such as `12.4`.
     pub driver: Option<String>,
     pub missing: Option<Missing>,
     pub devices: Vec<Gpu>,
@@ -129,9 +129,9 @@ pub struct Gpu {
     pub name: String,
     pub pci: Option<String>,
     pub memory_bytes: u64,
-    /// Such as `9.0`.
+    /// For example `9.0`.
     pub compute_capability: String,
-    /// Whether a NIC can be given its memory as a dmabuf.
+    /// Whether a NIC can register its memory as a dmabuf.
     pub dmabuf: bool,
 }
 
@@ -149,10 +149,10 @@ pub struct Chosen {
     pub ignored: Vec<String>,
 }
 
-/// What collectives of devices choose their algorithms by.
+/// The tables by which collectives of devices choose their algorithms.
 #[derive(Debug, Serialize)]
 pub struct Collectives {
-    /// A communicator takes the one for its device, PEs and hosts, if all its PEs have the same.
+    /// A communicator uses the table for its device, PEs and hosts, if all its PEs have the same one.
     pub tables: Vec<TuningTable>,
     /// Why there are no tables.
     pub no_tables: Option<String>,
@@ -161,12 +161,12 @@ pub struct Collectives {
 #[derive(Debug, Default, Serialize)]
 pub struct TuningTable {
     pub file: String,
-    /// The kind of device that it is for: `cpu`, or a GPU's name.
+    /// The kind of device: `cpu`, or a GPU's name.
     pub device: String,
     pub pes: usize,
     pub hosts: usize,
     pub rows: usize,
-    /// Why it is not taken.
+    /// Why it is not used.
     pub problem: Option<String>,
 }
 
@@ -199,7 +199,7 @@ impl Setting {
         VARIABLES.iter().map(|variable| Self::of(variable, settings)).collect()
     }
 
-    /// Those that differ from their defaults.
+    /// The variables that differ from their defaults.
     pub fn changed(settings: &Settings) -> Vec<Self> {
         settings.changed().map(|variable| Self::of(variable, settings)).collect()
     }

@@ -6,7 +6,7 @@ use indicatif::BinaryBytes;
 
 use super::report::{Caps, Missing, Rail, Report};
 
-/// Where a section's lines go: a word on the left, what there is to say on the right.
+/// The lines of a section: a name on the left, the details on the right.
 struct Page(String);
 
 impl Page {

@@ -1,7 +1,6 @@
-//! What carries a measurement's data: the runtime, its device, bare libfabric, or copies by the CPU.
+//! Backends of measurements: the runtime, its device, bare libfabric, or copies by the CPU.
 //!
-//! Every test is written once, over this trait, and compiled for each backend: what is compared differs in nothing but
-//! what carries the data.
+//! Every test is written once, over this trait, and compiled for each backend, so results differ only by the backend.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,48 +9,49 @@ use super::catalog::Work;
 use super::error::{Error, Result};
 use super::plan::Spread;
 
-/// Where things are in the area that every PE has. Words that different PEs write have a cache line pair each.
+/// Offsets in each PE's area. Words that different PEs write have separate pairs of cache lines.
 pub mod area {
-    /// PE 0 tells all a number here.
+    /// A number that PE 0 sends to all.
     pub const PLAN: usize = 0;
-    /// What AMO tests count.
+    /// The counter of AMO tests.
     pub const COUNTER: usize = 128;
-    /// What puts and signals of ping-pong tests arrive at.
+    /// The destination of puts and signals in ping-pong tests.
     pub const PING: usize = 256;
-    /// For barriers of backends that have none of their own.
+    /// The words of barriers, for backends without their own.
     pub const BARRIER: usize = 384;
     /// Results of fetching operations.
     pub const RESULT: usize = 512;
-    /// Sources of words that are put.
+    /// Sources of puts of single words.
     pub const WORDS: usize = 1024;
-    /// How many of them.
+    /// The number of these words.
     pub const N_WORDS: usize = 128;
-    /// What is sent starts here.
+    /// The start of the data to send.
     pub const SOURCE: usize = 4096;
 }
 
-/// Calls of a test that a kernel makes by itself.
+/// Calls of a test that a kernel makes without the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
-    /// What a call is.
+    /// The work of a call.
     pub work: Work,
-    /// Where its messages lie.
+    /// Where its messages are.
     pub spread: Spread,
-    /// Whom it works with.
+    /// The PE that it works with.
     pub peer: u32,
-    /// How many of these calls there were before.
+    /// The number of these calls so far.
     pub first: u64,
-    /// How many there are to be.
+    /// The number of calls to make.
     pub calls: u64,
 }
 
-/// Moves data between the areas of PEs. Offsets are in the areas; everything is of whoever calls, unless it says `pe`.
+/// Moves data between the areas of PEs. Offsets are within the areas; they are in the caller's area, unless `pe` names
+/// another.
 pub trait Backend {
-    /// Calls are made by kernels: [`Backend::launch`] takes the place of single operations.
+    /// Kernels make the calls: [`Backend::launch`] replaces single operations.
     const LAUNCHES: bool = false;
 
-    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time. Backends
-    /// without kernels do what is [by threads](Work::is_by_threads) in it; here one thread does.
+    /// Makes calls, and returns the time that they took. All PEs that take part in the test call it at the same time.
+    /// Backends without kernels perform works [by threads](Work::is_by_threads) in it; here one thread does.
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
         let (spread, peer) = (batch.spread, batch.peer);
         let begun = Instant::now();
@@ -74,7 +74,7 @@ pub trait Backend {
     /// The first byte of this PE's area.
     fn base(&self) -> *mut u8;
 
-    /// Starts to copy `len` bytes to `dest` at `pe`. The source stays as it is until [`Backend::quiet`].
+    /// Starts to copy `len` bytes to `dest` at `pe`. The source must stay unchanged until [`Backend::quiet`].
     fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
 
     /// Copies `len` bytes to `dest` at `pe`; the source may be changed afterwards.
@@ -82,7 +82,7 @@ pub trait Backend {
         self.start_put(pe, dest, source, len)
     }
 
-    /// Copies 8 bytes to `word` at `pe`, for who polls it there.
+    /// Copies 8 bytes to `word` at `pe`, where a thread polls the word.
     fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()>;
 
     /// Starts to copy `len` bytes from `source` at `pe`.
@@ -91,15 +91,15 @@ pub trait Backend {
     /// Copies `len` bytes from `source` at `pe`.
     fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
 
-    /// Waits until all that was started is complete and visible.
+    /// Waits until all started operations are complete and visible.
     fn quiet(&mut self) -> Result<()>;
 
-    /// Orders what comes after behind what came before.
+    /// Orders later operations behind earlier ones.
     fn fence(&mut self) -> Result<()> {
         Err(unsupported("fences"))
     }
 
-    /// Adds to a word and returns what it was.
+    /// Adds to a word and returns its old value.
     fn fetch_add(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<u64> {
         Err(unsupported("atomics"))
     }
@@ -109,7 +109,7 @@ pub trait Backend {
         Err(unsupported("atomics"))
     }
 
-    /// Starts to add to a word as signals do.
+    /// Starts to add to a word by a signal.
     fn start_signal(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<()> {
         Err(unsupported("signals"))
     }
@@ -127,7 +127,7 @@ pub trait Backend {
     /// Waits until this PE's word is at least `value`, and makes progress meanwhile.
     fn wait(&mut self, word: usize, value: u64) -> Result<()>;
 
-    /// Completes what was started and waits for all PEs.
+    /// Completes all started operations and waits for all PEs.
     fn barrier(&mut self) -> Result<()>;
 
     /// An address in this PE's area.
@@ -136,22 +136,22 @@ pub trait Backend {
         self.base().wrapping_add(offset)
     }
 
-    /// Writes bytes of this PE's area, which nobody else uses meanwhile.
+    /// Writes bytes of this PE's area, which no other PE uses meanwhile.
     fn store(&mut self, offset: usize, bytes: &[u8]) {
-        // SAFETY: within the area, as the caller says.
+        // SAFETY: within the area, by the caller's promise.
         unsafe { self.at(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Reads bytes of this PE's area, which nobody else changes meanwhile.
+    /// Reads bytes of this PE's area, which no other PE changes meanwhile.
     fn load(&self, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: within the area, as the caller says.
+        // SAFETY: within the area, by the caller's promise.
         unsafe { self.at(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// Reads one of this PE's words as others left it.
+    /// Reads one of this PE's words, which other PEs may write.
     #[inline]
     fn word(&self, word: usize) -> u64 {
-        // SAFETY: areas are mapped while their backend lives, words are aligned, and all who reach them do so at once.
+        // SAFETY: areas are mapped while their backend lives, words are aligned, and all accesses to them are atomic.
         unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.load(Ordering::Acquire)
     }
 
@@ -162,7 +162,7 @@ pub trait Backend {
         unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.store(value, Ordering::Release);
     }
 
-    /// Gives all PEs what PE 0 says. Collective.
+    /// Gives all PEs PE 0's number. Collective.
     fn agree(&mut self, mine: u64) -> Result<u64> {
         if self.pe() == 0 {
             for pe in 1..self.n_pes() {

@@ -1,8 +1,8 @@
-//! The tests that there are.
+//! The catalog of tests.
 
 use super::Device;
 
-/// What carries the data of a test.
+/// The carrier of a test's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// The runtime.
@@ -13,7 +13,7 @@ pub enum Layer {
     Copies,
 }
 
-/// What is done and timed.
+/// The work that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// One put, and quiet.
@@ -44,7 +44,7 @@ pub enum Work {
     PutSignalPingPong,
     /// A put, a fence, a put, and quiet.
     FencedPuts,
-    /// Everybody puts to everybody else, and a barrier.
+    /// Each PE puts to every other PE, then a barrier.
     AllToAll,
     /// A barrier.
     Barrier,
@@ -64,7 +64,7 @@ pub enum Work {
     Idle,
 }
 
-/// What of expert parallelism.
+/// A phase of expert parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Dispatch of many tokens.
@@ -76,7 +76,7 @@ pub enum Phase {
 }
 
 impl Work {
-    /// Whether many threads do it, which are started for it.
+    /// Whether many threads do it, which are started for the test.
     #[must_use]
     pub fn is_by_threads(self) -> bool {
         matches!(self, Work::Gets(_) | Work::FetchAdds(_))
@@ -109,31 +109,31 @@ pub enum Exchange {
     Halo,
 }
 
-/// A product of a layer that is spread over all PEs, whose rows move meanwhile.
+/// A product of a layer that is spread over all PEs; rows move during the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
-    /// Of all PEs' rows.
+    /// The rows of all PEs are gathered.
     AllGather,
-    /// Summed over all PEs, each of which gets its rows.
+    /// Summed over all PEs; each PE gets its rows.
     ReduceScatter,
-    /// Summed over all PEs, for all of them.
+    /// Summed over all PEs; each PE gets all rows.
     AllReduce,
 }
 
-/// Which sizes a test has.
+/// The sizes of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
-    /// Those of `-b` and `-e`.
+    /// The range of `-b` and `-e`.
     Range,
     /// One word.
     Word,
-    /// A token of usual size, or those of `-b` and `-e`.
+    /// A token of usual size, or the range of `-b` and `-e`.
     Token,
-    /// Cubes of 32, 64 and 128 elements along an edge, or those of `-b` and `-e`.
+    /// Cubes of 32, 64 and 128 elements along an edge, or the range of `-b` and `-e`.
     Cube,
-    /// Rows of 256 KiB, 1 MiB and 4 MiB, or those of `-b` and `-e`.
+    /// Rows of 256 KiB, 1 MiB and 4 MiB, or the range of `-b` and `-e`.
     Rows,
-    /// None.
+    /// No sizes.
     None,
 }
 
@@ -150,14 +150,14 @@ pub struct Test {
 }
 
 impl Test {
-    /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
+    /// Whether `all` includes it: the other tests take long, or measure a PE instead of operations.
     #[must_use]
     pub fn in_all(&self) -> bool {
         let alone = matches!(self.work, Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_));
         self.is_repeated() && !alone
     }
 
-    /// Whether it is done many times.
+    /// Whether it is repeated many times.
     #[must_use]
     pub fn is_repeated(&self) -> bool {
         !matches!(self.work, Work::Init | Work::Memory | Work::Idle)
@@ -169,24 +169,24 @@ impl Test {
         self.unit == "us"
     }
 
-    /// What it needs of the job is two PEs, not any number.
+    /// Whether it needs two PEs, instead of any number.
     #[must_use]
     pub fn needs_two(&self) -> bool {
         self.layer != Layer::Runtime
     }
 
-    /// What `--busy-target` and `--idle-target` can be combined with.
+    /// Whether `--busy-target` and `--idle-target` may be used with it.
     #[must_use]
     pub fn can_be_single(&self) -> bool {
         self.layer == Layer::Runtime && matches!(self.work, Work::Put | Work::Get | Work::FetchAdd)
     }
 
-    /// Whether it can be started by that.
+    /// Whether that device can start it.
     #[must_use]
     pub fn runs_on(&self, device: Device) -> bool {
         match (device, self.work) {
             (Device::Host, _) => true,
-            // They are the CPU device's in any case: on host memory there is one form.
+            // These run on the CPU device in any case: on host memory they have one form.
             (Device::Cpu, Work::Collective(_) | Work::Experts(_) | Work::Product(_)) => true,
             (Device::Cuda, Work::Pencils(_) | Work::Experts(_) | Work::Product(_)) => true,
             _ => self.layer == Layer::Runtime && self.in_all(),
@@ -212,10 +212,10 @@ const WIDE: usize = 64;
 /// Window of rate tests.
 const DEEP: usize = 64;
 
-/// Threads of tests by many, unless `--threads` is given: a host's backend has one.
+/// Threads of tests by many, unless `--threads` is given: the host's backend has one.
 const ONE: usize = 1;
 
-/// Every test, in the order in which `all` runs them: bare ones first, since no runtime is there yet.
+/// Every test, in the order in which `all` runs them: bare tests first, before a runtime exists.
 #[rustfmt::skip] // One line per test.
 pub static TESTS: &[Test] = &[
     test!("raw-put-lat", Libfabric, Work::Put, Range, "us", "put, awaited delivery, on bare libfabric"),

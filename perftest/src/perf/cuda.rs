@@ -1,4 +1,4 @@
-//! A GPU as backend: kernels make a test's calls (`kernels/cu/perf.cu`), the PE's host thread sees to the rest.
+//! The GPU backend: kernels make a test's calls (`kernels/cu/perf.cu`), and the PE's host thread does everything else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::error::{Error, Result};
 use super::host::Host;
 use super::plan::STREAM;
 
-/// Up to so many bytes one thread does an operation, as a program would.
+/// One thread performs operations of up to so many bytes, as in a program.
 const ONE_THREAD: usize = 64;
 /// Bytes of an operation for each thread of its block.
 const THREAD_BYTES: usize = 16;
-/// Blocks among which a window is divided. They are on the GPU at the same time, since PEs that share one are few.
+/// Blocks among which a window is divided. They are on the GPU at the same time, since few PEs share one.
 const BLOCKS: u32 = 32;
 const THREADS: u32 = 1024;
-/// A kernel's waits end after `SYMRAIL_TIMEOUT_S`; kernels have many.
+/// Each wait of a kernel ends after `SYMRAIL_TIMEOUT_S`; a kernel has many waits.
 const TIME_LIMIT: u32 = 4;
 
 /// A PE's GPU, and the area of its host thread.
@@ -60,14 +60,14 @@ impl<'h, 'r> Cuda<'h, 'r> {
     }
 }
 
-/// What a device is, for who reads the figures.
+/// A description of the device, for readers of the figures.
 #[must_use]
 pub fn describe(device: &GpuDevice<'_>) -> String {
     let kind = device.runtime().settings().heap_kind;
     format!("cuda ({}, {} heap)", device.gpu().name(), format!("{kind:?}").to_lowercase())
 }
 
-/// The kernel of a kind of work, its grid, and how many operations a call has.
+/// The kernel for a kind of work, its grid, and the number of operations in a call.
 fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
     let size = batch.spread.size;
     let threads = if size <= ONE_THREAD { 1 } else { (size / THREAD_BYTES).next_power_of_two().clamp(32, 1024) as u32 };
@@ -130,8 +130,7 @@ impl Backend for Cuda<'_, '_> {
         ];
         let start = [u64::MAX.to_le_bytes(), [0; 8], [0; 8], [0; 8]].concat();
         self.out.write(0, &start)?;
-        // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits
-        // here.
+        // SAFETY: the arguments of all kernels of `cu/perf.cu`; their targets live as long as `self`, which waits here.
         unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
         self.stream.wait(self.time_limit)?;
         self.device.state().check()?;

@@ -1,4 +1,5 @@
-//! The CPU device as backend: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
+//! The CPU device backend: a thread that sends requests to the proxy through a channel, as a thread of a GPU kernel
+//! does.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ pub fn launch(
     }
 }
 
-/// An error of ours, as the device's launch wants it: small.
+/// An error of this crate in the form that the device's launch accepts: small.
 #[derive(Debug)]
 struct Failure(Box<Error>);
 
@@ -62,7 +63,7 @@ impl From<DeviceError> for Error {
 fn view(runtime: &Arc<Runtime>) -> Result<DeviceView> {
     let driver = Arc::clone(runtime);
     let parts = runtime.cpu_device_parts(Arc::new(move || driver.progress()));
-    // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.
+    // SAFETY: the bases are those of the runtime's mappings, which live as long as the runtime, and the view holds it.
     Ok(unsafe { DeviceView::new(parts) }?)
 }
 

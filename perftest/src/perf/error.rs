@@ -1,4 +1,4 @@
-//! What can go wrong in a measurement.
+//! Errors of a measurement.
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,12 +27,12 @@ pub enum Error {
     /// The PEs did not find each other.
     #[error(transparent)]
     Bootstrap(#[from] symrail::bootstrap::Error),
-    /// The PEs could not be started.
+    /// The launcher could not start the PEs.
     #[error("{reason}")]
     Launch {
-        /// What the launcher said.
+        /// The launcher's message.
         reason: String,
-        /// The exit code that it has for that.
+        /// The launcher's exit code for that.
         exit_code: i32,
     },
     /// The CPU device failed.
@@ -44,7 +44,7 @@ pub enum Error {
     /// Standard output cannot be written.
     #[error("standard output: {0}")]
     Output(std::io::Error),
-    /// A combination of arguments that makes no sense, or that this machine cannot do.
+    /// A combination of arguments that makes no sense, or that this machine cannot run.
     #[error("{0}")]
     Arguments(String),
     /// Bare libfabric failed.
@@ -57,42 +57,42 @@ pub enum Error {
         /// The error.
         reason: String,
     },
-    /// Somebody did not answer.
+    /// A PE did not answer.
     #[error("PE {pe} waited {seconds} s for {what}")]
     Timeout {
-        /// Who waited.
+        /// The PE that waited.
         pe: u32,
-        /// For what.
+        /// What it waited for.
         what: &'static str,
-        /// How long.
+        /// How long it waited.
         seconds: u64,
     },
-    /// What arrived is not what was sent.
+    /// The received data differs from the sent data.
     #[error("{test}, {size} bytes: wrong data at PE {pe}: byte {at} is {found:#04x}, not {expected:#04x}")]
     WrongData {
         /// The test.
         test: &'static str,
         /// The size that was being measured.
         size: usize,
-        /// Where it arrived.
+        /// The receiving PE.
         pe: u32,
-        /// Which byte.
+        /// The index of the byte.
         at: usize,
-        /// What it is.
+        /// Its value.
         found: u8,
-        /// What it should be.
+        /// The expected value.
         expected: u8,
     },
-    /// A word that was counted or signalled has another value than it should.
+    /// A counter or a signal word has a wrong value.
     #[error("{test}: wrong word at PE {pe}: {found}, not {expected}")]
     WrongWord {
         /// The test.
         test: &'static str,
-        /// Where.
+        /// The PE that has the word.
         pe: u32,
         /// Its value.
         found: u64,
-        /// What it should be.
+        /// The expected value.
         expected: u64,
     },
     /// The system refused something.
@@ -106,7 +106,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// 2 for a wrong call, 1 for the rest.
+    /// The exit code: 2 for a wrong call, 1 otherwise.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {

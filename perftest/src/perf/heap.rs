@@ -1,4 +1,4 @@
-//! What tests take of the heap besides the area, and the shapes that say so.
+//! Heap memory of tests besides the area, and the shapes that determine its size.
 
 use symrail_decomp::Grid;
 use symrail_ep::cuda::{DeviceShape, HighThroughputShape};
@@ -16,7 +16,7 @@ pub const FEW: usize = 128;
 /// Rows of a block.
 pub const ROWS: usize = 128;
 
-/// As near to 256 as all ranks can share.
+/// The number of experts: as near to 256 as all ranks can share equally.
 pub fn experts(n_pes: u32) -> usize {
     (256 / n_pes as usize).max(1) * n_pes as usize
 }
@@ -26,7 +26,7 @@ pub fn shape(token: usize, n_pes: u32) -> Shape {
     Shape { most_tokens: FEW, token, scales: 0, experts: experts(n_pes), k: K }
 }
 
-/// Bytes of each PE's heap that a test of expert parallelism takes.
+/// Bytes of each PE's heap for a test of expert parallelism.
 pub fn of_experts(phase: Phase, token: usize, n_pes: u32) -> usize {
     match phase {
         Phase::LowLatency => shape(token, n_pes).bytes(n_pes as usize),
@@ -34,7 +34,7 @@ pub fn of_experts(phase: Phase, token: usize, n_pes: u32) -> usize {
     }
 }
 
-/// The shapes of calls on GPUs: rows of so many bytes, all of which may come to one rank.
+/// The shape of a high-throughput call on GPUs: rows of `token` bytes, all of which may arrive at one rank.
 pub fn many_on_gpu(token: usize, n_pes: u32) -> HighThroughputShape {
     let room = MANY * n_pes as usize;
     HighThroughputShape { most_tokens: MANY, room, row: token, scales: 0, experts: experts(n_pes), k: K }
@@ -45,7 +45,7 @@ pub fn few_on_gpu(token: usize, n_pes: u32) -> DeviceShape {
     DeviceShape { most_tokens: FEW, hidden: token / 2, experts: experts(n_pes), k: K, fp8: false }
 }
 
-/// Bytes of each PE's heap that a test of expert parallelism takes on GPUs. Shapes that cannot be are named later.
+/// Bytes of each PE's heap for a test of expert parallelism on GPUs. Invalid shapes are reported later.
 pub fn of_experts_on_gpu(phase: Phase, token: usize, n_pes: u32) -> usize {
     match phase {
         Phase::LowLatency => few_on_gpu(token, n_pes).bytes(n_pes as usize),
@@ -61,7 +61,7 @@ pub fn of_cube(edge: usize) -> usize {
     COMPLEX.saturating_mul(edge.saturating_pow(3))
 }
 
-/// Elements along the edge of the largest cube of complex numbers in so many bytes, at least 1.
+/// Elements along the edge of the largest cube of complex numbers in `bytes` bytes, at least 1.
 pub fn edge(bytes: usize) -> usize {
     let near = ((bytes / COMPLEX) as f64).cbrt() as usize;
     (near..near + 2).rfind(|edge| of_cube(*edge) <= bytes).unwrap_or(near).max(1)
@@ -79,36 +79,36 @@ pub fn largest_pencil(grid: Grid) -> usize {
     (edge / rows + 3).saturating_mul(edge / columns + 3).saturating_mul(edge + 2)
 }
 
-/// Bytes of a workspace for transposes and halos, and what plans keep: each of the four transposes has room for four
-/// blocks of up to 64 KiB with each PE of a row or a column.
+/// Bytes of a workspace for transposes and halos, and of the plans' memory: each of the four transposes has space for
+/// four blocks of up to 64 KiB with each PE of a row or a column.
 pub fn of_workspace(grid: Grid) -> usize {
     let [rows, columns] = grid.processes;
     let rooms = rows.saturating_add(columns).saturating_mul(8 << 16);
     largest_pencil(grid).saturating_mul(2 * COMPLEX).saturating_add(rooms).saturating_add(1 << 20)
 }
 
-/// Bytes of each PE's heap that an exchange of an array of so many bytes takes.
+/// Bytes of each PE's heap for an exchange of an array of `size` bytes.
 pub fn of_pencils(size: usize, n_pes: u32) -> usize {
     let grid = Grid::new([edge(size); 3], processes(n_pes));
     of_workspace(grid).saturating_add(largest_pencil(grid).saturating_mul(2 * COMPLEX))
 }
 
-/// Bytes of each PE's heap that a test takes: input, output and the plans' memory.
+/// Bytes of each PE's heap for a collective: input, output and the plans' memory.
 pub fn of_collective(size: usize, n_pes: u32) -> usize {
     size.saturating_mul(8).saturating_add((n_pes as usize + 4) << 19)
 }
 
-/// Numbers of a row that is multiplied, and of its product: 32-bit floats of the host, 16-bit ones of a GPU.
+/// Numbers in a row that is multiplied, and in a row of the product: 32-bit floats on the host, 16-bit ones on a GPU.
 pub const WIDTH: usize = 512;
 
-/// Rows of so many bytes, spread over ranks, and how they are multiplied.
+/// Rows of `size` bytes, spread over ranks, and the schedule of their product.
 pub fn rows(size: usize, ranks: usize) -> (Shards, Schedule) {
     let shards = Shards::split((size / (WIDTH * size_of::<f32>())).max(1), ranks);
     let schedule = Schedule::choose(&shards, WIDTH, WIDTH);
     (shards, schedule)
 }
 
-/// Bytes of each PE's heap that a product takes: the plan of all PEs, and that of a PE alone.
+/// Bytes of each PE's heap for a product: the plan of all PEs, and that of a PE alone.
 pub fn of_product(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
         let (shards, schedule) = rows(size, ranks);
@@ -135,8 +135,8 @@ pub fn rows_on_gpu(what: Product, size: usize, ranks: usize) -> (Shards, Schedul
     (shards, schedule)
 }
 
-/// As [`of_product`], on a GPU: twice the plan of all PEs, and that of a PE alone. The host's plans, of numbers that
-/// are twice as long, take more.
+/// As [`of_product`], on a GPU: twice the plan of all PEs, and that of a PE alone. The host's plans take more, since
+/// their numbers are twice as long.
 pub fn of_product_on_gpu(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
         let (shards, schedule) = rows_on_gpu(what, size, ranks);

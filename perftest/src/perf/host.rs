@@ -1,4 +1,4 @@
-//! The runtime's host API as backend.
+//! The backend over the runtime's host API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,18 +14,18 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Takes an area of `bytes` from the heap. Collective.
+    /// Allocates an area of `bytes` in the heap. Collective.
     pub fn new(runtime: &'a Runtime, bytes: usize) -> Result<Host<'a>> {
         let base = runtime.align(4096, bytes)?;
         let zeros = vec![0u8; super::backend::area::SOURCE];
-        // Through the runtime: it may be memory that the CPU cannot touch.
-        // SAFETY: a block of that many bytes; whoever is told of it waits for the barrier.
+        // Through the runtime, because the CPU may be unable to access the memory.
+        // SAFETY: a block of that many bytes; no PE uses it before the barrier.
         unsafe { runtime.put(base, zeros.as_ptr(), zeros.len(), runtime.my_pe()) }?;
         runtime.barrier_all()?;
         Ok(Host { runtime, base })
     }
 
-    /// Gives the area back. Collective.
+    /// Frees the area. Collective.
     pub fn free(self) -> Result<()> {
         Ok(self.runtime.free(self.base)?)
     }
@@ -33,16 +33,16 @@ impl<'a> Host<'a> {
 
 impl Backend for Host<'_> {
     fn store(&mut self, offset: usize, bytes: &[u8]) {
-        // SAFETY: within the area, which may be memory that the CPU cannot touch. What fails is found by whoever
-        // checks.
+        // SAFETY: within the area, which may be memory that the CPU cannot access. The check of the data detects a
+        // failure.
         let _ = unsafe { self.runtime.put(self.at(offset), bytes.as_ptr(), bytes.len(), self.runtime.my_pe()) };
     }
 
     fn load(&self, offset: usize, bytes: &mut [u8]) {
         let own = self.runtime.my_pe();
-        // SAFETY: as above, the other way round.
+        // SAFETY: as above, in the other direction.
         if unsafe { self.runtime.get(bytes.as_mut_ptr(), self.at(offset), bytes.len(), own) }.is_err() {
-            bytes.fill(0); // found to be wrong
+            bytes.fill(0); // the check then finds wrong data
         }
     }
 
@@ -52,7 +52,7 @@ impl Backend for Host<'_> {
             self.load(word, &mut bytes);
             return u64::from_ne_bytes(bytes);
         }
-        // SAFETY: an aligned word of the area, which others change as a whole.
+        // SAFETY: an aligned word of the area; other PEs write it atomically.
         unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.load(Ordering::Acquire)
     }
 
@@ -81,7 +81,7 @@ impl Backend for Host<'_> {
 
     #[inline]
     fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
-        // SAFETY: both lie in the area, and tests leave sources alone until they are quiet.
+        // SAFETY: both lie in the area, and tests do not change sources before a quiet.
         Ok(unsafe { self.runtime.put_nbi(self.at(dest), self.at(source), len, pe) }?)
     }
 
@@ -99,7 +99,7 @@ impl Backend for Host<'_> {
 
     #[inline]
     fn start_get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
-        // SAFETY: both lie in the area, and tests leave destinations alone until they are quiet.
+        // SAFETY: both lie in the area, and tests do not use destinations before a quiet.
         Ok(unsafe { self.runtime.get_nbi(self.at(dest), self.at(source), len, pe) }?)
     }
 

@@ -1,10 +1,10 @@
-//! Whether a machine has the memory that its PEs will fill: if not, the kernel would end them without a word.
+//! Checks that a machine has the memory that its PEs will fill: otherwise the kernel would kill them without a message.
 
 use std::path::Path;
 
 use super::error::{Error, Result};
 
-/// Bytes that may still be used on this machine without swapping, if the kernel says.
+/// Bytes that this machine can still use without swapping, if the kernel reports them.
 #[must_use]
 pub fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -12,8 +12,8 @@ pub fn available() -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The same for this process and its children together, whose control groups may have less. PEs that something else
-/// started may be in groups of their own.
+/// As above, for this process and its children together, whose control groups may allow less. PEs that another process
+/// started may be in other groups.
 #[must_use]
 pub fn available_to_children() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok();
@@ -22,8 +22,8 @@ pub fn available_to_children() -> Option<u64> {
     available().into_iter().chain(of_groups).min()
 }
 
-/// What the limits of a control group (version 2) and of those around it leave, if there are any. Cached files count
-/// against a limit, and are given back when it is reached.
+/// The bytes that the limits of a control group (version 2) and of those around it leave, if there are any. Cached
+/// files count against a limit, but the kernel drops them when it is reached.
 fn left_in_groups(root: &Path, group: &str) -> Option<u64> {
     let left = |group: &Path| {
         let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
@@ -38,7 +38,7 @@ fn left_in_groups(root: &Path, group: &str) -> Option<u64> {
     root.join(group).ancestors().take_while(|around| around.starts_with(root)).filter_map(left).min()
 }
 
-/// Refuses `pes` PEs of one machine that fill so many bytes each, if that is more than there is.
+/// Refuses `pes` PEs of one machine that fill `bytes` bytes each, if that is more than is available.
 pub fn check(pes: usize, bytes: usize, available: Option<u64>) -> Result<()> {
     let all = (bytes as u64).saturating_mul(pes as u64);
     let Some(there) = available.filter(|there| all > *there) else { return Ok(()) };

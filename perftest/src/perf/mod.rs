@@ -1,19 +1,19 @@
-//! `symrail perf`: how fast puts, gets, atomics, signals and barriers are, and how fast the fabric alone would be.
+//! `symrail perf`: the speed of puts, gets, atomics, signals and barriers, and of the fabric alone.
 //!
-//! Started outside of a launcher it starts its own PEs, which run this program with the same arguments.
+//! Without a launcher it starts its own PEs, which run this program with the same arguments.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `catalog` | the tests that there are |
-//! | `plan` | sizes, iterations, where messages lie |
+//! | `catalog` | the catalog of tests |
+//! | `plan` | sizes, iterations, offsets of messages |
 //! | `session` | one PE, from joining to the last figure |
-//! | `backend` | what carries data: all that tests need of it |
+//! | `backend` | the operations that tests need |
 //! | `host`, `device`, `cuda` | the runtime's host API, the CPU device and a GPU's kernels as backends |
 //! | `raw` | bare libfabric and plain copies as backends |
 //! | `measure` | the tests, written once for all backends |
-//! | `pattern` | data that tells where it came from |
-//! | `heap` | what tests take of the heap for themselves |
-//! | `memory` | whether there is memory for all that |
+//! | `pattern` | data that identifies its source |
+//! | `heap` | heap memory of tests |
+//! | `memory` | checks that the machine has that memory |
 //! | `sample` | times, and their figures |
 //! | `scale` | simulations of thousands of PEs |
 //! | `report` | tables, JSON, plots |
@@ -143,7 +143,7 @@ impl Args {
         self.tests.iter().any(|name| name == "all")
     }
 
-    /// The tests that were named, in the catalog's order.
+    /// The named tests, in the catalog's order.
     fn chosen(&self) -> Vec<&'static Test> {
         let all = self.wants_all();
         let named = |test: &&Test| self.tests.iter().any(|name| name == test.name) || all && test.in_all();
@@ -180,10 +180,10 @@ impl Args {
         Files { json: self.json.as_deref(), plot: self.plot.as_deref() }
     }
 
-    /// Refuses combinations that make no sense, and says what is of no use to some tests.
+    /// Refuses combinations that make no sense, and returns notes on options that some tests do not use.
     fn check(&self, tests: &[&Test]) -> Result<Vec<String>> {
         let refuse = |why: String| Err(Error::Arguments(why));
-        // No more than this: the driver's threads would take the launcher's signals.
+        // Nothing else is called: the driver's threads would take the launcher's signals.
         if self.device == Device::Cuda && !Gpu::has_driver() {
             return refuse("--device cuda: this machine has no CUDA driver; use host or cpu".into());
         }
@@ -212,7 +212,7 @@ impl Args {
         self.plan_as_given().unused(tests)
     }
 
-    /// The job of PEs that run this program with the same arguments: `again`.
+    /// The job of PEs that run this program with the same arguments, `again`.
     fn job(&self, tests: &[&Test], again: &[OsString]) -> Job {
         let is_set = Settings::is_set;
         let chosen = self.rails.is_some() || is_set("SYMRAIL_LIBFABRIC_PROVIDER") || is_set("SYMRAIL_TRANSPORT");
@@ -239,10 +239,10 @@ impl Args {
 /// Holds the unique id of a job whose PEs were started by other means.
 const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
 const HEAP_SIZE: &str = "SYMRAIL_HEAP_SIZE";
-/// What the runtime needs of the heap besides the area.
+/// Heap memory for the runtime, besides the area.
 const HEAP_SPARE: usize = 16 << 20;
 
-/// Runs `symrail perf` and returns its exit code; `again` is the command line that does the same.
+/// Runs `symrail perf` and returns its exit code; `again` is the same command line.
 pub fn main(args: &Args, again: &[OsString]) -> i32 {
     match perform(args, again) {
         Ok(code) => code,
@@ -266,7 +266,7 @@ fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
     if launcher::present() || Settings::is_set(UID) || pmix::present() {
         return session::run(args, &tests, &notes).map(|()| 0);
     }
-    // A value that is not accepted is reported once, and not by every PE.
+    // An invalid value is reported here once, not by every PE.
     let settings = Settings::from_iter(std::env::vars_os())?;
     if settings.heap_kind != HeapKind::Device {
         let there = memory::available_to_children();

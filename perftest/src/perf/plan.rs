@@ -1,4 +1,4 @@
-//! How much is done: sizes, iterations, and where in the area things are.
+//! The amount of work: sizes, iterations, and offsets in the area.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
 use super::heap;
 
-/// Up to here a size counts as small.
+/// Sizes up to this count as small.
 const SMALL: usize = 8 << 10;
 /// The longest that one size is timed, unless iterations are given.
 const BUDGET: Duration = Duration::from_secs(1);
-/// What the window of a bandwidth test may take, so that large sizes do not need more memory than the machine has.
+/// The most bytes in the window of a bandwidth test, so that large sizes do not need more memory than the machine has.
 const WINDOW_BYTES: usize = 16 << 20;
-/// The most threads of tests by many: all of them run at the same time, also on a GPU.
+/// The most threads of tests by many threads: all of them run at the same time, also on a GPU.
 pub const MOST_THREADS: usize = 1024;
 /// The most operations of a window.
 pub const LARGEST_WINDOW: usize = 1024;
@@ -24,7 +24,7 @@ pub const STREAM: usize = 8192;
 /// The largest size unless one is given.
 pub const DEFAULT_MAX: usize = 4 << 20;
 
-/// What is read and what is written begin on pages of their own.
+/// Sources and destinations begin on pages of their own.
 const PAGE: usize = 4096;
 /// The size of tests of one word.
 const WORD: usize = 8;
@@ -35,7 +35,7 @@ const CUBES: [usize; 3] = [32, 64, 128];
 /// Bytes of rows.
 const ROWS: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
 
-/// An option that not every test has a use for.
+/// An option that some tests do not use.
 struct Usage {
     option: &'static str,
     given: fn(&Plan) -> bool,
@@ -81,7 +81,7 @@ const USAGES: [Usage; 5] = [
     },
 ];
 
-/// What the user wants.
+/// The user's options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The smallest size in bytes.
@@ -94,15 +94,15 @@ pub struct Plan {
     pub warmup: Option<u64>,
     /// Operations in a window.
     pub window: Option<usize>,
-    /// Threads of tests by many.
+    /// Threads of tests by many threads.
     pub threads: Option<usize>,
-    /// Kernels of GPUs start them.
+    /// Kernels of GPUs start the operations.
     pub on_gpu: bool,
-    /// Single operations, each some milliseconds after the last, to a target that does this meanwhile.
+    /// Single operations, each some milliseconds after the last, with this behaviour of the target.
     pub target: Option<Target>,
 }
 
-/// What the target of single operations does.
+/// The behaviour of the target of single operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Waits in the library.
@@ -112,7 +112,7 @@ pub enum Target {
 }
 
 impl Plan {
-    /// Refuses what makes no sense.
+    /// Refuses options that make no sense.
     pub fn check(&self) -> Result<()> {
         let (min, max) = self.range();
         if min == 0 || min > max {
@@ -139,7 +139,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses options that none of the tests has a use for, and says which ones some have none for.
+    /// Refuses options that none of the tests uses, and returns notes on those that some tests do not use.
     pub fn unused(&self, tests: &[&Test]) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         for usage in USAGES.iter().filter(|usage| (usage.given)(self)) {
@@ -155,7 +155,7 @@ impl Plan {
         Ok(notes)
     }
 
-    /// What a test does, with the window that was asked for.
+    /// A test's work, with the window that the user chose.
     #[must_use]
     pub fn work(&self, test: &Test) -> Work {
         match (test.work, self.window, self.threads) {
@@ -169,7 +169,7 @@ impl Plan {
         }
     }
 
-    /// Operations that a test starts before it awaits them, if it does not await each.
+    /// The number of operations that a test starts before it awaits them, if it does not await each.
     #[must_use]
     pub fn window_of(&self, test: &Test) -> Option<usize> {
         match self.work(test) {
@@ -185,7 +185,7 @@ impl Plan {
         (min, self.max.unwrap_or(DEFAULT_MAX.max(min)))
     }
 
-    /// The sizes of a test: powers of two from the smallest to the largest, and both of these.
+    /// The sizes of a test: powers of two from the smallest to the largest, and these two themselves.
     #[must_use]
     pub fn sizes(&self, test: &Test) -> Vec<usize> {
         match test.sizes {
@@ -213,21 +213,21 @@ impl Plan {
         }
     }
 
-    /// How often a test's call is timed at most, and for how long.
+    /// The most calls of a test that are timed, and the time limit.
     #[must_use]
     pub fn limits(&self, size: usize, micros_per_call: f64) -> (u64, Duration) {
         match self.iterations {
             Some(iterations) => (iterations, Duration::MAX),
             None => {
                 let usual = if size <= SMALL { 10_000 } else { 1_000 };
-                // What takes nanoseconds needs more, in batches, for quantiles to mean something.
+                // Calls of nanoseconds need more samples, in batches, for quantiles to be meaningful.
                 let many = 20_000.0 / micros_per_call.max(1e-3);
                 (usual.max(many as u64), BUDGET)
             }
         }
     }
 
-    /// Calls before the clock runs.
+    /// Calls before the timed ones.
     #[must_use]
     pub fn warmup(&self, size: usize) -> u64 {
         self.warmup.unwrap_or(if size <= SMALL { 100 } else { 10 })
@@ -264,21 +264,21 @@ impl Plan {
     }
 }
 
-/// Where the messages of one call lie: side by side, so that they do not share cache lines more than they must.
+/// The layout of the messages of one call: side by side, sharing as few cache lines as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
-    /// The number of those.
+    /// The number of messages.
     pub slots: usize,
-    /// From one to the next, in bytes.
+    /// The distance between messages, in bytes.
     pub stride: usize,
-    /// Bytes of each.
+    /// Bytes of each message.
     pub size: usize,
-    /// Where those that are written begin.
+    /// The offset of the first destination.
     dests: usize,
 }
 
 impl Spread {
-    /// For work on messages of `size` bytes.
+    /// The layout for a work on messages of `size` bytes.
     #[must_use]
     pub fn of(work: Work, size: usize, n_pes: u32) -> Spread {
         let stride = size.next_multiple_of(8);
@@ -297,20 +297,20 @@ impl Spread {
         Spread { slots, stride, size, dests: area::SOURCE.saturating_add(span.div_ceil(PAGE).saturating_mul(PAGE)) }
     }
 
-    /// Bytes of all.
+    /// Bytes of all messages.
     #[must_use]
     pub fn span(&self) -> usize {
         self.slots.saturating_mul(self.stride)
     }
 
-    /// Where the message of operation `i` is sent from.
+    /// The source of the message of operation `i`.
     #[inline]
     #[must_use]
     pub fn source(&self, i: usize) -> usize {
         area::SOURCE + i % self.slots * self.stride
     }
 
-    /// Where it goes to.
+    /// Its destination.
     #[inline]
     #[must_use]
     pub fn dest(&self, i: usize) -> usize {
@@ -321,13 +321,13 @@ impl Spread {
 /// Reads a size, written as in the environment.
 ///
 /// # Errors
-/// What would be accepted.
+/// A description of accepted sizes.
 pub fn size(text: &str) -> Result<usize, String> {
     type Accepted = Size<1, { 1 << 40 }>;
     Accepted::parse(text.trim()).ok_or_else(|| format!("{text:?} is no size; use {}", Accepted::accepted()))
 }
 
-/// The names that are accepted for tests.
+/// The accepted names of tests.
 #[must_use]
 pub fn test_names() -> Vec<&'static str> {
     TESTS.iter().map(|test| test.name).chain(["all"]).collect()
@@ -418,7 +418,7 @@ mod tests {
             for size in plan.sizes(test) {
                 let spread = Spread::of(test.work, size, 5);
                 assert!(spread.stride >= size && spread.stride.is_multiple_of(8));
-                // Collectives and expert parallelism have memory of their own.
+                // Collectives and expert parallelism have separate memory.
                 let Some(last) = spread.slots.checked_sub(1) else { continue };
                 assert!(spread.source(last) + size <= spread.dest(0));
                 assert!(spread.dest(last) + size <= plan.area(&[test], 5), "{} {size}", test.name);

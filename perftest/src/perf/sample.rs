@@ -9,37 +9,37 @@ use super::error::{Error, Result};
 /// The figures of one test at one size, in the test's unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// Everything over all the time it took: the mean latency, or the rate.
+    /// Mean latency or rate: everything over the whole time.
     pub value: f64,
     /// The best sample.
     pub best: f64,
     /// The median of the samples.
     pub p50: f64,
-    /// What 99 of 100 samples kept: a latency that they did not exceed, or a rate that they reached.
+    /// The value that 99 of 100 samples met: a latency that they did not exceed, or a rate that they reached.
     pub p99: f64,
     /// The worst sample.
     pub worst: f64,
     /// Operations that were timed.
     pub iters: u64,
-    /// Operations before that.
+    /// Operations before the timed ones.
     pub warmup: u64,
-    /// The operations that a sample covers. With more than one, the quantiles are those of means.
+    /// The operations in a sample. If there are several, the quantiles are those of means.
     pub batch: u64,
 }
 
 impl Figures {
-    /// Of a single value.
+    /// The figures of a single value.
     #[must_use]
     pub fn one(value: f64) -> Figures {
         Figures { value, best: value, p50: value, p99: value, worst: value, iters: 1, warmup: 0, batch: 1 }
     }
 }
 
-/// The longest call that is told from longer ones, in picoseconds: some hours.
+/// The longest call that is distinguished from longer ones, in picoseconds: some hours.
 const LONGEST: u64 = 20_000_000_000_000_000;
 const PICOSECONDS: f64 = 1e6;
 
-/// Times of batches of calls. They take the same memory however many there are.
+/// Times of batches of calls. Their memory does not depend on their number.
 pub struct Samples {
     /// Picoseconds of one call, by batch.
     per_call: Histogram<u64>,
@@ -51,18 +51,18 @@ pub struct Samples {
 
 impl Samples {
     pub fn new() -> Result<Samples> {
-        // Three digits; all memory is there before the clock runs.
+        // Three digits; all memory is allocated before the clock runs.
         let per_call = Histogram::new_with_bounds(1, LONGEST, 3)
             .map_err(|reason| Error::System { what: "a histogram".into(), reason: reason.to_string() })?;
         Ok(Samples { per_call, calls: 0, micros: 0.0, batch: 0 })
     }
 
-    /// A batch of so many calls.
+    /// Adds a batch of `calls` calls.
     pub fn add(&mut self, calls: u64, since: Instant) {
         self.add_batch(calls, micros_since(since));
     }
 
-    /// A batch of so many calls that took so many microseconds.
+    /// Adds a batch of `calls` calls that took `micros` microseconds.
     pub fn add_batch(&mut self, calls: u64, micros: f64) {
         self.per_call.saturating_record((micros / calls as f64 * PICOSECONDS) as u64);
         self.calls += calls;
@@ -70,25 +70,25 @@ impl Samples {
         self.batch = self.batch.max(calls);
     }
 
-    /// What has been timed, in microseconds.
+    /// The timed total, in microseconds.
     #[must_use]
     pub fn micros(&self) -> f64 {
         self.micros
     }
 
-    /// Microseconds of a call so far.
+    /// The mean microseconds of a call so far.
     #[must_use]
     pub fn micros_per_call(&self) -> f64 {
         self.micros / self.calls.max(1) as f64
     }
 
-    /// The figures of latencies, a call being `parts` of them (2 for a round trip of which half is reported).
+    /// The figures of latencies; a call consists of `parts` of them (2 for a round trip of which half is reported).
     #[must_use]
     pub fn latency(&self, parts: f64, warmup: u64) -> Figures {
         self.figures(warmup, self.micros_per_call() / parts, |micros| micros / parts)
     }
 
-    /// The figures of rates, a call being `amount` (bytes for MB/s, operations for Mop/s) in `operations`.
+    /// The figures of rates; a call moves `amount` (bytes for MB/s, operations for Mop/s) in `operations`.
     #[must_use]
     pub fn rate(&self, amount: f64, operations: u64, warmup: u64) -> Figures {
         let rate = |micros: f64| amount / micros.max(f64::MIN_POSITIVE);
@@ -105,7 +105,7 @@ impl Samples {
     fn figures(&self, warmup: u64, value: f64, convert: impl Fn(f64) -> f64) -> Figures {
         let quantile = |quantile| {
             let found = self.per_call.value_at_quantile(quantile);
-            // The middle of what the histogram does not tell apart.
+            // The middle of the values that the histogram does not distinguish.
             convert(self.per_call.median_equivalent(found) as f64 / PICOSECONDS)
         };
         let (best, p50, p99, worst) = (quantile(0.0), quantile(0.5), quantile(0.99), quantile(1.0));
@@ -124,7 +124,7 @@ pub fn clock_cost() -> f64 {
     micros_since(begun) / f64::from(TIMES)
 }
 
-/// Microseconds since then.
+/// Microseconds since that time.
 #[must_use]
 pub fn micros_since(then: Instant) -> f64 {
     then.elapsed().as_nanos() as f64 / 1e3
@@ -142,7 +142,7 @@ mod tests {
         samples
     }
 
-    /// To the three digits that histograms keep.
+    /// Equal within the three digits that histograms keep.
     fn near(found: f64, expected: f64) -> bool {
         (found / expected - 1.0).abs() < 2e-3
     }

@@ -127,7 +127,7 @@ fn text(report: &Report, seconds: f64) -> String {
         let micros = |nanos: u64| format!("{:.1}", nanos as f64 / 1e3);
         let bound = row.bound.map_or_else(|| "-".into(), micros);
         let ratio = row.bound.map_or_else(|| "-".into(), |bound| format!("{:.2}", row.took as f64 / bound as f64));
-        // Writing to a string has no way to fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:<20} {:>12} {bound:>12} {ratio:>6} {:>10} {:>9} {:>9} {:>9} {:>10} {:>8}",

@@ -25,7 +25,7 @@ use super::report::{Conditions, Report};
 use super::sample::{Figures, clock_cost};
 use super::{Args, Device};
 
-/// Runs the tests in this PE. `notes` come before all figures.
+/// Runs the tests in this PE. `notes` are printed above all figures.
 pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()> {
     let begun = Instant::now();
     let settings = Settings::from_env()?;
@@ -46,7 +46,7 @@ pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()>
             ..Conditions::default()
         },
         plan: &plan,
-        // One test that was asked for by name must run; of all, those run that can.
+        // A test that was named must run; with `all`, tests that cannot run are skipped.
         lenient: args.wants_all(),
     };
     let clock =
@@ -62,8 +62,8 @@ pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()>
     session.report.finish()
 }
 
-/// On how many hosts the PEs are, or believe to be, and the name of PE 0's machine. Refuses an area of `bytes` for each
-/// PE if some machine has no memory for that. Collective.
+/// The number of hosts of the PEs, real or simulated, and the name of PE 0's machine. Refuses an area of `bytes` for
+/// each PE if some machine lacks the memory for it. Collective.
 fn look_around(settings: &Settings, bootstrap: &mut dyn Bootstrap, bytes: usize) -> Result<(usize, String)> {
     type Said = (String, String, Option<u64>);
     let name = nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned());
@@ -91,7 +91,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// A test without a runtime. Collective.
+    /// Runs a test without a runtime. Collective.
     fn bare(&mut self, test: &'static Test, settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<()> {
         let bytes = self.plan.area(&[test], 2);
         let run = if test.layer == Layer::Copies {
@@ -116,12 +116,12 @@ impl Session<'_> {
         }
     }
 
-    /// What holds for tests that no device of ours takes part in.
+    /// The conditions of tests without a device.
     fn plain(&self) -> Conditions {
         Conditions { device: Device::Host.to_string(), ..self.conditions.clone() }
     }
 
-    /// The tests of the runtime. Collective.
+    /// Runs the tests of the runtime. Collective.
     fn with_runtime(
         &mut self,
         tests: &[&'static Test],
@@ -134,11 +134,11 @@ impl Session<'_> {
         let joined = begun.elapsed();
         let done = self.tests_of(&runtime, tests, device, joined);
         if let Err(error) = &done {
-            // The others wait for this PE, and would do so for long.
+            // The other PEs would wait for this PE for long.
             runtime.abort(1, &error.to_string());
             return done;
         }
-        // What a device held of it went with the device.
+        // The device's references to the runtime are gone with the device.
         match Arc::into_inner(runtime) {
             Some(runtime) => Ok(runtime.finalize()?),
             None => Ok(()),
@@ -191,7 +191,7 @@ impl Session<'_> {
         host.free()
     }
 
-    /// The tests that a GPU's kernels carry out. Collective.
+    /// Runs the tests that a GPU's kernels perform. Collective.
     fn on_gpu<'r>(
         &mut self,
         device: &GpuDevice<'r>,
@@ -249,7 +249,7 @@ impl Session<'_> {
             "verbs" => "ibverbs",
             _ => "libfabric",
         };
-        // PE 0 works with the last.
+        // PE 0 works with the last PE.
         let mapped = runtime.is_mapped(runtime.n_pes() - 1);
         Conditions {
             path: if mapped { "mapped" } else { "wire" }.into(),
@@ -261,12 +261,12 @@ impl Session<'_> {
         }
     }
 
-    /// All sizes of a test. Collective.
+    /// Runs all sizes of a test. Collective.
     fn sizes<C: Backend>(&mut self, backend: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
         self.each(backend, test, conditions, |bench, size| Ok((bench.measure(size)?, None)))
     }
 
-    /// All sizes of a test of expert parallelism. Collective.
+    /// Runs all sizes of a test of expert parallelism. Collective.
     fn experts(
         &mut self,
         host: &mut Host<'_>,
@@ -280,7 +280,7 @@ impl Session<'_> {
         })
     }
 
-    /// All sizes of an exchange of an array in pencils. Collective.
+    /// Runs all sizes of an exchange of an array in pencils. Collective.
     fn pencils(
         &mut self,
         host: &mut Host<'_>,
@@ -295,7 +295,7 @@ impl Session<'_> {
         })
     }
 
-    /// All sizes of a product of a layer. Collective.
+    /// Runs all sizes of a product of a layer. Collective.
     fn product(
         &mut self,
         host: &mut Host<'_>,
@@ -309,7 +309,7 @@ impl Session<'_> {
         })
     }
 
-    /// All sizes of a collective of devices. Collective.
+    /// Runs all sizes of a collective of devices. Collective.
     fn collective(
         &mut self,
         host: &mut Host<'_>,
@@ -321,7 +321,7 @@ impl Session<'_> {
         self.each(host, test, conditions, |bench, size| Ok((bench.collective(runtime, what, size)?, None)))
     }
 
-    /// Reports what `measure` gives for each size of a test: PE 0's figures, and a note on them. Collective.
+    /// Reports the results of `measure` for each size of a test: PE 0's figures, and a note on them. Collective.
     fn each<C: Backend>(
         &mut self,
         backend: &mut C,
@@ -341,7 +341,7 @@ impl Session<'_> {
         self.report.end(test)
     }
 
-    /// A figure of every PE, of which the largest is reported. Collective.
+    /// A figure of every PE; the largest is reported. Collective.
     fn figure<C: Backend>(
         &mut self,
         backend: &mut C,
@@ -359,7 +359,7 @@ impl Session<'_> {
             Work::Init => joined.as_secs_f64() * 1e3,
             Work::Idle => footprint::processor_time_asleep()?,
             _ => {
-                // Connections and buffers that come with use are to be there.
+                // Connections and buffers that come with use must exist.
                 for pe in (0..n).filter(|pe| *pe != me) {
                     backend.put_word(pe, area::PING, 0)?;
                     backend.get(pe, area::RESULT, area::PING, 8)?;

@@ -63,7 +63,7 @@ fn words(text: &str) -> Result<Arc<[OsString]>, String> {
 }
 
 impl Args {
-    /// The job that they ask for; `program` starts this program again.
+    /// The job of these arguments; `program` is the command that starts this program.
     pub(super) fn job(&self, program: &[OsString]) -> Result<Job, LaunchError> {
         let on = self.on(program)?;
         let n = self.n.or_else(|| on.as_ref().map(Hosts::slots)).ok_or_else(|| LaunchError::Job {
@@ -93,7 +93,7 @@ impl Args {
     }
 }
 
-/// `NAME=VALUE`, or `NAME` for what it is here.
+/// `NAME=VALUE`, or `NAME` for its value here.
 fn variable(text: &str) -> Result<(String, String), LaunchError> {
     if let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) {
         return Ok((name.to_owned(), value.to_owned()));

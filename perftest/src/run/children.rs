@@ -1,6 +1,7 @@
 //! The PEs' processes: which have ended, and how.
 //!
-//! A process is reaped when the job is over: until then its number, which is its group's too, cannot become another's.
+//! A process is reaped when the job is over: until then the system cannot reuse its process id, which is also its
+//! group's.
 
 use std::collections::HashMap;
 use std::process::Child;
@@ -23,15 +24,15 @@ pub(super) struct OwnChild {
     child: Child,
 }
 
-/// The PEs that have been started here, numbered from 0 in this order.
+/// The PEs that this process has started, numbered from 0 in this order.
 #[derive(Default)]
 pub(super) struct Children {
     all: Vec<OwnChild>,
     by_pid: HashMap<Pid, u32>,
     running: usize,
-    /// Those that a signal has named as ended.
+    /// Processes that a signal has reported as ended.
     named: Vec<Pid>,
-    /// When to poll all: one signal may stand for several ends, and names one of them.
+    /// When to poll all processes: one signal may stand for several ends, and names one of them.
     look_at: Option<Instant>,
     scanned: Option<(Instant, Duration)>,
 }
@@ -49,24 +50,24 @@ impl Children {
         self.all.get(pe as usize)
     }
 
-    /// How many have been started.
+    /// The number of started PEs.
     pub(super) fn started(&self) -> u32 {
         u32::try_from(self.all.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many run.
+    /// The number of running PEs.
     pub(super) fn running(&self) -> usize {
         self.running
     }
 
-    /// To the groups of all PEs that run.
+    /// Sends a signal to the groups of all running PEs.
     pub(super) fn signal_all(&self, signal: Signal) {
         for process in self.all.iter().filter(|process| process.ending.is_none()) {
             let _ = killpg(process.pid, signal);
         }
     }
 
-    /// The system has said that a process has ended, perhaps several.
+    /// The system has reported that a process has ended, perhaps several.
     pub(super) fn note_end_of(&mut self, pid: Pid) {
         self.named.push(pid);
         let earliest = self.scanned.map_or_else(Instant::now, |(at, took)| at + took * SCAN_SHARE);
@@ -78,7 +79,7 @@ impl Children {
         self.look_at
     }
 
-    /// Which PEs have ended since the last call, as far as a poll is due.
+    /// The PEs that have ended since the last call, as far as a poll is due.
     pub(super) fn take_ended(&mut self) -> Vec<u32> {
         let named = std::mem::take(&mut self.named);
         let mut candidates: Vec<u32> = named.iter().filter_map(|pid| self.by_pid.get(pid).copied()).collect();
@@ -95,7 +96,7 @@ impl Children {
         candidates
     }
 
-    /// Whether a PE is found to have ended, for the first time.
+    /// Whether a poll finds for the first time that a PE has ended.
     fn has_ended(&mut self, pe: u32) -> bool {
         let Some(process) = self.all.get_mut(pe as usize).filter(|process| process.ending.is_none()) else {
             return false;
@@ -104,7 +105,7 @@ impl Children {
         process.ending = match waitid(Id::Pid(process.pid), flags) {
             Ok(status) => Ending::from_wait(status),
             Err(Errno::EINTR) => None,
-            // A signal without a name, or a status that somebody else took.
+            // The signal named no process, or another call has reaped the status.
             Err(_) => Some(process.child.wait().map_or(Ending::Unknown, Ending::from_status)),
         };
         let ended = process.ending.is_some();
@@ -114,7 +115,7 @@ impl Children {
 }
 
 impl Drop for Children {
-    /// Leaves nothing behind: neither the PEs nor what they have left in their groups.
+    /// Leaves nothing behind: neither the PEs nor other processes in their groups.
     fn drop(&mut self) {
         for process in &self.all {
             let _ = killpg(process.pid, Signal::SIGKILL);

@@ -13,18 +13,18 @@ use super::pes::Process;
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// By a signal.
+    /// A signal ended it.
     Signal { number: i32, core: bool },
-    /// Somebody else took its status.
+    /// Another call has reaped its status.
     Unknown,
-    /// The connection to its host ended before it did, with this code of ssh.
+    /// The connection to its host ended before it did, with this exit code of ssh.
     HostLost { ssh: i32 },
 }
 
 impl Ending {
-    /// From a wait that found it ended; `None` while it runs.
+    /// From a wait; `None` while the process runs.
     pub(super) fn from_wait(status: WaitStatus) -> Option<Ending> {
         match status {
             WaitStatus::Exited(_, code) => Some(Ending::Code(code)),
@@ -45,7 +45,7 @@ impl Ending {
         self != Ending::Code(0)
     }
 
-    /// As shells have it.
+    /// The exit code that a shell would use.
     pub(super) fn exit_code(self) -> i32 {
         match self {
             Ending::Code(code) => code,
@@ -77,10 +77,11 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Puts the likely first cause first. `lost` are the PEs that broke off from the rendezvous, in that order.
+/// Sorts the likely first cause to the front. `lost` are the PEs whose connections to the rendezvous broke, in that
+/// order.
 ///
-/// A death by signal, or of a host, is a cause: what follows from another's death is an error, and an exit code. Among
-/// equals the PE that was lost first comes first, because the others are told of it before they can fail of it.
+/// A death by signal, or the loss of a host, is a cause: consequences of another PE's death are errors and exit codes.
+/// Among equals the PE that was lost first is in front, because the others learn of it before they can fail from it.
 pub(super) fn sort_by_cause(failed: &mut [Process], lost: &[u32]) {
     let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
     let follows = |ending| !matches!(ending, Some(Ending::Signal { .. } | Ending::HostLost { .. }));

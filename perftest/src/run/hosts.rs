@@ -1,4 +1,4 @@
-//! `--hosts` and `--hostfile`: on which hosts a job's PEs are started, and how many on each.
+//! `--hosts` and `--hostfile`: the hosts of a job's PEs, and the number of PEs on each.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -7,25 +7,25 @@ use std::path::Path;
 
 use super::job::LaunchError;
 
-/// The hosts of a job, and how they are reached.
+/// The hosts of a job, and how to reach them.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
     /// In the order in which they get PEs.
     pub list: Vec<Host>,
-    /// The command, in front of a host's name and what is to be run there.
+    /// The command to put in front of a host's name and the command to run there.
     pub ssh: Vec<OsString>,
-    /// The program `symrail` there, and arguments in front of its own.
+    /// The program `symrail` there, with arguments in front of its own.
     pub symrail: Vec<OsString>,
-    /// Where the PEs of these hosts reach the launcher; else the address from which ssh comes to them.
+    /// The launcher's address for the PEs of these hosts; by default the address from which ssh reaches them.
     pub address: Option<IpAddr>,
 }
 
-/// A host and how many PEs it may have.
+/// A host and the number of PEs that it may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// As ssh knows it.
+    /// Its name for ssh.
     pub name: String,
-    /// How many PEs it may have.
+    /// The number of PEs that it may have.
     pub slots: u32,
 }
 
@@ -36,10 +36,10 @@ pub(super) struct Block {
     pub(super) pes: Range<u32>,
 }
 
-/// What `--hosts` says.
+/// The value of `--hosts`.
 #[derive(Debug, Clone)]
 pub enum HostsOption {
-    /// So many hosts that the PEs pretend to be on.
+    /// The number of hosts that the PEs pretend to be on.
     Pretended(u32),
     /// Hosts to start PEs on.
     Named(Vec<Host>),
@@ -56,7 +56,7 @@ impl std::str::FromStr for HostsOption {
     }
 }
 
-/// `NAME` or `NAME:SLOTS`; an address of IPv6 that has slots stands in brackets.
+/// `NAME` or `NAME:SLOTS`; an IPv6 address with slots is in brackets.
 fn host(text: &str) -> Result<Host, String> {
     let (name, slots) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, "")) => (name, "1"),
@@ -67,7 +67,7 @@ fn host(text: &str) -> Result<Host, String> {
     Ok(Host { name: name_of(name)?, slots: slots_of(slots)? })
 }
 
-/// A name that ssh could take for an option, or a shell for several words, is none.
+/// Refuses a name that ssh could take for an option, or a shell for several words.
 fn name_of(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@%".contains(c);
     if text.is_empty() || text.starts_with('-') || !text.chars().all(plain) {
@@ -81,7 +81,7 @@ fn slots_of(text: &str) -> Result<u32, String> {
     slots.ok_or_else(|| format!("{text:?} is no number of PEs; write host:4, or in a file: host slots=4"))
 }
 
-/// Reads a file with one host a line: `NAME`, `NAME slots=N` or `NAME:N`. What follows `#` is a comment.
+/// Reads a file with one host a line: `NAME`, `NAME slots=N` or `NAME:N`. `#` begins a comment.
 pub(super) fn read(path: &Path) -> Result<Vec<Host>, LaunchError> {
     let refuse = |why| LaunchError::Job { what: "--hostfile", why: format!("{}: {why}", path.display()) };
     let text = std::fs::read_to_string(path).map_err(|reason| refuse(reason.to_string()))?;
@@ -106,13 +106,13 @@ fn line(text: &str) -> Result<Host, String> {
 }
 
 impl Hosts {
-    /// How many PEs they may have.
+    /// The number of PEs that they may have.
     pub(super) fn slots(&self) -> u32 {
         self.list.iter().fold(0, |sum, host| sum.saturating_add(host.slots))
     }
 
-    /// Who gets which of `n` PEs: blocks in order. A host that is named several times has one block for each, with an
-    /// agent of its own.
+    /// The hosts of `n` PEs: blocks in order. A host that is named several times has one block for each, with a
+    /// separate agent.
     pub(super) fn blocks(&self, n: u32) -> Vec<Block> {
         let mut first = 0;
         let block = |host: &Host| {

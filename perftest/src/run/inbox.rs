@@ -1,4 +1,4 @@
-//! Where threads leave events for a loop that sleeps in `poll`.
+//! An inbox in which threads leave events for a loop that sleeps in `poll`.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -46,10 +46,10 @@ impl<T> Inbox<T> {
         self.events.try_recv().ok()
     }
 
-    /// Sleeps until there may be an event or a signal, or until something is due.
+    /// Sleeps until an event or a signal may have arrived, or until `due`.
     pub(super) fn sleep(&self, signals: &Signals, due: Option<Instant>) {
         let timeout = due.map_or(PollTimeout::NONE, |due| {
-            // Rounded up, so that waking means that the time has come.
+            // Rounded up, so that the time has come when the loop wakes.
             let millis = due.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
             PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
         });
@@ -63,11 +63,11 @@ impl<T> Inbox<T> {
 impl<T> Poster<T> {
     pub(super) fn post(&self, event: T) {
         let _ = self.sender.send(event);
-        // A full socket wakes as well as a byte more would.
+        // A full socket wakes the loop as well.
         let _ = (&*self.wake).write(&[1]);
     }
 
-    /// For events of another kind, which wake the same loop.
+    /// An inbox for events of another kind, which wake the same loop.
     pub(super) fn beside<U>(&self) -> (Receiver<U>, Poster<U>) {
         let (sender, events) = channel();
         (events, Poster { sender, wake: Arc::clone(&self.wake) })

@@ -1,4 +1,4 @@
-//! What is to be started, and what every PE finds in its environment.
+//! A job to start, and every PE's environment.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use symrail_transport::ofi::variables;
 
 use super::hosts::Hosts;
 
-/// The most that `SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE` accepts. Rails are given addresses of 127.0.0.0/24 from .2 on.
+/// The most that `SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE` accepts. Rails get addresses of 127.0.0.0/24 from .2 on.
 const MAX_RAILS: u32 = 64;
 const FAKE_HOST: &str = "SYMRAIL_FAKE_HOST";
 const NIC_LIST: &str = "SYMRAIL_NIC_LIST";
@@ -22,23 +22,23 @@ const MAX_NIC_PER_PE: &str = "SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE";
 /// A job: the same program, N times.
 #[derive(Debug, Clone, Default)]
 pub struct Job {
-    /// A path, or a name to be looked up in `PATH`.
+    /// A path, or a name that is looked up in `PATH`.
     pub program: OsString,
     /// Its arguments, the same for all PEs.
     pub args: Vec<OsString>,
-    /// How many PEs.
+    /// The number of PEs.
     pub n: u32,
     /// Fake hosts; the PEs are spread over them in blocks.
     pub hosts: Option<u32>,
-    /// The hosts on which PEs are started; else all are on this one.
+    /// The hosts of the PEs; by default all are on this one.
     pub on: Option<Hosts>,
-    /// Rails for every PE, unless the user chose some by `SYMRAIL_NIC_LIST`.
+    /// Rails for every PE, unless the user chose some with `SYMRAIL_NIC_LIST`.
     pub rails: Option<u32>,
     /// Put the PE's number before every line of output.
     pub prefix: bool,
     /// Give every PE its share of the cores that this process may use.
     pub bind: bool,
-    /// Added to every PE's environment; stronger than what this process has in its own.
+    /// Added to every PE's environment; overrides this process's own variables.
     pub env: Vec<(String, String)>,
     /// The longest that the job may take.
     pub timeout: Option<Duration>,
@@ -53,7 +53,7 @@ pub enum LaunchError {
     Job {
         /// The option.
         what: &'static str,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and the accepted values.
         why: String,
     },
     /// The program of a PE could not be started.
@@ -61,7 +61,7 @@ pub enum LaunchError {
     Start {
         /// The PE.
         pe: u32,
-        /// Its host, unless that is this one.
+        /// Its host, unless it is this one.
         host: Option<String>,
         /// The program.
         program: String,
@@ -73,10 +73,10 @@ pub enum LaunchError {
     Host {
         /// Its name, as given.
         host: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and the remedy.
         why: String,
     },
-    /// A signal asked for the end of the job while its hosts were being reached.
+    /// A signal requested the end of the job while the launcher was reaching its hosts.
     #[error("{} before any PE was started", .0.as_str())]
     Interrupted(Signal),
     /// The PEs would refuse a setting; here it is reported once.
@@ -85,10 +85,10 @@ pub enum LaunchError {
     /// The rendezvous service could not be started.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
-    /// The system refused something that every launch needs.
+    /// The system refused a resource that every launch needs.
     #[error("{what} failed: {reason}")]
     System {
-        /// The requested value.
+        /// The requested resource.
         what: &'static str,
         /// The error.
         reason: nix::Error,
@@ -100,7 +100,8 @@ fn on(host: Option<&str>) -> String {
 }
 
 impl LaunchError {
-    /// As shells have it: 127 for a program that is not there, 126 for one that cannot be run, 2 for a wrong call.
+    /// The exit code that a shell would use: 127 for a program that does not exist, 126 for one that cannot be run, 2
+    /// for a wrong call.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
@@ -114,7 +115,7 @@ impl LaunchError {
 }
 
 impl Job {
-    /// Refuses what cannot work.
+    /// Refuses jobs that cannot work.
     pub(super) fn check(&self) -> Result<(), LaunchError> {
         let refuse = |what, why| Err(LaunchError::Job { what, why });
         if self.n == 0 || self.n > MAX_PES {
@@ -144,14 +145,14 @@ impl Job {
         Ok(())
     }
 
-    /// The settings that the PEs will find.
+    /// The settings of the PEs.
     pub(super) fn settings(&self) -> Result<Settings, LaunchError> {
         let own = self.env.iter().map(|(name, value)| (name.into(), value.into()));
         Ok(Settings::from_iter(std::env::vars_os().chain(own))?)
     }
 
-    /// What PEs on other hosts find in their environments as those here would: Symrail's variables, and what was asked
-    /// for. What one launcher or PE tells another is not for them.
+    /// Variables that PEs on other hosts get, as PEs here would: Symrail's, and those that the user asked for.
+    /// Variables by which one launcher or PE informs another are excluded.
     pub(super) fn forwarded(&self) -> Vec<(String, String)> {
         let plain =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -161,12 +162,13 @@ impl Job {
         plain.filter(|(name, _)| ours(name)).chain(self.env.iter().cloned()).collect()
     }
 
-    /// The host that PE `pe` believes to be on.
+    /// The host that PE `pe` pretends to be on.
     fn host(&self, pe: u32) -> Option<u64> {
         self.hosts.map(|hosts| u64::from(pe) * u64::from(hosts) / u64::from(self.n.max(1)))
     }
 
-    /// What PE `pe` gets on top of this process's environment. `is_set` says whether the user has set a variable there.
+    /// The variables of PE `pe` besides this process's environment. `is_set` returns whether the user has set a
+    /// variable there.
     pub(super) fn variables(
         &self,
         pe: u32,
@@ -192,7 +194,7 @@ impl Job {
         all
     }
 
-    /// The cores of each of the `n` PEs of this host, or nothing when they are not to be bound.
+    /// The cores of each of the `n` PEs of this host, or nothing if they are not to be bound.
     pub(super) fn cores(&self, n: u32) -> Result<Vec<CpuSet>, LaunchError> {
         if !self.bind {
             return Ok(Vec::new());

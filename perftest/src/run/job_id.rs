@@ -1,20 +1,20 @@
-//! What a job has started, wherever it has gone.
+//! The id of a job, which identifies all of its processes, in whatever groups and sessions.
 //!
-//! A process that makes a session or a group of its own (`setsid`, daemons) is in no group that the launcher knows. It
-//! keeps its environment, though, and in that stands the job's id. Whoever is to outlive the job is started without
-//! the id.
+//! A process that makes its own session or group (`setsid`, daemons) is in no group that the launcher knows. It keeps
+//! its environment, though, which has the job's id. A process that is to outlive the job must be started without the
+//! id.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use nix::sys::signal::Signal;
 
-/// The variable with the ids of a job and of those that it is part of, the outermost first.
+/// The variable with the ids of a job and of the jobs around it, the outermost first.
 pub const JOBS: &str = "SYMRAIL_LAUNCHER_JOBS";
-/// Processes may start others while they are looked for.
+/// Processes may start others during the search, so it is repeated.
 const ROUNDS: u32 = 10;
 
-/// What no other job has in its environment.
+/// A value that no other job has in its environment.
 #[derive(Clone)]
 pub(super) struct JobId(String);
 
@@ -41,10 +41,10 @@ impl JobId {
         }
     }
 
-    /// Kills a process if it carries the id. Whether it did.
+    /// Kills a process if it carries the id. Returns whether it did.
     fn kill(&self, pid: i32) -> bool {
-        // First, so that it is the process that was looked at which is killed, and not one that got its number since.
-        // SAFETY: gives a descriptor, which nobody else has, or an error.
+        // Opened first, so that the signal goes to the inspected process, and not to one that has got its number since.
+        // SAFETY: returns a descriptor that no other code has, or an error.
         let process = unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0) as i32;
             if fd < 0 {
@@ -52,7 +52,7 @@ impl JobId {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        // Of other users' processes, and of those that have ended, there is nothing to read.
+        // Processes of other users, and those that have ended, have nothing to read.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if !self.is_in(&environment) {
             return false;

@@ -1,4 +1,4 @@
-//! PEs on this machine: all of a job's, or those that an agent starts for a launcher on another host.
+//! PEs on this machine: all of a job's, or those of an agent for a launcher on another host.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ use super::spawn::{Inheritance, Streams, spawn};
 
 /// How long the last output may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How many PEs are started between two polls of everything else.
+/// The number of PEs that are started between two polls of everything else.
 const TURN: u32 = 4;
 
-/// Carries what a PE that was just started writes to pipes, and what it reads from one.
+/// Carries the output that a new PE writes to pipes, and the input that it reads from one.
 pub(super) type Carry = Box<dyn FnMut(&mut Carriers, u32, &mut Child)>;
 
 /// PEs of the job with consecutive numbers.
 pub(super) struct Local {
     job: Job,
-    /// Those that are to be started; some have been.
+    /// The PEs to start; some have been started.
     pes: Range<u32>,
     cores: Vec<CpuSet>,
     inheritance: Inheritance,
@@ -40,7 +40,7 @@ pub(super) struct Local {
     carriers: Carriers,
     children: Children,
     job_id: JobId,
-    /// Goes last: until then it ends what this process no longer can.
+    /// Dropped last: until then it can end processes that this one no longer can.
     guard: Guard,
 }
 
@@ -58,7 +58,7 @@ impl Local {
         Ok(Local { job, pes, cores, inheritance, streams, carry, carriers, children, job_id, guard })
     }
 
-    /// Starts some of those that are to be started, and gives them.
+    /// Starts some of the remaining PEs, and returns their numbers.
     pub(super) fn start(&mut self, service: (SocketAddr, &Secret)) -> Result<Range<u32>, LaunchError> {
         let new = self.started()..self.pes.end.min(self.started() + TURN);
         for pe in new.clone() {
@@ -70,7 +70,7 @@ impl Local {
         Ok(new)
     }
 
-    /// The first that has not been started.
+    /// The first PE that has not been started.
     fn started(&self) -> u32 {
         self.pes.start + self.children.started()
     }
@@ -132,7 +132,7 @@ impl Pes for Local {
 }
 
 impl Drop for Local {
-    /// On every way out.
+    /// Cleans up on every path out.
     fn drop(&mut self) {
         self.finish();
     }

@@ -1,5 +1,5 @@
-//! Output of PEs that does not go straight to where the launcher's goes: with `--prefix` every line goes out whole,
-//! with the PE's number before it, and from other hosts everything comes through the launcher.
+//! Output of PEs that does not go directly to the launcher's output: with `--prefix` every line is written whole, with
+//! the PE's number in front, and output of other hosts passes through the launcher.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A longer line is broken, so that a PE that never ends its line is heard and memory is bounded. In bytes.
+/// A longer line is split, so that the output of a PE that never ends its line appears and memory is bounded. In bytes.
 const LONGEST_LINE: usize = 64 << 10;
 
 /// The threads that carry the PEs' output.
@@ -18,12 +18,12 @@ pub(super) struct Carriers {
     activity: Arc<Activity>,
 }
 
-/// What tells a slow reader of ours from a stream on which nothing comes any more.
+/// Distinguishes a slow reader of our output from a stream on which nothing arrives any more.
 #[derive(Default)]
 struct Activity {
     lines: AtomicU64,
     writing: AtomicUsize,
-    /// Why output could not be written, at the first time.
+    /// Why output could not be written, for the first failure.
     failed: Mutex<Option<io::Error>>,
 }
 
@@ -34,7 +34,7 @@ impl Carriers {
     }
 
     /// Carries PE `pe`'s stream `from` to `to`, which is locked for one line at a time; without `prefix`, for as much
-    /// as there is at a time.
+    /// as is available at a time.
     pub(super) fn carry<W: Write>(
         &mut self,
         pe: u32,
@@ -53,9 +53,9 @@ impl Carriers {
         }
     }
 
-    /// Waits for the ends of all streams, as long as output comes or waits for its reader. Something that left its PE's
-    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for. Returns why output was lost,
-    /// if any was.
+    /// Waits for the ends of all streams, as long as output arrives or waits for its reader. A process that left its
+    /// PE's group may hold a stream open; the wait for it ends when nothing has arrived for `quiet`. Returns why output
+    /// was lost, if any was.
     pub(super) fn finish(self, quiet: Duration) -> Option<io::Error> {
         let mut left = self.running;
         let mut seen = self.activity.lines.load(Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn carry<W: Write>(prefix: Option<&[u8]>, from: impl Read, to: impl Fn() -> W, a
             activity.writing.fetch_sub(1, Ordering::Relaxed);
             activity.lines.fetch_add(1, Ordering::Relaxed);
             if let Err(reason) = written {
-                // The PE hears of it as if it had written there itself: the end of `from` closes its pipe.
+                // The PE gets the same error as if it had written there itself: the end of `from` closes its pipe.
                 symrail_core::lock(&activity.failed).get_or_insert(reason);
                 return;
             }

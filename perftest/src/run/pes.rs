@@ -16,7 +16,7 @@ use super::job::LaunchError;
 pub(super) struct Process {
     pub(super) pe: u32,
     pub(super) pid: Pid,
-    /// Where it runs, unless that is here.
+    /// Its host, unless it runs here.
     pub(super) host: Option<String>,
     pub(super) ending: Option<Ending>,
 }
@@ -29,30 +29,30 @@ impl fmt::Display for Process {
     }
 }
 
-/// What the launcher's loop does with them.
+/// The launcher's loop uses these.
 pub(super) trait Pes {
-    /// Starts some of those that are to be started.
+    /// Starts some of the remaining PEs.
     fn start_some(&mut self, server: &Server) -> Result<(), LaunchError>;
-    /// Whether there are PEs to be started.
+    /// Whether PEs remain to be started.
     fn starts(&self) -> bool;
     /// Starts no more.
     fn start_no_more(&mut self);
-    /// Whether none is to be started, and none runs.
+    /// Whether no PE remains to be started, and none runs.
     fn over(&self) -> bool;
-    /// How many run.
+    /// The number of running PEs.
     fn running(&self) -> usize;
-    /// One that has been started.
+    /// A PE that has been started.
     fn get(&self, pe: u32) -> Option<Process>;
-    /// Those that have failed.
+    /// The PEs that have failed.
     fn failed(&self) -> Vec<Process>;
-    /// To the groups of all PEs that run.
+    /// Sends a signal to the groups of all running PEs.
     fn signal_all(&mut self, signal: Signal);
-    /// The system has said that a process has ended, perhaps several.
+    /// The system has reported that a process has ended, perhaps several.
     fn note_end_of(&mut self, pid: Pid);
     /// When [`Pes::take_ended`] has something to do.
     fn due(&self) -> Option<Instant>;
-    /// Which PEs have ended since the last call.
+    /// The PEs that have ended since the last call.
     fn take_ended(&mut self) -> Vec<u32>;
-    /// Leaves nothing behind, and lets what the PEs have said be read. Returns why output was lost, if any was.
+    /// Leaves nothing behind, and waits until the PEs' output is written. Returns why output was lost, if any was.
     fn finish(&mut self) -> Option<io::Error>;
 }

@@ -6,20 +6,20 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::job::LaunchError;
 
-/// Ask for an end of the job.
+/// Signals that request the end of the job.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-/// Passed on, whatever they mean to the program.
+/// Signals that are passed on, whatever they mean to the program.
 const OTHERS: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTSTP, Signal::SIGCONT];
 
-/// Whether a signal asks for an end of the job.
+/// Whether a signal requests the end of the job.
 pub(super) fn asks_for_the_end(signal: Signal) -> bool {
     ENDING.contains(&signal)
 }
 
-/// The signals that are read as events. Dropping it lets them act as before.
+/// The signals that are read as events. Drop restores their previous effect.
 pub(super) struct Signals {
     pub(super) fd: SignalFd,
-    /// What was blocked before, and is for the PEs.
+    /// The signals that were blocked before, for the PEs.
     pub(super) before: SigSet,
 }
 
@@ -31,7 +31,7 @@ impl Signals {
         Signals::of(ENDING.into_iter().chain(OTHERS).filter(|signal| !is_in(ignored, *signal)))
     }
 
-    /// Takes over what tells of the ends of processes, and nothing else.
+    /// Takes over the signal that reports the ends of processes, and no other.
     pub(super) fn of_children() -> Result<Signals, LaunchError> {
         Signals::of([])
     }
@@ -47,13 +47,13 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // What came while the job was ending was meant for the job.
+        // Signals that arrived while the job was ending were meant for the job.
         while let Ok(Some(_)) = self.fd.read_signal() {}
         let _ = self.before.thread_set_mask();
     }
 }
 
-/// The signals that this process ignores, as the kernel shows them: signal 1 is bit 0.
+/// The signals that this process ignores, as the kernel reports them: signal 1 is bit 0.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Starting one PE: what happens between fork and exec.
+//! Starts one PE: the steps between fork and exec.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use symrail::bootstrap::rendezvous::Secret;
 use super::job::{Job, LaunchError};
 use super::job_id;
 
-/// What PEs get from the launcher besides their environment.
+/// State that PEs inherit from the launcher besides their environment.
 pub(super) struct Inheritance {
-    /// What was blocked before the launcher took its signals.
+    /// The signals that were blocked before the launcher took its signals.
     pub(super) signals: SigSet,
-    /// How many descriptors a process may have, before the launcher allowed itself more.
+    /// The limit on descriptors before the launcher raised its own.
     pub(super) files: Option<Files>,
     /// The misspelt variables that the launcher has reported.
     pub(super) reported: String,
@@ -30,7 +30,7 @@ pub(super) struct Inheritance {
     pub(super) jobs: String,
 }
 
-/// A limit on descriptors: the one in force, and how far it may be raised.
+/// A limit on descriptors: the one in force, and the highest to which it may be raised.
 #[derive(Clone, Copy)]
 pub(super) struct Files {
     soft: rlim_t,
@@ -38,8 +38,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Lets this process have as many descriptors as it may: it needs one for each PE, three with `--prefix`. Returns
-    /// the limit before.
+    /// Raises this process's limit on descriptors as far as allowed: it needs one for each PE, three with `--prefix`.
+    /// Returns the limit before.
     pub(super) fn raise() -> Option<Files> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok().map(|()| Files { soft, hard })
@@ -49,20 +49,20 @@ impl Files {
 /// The PEs' standard streams.
 #[derive(Clone, Copy)]
 pub(super) struct Streams {
-    /// What PE 0 reads; the others read nothing.
+    /// PE 0's input; the others read nothing.
     pub(super) input: Input,
-    /// Whether output comes by pipes, and does not go where this process's goes.
+    /// Whether output passes through pipes, instead of going to this process's output.
     pub(super) piped: bool,
 }
 
-/// Where PE 0's standard input comes from.
+/// The source of PE 0's standard input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
     /// It has none.
     Nothing,
-    /// It is this process's.
+    /// This process's standard input.
     Inherited,
-    /// It comes by a pipe.
+    /// A pipe.
     Piped,
 }
 
@@ -87,8 +87,8 @@ pub(super) fn spawn(
     if streams.piped {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher
-    // only.
+    // Each PE has its own group: a signal to it also ends processes that the PE starts, and a terminal's Ctrl-C arrives
+    // through the launcher only.
     command.process_group(0);
     let launcher = getpid();
     let (signals, files) = (inheritance.signals, inheritance.files);
@@ -106,16 +106,17 @@ pub(super) fn spawn(
     })
 }
 
-/// A pipe that holds the secret and then ends. It is closed on exec, except by the PE that it is for.
+/// A pipe that holds the secret and then ends. It is closed on exec, except in the PE that it is for.
 fn secret_pipe(secret: &Secret) -> Result<OwnedFd, LaunchError> {
     let system = |reason| LaunchError::System { what: "making a pipe for the secret", reason };
     let (read, written) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
-    // An empty pipe takes this much at once.
+    // An empty pipe accepts this much at once.
     write(&written, secret.bytes()).map_err(system)?;
     Ok(read)
 }
 
-/// Runs in the child before exec: it dies with the launcher, and has the signals and limits that the launcher had.
+/// Runs in the child before exec: makes it die with the launcher, and restores the signals and limits that the launcher
+/// had.
 pub(super) fn prepare(launcher: Pid, signals: &SigSet, files: Option<Files>) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before that took effect.
@@ -130,7 +131,7 @@ pub(super) fn prepare(launcher: Pid, signals: &SigSet, files: Option<Files>) -> 
     Ok(())
 }
 
-/// What only PEs get.
+/// Preparations that only PEs get.
 fn prepare_pe(secret: &OwnedFd, cores: Option<&CpuSet>) -> io::Result<()> {
     fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
     if let Some(cores) = cores {

@@ -20,27 +20,27 @@ use super::signals::{Signals, asks_for_the_end};
 use super::spawn::{Files, Inheritance, Input, Streams};
 use crate::print;
 
-/// From SIGTERM to SIGKILL; also how long the others may go on after a PE left without finalizing.
+/// The time from SIGTERM to SIGKILL; also how long the others may continue after a PE left without finalizing.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a job has to end by itself after a signal from outside has asked for that.
+/// How long a job has to end by itself after a signal from outside has requested that.
 const ASKED: Duration = Duration::from_secs(2);
-/// How long a failure waits for the death that may have caused it to be known too.
+/// How long a failure waits for the report of a death that may have caused it.
 const CAUSE: Duration = Duration::from_millis(300);
-/// The exit code of a job that took too long, as `timeout` has it.
+/// The exit code of a job that took too long, as `timeout` uses it.
 const TIMED_OUT: i32 = 124;
 
 /// Starts the job's PEs and waits for all of them. Returns the job's exit code: 0 if all succeeded; 128 plus the number
-/// of a signal that ended the job from outside; else that of the PE that failed first. Says on standard error which PE
-/// failed and why.
+/// of a signal that ended the job from outside; otherwise that of the PE that failed first. Prints on standard error
+/// which PE failed and why.
 ///
-/// The PEs die with the calling thread. While it runs, the signals that are passed on do not reach this thread
-/// otherwise; call it before starting threads, or they may take the signals.
+/// The PEs die with the calling thread. Meanwhile the launcher takes the signals that it passes on; call it before
+/// starting threads, or they may get these signals.
 ///
 /// # Errors
 /// A job that makes no sense here, or a program that cannot be started. No PE is left behind.
 pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     job.check()?;
-    // What is wrong with the environment is reported once, and not by every PE.
+    // Errors in the environment are reported once, not by every PE.
     let settings = job.settings()?;
     let reported = settings.report_unknown();
     let signals = Signals::take()?;
@@ -82,7 +82,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     watch.run()
 }
 
-/// PEs' output by pipes goes to this process's, in lines with their numbers.
+/// Writes PEs' piped output to this process's output, in lines with their numbers.
 fn print_lines() -> Carry {
     Box::new(|carriers, pe, child| {
         child.stdout.take().into_iter().for_each(|out| carriers.carry(pe, true, out, io::stdout));
@@ -90,7 +90,7 @@ fn print_lines() -> Carry {
     })
 }
 
-/// The job is ending, and with which exit code.
+/// The job is ending: its exit code, and when to kill the PEs.
 struct End {
     code: i32,
     kill_at: Option<Instant>,
@@ -100,11 +100,11 @@ struct Watch {
     signals: Signals,
     inbox: Inbox<Event>,
     server: Server,
-    /// PEs whose connection closed before they had finalized, in the order in which that happened.
+    /// PEs whose connections closed before they had finalized, in that order.
     lost: Vec<u32>,
-    /// The first signal from outside that asked for an end.
+    /// The first signal from outside that requested the end.
     asked: Option<Signal>,
-    /// When the first failure was seen.
+    /// When the first failure was detected.
     failed_at: Option<Instant>,
     /// When the others must have ended, after one left without finalizing.
     give_up_at: Option<Instant>,
@@ -121,7 +121,7 @@ impl Watch {
             self.take_signals();
             let ended = self.pes.take_ended();
             ended.iter().for_each(|pe| self.server.process_ended(*pe));
-            // After the endings: what led to one was reported before it.
+            // After the endings: the rendezvous reported the cause of an ending before it.
             self.note_events();
             for pe in ended {
                 self.judge(pe);
@@ -136,7 +136,7 @@ impl Watch {
         Ok(if self.finish() { code } else { code.max(1) })
     }
 
-    /// Sleeps until something happens or is due.
+    /// Sleeps until an event arrives or is due.
     fn sleep(&self) {
         let kill_at = self.end.as_ref().and_then(|end| end.kill_at);
         let cause_at = self.failed_at.filter(|_| self.end.is_none()).map(|at| at + CAUSE);
@@ -155,7 +155,7 @@ impl Watch {
                 Signal::SIGCHLD => self.pes.note_end_of(Pid::from_raw(info.ssi_pid.cast_signed())),
                 Signal::SIGTSTP => {
                     self.pes.signal_all(signal);
-                    // Here this process stops too, until somebody continues it.
+                    // This process stops here too, until SIGCONT.
                     let _ = kill(getpid(), Signal::SIGSTOP);
                 }
                 _ if asks_for_the_end(signal) => self.end_as_asked(signal),
@@ -164,7 +164,8 @@ impl Watch {
         }
     }
 
-    /// Somebody outside wants the job to end. The PEs get the same signal, and SIGKILL if they have not ended in time.
+    /// A signal from outside requests the end of the job. The PEs get the same signal, and SIGKILL if they have not
+    /// ended in time.
     fn end_as_asked(&mut self, signal: Signal) {
         let now = Instant::now();
         let (kill_at, what) = if self.asked.is_some() {
@@ -200,7 +201,7 @@ impl Watch {
         }
     }
 
-    /// Whether what is known of a PE now is a failure.
+    /// Decides whether a PE has failed, from what is known now.
     fn judge(&mut self, pe: u32) {
         let Some(process) = self.pes.get(pe) else { return };
         let Some(ending) = process.ending.filter(|_| self.end.is_none()) else { return };
@@ -213,7 +214,7 @@ impl Watch {
         }
     }
 
-    /// Ends the job when there is a reason to, and kills what does not go.
+    /// Ends the job if there is a reason, and kills PEs that do not end.
     fn decide(&mut self) {
         let now = Instant::now();
         if let Some(end) = &mut self.end {
@@ -226,7 +227,7 @@ impl Watch {
                 self.pes.signal_all(Signal::SIGKILL);
             }
         } else if let Some(failed_at) = self.failed_at {
-            // A PE that noticed another's death may be seen to end first; the death is what the user must hear of.
+            // A PE that noticed another's death may be detected first; the user must learn of that death.
             if now >= failed_at + CAUSE || !self.lost.iter().any(|pe| self.runs(*pe)) {
                 self.blame();
             }
@@ -242,7 +243,7 @@ impl Watch {
         self.pes.get(pe).is_some_and(|process| process.ending.is_none())
     }
 
-    /// Says who failed; the first cause decides the exit code.
+    /// Prints which PEs failed; the first cause decides the exit code.
     fn blame(&mut self) {
         let mut failed = self.pes.failed();
         sort_by_cause(&mut failed, &self.lost);
@@ -261,7 +262,7 @@ impl Watch {
         self.finish_with(code.unwrap_or(1));
     }
 
-    /// Ends the job for a reason of its own: SIGTERM now, and SIGKILL after the grace.
+    /// Ends the job for an internal reason: SIGTERM now, and SIGKILL after the grace period.
     fn finish_with(&mut self, code: i32) {
         self.ask_for_the_end(Signal::SIGTERM, code, Instant::now() + GRACE);
     }
@@ -270,7 +271,7 @@ impl Watch {
     fn ask_for_the_end(&mut self, signal: Signal, code: i32, kill_at: Instant) {
         self.pes.start_no_more();
         self.pes.signal_all(signal);
-        // Who is stopped would not hear of it.
+        // A stopped process would not handle the signal.
         self.pes.signal_all(Signal::SIGCONT);
         let end = self.end.get_or_insert(End { code, kill_at: Some(kill_at) });
         end.kill_at = end.kill_at.map(|at| at.min(kill_at));
@@ -278,10 +279,10 @@ impl Watch {
 }
 
 impl Watch {
-    /// Leaves nothing behind, and lets what has been said be read. Whether all of that could be written.
+    /// Leaves nothing behind, and waits until the output is written. Returns whether all of it could be written.
     fn finish(mut self) -> bool {
         let lost = self.pes.finish();
-        // Who closes a pipe wants to hear no more.
+        // A reader that has closed the pipe wants no more output.
         if let Some(reason) = lost.as_ref().filter(|reason| reason.kind() != ErrorKind::BrokenPipe) {
             say(&format!("output of the PEs could not be written: {reason}"));
         }
@@ -289,7 +290,7 @@ impl Watch {
     }
 }
 
-/// Tells the user.
+/// Prints a message for the user.
 fn say(what: &str) {
     print::error("symrail run", what);
 }

@@ -1,6 +1,7 @@
-//! `symrail top`: what the PEs on this host are doing, as a table that refreshes.
+//! `symrail top`: the activity of the PEs on this host, as a table that refreshes.
 //!
-//! The figures are the PEs' own ([`symrail::observe::figures`]); the display shows their change between two samples.
+//! The PEs publish the figures themselves ([`symrail::observe::figures`]); the display shows their change between two
+//! samples.
 
 mod table;
 
@@ -39,7 +40,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// A sample of all PEs.
 struct Snapshot {
     at: Instant,
-    /// By process; a process has one PE at a time.
+    /// Keyed by process; a process has one PE at a time.
     pes: BTreeMap<u32, Figures>,
 }
 
@@ -69,7 +70,7 @@ pub fn main(args: &Args) -> i32 {
         let table = Table::between(&before.pes, &now.pes, now.at - before.at);
         let room = Term::stdout().size_checked().map(|(lines, columns)| (lines.into(), columns.into()));
         let lines = table.lines(room.filter(|_| in_place));
-        // Home, the table with the rest of each line cleared, then everything below cleared.
+        // Cursor home, the table with the rest of each line cleared, then everything below cleared.
         let text = if in_place {
             format!("\x1b[H{}\x1b[J", lines.iter().map(|line| format!("{line}\x1b[K\r\n")).collect::<String>())
         } else {

@@ -8,7 +8,7 @@ use symrail_transport::endpoint::LaneCounters;
 
 /// The change between two samples.
 pub(super) struct Table {
-    /// PEs and jobs that were seen.
+    /// The number of PEs and jobs.
     title: String,
     rows: Vec<Row>,
 }
@@ -58,7 +58,7 @@ impl Table {
             jobs += 1;
             let (mut total, mut of_pes) = (LaneCounters::default(), Vec::new());
             for (pid, figures) in pes {
-                // A process that has left one job and joined another starts anew.
+                // A process that has left one job and joined another starts from zero.
                 let earlier = before.get(pid).filter(|earlier| earlier.age_us <= figures.age_us).unwrap_or(&nothing);
                 let name = [format!("{}/{}", figures.pe, figures.n_pes), pid.to_string()];
                 let row = |level, place: [&str; 2], counters: &LaneCounters| Row {
@@ -99,8 +99,8 @@ impl Table {
         Table { title, rows }
     }
 
-    /// The lines of the table: of so many lines and columns, if there is no room for more. Lanes are left out first,
-    /// then PEs, and then what does not fit.
+    /// The lines of the table, limited to `room` lines and columns. If there are too many, lanes are left out first,
+    /// then PEs, then the rest.
     pub fn lines(&self, room: Option<(usize, usize)>) -> Vec<String> {
         let Some((height, width)) = room else { return self.up_to(Level::Lane) };
         let levels = [Level::Lane, Level::Pe, Level::Job];
@@ -125,7 +125,7 @@ impl Table {
         let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
         let headings = HEADINGS.map(String::from);
         let line = |row: &[String]| {
-            // Names to the left, figures to the right.
+            // Names are left-aligned, figures right-aligned.
             let cell = |(i, (cell, &width)): (usize, (&String, &usize))| match i {
                 2 | 3 => format!("{cell:<width$}"),
                 _ => format!("{cell:>width$}"),
@@ -137,20 +137,20 @@ impl Table {
     }
 }
 
-/// A name that a process tells of itself, as it can be shown to anybody: short, and nothing that a terminal would obey.
+/// A name that a process reports, made safe to print: short, and without terminal control characters.
 fn plain(name: &str) -> String {
     let shown = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
     name.chars().take(LONGEST_NAME).map(shown).collect()
 }
 
-/// What was added to a lane's counters.
+/// The increments of a lane's counters.
 fn change(before: &LaneCounters, now: &LaneCounters) -> LaneCounters {
     LaneCounters { failed: now.failed, ..now.with(before, u64::saturating_sub) }
 }
 
-/// The cells of what happened in some seconds.
+/// The cells for the increments in some seconds.
 fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
-    // All by name, so that the compiler asks whether a new one has a column. The last two have none.
+    // Every field is named, so that the compiler asks whether a new one has a column. The last two have none.
     let LaneCounters {
         writes,
         reads,
@@ -184,7 +184,7 @@ fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
     ]
 }
 
-/// A number with three digits or so.
+/// A number with about three digits.
 fn amount(n: f64) -> String {
     match n {
         n if n >= 1e6 => format!("{:.2}M", n / 1e6),

@@ -13,20 +13,20 @@ use symrail_collectives::{Buffer, Communicator, DataType, ReduceOp};
 
 use super::Result;
 
-/// A device's collectives on buffers of their own.
+/// A device's collectives on its own buffers.
 pub trait Calls {
     fn ways(&self, what: &Collective) -> Vec<Way>;
     fn table(&self, rows: Vec<Row>) -> Table;
-    /// Carries everything out as a row says.
+    /// Uses a row for all calls.
     fn take(&mut self, row: Row) -> Result<()>;
-    /// Begins a call with a message of so many bytes: of the larger of input and output.
+    /// Begins a call with a message of `message` bytes: the larger of input and output.
     fn call(&mut self, what: &Collective, message: usize) -> Result<()>;
     /// Waits until all calls have ended.
     fn end(&mut self) -> Result<()>;
     fn free(self) -> Result<()>;
 }
 
-/// What both communicators have by the same names.
+/// Methods that both communicators have under the same names.
 macro_rules! by_the_communicator {
     () => {
         fn ways(&self, what: &Collective) -> Vec<Way> {
@@ -122,7 +122,7 @@ impl Calls for Cuda<'_> {
         let from = Memory { at: self.device.address(self.source.as_ptr()), len: input as u64 };
         let to = Memory { at: self.device.address(self.dest.as_ptr()), len: output as u64 };
         let (all, stream, ty, op) = (&mut self.all, &self.stream, DataType::F32, ReduceOp::Sum);
-        // SAFETY: both are of this structure's slices, and stay until the stream has ended.
+        // SAFETY: both are this structure's slices, and stay until the stream has ended.
         Ok(unsafe {
             match what {
                 Collective::AllReduce => all.all_reduce(stream, (from, to), ty, op),

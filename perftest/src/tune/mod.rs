@@ -1,7 +1,7 @@
-//! `symrail tune`: measures the ways in which collectives of devices can be carried out on this machine, and writes the
-//! best ones as a table that all PEs take (`symrail_collectives::tuning`).
+//! `symrail tune`: measures the algorithms of device collectives on this machine, and writes the best ones as a table
+//! that all PEs use (`symrail_collectives::tuning`).
 //!
-//! Started outside of a launcher it starts its own PEs, which run this program with the same arguments.
+//! Without a launcher it starts its own PEs, which run this program with the same arguments.
 
 mod calls;
 
@@ -65,12 +65,12 @@ const COLLECTIVES: [(&str, Collective); 6] = [
     ("broadcast", Collective::Broadcast),
     ("reduce", Collective::Reduce),
 ];
-/// Calls before those that are timed.
+/// Calls before the timed ones.
 const WARMUP: u32 = 2;
-/// Larger messages do not go in packets, which need more memory than there may be.
+/// Larger messages do not use packets, which need more memory than there may be.
 const PACKETS: usize = 1 << 20;
 
-/// Runs `symrail tune` and returns its exit code; `again` is the command line that does the same.
+/// Runs `symrail tune` and returns its exit code; `again` is the same command line.
 pub fn main(args: &Args, again: &[OsString]) -> i32 {
     perform(args, again).unwrap_or_else(|error| {
         print::error("symrail tune", &error);
@@ -100,7 +100,7 @@ fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
 
 /// One PE.
 fn session(args: &Args, mut settings: Settings) -> Result<()> {
-    // Neither plans of users nor earlier tables are measured.
+    // Neither users' plans nor earlier tables are measured.
     let cache = settings.cache_dir.take();
     settings.tuning = Some("off".into());
     if args.device == Device::Cuda && !Settings::is_set("SYMRAIL_HEAP_KIND") {
@@ -137,7 +137,7 @@ fn session(args: &Args, mut settings: Settings) -> Result<()> {
     Ok(runtime.finalize()?)
 }
 
-/// Measures all ways of all collectives, with a communicator of its own for each. Collective; all PEs get the same
+/// Measures all algorithms of all collectives, with a separate communicator for each. Collective; all PEs get the same
 /// table.
 fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl Fn() -> Result<C>) -> Result<Table> {
     let (all, mut rows) = (new()?, Vec::new());
@@ -165,7 +165,7 @@ fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl
     Ok(table)
 }
 
-/// Microseconds of a call, of the PE that took longest.
+/// Microseconds of a call, on the PE that took longest.
 fn timed(runtime: &Runtime, calls: &mut impl Calls, what: &Collective, size: usize, iterations: u32) -> Result<f64> {
     for _ in 0..WARMUP {
         calls.call(what, size)?;
@@ -182,8 +182,8 @@ fn timed(runtime: &Runtime, calls: &mut impl Calls, what: &Collective, size: usi
     Ok(time[0] as f64 / 1e3 / f64::from(iterations))
 }
 
-/// A row for each way that is the best of successive sizes; a size's row goes half way to the next one, which is four
-/// times as large.
+/// A row for each algorithm that is the best of successive sizes; a size's row goes half way to the next size, which is
+/// four times as large.
 fn rows_of(collective: &str, sizes: &[usize], best: Vec<Option<(f64, Way)>>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (&size, (time, way)) in sizes.iter().zip(best).filter_map(|(size, best)| Some((size, best?))) {
@@ -199,7 +199,7 @@ fn rows_of(collective: &str, sizes: &[usize], best: Vec<Option<(f64, Way)>>) -> 
     rows
 }
 
-/// The file is whole or not there.
+/// Writes the file so that it is either complete or absent.
 fn write(file: &Path, table: &Table) -> Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;

@@ -16,7 +16,7 @@ use symrail::bootstrap::launcher;
 use symrail::{Cmp, Runtime};
 use world::{World, shell};
 
-/// Tells a copy of this binary what to do as a PE. It is one of those that all PEs are given.
+/// The role of a copy of this binary that runs as a PE. It is one of the variables that all PEs get.
 const ROLE: &str = "SYMRAIL_TEST_ROLE";
 
 /// Not a test by itself: the body of the PEs that the tests start.
@@ -30,7 +30,7 @@ fn pe() {
     put(&runtime);
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     println!("PE {} of {} on {host}", runtime.my_pe(), runtime.n_pes());
-    // The agent's relay: who listens at an address that can be bound here is on this host.
+    // The agent's relay: an address that can be bound here is on this host.
     let relay: SocketAddr = std::env::var(launcher::ADDRESS).unwrap().parse().unwrap();
     assert!(std::net::TcpListener::bind((relay.ip(), 0)).is_ok(), "{relay} is not on {host}");
     match role.as_str() {
@@ -45,7 +45,7 @@ fn pe() {
     }
 }
 
-/// To all other PEs, and from them.
+/// Puts to all other PEs, and waits for their puts.
 fn put(runtime: &Runtime) {
     let (me, n) = (runtime.my_pe() as usize, runtime.n_pes());
     let words = runtime.alloc_slice::<u64>(n as usize).unwrap();
@@ -59,7 +59,7 @@ fn put(runtime: &Runtime) {
     runtime.barrier_all().unwrap();
 }
 
-/// The job's secret is in no process's command line or environment.
+/// Checks that the job's secret is in no process's command line or environment.
 fn look_for_secret() {
     let fd: i32 = std::env::var(launcher::SECRET_FD).unwrap().parse().unwrap();
     let mut secret = [0; 32];
@@ -115,7 +115,7 @@ fn pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_her
         r#"echo "$SYMRAIL_LAUNCHER_PE $(pwd) $SYMRAIL_TIMEOUT_S $GIVEN $SET ${HIDDEN-none} $(wc -c)"; echo err >&2"#;
     let mut command = line(&world, &["--prefix", "--hosts", "h1,h2", "-x", "GIVEN", "-x", "SET=a b"], said);
     command.current_dir("/usr/lib").envs([("SYMRAIL_TIMEOUT_S", "77"), ("GIVEN", "given"), ("HIDDEN", "x")]);
-    // More than what is on its way at a time.
+    // More than is in flight at a time.
     let input = world.write("input", &"x".repeat(300_000));
     command.stdin(std::fs::File::open(input).unwrap());
     let (code, mut out, err) = run(command);
@@ -125,7 +125,7 @@ fn pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_her
     let mut err: Vec<&str> = err.lines().collect();
     err.sort_unstable();
     assert_eq!(err, ["[0] err", "[1] err"]);
-    // As it is, and all of it.
+    // All bytes arrive unchanged.
     let bytes = line(&world, &["--hosts", "h1"], r"head -c 1000000 /dev/zero; printf '\377'").output().unwrap();
     assert_eq!((bytes.stdout.len(), bytes.stdout.last()), (1_000_001, Some(&255)));
     let command = line(&world, &["--hosts", "h1,h2"], "exec yes").stdout(Stdio::piped()).spawn();
@@ -147,7 +147,7 @@ fn a_pe_that_fails_ends_the_job_on_all_hosts() {
         assert!(ended == Some(code) && words.iter().all(|words| blame.contains(words)), "{ended:?} {err}");
         world.expect_nothing_left();
     }
-    // A shell, and what it has started.
+    // A shell, and processes that it has started.
     let stays = r#"trap "" TERM; [ $SYMRAIL_LAUNCHER_PE = 1 ] && exit 5; sleep 600 & setsid -w sleep 600"#;
     let (code, _, err) = run(line(&world, &["--hosts", "h1,h2"], stays));
     assert!(code == Some(5) && err.contains("PE 1 on h2 (pid "), "{err}");
@@ -175,7 +175,7 @@ fn ctrl_c_ends_the_job_on_all_hosts() {
         assert!(ended == Some(code) && err.contains(&format!("passing {signal} on")), "{ended:?} {err}");
         world.expect_nothing_left();
     }
-    // Who does not heed the first one is killed by the second.
+    // The second signal kills a PE that ignores the first.
     let deaf = r#"trap "echo heard" INT; trap "" TERM; echo ready; while :; do sleep 0.1; done"#;
     let running = Running::start(line(&world, &["--hosts", "h1,h2"], deaf));
     for said in ["ready", "heard"] {
@@ -196,7 +196,7 @@ fn ctrl_c_ends_the_job_on_all_hosts() {
 #[test]
 fn nothing_outlives_a_killed_launcher_or_ssh() {
     let Some(world) = World::with_hosts("nothing_outlives_a_killed_launcher_or_ssh", 2) else { return };
-    // One PE is the program, one has a shell between, one has left its session, too.
+    // One PE is the program, one has a shell between, one has also left its session.
     let stays = r#"echo ready; case $SYMRAIL_LAUNCHER_PE in
         0) exec sleep 600;; 1) sleep 600; true;; *) setsid -w sleep 600; true;; esac"#;
     let start = || {

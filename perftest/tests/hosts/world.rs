@@ -1,7 +1,7 @@
-//! Hosts for tests: network namespaces with a name, an address and an sshd of their own, on one bridge.
+//! Hosts for tests: network namespaces with a name, an address and an sshd each, on one bridge.
 //!
-//! A test runs its binary again inside of new namespaces of network, mounts, names and processes, where it is process
-//! 1: the kernel ends all that runs there with it, and nothing of the machine around is touched.
+//! A test runs its binary again inside new namespaces of network, mounts, names and processes, where it is process 1:
+//! when it ends, the kernel ends all processes there, and the machine around is unchanged.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tells a copy of this binary that it is inside, and where its files are.
+/// Set in the copy of this binary that runs inside: the folder of its files.
 const INSIDE: &str = "HOSTS_TEST_INSIDE";
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -19,7 +19,7 @@ pub struct World {
 }
 
 impl World {
-    /// Hosts `h1`, `h2` and so on. `None`, outside: the copy inside has done the test `name`, or it was skipped.
+    /// Hosts `h1`, `h2` and so on. `None` outside: the copy inside has run the test `name`, or it was skipped.
     pub fn with_hosts(name: &str, hosts: u32) -> Option<World> {
         match std::env::var_os(INSIDE) {
             Some(folder) => Some(World::lay_out(folder.into(), hosts)),
@@ -32,7 +32,7 @@ impl World {
 
     fn lay_out(folder: PathBuf, hosts: u32) -> World {
         for line in [
-            // sshd's folder, and not the machine's.
+            // sshd's folder, instead of the machine's.
             "mount -t tmpfs none /run && mkdir /run/sshd",
             "ip link set lo up && ip link add hosts type bridge",
             "ip addr add 10.92.0.100/24 dev hosts && ip link set hosts up",
@@ -63,7 +63,7 @@ impl World {
         ] {
             shell(&line);
         }
-        // A home of its own: what a user's shell does at each login is not what is tested.
+        // A separate home: a user's login scripts are not what is tested.
         let sshd = format!(
             "Port 22\nListenAddress {address}\nHostKey {at}/host\nPidFile none\nAuthorizedKeysFile {at}/user.pub\n\
              StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv HOME={at}\n"
@@ -86,13 +86,13 @@ impl World {
         }
     }
 
-    /// A host that answers nothing: an address to which packets are sent, and that nobody has.
+    /// A host that never answers: an address that no machine has, though packets are sent to it.
     pub fn add_silent(&self, host: &str) {
         shell("ip neigh add 10.92.0.77 lladdr 02:00:00:00:00:77 dev hosts");
         self.name(host, "10.92.0.77");
     }
 
-    /// Makes an address known to ssh under a name.
+    /// Gives an address a name for ssh.
     fn name(&self, host: &str, address: &str) {
         let at = self.folder.display();
         let entry = format!(
@@ -125,20 +125,20 @@ impl World {
         command
     }
 
-    /// What runs here besides the hosts' daemons and this test: process numbers and command lines.
+    /// The processes here besides the hosts' daemons and this test: ids and command lines.
     pub fn others(&self) -> Vec<(u32, String)> {
         let known = |pid: u32| pid == std::process::id() || self.daemons.iter().any(|daemon| daemon.id() == pid);
         let pids =
             std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let running = |pid: u32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            // Those that have ended and that nobody waits for have none.
+            // Zombies have no command line.
             (!line.is_empty()).then(|| (pid, String::from_utf8_lossy(&line).replace('\0', " ")))
         };
         pids.filter(|pid| !known(*pid)).filter_map(running).collect()
     }
 
-    /// Waits until nothing is left of jobs, on any host.
+    /// Waits until no process of a job is left, on any host.
     pub fn expect_nothing_left(&self) {
         let deadline = Instant::now() + LIMIT;
         while !self.others().is_empty() {
@@ -148,13 +148,13 @@ impl World {
     }
 }
 
-/// Runs a line, which has to succeed.
+/// Runs a command line, which must succeed.
 pub fn shell(line: &str) {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs the test again, in namespaces of its own.
+/// Runs the test again, in new namespaces.
 fn go_inside(name: &str) {
     let probe =
         "ip link add probe type bridge && command -v ssh ssh-keygen && { command -v sshd || test -x /usr/sbin/sshd; }";

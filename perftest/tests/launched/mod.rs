@@ -1,4 +1,4 @@
-//! A launcher that runs, as tests see it.
+//! A running launcher, in the view of tests.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// The longest that a job may take.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// A launcher whose output ends only when it and all that it started are gone.
+/// A launcher whose output ends only when it and all its processes are gone.
 pub struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -19,7 +19,7 @@ pub struct Running {
 }
 
 impl Drop for Running {
-    /// A test that fails leaves nothing behind: the PEs die with the launcher.
+    /// A failing test leaves nothing behind: the PEs die with the launcher.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -28,7 +28,7 @@ impl Drop for Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        // A launcher ignores what it was started to ignore, as commands in a shell's background are.
+        // A launcher ignores signals that it was started to ignore, as background commands of a shell are.
         // SAFETY: the default action is no handler.
         unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -57,7 +57,7 @@ impl Running {
         self.lines.recv_timeout(Duration::from_secs(10)).expect("no more lines")
     }
 
-    /// Waits until all holders of the output are gone, at most for `limit`. Gives exit code, rest of output, errors.
+    /// Waits until all holders of the output are gone, at most for `limit`. Returns exit code, rest of output, errors.
     pub fn end(mut self, limit: Duration) -> (Option<i32>, Vec<String>, String) {
         let deadline = Instant::now() + limit;
         let mut rest = Vec::new();

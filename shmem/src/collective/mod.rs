@@ -9,8 +9,8 @@
 //! | `reduce` | the exchange that a reduction uses; shares of the PEs of a host; exchanges of numbers |
 //! | `exchange` | which PE of a reduction sends which elements to which, and the order of combining |
 //! | `direct` | algorithms for very large data and for active sets without an area: all to all between two barriers |
+//! | `members` | PEs that can wait for one another |
 //! | `call`, `same_call`, `agree` | checks that all PEs make the same call; for teams with `SYMRAIL_CHECK_COLLECTIVES` only |
-//! only |
 //! | [`active_set`] | PEs that wait for one another through an array of the caller |
 //! | `reuse` | when such an array may be used again |
 //! | [`reduction`] | how two elements are combined |

@@ -1,4 +1,4 @@
-//! A PE's own end of joining: where it is let in, what it says, and when it gives up.
+//! A PE's own end of joining: which node admits it, what it contributes, and when it gives up.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use symrail::bootstrap::rendezvous::{Contribution, Kind, Shape, fault_in_words};
 use super::{Message, Relay, World, hears};
 use crate::random::Random;
 
-/// Bytes that a PE says in each step, and how many of them no other PE says, as with one rail over TCP and a host for
-/// each PE; the last step is a barrier.
+/// Bytes of a PE's contribution to each step, and how many of them differ from all other PEs', as with one rail over
+/// TCP and a host for each PE; the last step is a barrier.
 const STEPS: [(usize, usize); 4] = [(83, 4), (145, 36), (1, 0), (0, 0)];
 
 impl World<'_> {
-    /// A relay listens once it is let in: then its PE goes on.
+    /// A relay listens once it is admitted; then its PE continues.
     pub(super) fn relay_hears(&mut self, pe: Pe, message: &Message) {
         if self.nodes.contains_key(&pe) {
             return self.of_node(pe, |node, now| hears(node, PARENT, message, now));
@@ -78,7 +78,7 @@ impl World<'_> {
         }
     }
 
-    /// Who has not been let in by now gives up. Of those that have been, their nodes know the time.
+    /// A PE that has not been admitted by now gives up. The nodes of admitted PEs watch the time themselves.
     pub(super) fn time_is_up(&mut self, pe: Pe) {
         let now = self.now;
         let process = &mut self.processes[pe as usize];
@@ -89,7 +89,7 @@ impl World<'_> {
         }
     }
 
-    /// A PE that is cut off names who ran its node.
+    /// A PE that is cut off names the PE that ran its node.
     fn give_up(&mut self, pe: Pe, why: Option<String>) {
         let node = self.processes[pe as usize].own.map(|own| self.connections[own].node);
         let cut_off = || node.map_or_else(|| "cut off".into(), |node| format!("PE {pe}: PE {node} was lost"));

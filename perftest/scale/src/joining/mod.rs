@@ -1,12 +1,12 @@
-//! How PEs join: the nodes of the tree are those of every job, driven by messages that take their time.
+//! How PEs join: the nodes of the tree run the code of every job, driven by messages that take simulated time.
 //!
-//! A PE's own end of joining, which dials and waits, is written here again, since that of every PE has a socket. What
-//! it says in each step is as long, and as much alike on all PEs, as what PEs say over TCP with one rail. Dialing costs
-//! three messages: the connection, the challenge and the hello.
+//! A PE's own end of joining, which dials and waits, is reimplemented here, since a real PE's end has a socket. Its
+//! contributions have the lengths of real ones over TCP with one rail, and as many equal bytes. Dialing costs three
+//! messages: the connection, the challenge and the hello.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | processes, what travels between them, and nodes |
+//! | here | processes, the messages between them, and nodes |
 //! | `end` | a PE's own end, and its relay's |
 
 mod end;
@@ -27,29 +27,29 @@ use symrail_transport::mock::timed::{Calendar, Nics};
 use crate::Options;
 use crate::random::Random;
 
-/// PEs are started within so many nanoseconds.
+/// All PEs start within so many nanoseconds.
 const STARTED_WITHIN: u64 = 1_000_000;
-/// Bytes of a frame beside its payload.
+/// Bytes of a frame besides its payload.
 const FRAME: u64 = 37;
 
-/// How joining went.
+/// The result of joining.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Joining {
     /// Nanoseconds until the last PE had all results, or had given up.
     pub took: u64,
-    /// Messages that all have sent together, dialing included, and that the busiest PE has sent and received.
+    /// Messages that all PEs have sent, dialing included; and those that the busiest PE has sent and received.
     pub messages: u64,
-    /// See above; the relay that it runs included.
+    /// See above; including the relay that it runs.
     pub most_messages: u64,
-    /// The same of the root, which is the launcher's.
+    /// Messages of the root, which the launcher runs.
     pub of_root: u64,
-    /// Frames that each PE has exchanged with the nodes that it came to, and their bytes, as real PEs count them
+    /// Frames that each PE has exchanged with the nodes that it reached, and their bytes, as real PEs count them
     /// ([`Bootstrap::traffic`](symrail::bootstrap::Bootstrap::traffic)): without hellos, and without those of its
     /// relay.
     pub frames: Vec<(u64, u64)>,
     /// Bytes of the largest message.
     pub largest: u64,
-    /// How many nodes there were, and how many lie between the root and a PE at most.
+    /// The number of relays, and the largest number of them between the root and a PE.
     pub relays: u32,
     /// See above.
     pub height: u32,
@@ -61,12 +61,12 @@ pub struct Joining {
     pub stuck: u32,
 }
 
-/// The two ends of a connection. A node is known by its PE; the root by the number of PEs.
+/// The two ends of a connection. The PE that runs a node names it; the number of PEs names the root.
 #[derive(Clone, Copy)]
 struct Connection {
     node: Pe,
     below: Pe,
-    /// A relay's, not a PE's own.
+    /// It belongs to a relay, not to a PE itself.
     of_relay: bool,
 }
 
@@ -80,7 +80,7 @@ enum Event {
     Starts(Pe),
     Dies(Pe),
     TimeIsUp(Pe),
-    /// Over a connection, up or down.
+    /// A message arrives over a connection, up or down.
     Arrives(usize, bool, Message),
     Due(Pe),
 }
@@ -88,7 +88,7 @@ enum Event {
 /// A relay that a PE runs.
 #[derive(Clone)]
 struct Relay {
-    /// The connection to the node that serves it.
+    /// The connection to the node above.
     parent: usize,
     pes: Range<Pe>,
     fan_out: u32,
@@ -100,10 +100,10 @@ struct Process {
     messages: u64,
     frames: Traffic,
     dead: bool,
-    /// The connection by which it joins.
+    /// The connection over which it joins.
     own: Option<usize>,
     relay: Option<Relay>,
-    /// It has been let in; until then, whose relay it waits for, in words.
+    /// Whether a node has admitted it; and until then, in words, the relay that it waits for.
     welcome: bool,
     awaited: Option<String>,
     results: usize,
@@ -116,18 +116,18 @@ struct World<'a> {
     now: u64,
     events: Calendar<Event>,
     nodes: HashMap<Pe, Node>,
-    /// Who came to a relay that was not there yet.
+    /// Newcomers at a relay that did not exist yet.
     early: BTreeMap<Pe, Vec<(usize, Newcomer)>>,
     processes: Vec<Process>,
     connections: Vec<Connection>,
     nics: Nics,
-    /// The last arrival over each connection, up and down.
+    /// The time of the last arrival over each connection, up and down.
     last: Vec<[u64; 2]>,
     due: HashMap<Pe, Instant>,
     report: Joining,
 }
 
-/// Has all PEs of a job join. With `dies`, a hundredth of them die meanwhile.
+/// Lets all PEs of a job join. With `dies`, a hundredth of them die meanwhile.
 #[must_use]
 pub fn join(options: &Options, dies: bool) -> Joining {
     let n = options.pes;
@@ -170,7 +170,7 @@ impl World<'_> {
         self.options.pes
     }
 
-    /// The launcher is on a host of its own.
+    /// The launcher is on its own host.
     fn host(&self, pe: Pe) -> usize {
         (pe / self.options.pes_of_a_host()) as usize
     }
@@ -199,12 +199,12 @@ impl World<'_> {
         }
     }
 
-    /// Sends something over a connection. Whoever sends is busy meanwhile, and so are the hosts' NICs.
+    /// Sends a message over a connection. The sender is busy meanwhile, and so are the hosts' NICs.
     fn send(&mut self, connection: usize, up: bool, message: Message, parts: u64) {
         let Connection { node, below, .. } = self.connections[connection];
         let (from, to) = if up { (below, node) } else { (node, below) };
         let (here, there) = (self.host(from), self.host(to));
-        // Frames pass through sockets, within a host too.
+        // Frames pass through sockets, also within a host.
         let link = self.options.costs.between_hosts;
         let bytes = match &message {
             Message::Frame(_, payload) => FRAME + payload.len() as u64,
@@ -229,7 +229,7 @@ impl World<'_> {
         self.events.at(time, Event::Arrives(connection, up, message));
     }
 
-    /// Counts a frame that a PE sends or takes in.
+    /// Counts a frame that a PE sends or receives.
     fn count_frame(&mut self, connection: usize, message: &Message) {
         let Connection { below, of_relay, .. } = self.connections[connection];
         if let (Message::Frame(_, payload), false) = (message, of_relay) {
@@ -280,7 +280,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets a node do something, and does what it says then.
+    /// Passes an event to a node, and carries out its outputs.
     fn of_node(&mut self, pe: Pe, act: impl FnOnce(&mut Node, Instant)) {
         let now = self.instant();
         let Some(node) = self.nodes.get_mut(&pe) else { return };
@@ -308,7 +308,7 @@ impl World<'_> {
         }
     }
 
-    /// The system closes its connections.
+    /// The system closes the dead PE's connections.
     fn die(&mut self, pe: Pe) {
         self.processes[pe as usize].dead = true;
         for at in 0..self.connections.len() {

@@ -1,5 +1,5 @@
-//! Collectives of devices, with the bus bandwidth that users of nccl-tests know: what a link of a PE must carry at
-//! least, so that figures of different numbers of PEs compare.
+//! Collectives of devices, with nccl-tests' bus bandwidth: the least that a link of a PE must carry, so that figures of
+//! different numbers of PEs compare.
 
 use symrail::Runtime;
 use symrail_collectives::{Buffer, Communicator, DataType, ReduceOp};
@@ -13,7 +13,7 @@ use crate::perf::sample::Figures;
 /// Bytes of an element.
 const ELEMENT: usize = size_of::<f32>();
 
-/// Elements of a part: of the whole, or of what a PE has for each.
+/// Elements of a part: of the whole data, or of a PE's data for each other PE.
 fn part(what: Collective, size: usize, n_pes: usize) -> usize {
     let whole = matches!(what, Collective::AllReduce | Collective::Broadcast | Collective::Reduce);
     let parts = if whole { 1 } else { n_pes };
@@ -21,7 +21,7 @@ fn part(what: Collective, size: usize, n_pes: usize) -> usize {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size: bytes of the larger of input and output. The figures are PE 0's. Collective.
+    /// Measures one size: bytes of the larger of input and output. PE 0 returns the figures. Collective.
     pub fn collective(&mut self, rt: &Runtime, what: Collective, size: usize) -> Result<Option<Figures>> {
         let (me, n) = (rt.my_pe() as usize, rt.n_pes() as usize);
         let part = part(what, size, n);

@@ -1,4 +1,4 @@
-//! All PEs do the same.
+//! Tests in which all PEs do the same.
 
 use super::Bench;
 use crate::perf::backend::Backend;
@@ -15,7 +15,7 @@ impl<C: Backend> Bench<'_, C> {
         }
         let (me, n) = (self.backend.pe(), self.backend.n_pes());
         let (samples, warmup) = self.timed_together(spread.size, |bench| {
-            // Each starts with its neighbour, so that not all send to the same one at once.
+            // Each PE starts with its neighbour, so that not all send to the same PE at once.
             for to in (1..n).map(|step| (me + step) % n) {
                 bench.backend.start_put(to, spread.dest(me as usize), spread.source(to as usize), spread.size)?;
             }
@@ -25,7 +25,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok(self.is_first().then(|| self.sent_by_one(&samples, spread, warmup)))
     }
 
-    /// Whether everybody's data has arrived here. Collective.
+    /// Checks that the data of all PEs has arrived here. Collective.
     pub(super) fn check_everybody(&mut self, spread: Spread) -> Result<()> {
         self.backend.barrier()?;
         let me = self.backend.pe();
@@ -34,7 +34,7 @@ impl<C: Backend> Bench<'_, C> {
             .try_for_each(|from| self.check(spread, from as usize, from, me as usize))
     }
 
-    /// The figures of what one PE sends to all others.
+    /// The figures of the data that one PE sends to all others.
     pub(super) fn sent_by_one(&self, samples: &Samples, spread: Spread, warmup: u64) -> Figures {
         let others = u64::from(self.backend.n_pes() - 1);
         samples.rate(others as f64 * spread.size as f64, others, warmup)

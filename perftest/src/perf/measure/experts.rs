@@ -1,7 +1,7 @@
-//! Expert-parallel dispatch and combine: every rank has as many tokens, each of which goes to 8 of 256 experts.
+//! Expert-parallel dispatch and combine: every rank has the same number of tokens, each for 8 of 256 experts.
 //!
-//! Two bandwidths are reported. The algorithm's is that of the tokens that had to reach a rank, or an expert, this PE
-//! included. The physical one is that of the bytes that left this PE for others, with all that travels along.
+//! Two bandwidths are reported. The algorithm's bandwidth counts the tokens that had to reach a rank or an expert,
+//! including this PE's own. The physical bandwidth counts the bytes that left this PE for others, including headers.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Both bandwidths of calls that take so long.
+    /// Both bandwidths of calls that take `micros` microseconds.
     pub fn over(&self, micros: f64) -> String {
         let rate = |bytes: usize| bytes as f64 / micros;
         let (algorithm, physical) = (rate(self.algorithm), rate(self.physical));
@@ -60,18 +60,18 @@ impl Input {
         Ok(TopK::new(&self.indices, K)?)
     }
 
-    /// Where the tokens go.
+    /// The ranks and experts of the tokens.
     pub fn layout(&self, n_pes: u32) -> Result<Layout> {
         Ok(Layout::of(&self.topk()?, experts(n_pes), n_pes as usize)?)
     }
 }
 
-/// To how many ranks a token goes.
+/// The number of ranks that a token goes to.
 pub(super) fn ranks_of(layout: &Layout, token: usize) -> f32 {
     layout.in_rank()[token * layout.ranks()..][..layout.ranks()].iter().filter(|gets| **gets).count() as f32
 }
 
-/// Refuses tokens that are no elements.
+/// Refuses token sizes that are no whole number of elements.
 pub(super) fn must_be_of_elements(token: usize) -> Result<()> {
     if token.is_multiple_of(2) {
         return Ok(());
@@ -80,7 +80,7 @@ pub(super) fn must_be_of_elements(token: usize) -> Result<()> {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size of token. The figures are PE 0's. Collective.
+    /// Measures one size of token. PE 0 returns the figures. Collective.
     pub fn experts(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(Option<Figures>, Traffic)> {
         must_be_of_elements(token)?;
         let (samples, warmup, traffic) = match phase {
@@ -141,7 +141,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
     }
 
-    /// Whether all elements of each row have this value.
+    /// Checks that all elements of each row have this value.
     pub(super) fn ones(&self, rows: &[u8], token: usize, value: impl Fn(usize) -> f32) -> Result<()> {
         for (row, bytes) in rows.chunks_exact(token).enumerate() {
             let expected = half::bf16::from_f32(value(row)).to_ne_bytes();

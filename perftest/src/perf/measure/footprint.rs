@@ -1,10 +1,10 @@
-//! What a PE costs: memory, and processor time while it does nothing.
+//! The footprint of a PE: memory, and processor time while it is idle.
 
 use std::time::{Duration, Instant};
 
 use crate::perf::error::{Error, Result};
 
-/// How long a PE is watched while it sleeps.
+/// How long a sleeping PE is measured.
 pub const ASLEEP: Duration = Duration::from_secs(5);
 
 /// Resident memory of this process besides symmetric heaps (its own and those it has mapped), in MiB.
@@ -15,14 +15,14 @@ pub fn resident_besides_heaps() -> Result<f64> {
     Ok(besides_heaps(&text) as f64 / 1024.0)
 }
 
-/// Of a map's text, in KiB.
+/// From the text of a memory map, in KiB.
 fn besides_heaps(smaps: &str) -> u64 {
     let (mut total, mut of_heap) = (0, false);
     for line in smaps.lines() {
         let mut fields = line.split_ascii_whitespace();
         match fields.next() {
             Some("Rss:") if !of_heap => total += fields.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0),
-            // `address-address permissions offset device inode name` starts a mapping.
+            // A line `address-address permissions offset device inode name` starts a mapping.
             Some(first) if first.contains('-') && !first.ends_with(':') => {
                 of_heap = line.contains("memfd:symrail-heap");
             }

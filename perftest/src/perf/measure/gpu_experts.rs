@@ -1,7 +1,8 @@
 //! Expert-parallel dispatch and combine by a GPU's kernels, one call behind the other on a stream, which times them.
 //!
-//! Rows that come are read where they are. Low latency is replayed as a graph. The physical bandwidth is that of the
-//! bytes that stores write to other PEs, by where all tokens go, and of those that this PE's rails have counted.
+//! Received rows are read in place. Low latency is replayed as a graph. The physical bandwidth counts the bytes that
+//! stores write to other PEs, computed from the destinations of all tokens, and the bytes that this PE's rails have
+//! counted.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::perf::error::{Error, Result};
 use crate::perf::heap::{self, FEW, K, MANY};
 use crate::perf::sample::{Figures, Samples};
 
-/// Bytes of what goes beside a row of a dispatch: indices, weights, and the number at the source.
+/// Bytes that accompany a row of a dispatch: indices, weights, and the number at the source.
 const BESIDE: usize = (4 * (2 * K + 1)).next_multiple_of(16);
 
 /// A rank's input on its GPU.
@@ -32,7 +33,7 @@ struct OnGpu {
     rows: DeviceBuffer,
     indices: DeviceBuffer,
     weights: DeviceBuffer,
-    /// As many rows as it has.
+    /// Space for as many rows as the input has.
     out: DeviceBuffer,
 }
 
@@ -50,7 +51,7 @@ impl OnGpu {
     }
 }
 
-/// Bytes that leave this PE by stores, where all PEs have this layout.
+/// Bytes that leave this PE by stores, if all PEs have this layout.
 struct Stores {
     hosts: Hosts,
     me: usize,
@@ -66,7 +67,7 @@ impl Stores {
         Stores { hosts: Hosts::of_job(rt), me: rt.my_pe() as usize, mapped: mapped.collect(), layout }
     }
 
-    /// Of a dispatch or combine of many: rows of this rank, and of those that it serves on its host.
+    /// For a high-throughput dispatch or combine: rows of this rank, and of the ranks that it serves on its host.
     fn of_many(&self, phase: Phase, token: usize) -> usize {
         let per_rank = self.layout.per_rank();
         let served = |rank: usize| self.hosts.served_by(rank).count();
@@ -78,7 +79,7 @@ impl Stores {
         self.mapped.iter().map(rows).sum::<usize>() * of_row
     }
 
-    /// Of a round of few: rows there, and one for each of this rank's experts back.
+    /// For a low-latency round: rows to the experts, and one row for each of this rank's experts back.
     fn of_few(&self, row: usize, token: usize) -> usize {
         let there: usize = self.mapped.iter().map(|&rank| self.layout.per_rank()[rank] as usize).sum();
         let share = self.layout.share();
@@ -88,7 +89,7 @@ impl Stores {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size of token. The figures are PE 0's. Collective.
+    /// Measures one size of token. PE 0 returns the figures. Collective.
     pub fn gpu_experts(
         &mut self,
         device: &GpuDevice<'_>,
@@ -119,7 +120,7 @@ impl<C: Backend> Bench<'_, C> {
         let stream = Stream::new(gpu)?;
         let mut routes = buffers.routes(&stream)?;
         let tokens = DeviceTokens { rows: own.rows.at().get(), bytes: token, scales: (0, 0), topk: Some(own.topk()) };
-        // SAFETY: memory of this function for all tokens, which lives until the stream is idle.
+        // SAFETY: this function's memory for all tokens, which lives until the stream is idle.
         unsafe {
             buffers.layout(&stream, &mut routes, own.indices.at().get(), MANY)?;
             buffers.dispatch(&stream, &routes, &tokens, false)?;
@@ -131,7 +132,7 @@ impl<C: Backend> Bench<'_, C> {
         let copies = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
         let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
         let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out };
-        // SAFETY: as above, with room for all rows that come.
+        // SAFETY: as above, with space for all rows that may arrive.
         unsafe {
             buffers.receive(&stream, &routes, &tokens, &copies)?;
             buffers.combine(&stream, &routes, &parts)?;
@@ -173,7 +174,7 @@ impl<C: Backend> Bench<'_, C> {
         let [rows, counts, sources] = [&rows, &counts, &sources].map(|buffer| buffer.at().get());
         let found = DeviceReceived { rows, scales: 0, counts, sources };
         let round = || {
-            // SAFETY: memory of this function for all rows, which lives as long as the graph.
+            // SAFETY: this function's memory for all rows, which lives as long as the graph.
             unsafe {
                 buffers.send_dispatch(&stream, x, own.indices.at().get(), FEW)?;
                 buffers.receive_dispatch(&stream, &found)?;

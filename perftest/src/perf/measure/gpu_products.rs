@@ -1,7 +1,7 @@
 //! Products of layers by a GPU, in the order of a stream, which times them: rows of 4096 numbers times 4096 x 4096 of
-//! each PE, all of bfloat16.
+//! each PE, all in bfloat16.
 //!
-//! A round is measured, and so are its parts, as on the host: what a PE multiplies, by a plan of a PE alone, and what
+//! The test measures a round and its parts, as on the host: the product of a PE alone, by a plan of a PE alone, and the
 //! moves, by the same plan with next to nothing to multiply.
 
 use std::sync::Arc;
@@ -21,10 +21,9 @@ use crate::perf::error::{Error, Result};
 use crate::perf::heap::{self, WIDTH_ON_GPU as WIDTH};
 use crate::perf::sample::{Figures, Samples};
 
-/// Inputs or outputs that are next to nothing, and that cuBLASLt multiplies as it does many.
+/// So few inputs or outputs that there is next to nothing to multiply, and yet cuBLASLt treats them as many.
 const FEW: usize = 16;
-/// What a row's numbers add up to is its own number as many times: few enough for bfloat16 to hold products as they
-/// are.
+/// The numbers of a row add up to the row's number times this: few enough for bfloat16 to hold products exactly.
 const TIMES: usize = 8;
 
 /// A plan of either kind.
@@ -34,7 +33,7 @@ enum Layer<'d> {
 }
 
 impl<'d> Layer<'d> {
-    /// Its rows have so many inputs and outputs.
+    /// The plan for rows with these numbers of inputs and outputs.
     fn new(
         kernels: &'d GpuKernels<'d>,
         (heap, team): (&TeamHeap<'_>, &Team<'_>),
@@ -82,7 +81,7 @@ impl<'d> Layer<'d> {
     }
 }
 
-/// What a PE multiplies, in its GPU's memory.
+/// The factors of a PE, in its GPU's memory.
 struct OnGpu {
     rows: DeviceBuffer,
     weight: DeviceBuffer,
@@ -90,9 +89,9 @@ struct OnGpu {
 }
 
 impl OnGpu {
-    /// All rows, this PE's weight, and room for the product of all rows.
+    /// All rows, this PE's weight, and space for the product of all rows.
     fn new(gpu: &Arc<Gpu>, me: usize, rows: usize) -> Result<OnGpu> {
-        // Ones with either sign by turns, but for the first of a row, which add up to its number, `TIMES` times.
+        // Ones with alternating signs, except the first of a row; all add up to its number, `TIMES` times.
         let sign = |row: usize, at: usize| {
             if at < TIMES * row_number(row) as usize || at.is_multiple_of(2) { 1.0 } else { -1.0 }
         };
@@ -101,7 +100,7 @@ impl OnGpu {
         Ok(OnGpu { rows: with(gpu, &all)?, weight: with(gpu, &weight)?, output: room(gpu, 2 * rows * WIDTH)? })
     }
 
-    /// The rows from one of them on.
+    /// The rows from `first` on.
     fn operands(&self, first: usize) -> Operands {
         let at = |buffer: &DeviceBuffer| buffer.at().get();
         let rows = at(&self.rows) + (2 * first * WIDTH) as u64;
@@ -110,7 +109,7 @@ impl OnGpu {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size: bytes of all rows that move. The figures are PE 0's. Collective.
+    /// Measures one size: bytes of all rows that move. PE 0 returns the figures. Collective.
     pub fn gpu_product<'d>(
         &mut self,
         kernels: &'d GpuKernels<'d>,
@@ -137,7 +136,7 @@ impl<C: Backend> Bench<'_, C> {
         let (data, stream) = (OnGpu::new(gpu, me, rows)?, Stream::new(gpu)?);
         let (all, given) = (data.operands(0), data.operands(if gathers { own.start } else { 0 }));
         let taken = if what == Product::ReduceScatter { own } else { 0..rows };
-        // SAFETY: memory of this function for all rows and weights, which lives until the stream is idle.
+        // SAFETY: this function's memory for all rows and weights, which lives until the stream is idle.
         unsafe { together.post(&stream, &given) }?;
         stream.wait(patience(rt))?;
         together.check()?;
@@ -160,12 +159,12 @@ impl<C: Backend> Bench<'_, C> {
         heap.free()?;
         let [round, product, moves] = [&samples, &product, &moves].map(|samples| samples.latency(1.0, 0).p50);
         let parts = Parts { rows, schedule, round, product, moves };
-        // Thousands of operations in a microsecond.
+        // Thousands of operations; per microsecond they give Gop/s.
         let work = (2 * rows * WIDTH * WIDTH) as f64 / 1e3;
         Ok((self.is_first().then(|| samples.rate(work, 1, warmup)), parts))
     }
 
-    /// Whether the output has these rows of the sum of these PEs' products.
+    /// Checks that the output has these rows of the sum of these PEs' products.
     fn is_product(
         &self,
         output: &DeviceBuffer,

@@ -1,4 +1,4 @@
-//! Calls that kernels make: a launch is a batch of them, and the kernel tells how long it took.
+//! Calls that kernels make: a launch is a batch of calls, and the kernel reports the time that it took.
 
 use super::Bench;
 use crate::perf::backend::{Backend, Batch, area};
@@ -7,15 +7,15 @@ use crate::perf::error::Result;
 use crate::perf::plan::{STREAM, Spread};
 use crate::perf::sample::{Figures, Samples};
 
-/// Launches that a size's calls are divided into, for quantiles to mean something.
+/// The number of launches that a size's calls are divided into, enough for quantiles to be meaningful.
 const LAUNCHES: f64 = 20.0;
-/// The most calls of one launch: it has to end while its PE is waited for.
+/// The most calls of one launch, which must end before the wait for its PE times out.
 const MOST_CALLS: u64 = 100_000;
 /// The longest warm-up, in microseconds.
 const WARMUP: f64 = 250_000.0;
 
 impl<C: Backend> Bench<'_, C> {
-    /// One size. Collective.
+    /// Measures one size. Collective.
     pub(super) fn launched(&mut self, spread: Spread) -> Result<Option<Figures>> {
         self.backend.set_word(area::COUNTER, 0);
         let work = self.plan.work(self.test);
@@ -58,9 +58,9 @@ impl<C: Backend> Bench<'_, C> {
         Ok(self.is_first().then_some(figures))
     }
 
-    /// Warms up, then times launches of so many calls each, as the plan says. `launch` is told how many calls were
-    /// before, and returns microseconds of a call. Also returns how many calls were before those that are timed, and
-    /// how many there were in all. Collective.
+    /// Warms up, then times launches of several calls each, as the plan demands. `launch` gets the number of earlier
+    /// calls, and returns the microseconds of a call. Also returns the number of calls before the timed ones, and the
+    /// number of all calls. Collective.
     pub(super) fn timed_launches(
         &mut self,
         size: usize,
@@ -74,7 +74,7 @@ impl<C: Backend> Bench<'_, C> {
             bench.backend.barrier()?;
             Ok(micros)
         };
-        // Something may take long on some provider: the first two tell.
+        // The first calls may be slow on some provider: two calls show it.
         let mut micros = launch(self, 2)?;
         let affordable = (WARMUP / micros.max(1e-3)) as u64;
         let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).clamp(1, MOST_CALLS);
@@ -97,7 +97,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok((samples, warmup + 2, done))
     }
 
-    /// Microseconds of a call in one launch of those who take part.
+    /// Microseconds of a call in one launch by the PEs that take part.
     fn some_launched(&mut self, batch: &Batch) -> Result<f64> {
         let takes_part = match batch.work {
             Work::AllToAll | Work::Barrier => true,

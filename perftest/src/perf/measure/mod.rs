@@ -1,21 +1,21 @@
-//! The tests: what is done, timed and checked. Each is written once for all backends.
+//! The tests: the work, its timing and its check. Each is written once for all backends.
 //!
 //! | file | tests |
 //! |---|---|
 //! | `one_sided` | PE 0 works on its peer's memory; the peer waits in a barrier, or computes |
-//! | `ping_pong` | both take turns |
+//! | `ping_pong` | the two PEs alternate |
 //! | `everybody` | all PEs do the same |
 //! | `launched` | all of these, made by kernels in batches |
 //! | `collectives` | collectives of devices |
-//! | `on_stream` | what the host puts on a GPU's stream, and times there |
+//! | `on_stream` | calls that the host puts on a GPU's stream, and times there |
 //! | `experts`, `gpu_experts` | expert-parallel dispatch and combine, by the host's threads and by a GPU's kernels |
 //! | `pencils` | transposes and halos of arrays in pencils |
 //! | `products`, `gpu_products` | products of layers that are spread over PEs, and how much of their moves they hide |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
-//! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
-//! a pattern of their own and destinations are wiped; after it, every PE checks what has arrived. Wrong data is an
-//! error.
+//! PE 0's peer is the last PE, which is on another host if there are several. Before each size, every PE fills its
+//! sources with a new pattern and wipes its destinations; after it, every PE checks the data that has arrived. Wrong
+//! data is an error.
 
 pub mod collectives;
 mod everybody;
@@ -39,28 +39,28 @@ use super::pattern;
 use super::plan::{Plan, Spread};
 use super::sample::{Figures, Samples};
 
-/// Calls that take as many microseconds are timed one by one. Shorter ones are timed in batches that take as long as
+/// Calls of at least so many microseconds are timed one by one. Shorter calls are timed in batches that take as long as
 /// the second figure, since reading the clock takes some 30 ns.
 const WORTH_A_CLOCK: f64 = 2.0;
 const BATCH: f64 = 10.0;
-/// How long PEs that take turns go on before they ask whether there is time for more.
+/// How long PEs that alternate continue before they agree whether there is time for more.
 const PART: Duration = Duration::from_millis(100);
 
-/// A backend, and what is done with it.
+/// A backend, and the state of a test on it.
 pub struct Bench<'a, C> {
     pub backend: &'a mut C,
     pub plan: &'a Plan,
     pub test: &'static Test,
-    /// Who works with PE 0.
+    /// The PE that works with PE 0.
     peer: u32,
-    /// Sizes measured so far, so that each has other data.
+    /// The number of sizes measured so far, so that each has other data.
     round: u64,
-    /// What the next ping says.
+    /// The value of the next ping.
     ping: u64,
 }
 
 impl<'a, C: Backend> Bench<'a, C> {
-    /// Collective.
+    /// Prepares a test. Collective.
     pub fn new(backend: &'a mut C, plan: &'a Plan, test: &'static Test) -> Bench<'a, C> {
         let peer = backend.n_pes() - 1;
         for word in [area::PING, area::COUNTER] {
@@ -69,7 +69,7 @@ impl<'a, C: Backend> Bench<'a, C> {
         Bench { backend, plan, test, peer, round: 0, ping: 0 }
     }
 
-    /// Measures one size. The figures are PE 0's. Collective.
+    /// Measures one size. PE 0 returns the figures. Collective.
     pub fn measure(&mut self, size: usize) -> Result<Option<Figures>> {
         self.round += 1;
         let spread = Spread::of(self.plan.work(self.test), size, self.backend.n_pes());
@@ -90,7 +90,7 @@ impl<'a, C: Backend> Bench<'a, C> {
             Work::Init | Work::Memory | Work::Idle => self.one_sided(spread)?,
             Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) | Work::Product(_) => self.one_sided(spread)?,
         };
-        // Nobody goes on, and nothing is reported, before all have found their data right.
+        // No PE continues, and no figure is reported, before all PEs have checked their data.
         self.backend.barrier()?;
         Ok(figures)
     }
@@ -103,7 +103,7 @@ impl<'a, C: Backend> Bench<'a, C> {
         self.backend.pe() == self.peer
     }
 
-    /// Whether slot `slot` holds what `from` sent from its slot `sent`.
+    /// Checks that slot `slot` holds the data that `from` sent from its slot `sent`.
     fn check(&self, spread: Spread, slot: usize, from: u32, sent: usize) -> Result<()> {
         let seed = pattern::seed(self.round, from);
         match pattern::check(self.backend, spread.dest(slot), spread.size, seed, sent * spread.stride) {
@@ -119,7 +119,7 @@ impl<'a, C: Backend> Bench<'a, C> {
         }
     }
 
-    /// Whether a word has the value that it must have.
+    /// Checks that a word has the expected value.
     fn check_word(&self, found: u64, expected: u64) -> Result<()> {
         if found == expected {
             return Ok(());
@@ -127,11 +127,11 @@ impl<'a, C: Backend> Bench<'a, C> {
         Err(Error::WrongWord { test: self.test.name, pe: self.backend.pe(), found, expected })
     }
 
-    /// Warms up, then times `call` as the plan says. Also returns how often it was called before.
+    /// Warms up, then times `call` as the plan demands. Also returns the number of calls before.
     fn timed(&mut self, size: usize, mut call: impl FnMut(&mut Self) -> Result<()>) -> Result<(Samples, u64)> {
         let started = Instant::now();
         let (mut warmup, wanted) = (0, self.plan.warmup(size).max(1));
-        // The last half of the warm-up tells how long a call takes.
+        // The last half of the warm-up shows how long a call takes.
         let (mut half_at, mut half) = (started, 0);
         while warmup < wanted && (self.plan.warmup.is_some() || started.elapsed() < Duration::from_millis(250)) {
             if warmup == wanted / 2 {
@@ -158,9 +158,9 @@ impl<'a, C: Backend> Bench<'a, C> {
         Ok((samples, warmup))
     }
 
-    /// As [`Bench::timed`] for calls that take several PEs, which must agree on how many there are. Collective.
+    /// As [`Bench::timed`], for calls of several PEs, which must agree on their number. Collective.
     fn timed_together(&mut self, size: usize, mut call: impl FnMut(&mut Self) -> Result<()>) -> Result<(Samples, u64)> {
-        // Something may take 40 ms on some provider: the first two tell.
+        // The first calls may take 40 ms on some provider: two calls show it.
         let mut micros = self.some(2, &mut call)?;
         let affordable = (250_000.0 / micros.max(1e-3)) as u64;
         let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).max(1);
@@ -170,7 +170,7 @@ impl<'a, C: Backend> Bench<'a, C> {
         let mut samples = Samples::new()?;
         let mut left = schedule.calls;
         loop {
-            // In parts, after each of which PE 0 says whether there is time for another.
+            // In parts; after each, PE 0 decides whether there is time for another.
             let part = (PART.as_micros() as f64 / micros.max(1e-3)).max(1.0) as u64;
             let over = samples.micros() >= schedule.budget.as_micros() as f64;
             let mut calls = self.backend.agree(if over { 0 } else { left.min(part) })?;
@@ -193,7 +193,7 @@ impl<'a, C: Backend> Bench<'a, C> {
         Ok((samples, warmup.saturating_add(2)))
     }
 
-    /// Calls so often, and returns the microseconds of one.
+    /// Makes so many calls, and returns the microseconds of one.
     fn some(&mut self, calls: u64, call: &mut impl FnMut(&mut Self) -> Result<()>) -> Result<f64> {
         self.backend.barrier()?;
         let begun = Instant::now();
@@ -204,7 +204,7 @@ impl<'a, C: Backend> Bench<'a, C> {
     }
 }
 
-/// How many calls, in batches of how many, and for how long.
+/// The number of calls, the size of their batches, and the time limit.
 struct Schedule {
     calls: u64,
     batch: u64,

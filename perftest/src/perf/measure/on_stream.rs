@@ -1,4 +1,4 @@
-//! Calls that the host puts on a GPU's stream, which times them; and the memory that they work on.
+//! Calls that the host puts on a GPU's stream, which times them; and their memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::perf::backend::Backend;
 use crate::perf::error::Result;
 use crate::perf::sample::Samples;
 
-/// Waits of kernels end after `SYMRAIL_TIMEOUT_S`; a launch has many, of which the first that is late ends all.
+/// Each wait of a kernel ends after `SYMRAIL_TIMEOUT_S`; a launch has many waits, and the first that is late ends all.
 const TIME_LIMIT: u32 = 4;
 
-/// Zeros in the GPU's memory: so many bytes, and some where there are none.
+/// Zeros in the GPU's memory: `bytes` bytes, and a few if that is 0.
 pub fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
     let buffer = gpu.alloc(bytes.max(16))?;
     buffer.fill(0)?;
@@ -38,8 +38,8 @@ pub fn content(buffer: &DeviceBuffer, bytes: usize) -> Result<Vec<u8>> {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Times what `call` launches on a stream. Also returns how many calls were before, and the bytes of a call that
-    /// this PE's rails have counted. Collective.
+    /// Times the work that `call` launches on a stream. Also returns the number of calls before, and the bytes of a
+    /// call that this PE's rails have counted. Collective.
     pub(super) fn timed_on(
         &mut self,
         stream: &Stream,
@@ -61,7 +61,7 @@ impl<C: Backend> Bench<'_, C> {
     }
 }
 
-/// How long the host waits for what it has launched.
+/// How long the host waits for its launches.
 pub fn patience(rt: &Runtime) -> Duration {
     Duration::from_secs(rt.settings().timeout_s) * TIME_LIMIT
 }

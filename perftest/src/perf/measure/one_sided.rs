@@ -12,7 +12,7 @@ use crate::perf::sample::{Figures, Samples};
 /// How long a busy target computes at a time, and when in that time a single operation starts.
 const COMPUTING: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_millis(2);
-/// Such times, unless iterations are given.
+/// The number of such times, unless iterations are given.
 const TIMES: u64 = 40;
 
 impl<C: Backend> Bench<'_, C> {
@@ -20,13 +20,13 @@ impl<C: Backend> Bench<'_, C> {
         self.backend.set_word(area::COUNTER, 0);
         self.backend.barrier()?;
         let figures = if self.is_first() { Some(self.work(spread)?) } else { None };
-        // The target waits here all the while.
+        // The target waits here meanwhile.
         self.backend.barrier()?;
         self.check_one_sided(spread, figures.map_or(0, |figures| figures.iters.saturating_add(figures.warmup)))?;
         Ok(figures)
     }
 
-    /// Whether the peer has what PE 0 says that it has done: so many operations. Collective.
+    /// Checks that the peer has the result of so many operations of PE 0. Collective.
     pub(super) fn check_one_sided(&mut self, spread: Spread, operations: u64) -> Result<()> {
         if !self.test.work.counts() {
             return self.check_all(spread);
@@ -38,7 +38,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok(())
     }
 
-    /// Whether everything that was to be moved was.
+    /// Checks that all data has arrived.
     fn check_all(&mut self, spread: Spread) -> Result<()> {
         let (here, from) = match self.test.work {
             Work::Get | Work::GetWindows(_) | Work::Gets(_) => (self.is_first(), self.peer),
@@ -50,7 +50,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok(())
     }
 
-    /// What PE 0 does.
+    /// PE 0's part.
     fn work(&mut self, spread: Spread) -> Result<Figures> {
         let (size, peer) = (spread.size, self.peer);
         let (source, dest) = (spread.source(0), spread.dest(0));
@@ -128,7 +128,7 @@ impl<C: Backend> Bench<'_, C> {
         samples.rate(amount as f64, operations as u64, warmup)
     }
 
-    /// One operation at a time, 2 ms after the last, while the target does what the plan says.
+    /// One operation at a time, 2 ms after the last, while the target waits or computes as the plan demands.
     pub(super) fn single(&mut self, spread: Spread) -> Result<Option<Figures>> {
         let (size, peer) = (spread.size, self.peer);
         self.backend.set_word(area::COUNTER, 0);

@@ -1,7 +1,7 @@
 //! Arrays in pencils: a cube of complex doubles, spread over all PEs.
 //!
 //! A round is the four transposes that an FFT and its inverse need, or an update of a halo of one element along X, Y
-//! and Z. On a GPU a round is posted on a stream, and the PE waits for that before the next one.
+//! and Z. On a GPU the PE posts a round on a stream, and waits for it before the next one.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::perf::sample::Figures;
 const ELEMENT: usize = heap::COMPLEX;
 const WORDS: usize = ELEMENT / size_of::<u64>();
 
-/// What a round was of.
+/// The array of a round.
 pub struct Cube {
     edge: usize,
     processes: [usize; 2],
@@ -30,7 +30,7 @@ pub struct Cube {
 }
 
 impl Cube {
-    /// The array, and the bandwidth of rounds that take so long.
+    /// The array's size, and the bandwidth of rounds that take `micros` microseconds.
     pub fn over(&self, micros: f64) -> String {
         let Cube { edge, processes: [rows, columns], sent } = self;
         let rate = *sent as f64 / micros;
@@ -39,7 +39,7 @@ impl Cube {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size: bytes of the whole array. A GPU copies if there are kernels. The figures are PE 0's.
+    /// Measures one size: bytes of the whole array. A GPU copies if there are kernels. PE 0 returns the figures.
     /// Collective.
     pub fn pencils(
         &mut self,
@@ -98,7 +98,7 @@ impl<C: Backend> Bench<'_, C> {
                     Exchange::Transpose => [buffers[step % 2], buffers[1 - step % 2]],
                     Exchange::Halo => [buffers[0]; 2],
                 };
-                // SAFETY: both are of these arrays, which nobody else uses before the round is over.
+                // SAFETY: both are of these arrays, which nothing else uses before the round is over.
                 unsafe { plan.run(used, &mut work, handle) }?;
             }
             if let Some(stream) = &stream {
@@ -110,7 +110,7 @@ impl<C: Backend> Bench<'_, C> {
         round()?;
         self.numbered(&arrays[0], (&x, edge), size)?;
         if what == Exchange::Transpose {
-            // What the last transpose came from.
+            // The array that the last transpose read.
             self.numbered(&arrays[1], (&y, edge), size)?;
         }
         let (samples, warmup) = self.timed_together(size, |_| round())?;
@@ -123,7 +123,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok((self.is_first().then(|| samples.latency(1.0, warmup)), cube))
     }
 
-    /// Whether all elements of a pencil, its halo's too, have their numbers.
+    /// Checks that all elements of a pencil, including its halo, have their numbers.
     fn numbered(&self, array: &SymSlice<'_, u64>, (pencil, edge): (&Pencil, usize), size: usize) -> Result<()> {
         let found = array.to_vec();
         for (index, place) in places(pencil, edge).enumerate() {
@@ -145,7 +145,7 @@ impl<C: Backend> Bench<'_, C> {
     }
 }
 
-/// Gives all elements of a pencil their numbers, but those of its halo.
+/// Sets all elements of a pencil, except its halo, to their numbers.
 fn number(array: &SymSlice<'_, u64>, pencil: &Pencil, edge: usize) -> Result<()> {
     let (shape, strides) = (pencil.shape(), pencil.strides());
     let own = |index: usize| {
@@ -159,8 +159,8 @@ fn number(array: &SymSlice<'_, u64>, pencil: &Pencil, edge: usize) -> Result<()>
     Ok(array.write_slice(0, &numbers.collect::<Vec<_>>())?)
 }
 
-/// The numbers of a pencil's elements in the whole array, in the order of memory. Those of the halo are of the array's
-/// other end where it goes beyond this one.
+/// The numbers of a pencil's elements in the whole array, in the order of memory. A halo beyond the array's end has the
+/// elements of the array's other end.
 fn places(pencil: &Pencil, edge: usize) -> impl Iterator<Item = usize> {
     let (pencil, shape, strides) = (*pencil, pencil.shape(), pencil.strides());
     (0..pencil.len()).map(move |index| {

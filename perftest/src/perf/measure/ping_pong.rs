@@ -1,4 +1,4 @@
-//! PE 0 and its peer take turns; half of a round trip is reported.
+//! PE 0 and its peer alternate; the test reports half of a round trip.
 
 use super::Bench;
 use crate::perf::backend::{Backend, area};
@@ -15,7 +15,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok(self.is_first().then(|| samples.latency(2.0, warmup)))
     }
 
-    /// Whether the last round has arrived. Collective.
+    /// Checks that the last round has arrived. Collective.
     pub(super) fn check_ping_pong(&mut self, spread: Spread, before: u64) -> Result<()> {
         self.backend.barrier()?;
         if self.is_first() || self.is_peer() {
@@ -36,7 +36,7 @@ impl<C: Backend> Bench<'_, C> {
             self.backend.wait(area::PING, self.ping)
         } else if self.is_peer() {
             self.backend.wait(area::PING, self.ping)?;
-            // The first time, the data must be there already when the signal is.
+            // In the first round, the data must have arrived when the signal has.
             if self.ping == 1 && self.test.work == Work::PutSignalPingPong {
                 self.check(spread, 0, 0, 0)?;
             }

@@ -1,8 +1,7 @@
 //! Products of layers that are spread over all PEs: rows of 512 numbers times 512 x 512 of each PE.
 //!
-//! A round is measured, and so are its parts: what a PE multiplies, without others, and what moves, with nothing to
-//! multiply. All PEs do each of these at the same time. The part of the shorter one that the round hides is its overlap
-//! efficiency.
+//! The test measures a round and its parts: the product of a PE alone, and the moves, with nothing to multiply. All PEs
+//! do each of these at the same time. The share of the shorter part that the round hides is its overlap efficiency.
 
 use std::fmt;
 
@@ -26,8 +25,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// How much of the shorter part a round hides, in percent: 100 when it takes as long as the longer part, 0 when it
-    /// takes as long as both together, less when it takes even longer.
+    /// The share of the shorter part that a round hides, in percent: 100 when the round takes as long as the longer
+    /// part, 0 when it takes as long as both together, less when it takes even longer.
     fn efficiency(&self) -> f64 {
         let Parts { round, product, moves, .. } = self;
         100.0 * (product + moves - round) / product.min(*moves).max(f64::MIN_POSITIVE)
@@ -85,7 +84,7 @@ impl<'rt> Layer<'rt> {
 }
 
 impl<C: Backend> Bench<'_, C> {
-    /// Measures one size: bytes of all rows that move. The figures are PE 0's. Collective.
+    /// Measures one size: bytes of all rows that move. PE 0 returns the figures. Collective.
     pub fn product(&mut self, rt: &Runtime, what: Product, size: usize) -> Result<(Option<Figures>, Parts)> {
         let (me, ranks) = (rt.my_pe() as usize, rt.n_pes() as usize);
         let spread = heap::rows(size, ranks);
@@ -102,7 +101,7 @@ impl<C: Backend> Bench<'_, C> {
         let values: Vec<f32> = (0..WIDTH * WIDTH).map(|i| column_number(me, i % WIDTH)).collect();
         let weight = Weight::new(&values, Layout::ByInputs, WIDTH, WIDTH);
         let gathers = what == Product::AllGather;
-        // A gather without outputs, and a reduction without inputs, have nothing to multiply, and all rows move.
+        // A gather without outputs, or a reduction without inputs, has nothing to multiply, and yet all rows move.
         let (nothing, given, taken) = if gathers {
             (Weight::new(&[], Layout::ByInputs, WIDTH, 0), own.start * WIDTH..own.end * WIDTH, 0..rows)
         } else {
@@ -133,15 +132,15 @@ impl<C: Backend> Bench<'_, C> {
         heap.free()?;
         let [round, product, moves] = [&samples, &product, &moves].map(|samples| samples.latency(1.0, 0).p50);
         let parts = Parts { rows, schedule: spread.1, round, product, moves };
-        // Thousands of operations in a microsecond.
+        // Thousands of operations; per microsecond they give Gop/s.
         let work = (2 * rows * WIDTH * WIDTH) as f64 / 1e3;
         Ok((self.is_first().then(|| samples.rate(work, 1, warmup)), parts))
     }
 
-    /// Whether rows of a product, from one of them on, have the numbers that these factors of columns give.
+    /// Checks rows of a product, from `first` on, for the numbers that these factors of columns give.
     fn multiplied(&self, output: &[f32], (first, factors): (usize, &[f32]), size: usize) -> Result<()> {
         for (i, found) in output.iter().enumerate() {
-            // Whole numbers below 2^24 as long as there are fewer than a thousand PEs.
+            // The numbers are whole and below 2^24 if there are fewer than a thousand PEs.
             let row = WIDTH as f32 * row_number(first + i / WIDTH) + (WIDTH / 2) as f32;
             let expected = row * factors[i % WIDTH];
             let (one, other) = (found.to_le_bytes(), expected.to_le_bytes());
@@ -154,7 +153,7 @@ impl<C: Backend> Bench<'_, C> {
     }
 }
 
-/// The numbers of a row, but that every other one is larger by 1.
+/// The numbers of a row; every other one is larger by 1.
 pub(super) fn row_number(row: usize) -> f32 {
     (row % 7) as f32
 }

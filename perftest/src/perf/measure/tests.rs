@@ -1,4 +1,4 @@
-//! The tests over a backend of threads, which can be told to do everything a little wrong.
+//! Tests of the tests, over a backend of threads that can be made to do everything slightly wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::perf::backend::Batch;
 use crate::perf::catalog::{Layer, TESTS};
 use crate::perf::plan::Target;
 
-/// What the PEs of a test share.
+/// State that the PEs of a test share.
 struct World {
     areas: Vec<Box<[AtomicU64]>>,
     arrived: AtomicU64,
-    /// Somebody gave up; nobody is to wait any more.
+    /// Set when a PE has given up; no PE waits any more.
     over: AtomicBool,
     faulty: bool,
 }
 
-/// `LAUNCHES`: what kernels do is done by the same threads.
+/// `LAUNCHES`: these threads also do the work of kernels.
 struct Threads<const LAUNCHES: bool> {
     world: Arc<World>,
     me: u32,
@@ -116,7 +116,7 @@ impl<const LAUNCHES: bool> Backend for Threads<LAUNCHES> {
     }
 
     fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
-        // What PEs agree on is right even here, or they would not get to the end.
+        // The numbers that PEs agree on are right even here; otherwise the test would not end.
         let slip = if word == area::PLAN { 0 } else { self.slip() };
         self.world.areas[pe as usize][word / 8].store(value + slip, Ordering::Release);
         Ok(())
@@ -180,7 +180,7 @@ impl<const LAUNCHES: bool> Backend for Threads<LAUNCHES> {
     }
 }
 
-/// Runs a test in `n` threads; PE 0's figures, or the first error that is not another's consequence.
+/// Runs a test in `n` threads; returns PE 0's figures, or the first error that is no consequence of another.
 fn run(test: &'static Test, plan: &Plan, n: u32, faulty: bool) -> Result<Vec<Figures>> {
     run_as::<false>(test, plan, n, faulty)
 }

@@ -44,7 +44,7 @@ impl Copies {
         };
         let opened = File::options().read(true).write(true).open(&theirs).map_err(failed)?;
         let theirs = Memory::of_file(&opened, bytes)?;
-        // Files may be closed once both are mapped.
+        // The files may be closed once both are mapped.
         bootstrap.barrier()?;
         Ok(Copies { mine, theirs, me, barriers: 0, timeout: Duration::from_secs(settings.timeout_s) })
     }
@@ -66,14 +66,14 @@ impl Backend for Copies {
 
     #[inline]
     fn start_put(&mut self, _pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
-        // SAFETY: both mappings hold the area, in which tests stay; they are different memory.
+        // SAFETY: both mappings hold the area, and tests stay inside it; the mappings are different memory.
         unsafe { std::ptr::copy_nonoverlapping(self.at(source), self.theirs.base.as_ptr().add(dest), len) };
         Ok(())
     }
 
     #[inline]
     fn put_word(&mut self, _pe: u32, word: usize, value: u64) -> Result<()> {
-        // SAFETY: an aligned word of the peer's area, which all reach as such.
+        // SAFETY: an aligned word of the peer's area; all accesses to it are atomic.
         unsafe { AtomicU64::from_ptr(self.theirs.base.as_ptr().add(word).cast()) }.store(value, Ordering::Release);
         Ok(())
     }

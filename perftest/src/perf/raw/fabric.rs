@@ -54,7 +54,7 @@ impl Fabric {
         let sites = Site::decode_all(&bootstrap.allgather(&site.encode())?)?;
         let host = Site::pes_of_host(&sites, bootstrap.pe() as usize);
         let opened = Self::open_alone(settings, &host, bootstrap.pe(), bytes, atomics);
-        // A PE that could not open says so by sending nothing, so that the other does not wait for it.
+        // A PE that could not open sends nothing, so that the other does not wait for it.
         let mine = opened.as_ref().map_or_else(|_| Ok(Vec::new()), Fabric::connection_info)?;
         let connection_infos = bootstrap.allgather(&mine)?;
         let mut fabric = opened?;
@@ -66,7 +66,7 @@ impl Fabric {
         (fabric.remote_key, fabric.remote_base) = (number(0), number(8));
         fabric.peer = fabric.endpoint.connect(address)?;
         bootstrap.barrier()?;
-        // The first operation connects: one way, then the other, while both poll.
+        // The first operation connects: one direction, then the other, while both poll.
         fabric.barrier()?;
         fabric.barrier()?;
         Ok(fabric)
@@ -101,7 +101,7 @@ impl Fabric {
         })
     }
 
-    /// What the peer must know: key, base address, endpoint address.
+    /// The information for the peer: key, base address, endpoint address.
     fn connection_info(&self) -> Result<Vec<u8>> {
         // SAFETY: an open region.
         let key = unsafe { ffi::fi_mr_key(self.region.get()) };
@@ -122,14 +122,14 @@ impl Fabric {
         let mut entries = [const { MaybeUninit::<ffi::fi_cq_data_entry>::uninit() }; BATCH];
         let (to, sent, received) =
             (entries.as_mut_ptr().cast(), self.endpoint.sent.get(), self.endpoint.received.get());
-        // SAFETY: an open queue, and room for that many entries of its format.
+        // SAFETY: an open queue, and space for that many entries of its format.
         let count = unsafe { ffi::fi_cq_read(sent, to, BATCH) };
         if count > 0 {
             self.done += count as u64;
         } else if count != -(ffi::FI_EAGAIN as isize) && count != 0 {
             return Err(self.queue_error(sent, count));
         }
-        // SAFETY: as above. Nothing is received; reading gives the provider its chance to progress.
+        // SAFETY: as above. Nothing is received; reading lets the provider make progress.
         let count = unsafe { ffi::fi_cq_read(received, to, BATCH) };
         if count < 0 && count != -(ffi::FI_EAGAIN as isize) {
             return Err(self.queue_error(received, count));
@@ -164,7 +164,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Waits until no more is in flight than what there are contexts and places in the queue for.
+    /// Waits until the operations in flight leave a context and a queue entry free.
     #[inline]
     fn make_room(&mut self) -> Result<()> {
         if self.posted - self.done >= IN_FLIGHT {
@@ -179,7 +179,7 @@ impl Fabric {
         (&raw mut self.contexts[self.posted as usize % CONTEXTS]).cast()
     }
 
-    /// Posts until the provider takes it.
+    /// Posts until the provider accepts.
     #[inline]
     fn post(&mut self, call: &'static str, mut post: impl FnMut(&mut Self) -> isize) -> Result<()> {
         loop {
@@ -215,7 +215,7 @@ impl Fabric {
         let flags = flags | ffi::FI_COMPLETION;
         self.post(if read { "fi_readmsg" } else { "fi_writemsg" }, |fabric| {
             let endpoint = fabric.endpoint.endpoint.get();
-            // SAFETY: an enabled endpoint; the lists are copied by the call, and the area stays until the completion.
+            // SAFETY: an enabled endpoint; the call copies the lists, and the area stays until the completion.
             unsafe {
                 if read {
                     ffi::fi_readmsg(endpoint, &raw const message, flags)
@@ -250,7 +250,7 @@ impl Fabric {
         };
         self.post("fi_atomicmsg", |fabric| {
             let endpoint = fabric.endpoint.endpoint.get();
-            // SAFETY: as for `rma`; the result's place is in the area.
+            // SAFETY: as for `rma`; the result's address is in the area.
             unsafe {
                 if fetch {
                     let to = &raw mut results;
@@ -263,7 +263,7 @@ impl Fabric {
         })
     }
 
-    /// Puts a value where it can be sent from, and stays for a while.
+    /// Stores a value in a source slot, where it stays for a while.
     #[inline]
     fn own_word(&mut self, value: u64) -> usize {
         self.words = (self.words + 1) % area::N_WORDS;
@@ -343,14 +343,14 @@ impl Backend for Fabric {
         self.rma(source, area::BARRIER, 8, false, ffi::FI_DELIVERY_COMPLETE)?;
         self.quiet()?;
         self.wait(area::BARRIER, number)?;
-        // The peer may still wait for its own word to be delivered: it was, or this would not have ended.
+        // The peer may still wait for its own word's delivery: it was delivered, or this wait would not have ended.
         Ok(())
     }
 }
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        // What the peer still waits for (that its last word was delivered) may need this side to progress.
+        // The peer may need progress here for its last wait, the delivery of its last word.
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until && self.poll().is_ok() {}
         self.descriptor = ptr::null_mut();

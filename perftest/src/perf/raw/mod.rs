@@ -1,14 +1,14 @@
-//! The same tests with no runtime between: on bare libfabric, and by plain copies between shared mappings.
+//! The same tests without the runtime: on bare libfabric, and by plain copies between shared mappings.
 //!
-//! | file | what |
+//! | file | concept |
 //! |---|---|
 //! | `open` | libfabric's objects of one endpoint, and the peer's address |
-//! | `fabric` | posting and polling: what a careful program would write by hand |
+//! | `fabric` | posting and polling, as a careful program would write it by hand |
 //! | `copies` | two processes map each other's memory |
 //! | `wait` | waiting as the runtime does |
 //!
 //! With the bare endpoint both sides poll as the runtime's threads do, every put asks for `FI_DELIVERY_COMPLETE`, and
-//! there is one rail. The provider and its address are those that the runtime would take.
+//! there is one rail. The provider and its address are those that the runtime would choose.
 
 mod copies;
 mod fabric;
@@ -24,7 +24,7 @@ pub use fabric::Fabric;
 
 use super::error::{Error, Result};
 
-/// Memory that is there from the start, so that no test pays for page faults.
+/// Memory that is touched in advance, so that no test pays for page faults.
 struct Memory {
     base: NonNull<u8>,
     len: usize,
@@ -35,7 +35,7 @@ impl Memory {
     fn private(bytes: usize) -> Result<Memory> {
         let (len, length) = Self::length(bytes)?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: a new mapping wherever the kernel has room.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) };
         Ok(Memory { base: base.map_err(failed("mapping memory"))?.cast(), len })
     }
@@ -44,7 +44,7 @@ impl Memory {
     fn of_file(file: impl std::os::fd::AsFd, bytes: usize) -> Result<Memory> {
         let (len, length) = Self::length(bytes)?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: as above; others change the file's bytes, and only raw pointers lead to them.
+        // SAFETY: as above; others change the file's bytes, and all accesses are through raw pointers.
         let base = unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags, file, 0) };
         Ok(Memory { base: base.map_err(failed("mapping shared memory"))?.cast(), len })
     }
@@ -58,12 +58,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by this value with this length; whoever used it is gone (owners declare it last).
+        // SAFETY: this value mapped it with this length; all users are gone (owners declare it last).
         let _ = unsafe { munmap(self.base.cast(), self.len) };
     }
 }
 
-/// What the system said about an attempt.
+/// The system's error for an operation.
 fn failed(what: &'static str) -> impl Fn(nix::Error) -> Error {
     move |reason| Error::System { what: what.into(), reason: reason.to_string() }
 }

@@ -1,4 +1,4 @@
-//! Opening one endpoint, by hand.
+//! Opens one endpoint by hand.
 
 use std::ffi::{CString, c_void};
 use std::net::IpAddr;
@@ -30,12 +30,12 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: opened once, closed once, after what uses it: fields are declared in that order.
+        // SAFETY: opened once, and closed once, after its users: fields are declared in that order.
         let _ = unsafe { ffi::fi_close(self.fid()) };
     }
 }
 
-/// An enabled endpoint and what it stands on, in the order of closing.
+/// An enabled endpoint and the objects below it, in the order of closing.
 pub(super) struct Endpoint {
     pub endpoint: Object<ffi::fid_ep>,
     pub addresses: Object<ffi::fid_av>,
@@ -48,7 +48,7 @@ pub(super) struct Endpoint {
     pub provider: String,
 }
 
-/// Which NIC the runtime would use first, where PEs run as `host` says.
+/// The NIC that the runtime would use first, for PEs on these hosts.
 pub(super) fn nic(settings: &Settings, host: &HostPes) -> Result<Nic> {
     match backend::choose(settings, host)?.nics {
         Nics::Libfabric(_, nics) => {
@@ -72,7 +72,7 @@ impl Endpoint {
         };
         let (raw, null) = (info.as_ptr(), ptr::null_mut::<c_void>());
         let mut fabric = ptr::null_mut();
-        // SAFETY: a live info with all its attributes; the place for the result is ours.
+        // SAFETY: a live info with all its attributes; the result's address is ours.
         opened("fi_fabric", unsafe { library.fabric((*raw).fabric_attr, &raw mut fabric, null) })?;
         let fabric = object("fi_fabric", fabric)?;
         let mut domain = ptr::null_mut();
@@ -114,14 +114,14 @@ impl Endpoint {
         Ok(Endpoint { endpoint, addresses, sent, received, domain, _fabric: fabric, info, library, provider })
     }
 
-    /// Registers memory for everything.
+    /// Registers memory for all kinds of access.
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
     pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Object<ffi::fid_mr>> {
         let access = ffi::FI_REMOTE_READ | ffi::FI_REMOTE_WRITE | ffi::FI_READ | ffi::FI_WRITE;
         let mut region = ptr::null_mut();
-        // SAFETY: an open domain, memory that stays, and our own place for the result.
+        // SAFETY: an open domain, memory that stays mapped, and our own address for the result.
         let code = unsafe {
             let base = base.cast();
             ffi::fi_mr_reg(self.domain.get(), base, len, access, 0, 1, 0, &raw mut region, ptr::null_mut())
@@ -148,21 +148,21 @@ impl Endpoint {
     pub fn address(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; 512];
         let mut len = bytes.len();
-        // SAFETY: an enabled endpoint, and a place of the stated length.
+        // SAFETY: an enabled endpoint, and a buffer of the stated length.
         let code = unsafe { ffi::fi_getname(self.endpoint.get(), bytes.as_mut_ptr().cast(), &raw mut len) };
         self.check("fi_getname", code)?;
         bytes.truncate(len);
         Ok(bytes)
     }
 
-    /// Makes a peer known.
+    /// Adds a peer's address.
     pub fn connect(&self, address: &[u8]) -> Result<ffi::fi_addr_t> {
-        // Longer than any format needs, whatever the peer sent.
+        // Padded beyond any address format, whatever the peer sent.
         let mut padded = address.to_vec();
         padded.resize(512, 0);
         let mut peer = ffi::FI_ADDR_UNSPEC;
         let (table, null) = (self.addresses.get(), ptr::null_mut());
-        // SAFETY: an open table, one address, and a place for one result.
+        // SAFETY: an open table, one address, and space for one result.
         let count = unsafe { ffi::fi_av_insert(table, padded.as_ptr().cast(), 1, &raw mut peer, 0, null) };
         self.check("fi_av_insert", if count == 1 { 0 } else { -ffi::FI_EINVAL })?;
         Ok(peer)
@@ -177,7 +177,7 @@ impl Endpoint {
         fabric_error(call, &self.provider, self.library.strerror(code))
     }
 
-    /// How the endpoint progresses, in libfabric's words.
+    /// The endpoint's progress model, in libfabric's terms.
     pub fn progress(&self) -> &'static str {
         // SAFETY: a live info.
         match unsafe { (*(*self.info.as_ptr()).domain_attr).data_progress } {
@@ -195,21 +195,21 @@ fn object<T>(call: &'static str, raw: *mut T) -> Result<Object<T>> {
     NonNull::new(raw).map(Object).ok_or_else(|| fabric_error(call, "the provider", "it opened nothing".into()))
 }
 
-/// Asks the provider for an endpoint like the runtime's.
+/// Requests an endpoint like the runtime's from the provider.
 fn ask(library: &Arc<Libfabric>, nic: &Nic, atomics: bool) -> Result<Info> {
     let none = |reason: &str| fabric_error("fi_getinfo", &nic.provider, reason.into());
     let mut hints = library.allocinfo().ok_or_else(|| none("no memory"))?;
     let text = |text: &str| CString::new(text).map_err(|_| none("a name holds a zero byte"));
     hints.set_provider(&text(&nic.provider)?);
     let in_memory = symrail_transport::ofi::provider::is_in_memory(&nic.provider);
-    // SAFETY: the hints are ours alone and have all attribute structs.
+    // SAFETY: the hints belong to this function and have all attribute structs.
     unsafe {
         let raw = &mut *hints.as_ptr();
         raw.caps = ffi::FI_RMA | ffi::FI_MSG | if atomics { ffi::FI_ATOMIC } else { 0 };
         raw.mode = ffi::FI_CONTEXT | ffi::FI_CONTEXT2;
         (*raw.ep_attr).type_ = ffi::FI_EP_RDM;
         if in_memory {
-            // Without it every small write takes the slow way through another process's memory.
+            // Without this order every small write takes the slow path through another process's memory.
             let order = ffi::FI_ORDER_RMA_WAW | if atomics { ffi::FI_ORDER_ATOMIC_WAW } else { 0 };
             (*raw.tx_attr).msg_order = order;
             (*raw.rx_attr).msg_order = order;

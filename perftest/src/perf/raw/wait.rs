@@ -1,5 +1,5 @@
-//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has arrived for some
-//! time, and give up.
+//! Waits of the bare backends, like those of the runtime's host threads: they poll, yield when nothing has arrived for
+//! some time, and finally give up.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use crate::perf::error::{Error, Result};
 
 /// Polls between two reads of the clock.
 const POLLS: u32 = 16;
-/// How long a thread polls in vain before it lets others run, and then how often it does.
+/// How long a thread polls without progress before it yields, and then how often it yields.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
 
-/// A PE that waits for the other's word waits so many times as long as for an operation: the other measures meanwhile.
+/// A wait for the other PE's word lasts so many times as long as one for an operation: the other PE measures meanwhile.
 pub(super) const FOR_THE_OTHER: u32 = 60;
 
 /// One wait of a PE.
@@ -29,7 +29,7 @@ impl Wait {
         Wait { pe, what, timeout, polls: 0, since: None, yielded: None }
     }
 
-    /// After a poll that has not brought what is waited for.
+    /// Called after a poll that has not completed the wait.
     #[inline]
     pub fn step(&mut self) -> Result<()> {
         self.polls = self.polls.wrapping_add(1);

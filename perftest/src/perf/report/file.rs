@@ -1,4 +1,4 @@
-//! Files of results: it is known before anything is measured that they can be written.
+//! Files of results, which are checked to be writable before anything is measured.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::perf::error::{Error, Result};
 pub(super) struct Output {
     path: PathBuf,
     file: File,
-    /// Neither a pipe nor a terminal nor another device: it can be written anew.
+    /// It is no pipe, terminal or other device, so it can be rewritten.
     regular: bool,
 }
 
@@ -31,7 +31,7 @@ impl Output {
         self.regular
     }
 
-    /// Writes at an offset; a stream takes what comes in turn.
+    /// Writes at an offset; a stream gets all texts in order.
     pub fn write_at(&mut self, offset: u64, text: &str) -> Result<()> {
         let written = match self.regular {
             true => self.file.write_all_at(text.as_bytes(), offset),
@@ -40,7 +40,7 @@ impl Output {
         written.map_err(failed(&self.path))
     }
 
-    /// Writes the whole file anew.
+    /// Rewrites the whole file.
     pub fn replace(&mut self, bytes: &[u8]) -> Result<()> {
         let written = match self.regular {
             true => self.file.write_all_at(bytes, 0).and_then(|()| self.file.set_len(bytes.len() as u64)),
@@ -50,7 +50,7 @@ impl Output {
     }
 }
 
-/// Whether these can be written, and are not one. Leaves no file that was not there.
+/// Checks that these files can be written, and are different. Leaves no new file behind.
 pub(super) fn check(paths: &[&Path]) -> Result<()> {
     let mut seen: Vec<(u64, u64)> = Vec::new();
     let mut new = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn check(paths: &[&Path]) -> Result<()> {
         Ok(())
     });
     for path in new {
-        // It was made here, and is empty.
+        // This function made the file, and it is empty.
         let _ = std::fs::remove_file(path);
     }
     checked

@@ -1,4 +1,4 @@
-//! `--json`: an array of records, which is whole after every result.
+//! `--json`: an array of records that is complete after every result.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,23 +12,23 @@ use crate::perf::error::Result;
 use crate::perf::plan::Target;
 use crate::perf::sample::Figures;
 
-/// One test at one size. The fields' names and order are for others to rely on; new ones come last.
+/// One test at one size. Users may rely on the fields' names and order; new fields are added at the end.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Record {
     pub test: &'static str,
     device: String,
-    /// `mapped` when no transport carried the data, `copies` for plain ones, else the transport.
+    /// `mapped` if no transport carried the data, `copies` for plain copies, otherwise the transport.
     transport: String,
     provider: String,
     rails: usize,
     hosts: usize,
     pub size: usize,
     pub unit: &'static str,
-    /// All over all the time: mean latency, or rate.
+    /// Mean latency or rate: everything over the whole time.
     value: f64,
-    /// Of samples, as are `p99`, `best` and `worst`.
+    /// Over samples, as are `p99`, `best` and `worst`.
     pub p50: f64,
-    /// What 99 of 100 kept to: a latency that they did not exceed, a rate that they reached.
+    /// The value that 99 of 100 samples met: a latency that they did not exceed, a rate that they reached.
     p99: f64,
     iters: u64,
     warmup: u64,
@@ -36,10 +36,10 @@ pub(super) struct Record {
     worst: f64,
     /// Operations that a sample covers.
     batch: u64,
-    /// Operations in flight before they are awaited; none where each is awaited.
+    /// Operations in flight before they are awaited; none if each is awaited.
     window: Option<usize>,
     n_pes: u32,
-    /// What the target of single operations does: `busy` or `idle`.
+    /// The behaviour of the target of single operations: `busy` or `idle`.
     target: Option<&'static str>,
     rail_names: Vec<String>,
     /// The machine of PE 0, and its load over the last minute.
@@ -90,7 +90,7 @@ impl Record {
     }
 }
 
-/// The time, as ISO 8601 has it.
+/// The time in ISO 8601.
 pub(super) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
@@ -104,7 +104,7 @@ fn load() -> f64 {
 /// The array, in a file.
 pub(super) struct Array {
     file: Output,
-    /// Where the next record goes: behind the last one.
+    /// The offset of the next record: behind the last one.
     end: u64,
     records: usize,
 }
@@ -116,7 +116,7 @@ impl Array {
     /// Begins an empty array.
     pub fn begin(path: &Path) -> Result<Array> {
         let mut file = Output::begin(path)?;
-        // A stream gets its end when there is nothing more to come.
+        // A stream gets the array's end after the last record.
         let tail = if file.is_regular() { "]\n" } else { "" };
         file.write_at(0, &format!("{HEAD}{tail}"))?;
         Ok(Array { file, end: HEAD.len() as u64, records: 0 })
@@ -124,7 +124,7 @@ impl Array {
 
     /// Adds a record and, in a regular file, the array's end, in one write.
     pub fn add(&mut self, record: &Record) -> Result<()> {
-        // Plain numbers and strings: there is nothing that could not be written.
+        // Plain numbers and strings always serialise.
         let Ok(record) = serde_json::to_string(record) else { return Ok(()) };
         let text = format!("{}{record}", if self.records == 0 { "" } else { ",\n" });
         self.file.write_at(self.end, &format!("{text}{}", if self.file.is_regular() { TAIL } else { "" }))?;

@@ -1,11 +1,11 @@
-//! What PE 0 tells, as results come: tables and files.
+//! The output of PE 0, as results come: tables and files.
 //!
-//! | file | what |
+//! | file | concept |
 //! |---|---|
-//! | `table` | tables as users of NVSHMEM's and OSU's tests know them, and the progress bar |
-//! | `json` | `--json`: one array of records, whole after each |
+//! | `table` | tables in the style of NVSHMEM's and OSU's tests, and the progress bar |
+//! | `json` | `--json`: one array of records, complete after each |
 //! | `plot` | `--plot`: a drawing of all tests, after each |
-//! | `file` | files that are known to be writable before anything is measured |
+//! | `file` | files that are checked to be writable before anything is measured |
 
 mod file;
 mod json;
@@ -25,7 +25,7 @@ use file::Output;
 use json::{Array, Record};
 use plot::Format;
 
-/// Where figures go besides standard output.
+/// The files for figures besides standard output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Files<'a> {
     /// `--json`.
@@ -35,21 +35,21 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Refuses what could not be written once figures are there.
+    /// Refuses files that could not be written once figures exist.
     pub fn check(&self) -> Result<()> {
         self.plot.map(Format::of).transpose()?;
         file::check(&self.json.into_iter().chain(self.plot).collect::<Vec<_>>())
     }
 }
 
-/// What was in force when a test ran.
+/// The conditions of a test.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
-    /// The requested value.
+    /// The user's options.
     pub plan: Plan,
     /// The name of PE 0's machine.
     pub machine: String,
-    /// `mapped`, `wire`, or `copies` for plain ones.
+    /// `mapped`, `wire`, or `copies` for plain copies.
     pub path: String,
     /// `libfabric`, `ibverbs`, or `none`.
     pub transport: String,
@@ -82,21 +82,21 @@ impl std::fmt::Display for Conditions {
     }
 }
 
-/// Collects figures and tells them. Only PE 0's says anything.
+/// Collects figures and prints them. Only PE 0's report prints.
 pub struct Report {
     speaks: bool,
     records: Vec<Record>,
     json: Option<Array>,
     plot: Option<(Output, Format)>,
-    /// Conditions that were shown last.
+    /// The conditions that were printed last.
     shown: Option<Conditions>,
     bar: ProgressBar,
 }
 
 impl Report {
-    /// `steps` sizes will be measured.
+    /// A report of `steps` sizes.
     pub fn new(speaks: bool, steps: u64, files: Files<'_>) -> Result<Report> {
-        // Draws on standard error, and only if that is a terminal.
+        // The bar is on standard error, and only if that is a terminal.
         let bar = if speaks { ProgressBar::new(steps) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {elapsed}") {
             bar.set_style(style);
@@ -115,7 +115,7 @@ impl Report {
         self.bar.suspend(|| print::out(&format!("{text}\n"))).map_err(Error::Output)
     }
 
-    /// What is to be known before all figures.
+    /// Prints a note above all figures.
     pub fn note(&self, text: &str) -> Result<()> {
         self.say(&format!("# {text}"))
     }
@@ -131,7 +131,7 @@ impl Report {
         self.say(&table::head(test))
     }
 
-    /// One size is measured.
+    /// One size has been measured.
     pub fn add(&mut self, test: &Test, conditions: &Conditions, size: usize, figures: &Figures) -> Result<()> {
         // Only PE 0 has figures.
         let record = Record::new(test, conditions, size, figures);
@@ -141,7 +141,7 @@ impl Report {
         self.say(&table::row(test, size, figures))
     }
 
-    /// All its sizes are.
+    /// All sizes of a test have been measured.
     pub fn end(&mut self, test: &Test) -> Result<()> {
         if self.plot.as_ref().is_some_and(|(file, _)| file.is_regular()) {
             self.draw()?;
@@ -161,7 +161,7 @@ impl Report {
         file.replace(&plot::draw(&self.records, &about, *format)?)
     }
 
-    /// There is nothing more to come.
+    /// No further results follow.
     pub fn finish(&mut self) -> Result<()> {
         self.bar.finish_and_clear();
         self.json.as_mut().map_or(Ok(()), Array::finish)?;

@@ -1,5 +1,5 @@
-//! `--plot`: medians. What was measured at several sizes is a line over them, what has one size or none a bar; each
-//! unit has a drawing of its own.
+//! `--plot`: medians. A test with several sizes is a line over them, other tests are bars; each unit has its own
+//! drawing.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,16 +14,16 @@ use super::table::number;
 use crate::perf::error::{Error, Result};
 use symrail_core::Escaped;
 
-/// In pixels: all drawings, one over sizes, the names beside it, a bar, and what is said above.
+/// In pixels: all drawings, one over sizes, the names beside it, a bar, and the text above.
 const WIDTH: u32 = 1100;
 const HEIGHT: u32 = 520;
 const LEGEND: i32 = 220;
 const BAR: u32 = 26;
 const HEAD: u32 = 64;
-/// The most powers of two that are named below a drawing.
+/// The most powers of two that are labelled below a drawing.
 const TICKS: usize = 13;
 
-/// What a file's name asks for.
+/// The format that a file's name selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Svg,
@@ -43,7 +43,7 @@ impl Format {
     }
 }
 
-/// What is drawn for a unit.
+/// The drawing of a unit.
 struct Panel<'a> {
     unit: &'a str,
     /// Tests with several sizes, each with its records.
@@ -203,7 +203,7 @@ where
     Ok(())
 }
 
-/// A bar for each record, with its name before and its figure behind it.
+/// A bar for each record, with its name in front and its figure behind it.
 fn side_by_side<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel<'_>) -> Result<()> {
     text(area, &format!("median ({})", panel.unit), (16, 6), 14)?;
     let largest = panel.bars.iter().map(|record| record.p50).fold(f64::MIN_POSITIVE, f64::max);
@@ -220,7 +220,7 @@ fn side_by_side<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel<'
     Ok(())
 }
 
-/// Two to a power, in the unit that people use.
+/// Two to a power, with a binary unit.
 fn bytes(power: f64) -> String {
     let power = power as u32;
     let unit = ["", "K", "M", "G", "T"].get(power as usize / 10).copied().unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::perf::catalog::{Sizes, Test};
 use crate::perf::sample::Figures;
 
-/// The line over the columns. `batch` is how many operations a sample covers, of which p50, p99 and the best are.
+/// The line over the columns. `batch` is the number of operations in a sample; p50, p99 and the best are over samples.
 pub(super) fn head(test: &Test) -> String {
     let unit = test.unit;
     let column = |name: &str| format!("{name}({unit})");
@@ -43,7 +43,7 @@ pub(super) fn row(test: &Test, size: usize, figures: &Figures) -> String {
     row + &format!("{:>12}{:>8}", figures.iters, figures.batch)
 }
 
-/// As many digits as mean something.
+/// A number with its significant digits.
 pub(super) fn number(value: f64) -> String {
     let digits = if value >= 1000.0 { 0 } else { 3 - value.max(1.0).log10() as usize };
     let digits = if value < 1.0 { 4 } else { digits };

@@ -1,9 +1,9 @@
-//! An agent: starts PEs on its host for a launcher on another one, and tells it what becomes of them.
+//! An agent: starts PEs on its host for a launcher on another one, and reports their outcome.
 //!
-//! It is started by ssh, or by the launcher itself on its own host. Orders come by standard input; when that ends, the
-//! launcher is gone, and the PEs are killed. It also runs the relay by which its PEs join the job: the launcher hears
-//! from one relay for each host. No PE is started before all relays are there, and relays stay until all PEs of all
-//! hosts have ended, so that a connection which ends before that is a host that was lost.
+//! ssh starts it, or the launcher itself on its own host. Orders arrive on standard input; when that ends, the launcher
+//! is gone, and the agent kills the PEs. It also runs the relay through which its PEs join the job, so the launcher
+//! serves one relay for each host. No PE is started before all relays have joined, and relays stay until all PEs of all
+//! hosts have ended, so a connection that ends earlier means that a host was lost.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -56,7 +56,7 @@ fn serve() -> Result<(), LaunchError> {
         timeout: Duration::from_secs(start.timeout_s),
     };
     let pes = start.pes.clone();
-    // Whoever does not hear of it has gone, and what follows is the same.
+    // If the launcher has gone, this fails, and what follows is the same.
     let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
         Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
             Ok(_) => match relay(&place, pes) {
@@ -70,7 +70,7 @@ fn serve() -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// The PEs of the agent's part of a job, or why there can be none.
+/// The PEs of the agent's part of a job, or the reason why there can be none.
 fn own_pes(start: Start, fed: Receiver<Vec<u8>>, signals: &Signals, watched: (JobId, Guard)) -> Result<Local, String> {
     let directory = start.directory.display();
     std::env::set_current_dir(&start.directory)
@@ -91,7 +91,7 @@ fn own_pes(start: Start, fed: Receiver<Vec<u8>>, signals: &Signals, watched: (Jo
     Local::new(job, pes, streams, watched, inheritance).map_err(|error| error.to_string())
 }
 
-/// PEs' output goes to the launcher, and PE 0 reads what comes from there.
+/// PEs' output goes to the launcher, and PE 0 reads the launcher's input.
 fn carry(prefix: bool, fed: Receiver<Vec<u8>>) -> Carry {
     let mut fed = Some(fed);
     Box::new(move |carriers, pe, child| {
@@ -99,7 +99,7 @@ fn carry(prefix: bool, fed: Receiver<Vec<u8>>) -> Carry {
         out.into_iter().for_each(|out| carriers.carry(pe, prefix, out, || Output { error: false }));
         err.into_iter().for_each(|err| carriers.carry(pe, prefix, err, || Output { error: true }));
         if let Some((stdin, fed)) = child.stdin.take().zip(fed.take()) {
-            // Without a thread it has nothing to read.
+            // Without a thread PE 0 has no input.
             let _ = std::thread::Builder::new().name("input".into()).spawn(move || feed_pe(stdin, &fed));
         }
     })
@@ -134,7 +134,7 @@ fn report(report: &Report) -> io::Result<()> {
     send(io::stdout().lock(), report)
 }
 
-/// Posts orders, and nothing at their end.
+/// Posts orders, and `None` at their end.
 fn take_orders(poster: &Poster<Option<Order>>) {
     let mut stdin = io::stdin().lock();
     while let Ok(Some(order)) = receive(&mut stdin) {
@@ -143,9 +143,9 @@ fn take_orders(poster: &Poster<Option<Order>>) {
     poster.post(None);
 }
 
-/// Where the PEs of this host meet those of others: it joins the job for them.
+/// The relay of this host's PEs: it joins the job for them.
 fn relay(place: &Membership, pes: Range<u32>) -> Result<Server, String> {
-    // It is told of deaths, so it serves all PEs of the host itself.
+    // The agent reports deaths to it, so it serves all PEs of the host itself.
     let options = Options { n_pes: Some(place.n_pes), watched: true, shape: Shape::STAR, ..Options::default() };
     Server::relay(place, pes, None, options)
         .map_err(|error| format!("{error}; if the launcher has another address for this host, name it by --address"))
@@ -159,12 +159,12 @@ struct Agent {
     signals: Signals,
     /// PEs may be started.
     goes: bool,
-    /// All have ended.
+    /// All PEs have ended.
     over: bool,
 }
 
 impl Agent {
-    /// Until the launcher wants no more. An error is that of telling it.
+    /// Runs until the launcher needs the agent no more. Returns an error if messages to the launcher fail.
     fn supervise(mut self) -> io::Result<()> {
         report(&Report::Ready)?;
         loop {
@@ -199,14 +199,14 @@ impl Agent {
                     Some(Order::Go) => self.goes = true,
                     Some(Order::Signal(number)) => self.signal(number),
                     Some(Order::Input(bytes)) => drop(self.feed.send(bytes)),
-                    // Nobody is left to start another job.
+                    // No launcher is left that could start another job.
                     Some(Order::Start(_) | Order::End) | None => return Ok(()),
                 }
             }
         }
     }
 
-    /// Whether there are PEs to be started now.
+    /// Whether there are PEs to start now.
     fn starts(&self) -> bool {
         self.goes && !self.over && self.local.starts()
     }

@@ -16,17 +16,17 @@ use super::super::inbox::Poster;
 use super::super::spawn::{Inheritance, prepare};
 use super::message::{Greeting, Order, Report, receive, send};
 
-/// What comes from an agent.
+/// An event from an agent.
 pub(in super::super) enum Said {
     Greeting(Greeting),
     Report(Report),
-    /// Something that PEs have written could not be written here.
+    /// Output of PEs could not be written here.
     Unheard(io::Error),
-    /// The connection has ended, so that nothing more comes: how ssh ended.
+    /// The connection has ended, so nothing more arrives. Holds how ssh ended.
     Over(Ending),
 }
 
-/// An agent, by the process that leads to it.
+/// An agent, through the process that connects to it.
 pub(super) struct Connection {
     child: Child,
     here: bool,
@@ -34,11 +34,11 @@ pub(super) struct Connection {
     reader: Option<JoinHandle<()>>,
 }
 
-/// The way of orders, for the loop and for the thread that reads standard input.
+/// The stream of orders, for the loop and for the thread that reads standard input.
 pub(super) type Orders = Arc<Mutex<ChildStdin>>;
 
 impl Connection {
-    /// Starts an agent on a host. What comes from it is posted as that of agent `index`.
+    /// Starts an agent on a host. Its events are posted as those of agent `index`.
     pub(super) fn open(
         host: &str,
         hosts: &Hosts,
@@ -50,7 +50,7 @@ impl Connection {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let (launcher, signals, files) = (getpid(), inheritance.signals, inheritance.files);
         let in_child = move || {
-            // Without a terminal ssh asks no questions, and Ctrl-C comes through the launcher only.
+            // Without a terminal ssh asks no questions, and Ctrl-C arrives through the launcher only.
             setsid()?;
             prepare(launcher, &signals, files)
         };
@@ -65,12 +65,12 @@ impl Connection {
         Ok(Connection { child, here: is_this(host), orders: Arc::new(Mutex::new(stdin)), reader: Some(reader) })
     }
 
-    /// Whether its host is this one, which no ssh leads to.
+    /// Whether its host is this one, which needs no ssh.
     pub(super) fn is_here(&self) -> bool {
         self.here
     }
 
-    /// Tells the agent. One that has gone is told of by [`Said::Over`].
+    /// Sends the agent an order. [`Said::Over`] reports an agent that is gone.
     pub(super) fn order(&self, order: &Order) {
         let _ = send(&mut *symrail_core::lock(&self.orders), order);
     }
@@ -79,14 +79,14 @@ impl Connection {
         Arc::clone(&self.orders)
     }
 
-    /// Ends the process that leads to the agent: it finds its standard input ended.
+    /// Ends the process that connects to the agent, whose standard input then ends.
     pub(super) fn cut(&mut self) {
         let _ = self.child.kill();
     }
 }
 
 impl Drop for Connection {
-    /// Nothing that came is lost: the thread goes on until the end of the stream.
+    /// No event is lost: the thread continues until the end of the stream.
     fn drop(&mut self) {
         self.cut();
         let _ = self.reader.take().map(JoinHandle::join);
@@ -94,7 +94,7 @@ impl Drop for Connection {
     }
 }
 
-/// The command that leads to an agent on a host; on this one, no ssh is needed.
+/// The command that connects to an agent on a host; this host needs no ssh.
 fn command(host: &str, hosts: &Hosts) -> Command {
     let words = hosts.symrail.iter().map(OsString::as_os_str).chain([OsStr::new("agent")]);
     if is_this(host) {
@@ -115,18 +115,18 @@ fn is_this(host: &str) -> bool {
     host == "localhost" || own == host || own.to_str().and_then(|own| own.split('.').next()) == Some(host)
 }
 
-/// As one word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let inner = word.as_bytes().split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
     OsString::from_vec([b"'", &inner[..], b"'"].concat())
 }
 
-/// Takes what comes until the stream ends; then says how the process ended.
+/// Posts all events until the stream ends; then returns how the process ended.
 fn listen(stdout: ChildStdout, pid: Pid, post: impl Fn(Said)) -> Ending {
     let mut heard = true;
     let mut from = BufReader::new(stdout);
-    // What a login shell prints is not the PEs' output.
+    // Output of a login shell is not the PEs' output.
     let noise = |line: &[u8]| drop(io::stderr().write_all(line));
     if let Ok(Some(greeting)) = Greeting::read(&mut from, noise) {
         post(Said::Greeting(greeting));
@@ -141,7 +141,7 @@ fn listen(stdout: ChildStdout, pid: Pid, post: impl Fn(Said)) -> Ending {
             }
         }
     }
-    // It ends by itself, or is killed; only the loop reaps it, so that its number stays its own.
+    // It ends by itself, or is killed; only the loop reaps it, so that its process id is not reused.
     let status = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
     status.ok().and_then(Ending::from_wait).unwrap_or(Ending::Unknown)
 }

@@ -1,7 +1,7 @@
-//! What launcher and agent tell each other, through the standard streams of ssh.
+//! Messages between launcher and agent, through the standard streams of ssh.
 //!
-//! The agent speaks first, by one line of text: what a login shell prints before it, and versions that know other
-//! messages, are told apart by it. Then both send messages: their length, 4 bytes, and what postcard makes of them.
+//! The agent begins with one line of text. It separates the output of a login shell from the messages, and detects
+//! versions with other messages. Then both send messages: their length, 4 bytes, and their postcard encoding.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
@@ -13,25 +13,25 @@ use serde::{Deserialize, Serialize};
 
 use super::super::ending::Ending;
 
-/// What a greeting begins with.
+/// The beginning of a greeting.
 const GREETING: &str = "symrail-agent";
-/// The messages' version; another one with each change.
+/// The messages' version; each change of the messages changes it.
 const PROTOCOL: u32 = 2;
 /// The longest line before a greeting, and the longest message.
 const LONGEST: usize = 64 << 20;
 
-/// To an agent.
+/// Orders to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in super::super) enum Order {
-    /// The first one: what is to be started.
+    /// The first order: what to start.
     Start(Box<Start>),
-    /// All relays have joined the job: the PEs are to be started.
+    /// All relays have joined the job: the agent may start the PEs.
     Go,
-    /// All PEs of all hosts have ended, and nobody needs the relay any more.
+    /// All PEs of all hosts have ended, and the relay is not needed any more.
     End,
-    /// To the groups of all its PEs. The signals that end a job also end starting.
+    /// A signal for the groups of all its PEs. The signals that end a job also end starting.
     Signal(i32),
-    /// What PE 0 reads; nothing at the end.
+    /// Input of PE 0; empty at the end.
     Input(Vec<u8>),
 }
 
@@ -48,7 +48,7 @@ pub(in super::super) struct Start {
     pub(in super::super) bind: bool,
     /// How long joining may take.
     pub(in super::super) timeout_s: u64,
-    /// Whether PE 0 reads what comes by [`Order::Input`].
+    /// Whether PE 0 reads the input of [`Order::Input`].
     pub(in super::super) input: bool,
     pub(in super::super) service: SocketAddr,
     pub(in super::super) secret: [u8; 32],
@@ -56,7 +56,7 @@ pub(in super::super) struct Start {
     pub(in super::super) reported: String,
 }
 
-/// From an agent.
+/// Reports from an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in super::super) enum Report {
     /// The relay has joined the job.
@@ -69,12 +69,12 @@ pub(in super::super) enum Report {
         pe: u32,
         ending: Ending,
     },
-    /// Something that PEs have written.
+    /// Output of PEs.
     Output {
         error: bool,
         bytes: Vec<u8>,
     },
-    /// PE 0 has taken the last [`Order::Input`], or will never read again.
+    /// PE 0 has read the last [`Order::Input`], or will never read again.
     Input {
         open: bool,
     },
@@ -83,7 +83,7 @@ pub(in super::super) enum Report {
         pe: u32,
         errno: i32,
     },
-    /// All PEs that were started have ended, and all that they wrote has been sent.
+    /// All started PEs have ended, and all of their output has been sent.
     Over,
     /// Why no PE can be started.
     Refused(String),
@@ -94,12 +94,12 @@ pub(in super::super) enum Report {
 pub(super) struct Greeting {
     pub(super) version: String,
     pub(super) protocol: u32,
-    /// The launcher's address, as this agent's host sees it.
+    /// The launcher's address, from the view of this agent's host.
     pub(super) launcher: Option<IpAddr>,
 }
 
 impl Greeting {
-    /// This program's.
+    /// The greeting of this program.
     pub(super) fn own() -> Greeting {
         let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
         let launcher = connection.split(' ').next().and_then(|address| address.parse().ok());
@@ -112,7 +112,7 @@ impl Greeting {
         to.flush()
     }
 
-    /// Reads it, after what `noise` gets line by line. `None`: there is none.
+    /// Reads a greeting; `noise` gets the lines before it. `None`: there is no greeting.
     pub(super) fn read(from: &mut impl BufRead, mut noise: impl FnMut(&[u8])) -> io::Result<Option<Greeting>> {
         loop {
             let mut line = Vec::new();
@@ -142,7 +142,7 @@ pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> io::Result<(
     to.flush()
 }
 
-/// The next message; `None` at the end.
+/// The next message; `None` at the end of the stream.
 pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {

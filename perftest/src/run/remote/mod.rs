@@ -1,14 +1,14 @@
-//! PEs on several hosts: the launcher starts an agent on each by ssh, and they start the PEs.
+//! PEs on several hosts: the launcher starts an agent on each by ssh, and the agents start the PEs.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `reach` | reaching all hosts, before anything is started there |
-//! | `connection` | the process that leads to an agent, and what comes from there |
-//! | `message` | what launcher and agent tell each other |
+//! | `connection` | the process that connects to an agent, and the agent's reports |
+//! | `message` | messages between launcher and agent |
 //! | `agent` | the agent |
 //!
-//! Whatever is to be known on a host, the job's secret too, goes through ssh's standard input: command lines and
-//! environments of others are readable there, or kept. Its end is the end of the PEs on that host.
+//! All data for a host, including the job's secret, goes through ssh's standard input, because command lines and
+//! environments are readable by others there, or kept. When that input ends, the PEs on that host end.
 
 pub mod agent;
 mod connection;
@@ -30,22 +30,22 @@ use super::hosts::Block;
 use super::job::{Job, LaunchError};
 use super::pes::{Pes, Process};
 
-/// How long agents have to tell of PEs that they have killed.
+/// How long agents have to report PEs that they have killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// How much of standard input is on its way to PE 0 at a time. In bytes.
+/// The most bytes of standard input on their way to PE 0 at a time.
 const INPUT: usize = 32 << 10;
 
 /// One host's PEs.
 struct Agent {
     block: Block,
     connection: Connection,
-    /// The launcher's address, as its host sees it; unknown before it has greeted.
+    /// The launcher's address, from the view of its host; unknown before its greeting.
     greeting: Option<Greeting>,
     /// It can start PEs.
     ready: bool,
-    /// All that it started has ended.
+    /// All PEs that it started have ended.
     done: bool,
-    /// Nothing more comes from it.
+    /// It sends nothing more.
     over: bool,
 }
 
@@ -53,40 +53,40 @@ struct Agent {
 pub(super) struct Remote {
     job: Job,
     reported: String,
-    /// How long reaching a host, or joining, may take.
+    /// The limit for reaching a host, and for joining.
     timeout: Duration,
     agents: Vec<Agent>,
     said: Receiver<(usize, Said)>,
-    /// By PE: what has been started, and how it ended.
+    /// By PE: the started process, and how it ended.
     processes: Vec<Option<(Pid, Option<Ending>)>>,
-    /// Those whose end [`Pes::take_ended`] has not given yet.
+    /// PEs whose end [`Pes::take_ended`] has not returned yet.
     ended: Vec<u32>,
-    /// The agents have been told what to start, or will not be.
+    /// The agents have got their orders to start, or will get none.
     ordered: bool,
-    /// They have been told to start it, and that all is over.
+    /// They have got the order to begin, and the one that all is over.
     going: bool,
     ending: bool,
     /// No more PEs are started.
     stopped: bool,
     /// Whether standard input goes to PE 0.
     input: bool,
-    /// To the thread that reads standard input, when PE 0 has taken what was read.
+    /// To the thread that reads standard input: PE 0 has read its last input.
     taken: Option<Sender<bool>>,
     /// Why no PEs, or not all, can be started.
     error: Option<LaunchError>,
     /// Why output was lost.
     unheard: Option<io::Error>,
-    /// When agents that have not told of the end of PEs are not waited for any more.
+    /// When the launcher stops waiting for agents that have not reported the end of PEs.
     cut_at: Option<Instant>,
 }
 
 impl Remote {
-    /// Each agent is the relay of its PEs.
+    /// Each agent runs the relay of its PEs.
     pub(super) fn shape(&self) -> Shape {
         Shape::Hosts(self.agents.iter().map(|agent| agent.block.pes.end - agent.block.pes.start).collect())
     }
 
-    /// Takes what agents have said.
+    /// Handles the agents' reports.
     fn listen(&mut self) {
         while let Ok((index, said)) = self.said.try_recv() {
             match said {
@@ -110,7 +110,7 @@ impl Remote {
         }
     }
 
-    /// To all agents that are there.
+    /// Sends an order to all connected agents.
     fn order(&self, order: &Order) {
         self.agents.iter().filter(|agent| !agent.over).for_each(|agent| agent.connection.order(order));
     }
@@ -150,7 +150,7 @@ impl Remote {
         }
     }
 
-    /// The connection to an agent has ended, and the PEs that it has not told of with it.
+    /// The connection to an agent has ended, and so have the PEs whose end it has not reported.
     fn lose(&mut self, index: usize, ending: Ending) {
         let agent = &mut self.agents[index];
         agent.over = true;
@@ -160,7 +160,7 @@ impl Remote {
             return self.refuse(index, why);
         }
         for pe in pes {
-            // Who was never started, because the job was ending by then, is not lost.
+            // A PE that was never started, because the job was ending by then, is not lost.
             if self.stopped && self.processes[pe as usize].is_none() {
                 continue;
             }
@@ -168,7 +168,7 @@ impl Remote {
         }
     }
 
-    /// Tells the agents what to start.
+    /// Orders the agents to start their PEs.
     fn give_orders(&mut self, server: &Server) -> Result<(), LaunchError> {
         let directory = std::env::current_dir().map_err(|reason| LaunchError::Job {
             what: "the current directory",
@@ -203,7 +203,7 @@ impl Remote {
     }
 }
 
-/// Sends standard input on, no faster than it is taken.
+/// Sends standard input on, no faster than PE 0 reads it.
 fn feed(orders: &Orders, taken: &Receiver<bool>) {
     let mut buffer = vec![0; INPUT];
     loop {
@@ -251,7 +251,7 @@ impl Pes for Remote {
         Some(Process { pe, pid, host: Some(agent.block.host.clone()), ending })
     }
 
-    /// Of the PEs that were lost with a host, the first one.
+    /// Includes only the first of the PEs that were lost with a host.
     fn failed(&self) -> Vec<Process> {
         let all = (0..self.job.n).filter_map(|pe| self.get(pe));
         let mut failed: Vec<Process> = all.filter(|process| process.ending.is_some_and(Ending::failed)).collect();
@@ -267,7 +267,7 @@ impl Pes for Remote {
         self.order(&Order::Signal(signal as i32));
     }
 
-    /// Only those that lead to agents are this process's, and of their ends it is told in another way.
+    /// This process's children only connect to agents; their ends are detected in another way.
     fn note_end_of(&mut self, _: Pid) {}
 
     fn due(&self) -> Option<Instant> {

@@ -1,4 +1,4 @@
-//! Reaching all hosts, before anything is started there.
+//! Reaches all hosts, before anything is started there.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -74,7 +74,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// The address at which the PEs of all hosts reach this one.
+    /// The address of this host for the PEs of all hosts.
     pub(in super::super) fn address(&self) -> Result<IpAddr, LaunchError> {
         let hosts = self.job.on.as_ref();
         if let Some(address) = hosts.and_then(|hosts| hosts.address) {
@@ -82,7 +82,7 @@ impl Remote {
         }
         let refuse = |why| Err(LaunchError::Job { what: "--address", why });
         let mut chosen = None;
-        // A host that sees a loopback address is this one.
+        // A host for which the launcher has a loopback address is this one.
         for agent in self.agents.iter().filter(|agent| !agent.connection.is_here()) {
             let host = &agent.block.host;
             match agent.greeting.as_ref().and_then(|greeting| greeting.launcher) {
@@ -113,7 +113,7 @@ impl Remote {
         self.agents[index].greeting = Some(greeting);
     }
 
-    /// Why an agent has ended before it greeted.
+    /// Why an agent has ended before its greeting.
     pub(super) fn why_silent(&self, index: usize, ending: Ending) -> String {
         let host = &self.agents[index].block.host;
         let Some(hosts) = &self.job.on else { return ending.to_string() };
