@@ -119,20 +119,12 @@ static __device__ void take_rows(const parameters& p, const symrail_u64* from, s
     while ((at += blockDim.x) < all) *place(at) = scale(at);
 }
 
-// `blocks` for each of this rank's experts. An expert's rows come to lie by source and then by token; `sources` has for
-// each the rank (upper half) and the slot among those of the rank's tokens. Every block of an expert counts all of its
-// rows, and takes one in `blocks` of them.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
-                        symrail_u64 blocks) {
+// One unit of an expert's rows, by a block.
+static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* rows, float* scales, int* counts,
+                                 symrail_u64* sources, symrail_u64 blocks) {
     __shared__ symrail_u32 in_warp[MOST_WARPS];
     __shared__ symrail_u64 from[LISTED * 32 * MOST_WARPS];
-    const parameters p = *given;
-    symrail_u64 round = round_of(p), expert = blockIdx.x % p.share, which = blockIdx.x / p.share, room = p.ranks * p.most;
-    // A part that came late to some of the blocks of an earlier round has left a number behind.
-    for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
-        ((symrail_u32*)p.ready)[i] = 0;
-    if (blockIdx.x == 0) note_far_words(p, false, round);
+    symrail_u64 round = round_of(p), expert = unit % p.share, which = unit / p.share, room = p.ranks * p.most;
     sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
     symrail_u64* numbers = (symrail_u64*)p.numbers + expert * room;
     symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
@@ -172,6 +164,22 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         __syncthreads();
     }
     if (which == 0 && threadIdx.x == 0) counts[expert] = (int)found;
+}
+
+// Units, `blocks` for each of this rank's experts, by any number of blocks in turns: what waits for other ranks leaves
+// room for what they wait for. An expert's rows come to lie by source and then by token; `sources` has for each the rank
+// (upper half) and the slot among those of the rank's tokens. Every unit of an expert counts all of its rows, and takes
+// one in `blocks` of them.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
+                        symrail_u64 blocks) {
+    const parameters p = *given;
+    // A part that came late to some of the blocks of an earlier round has left a number behind.
+    for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
+        ((symrail_u32*)p.ready)[i] = 0;
+    if (blockIdx.x == 0) note_far_words(p, false, round_of(p));
+    for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x)
+        take_unit(p, unit, rows, scales, counts, sources, blocks);
 }
 
 // A row that goes back to a far rank, which a warp has copied, waits until all of its part are ready; the last one has
@@ -223,17 +231,16 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     }
 }
 
-// Any number of blocks for each token, which add pieces of it: in the order of the slots, without fused operations, so
-// that hosts get the same bits. `ends`: the last block ends the round.
-extern "C" __global__ void __launch_bounds__(512, 2)
-    ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
-                       symrail_u64 ends) {
+// One of the pieces of a token, by a block: it is added in the order of the slots, without fused operations, so that
+// hosts get the same bits.
+static __device__ void add_unit(const parameters& p, symrail_u64 unit, const long long* topk, const float* weights,
+                                symrail_u64 tokens, char* out, symrail_u64 blocks) {
     __shared__ symrail_u64 rows[32];
     __shared__ float factors[32];
-    const parameters p = *given;
-    symrail_u64 round = round_of(p), token = blockIdx.x % tokens, blocks = gridDim.x / tokens, bytes = 2 * p.hidden;
+    symrail_u64 round = round_of(p), token = unit % tokens, bytes = 2 * p.hidden;
     symrail_u64 each = (tokens + p.parts - 1) / p.parts;
-    if (blockIdx.x == 0) note_far_words(p, true, round);
+    // Those of the unit before are used until here.
+    __syncthreads();
     if (threadIdx.x < p.k) {
         symrail_u64 slot = token * p.k, at = slot + threadIdx.x;
         long long expert = topk[at];
@@ -249,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(512, 2)
         }
     }
     __syncthreads();
-    symrail_u64 pieces = bytes / 16, part = (pieces + blocks - 1) / blocks, first = blockIdx.x / tokens * part;
+    symrail_u64 pieces = bytes / 16, part = (pieces + blocks - 1) / blocks, first = unit / tokens * part;
     symrail_u64 end = first + part < pieces ? first + part : pieces;
     for (symrail_u64 at = first + threadIdx.x; at < end; at += blockDim.x) {
         float sums[8] = {};
@@ -275,6 +282,16 @@ extern "C" __global__ void __launch_bounds__(512, 2)
         for (int i = 0; i < 4; i++) two[i] = to_bf16(sums[2 * i]) | to_bf16(sums[2 * i + 1]) << 16;
         *(uint4*)(out + token * bytes + at * 16) = make_uint4(two[0], two[1], two[2], two[3]);
     }
+}
+
+// Units, `blocks` for each token, by any number of blocks in turns. `ends`: the last block ends the round.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
+                       symrail_u64 blocks, symrail_u64 ends) {
+    const parameters p = *given;
+    if (blockIdx.x == 0) note_far_words(p, true, round_of(p));
+    for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x)
+        add_unit(p, unit, topk, weights, tokens, out, blocks);
     if (!ends) return;
     bool last = threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x;
     if (__syncthreads_or(last)) end_round(given, p);

@@ -24,8 +24,10 @@ use crate::plan::layout::{MOST_TOP_K, share};
 const PARTS: usize = 16;
 const MOST_PARTS: usize = 64;
 const BUSY: usize = 128;
-/// Blocks that add the rows of a token.
+/// Blocks that add the rows of a token, at most.
 const BLOCKS_OF_TOKEN: u64 = 2;
+/// Multiprocessors that have no block that waits for other ranks.
+const FREE: u64 = 4;
 /// Rounds that use memory of their own in turns.
 const SETS: usize = 2;
 /// Which of the [parts](DeviceShape::parts_of_heap) are words, which are cleared before the first round.
@@ -260,6 +262,10 @@ impl<'d> DeviceLowLatency<'d> {
         self.device.runtime()
     }
 
+    fn multiprocessors(&self) -> u64 {
+        u64::from(self.device.gpu().multiprocessors())
+    }
+
     /// # Safety
     /// The kernel takes the parameters' address and these arguments, and what they point to stays.
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
@@ -308,11 +314,10 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// What the driver says.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
-        let share = self.share as u64;
-        let blocks = (BUSY as u64 / share).max(1);
-        let arguments = [to.rows, to.scales, to.counts, to.sources, blocks];
+        let (launched, of_expert) = who_wait(self.multiprocessors(), self.share as u64, BUSY as u64);
+        let arguments = [to.rows, to.scales, to.counts, to.sources, of_expert];
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::ReceiveDispatch, share * blocks, &arguments) }
+        unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
     }
 
     /// Sends the experts' rows back: bfloat16, laid out as [`DeviceLowLatency::receive_dispatch`] has left them.
@@ -351,10 +356,9 @@ impl<'d> DeviceLowLatency<'d> {
             return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
         }
         let (tokens, ends) = (tokens as u64, 1);
+        let (launched, of_token) = who_wait(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
         // SAFETY: the caller's promise.
-        unsafe {
-            self.launch(stream, Step::ReceiveCombine, tokens * BLOCKS_OF_TOKEN, &[topk, weights, tokens, out, ends])
-        }
+        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, weights, tokens, out, of_token, ends]) }
     }
 
     /// Leaves a rank out of what is launched from now on, or takes part with it again.
@@ -428,6 +432,15 @@ impl<'d> DeviceLowLatency<'d> {
     }
 }
 
+/// How many blocks receive, and by how many units, up to `most`, they do each of so many things. Blocks that wait for
+/// other ranks are not more than multiprocessors, some of which they leave alone: what those ranks wait for in their
+/// turn, by another object and on another stream, has to run beside them.
+fn who_wait(multiprocessors: u64, things: u64, most: u64) -> (u64, u64) {
+    let room = multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64);
+    let of_each = (room / things.max(1)).clamp(1, most);
+    ((things * of_each).min(room), of_each)
+}
+
 /// Numbers of 32 bits, one for each rank.
 fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
     let mut bytes = vec![0; 4 * ranks as usize];
@@ -453,6 +466,27 @@ mod tests {
         ] {
             assert!(wrong.check(2).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn who_waits_leaves_room_for_what_the_others_wait_for() {
+        let bounds = |multiprocessors: u64| multiprocessors.saturating_sub(FREE).max(1);
+        for multiprocessors in [1, 8, 46, 108, 114, 132, 160] {
+            for things in (1..300).chain([1024, 2048, 1 << 20]) {
+                for most in [BLOCKS_OF_TOKEN, BUSY as u64] {
+                    let (blocks, of_each) = who_wait(multiprocessors, things, most);
+                    let case = format!("{multiprocessors} multiprocessors, {things} by {most}: {blocks}, {of_each}");
+                    assert!((1..=bounds(multiprocessors).min(128)).contains(&blocks), "{case}");
+                    // All that is to be done has a block for it, and no block has nothing to do.
+                    assert!((1..=most).contains(&of_each) && blocks <= things * of_each, "{case}");
+                }
+            }
+        }
+        // The usual shapes on an H100: each expert, and each token, has a block.
+        assert_eq!(who_wait(132, 128, BUSY as u64), (128, 1));
+        assert_eq!(who_wait(132, 32, BUSY as u64), (128, 4));
+        assert_eq!(who_wait(132, 128, BLOCKS_OF_TOKEN), (128, 1));
+        assert_eq!(who_wait(132, 4096, BLOCKS_OF_TOKEN), (128, 1));
     }
 
     #[test]

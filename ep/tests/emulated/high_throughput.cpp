@@ -28,6 +28,8 @@ static bool gets(const shape& s, const std::vector<long long>& slots, symrail_u6
 static symrail_u32 word_of(symrail_u64 rank, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
     return (symrail_u32)mix({rank, call, token, i, 4});
 }
+// Numbers of a row from here on are weights.
+#define WEIGHTS 1000000
 // A number of a row, as bits of its type.
 static float number_of(symrail_u64 by, symrail_u64 from, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
     symrail_u64 some = mix({by, from, call, token, i, 5});
@@ -199,7 +201,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         for (symrail_u64 i = 0; i < b.matrix[rank * s.ranks + me]; i++, row++) {
             for (symrail_u64 n = 0; n < numbers; n++)
                 put_number(s.f32, (char*)made.data() + row * s.bytes, n, number_of(me, rank, call, sources[row], n));
-            for (symrail_u64 n = 0; n < k; n++) parts[row * k + n] = number_of(me, rank, call, sources[row], n + 5000);
+            for (symrail_u64 n = 0; n < k; n++) parts[row * k + n] = number_of(me, rank, call, sources[row], n + WEIGHTS);
         }
     for (symrail_u64 i = 0; i < 2 * tokens * numbers; i++) put_number(s.f32, (char*)biases.data(), i, number_of(me, 77, call, i, 1));
     const char *bias = call % 3 == 0 ? nullptr : (const char*)biases.data(), *second = call % 3 == 2 ? bias + tokens * s.bytes : nullptr;
@@ -228,7 +230,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
                 for (symrail_u64 rank = first; rank < first + s.ranks_of_host && rank < s.ranks; rank++) {
                     if (!gets(s, slots, token, rank)) continue;
                     float v = number_of(rank, me, call, token, n);
-                    of_host += n >= 5000 || s.f32 ? v : low(to_bf16(v));
+                    of_host += n >= WEIGHTS || s.f32 ? v : low(to_bf16(v));
                     some = true;
                 }
                 if (some) total += of_host;
@@ -242,7 +244,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
             if (!s.f32) wanted = low(to_bf16(wanted));
             expect(get_number(s.f32, (char*)out.data() + token * s.bytes, n) == wanted, "a sum");
         }
-        for (symrail_u64 n = 0; n < k; n++) expect(sums[token * k + n] == sum(n + 5000), "a sum of weights");
+        for (symrail_u64 n = 0; n < k; n++) expect(sums[token * k + n] == sum(n + WEIGHTS), "a sum of weights");
     }
 }
 
@@ -352,16 +354,22 @@ int main() {
     int failures = 0;
     // Mapped are all, none, or the ranks of a host.
     auto check = [&](const shape& s, int mapped, auto work, const char* what) {
+        // Of two ranks, or of one, those of a host are all or none.
+        if (s.ranks < 3 && mapped >= (int)s.ranks && s.ranks_of_host == 1) return;
         int each = s.ranks_of_host > 1 ? s.ranks_of_host : 2;
         auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / each == b / each); };
         if (on_all(s.ranks, 8 << 20, is_mapped, [&](char* heap) { work(s, heap); })) return;
-        printf("%s: %llu ranks, %llu tokens, %d\n", what, s.ranks, s.tokens, mapped);
+        printf("%s: %llu ranks, %llu tokens, %llu experts each, top-%llu, rows of %llu bytes, mapped %d\n", what, s.ranks, s.tokens,
+               s.share, s.k, s.bytes, mapped);
         failures++;
     };
     for (int mapped : {0, 1, 2}) {
         check({1, 9, 3, 2, 1, 32, false, 1}, mapped, calls, "calls");
         check({3, 100, 2, 16, 0, 16, true, 1}, mapped, calls, "calls");
         check({4, 40, 8, 4, 3, 48, true, 2}, mapped, calls, "calls");
+        // Large models: 2,048 experts; rows of 8,192 elements with scales.
+        check({2, 20, 1024, 16, 0, 16, true, 1}, mapped, calls, "calls");
+        check({3, 3, 2, 8, 64, 16384, false, 1}, mapped, calls, "calls");
         check({3, 30, 2, 4, 0, 64, false, 1}, mapped, refusals, "refusals");
     }
     // One host; hosts of one and of three ranks each; four hosts; one that has fewer ranks than the others.

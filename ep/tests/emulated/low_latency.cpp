@@ -42,6 +42,14 @@ static void expect(bool well, const char* what) {
 }
 
 static const unsigned THREADS = 64;
+// Of 2,048 experts each has two blocks that do little.
+static unsigned threads_of(const shape& s) { return s.share > 500 ? 32 : THREADS; }
+
+// Where ranks meet, besides what the kernels do.
+static std::atomic<int>* met;
+static void meet(int many) {
+    for (int now = (*met += 1); *met < (now + many - 1) / many * many;) sched_yield();
+}
 
 // Whether a row is this token as FP8, with its scales.
 static bool is_cast(const unsigned char* row, const float* scales, const std::vector<float>& token) {
@@ -60,9 +68,14 @@ static bool is_cast(const unsigned char* row, const float* scales, const std::ve
 struct buffers {
     const shape& s;
     parameters p = {};
-    // For each expert, of those that receive.
+    // Units of each expert, and those of each token; blocks that do them in turns, a third of the units.
     symrail_u64 blocks = 2;
-    symrail_u64 n_far = 0;
+    static symrail_u64 in_turns(symrail_u64 units) { return (units + 2) / 3; }
+    // Two groups of ranks: in one round each has masked the other.
+    static bool group(symrail_u64 rank) { return rank == 1 || (rank > 1 && mix({rank, 6}) % 2 == 1); }
+    void set_apart(bool apart) {
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) masks[rank] = apart && group(rank) != group(job.me);
+    }
     std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
     std::vector<symrail_u64> numbers, sources, notes;
     std::vector<uint4> rows, made, out, own_in, own_back;
@@ -88,7 +101,7 @@ struct buffers {
         numbers.resize(s.share * room), sources.resize(s.share * room);
         scales.resize(s.share * room * groups(p));
         rows.resize(s.share * room * bytes / 16), made.resize(rows.size()), out.resize(s.most * bytes / 16);
-        for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] = symrail_ptr(heap, rank) == nullptr;
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
         own_in.resize(p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(3 * s.ranks * p.parts);
@@ -99,16 +112,17 @@ struct buffers {
         launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens); });
     }
     void receive_dispatch() {
-        launch(s.share * blocks, THREADS, [&] {
+        launch(in_turns(s.share * blocks), threads_of(s), [&] {
             ep_receive_dispatch(&p, (char*)rows.data(), scales.data(), counts.data(), sources.data(), blocks);
         });
     }
     void send_combine(const std::vector<uint4>& made) {
-        launch(s.share * 2, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
+        launch(s.share * 2, threads_of(s), [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
     }
     void receive_combine(const long long* topk, const float* weights, symrail_u64 tokens, bool ends) {
         if (tokens > 0) {
-            launch(tokens * 2, THREADS, [&] { ep_receive_combine(&p, topk, weights, tokens, (char*)out.data(), ends); });
+            launch(in_turns(tokens * 2), THREADS,
+                   [&] { ep_receive_combine(&p, topk, weights, tokens, (char*)out.data(), 2, ends); });
         } else if (ends) {
             end();
         }
@@ -121,12 +135,17 @@ struct buffers {
 static void rounds(const shape& s, char* heap) {
     buffers b(s, heap);
     parameters& p = b.p;
-    symrail_u64 me = job.me, room = s.ranks * s.most, n_far = b.n_far;
-    auto &far = b.far;
+    symrail_u64 me = job.me, room = s.ranks * s.most;
+    auto &far = b.far, &masks = b.masks;
     auto &counts = b.counts;
     auto &sources = b.sources;
     auto &rows = b.rows, &made = b.made, &out = b.out;
     for (symrail_u64 round = 0; round < 4; round++) {
+        // Who takes part again sends to those that may not have ended an earlier round.
+        if (round == 3) meet(s.ranks);
+        b.set_apart(round == 2);
+        symrail_u64 n_far = 0;
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) n_far += far[rank] && !masks[rank];
         symrail_u64 tokens;
         std::vector<long long> topk = slots_of(s, me, round, tokens);
         std::vector<unsigned short> x(s.most * s.hidden + 8);
@@ -143,6 +162,7 @@ static void rounds(const shape& s, char* heap) {
         for (symrail_u64 local = 0; local < s.share; local++) {
             symrail_u64 row = local * room;
             for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
+                if (masks[rank]) continue;
                 symrail_u64 its_tokens;
                 std::vector<long long> its = slots_of(s, rank, round, its_tokens);
                 for (symrail_u64 token = 0; token < its_tokens; token++)
@@ -175,18 +195,12 @@ static void rounds(const shape& s, char* heap) {
             for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
                 symrail_u64 first = i / s.hidden * s.k;
                 while (topk[first] != topk[slot]) first++;
-                if (topk[slot] >= 0)
+                if (topk[slot] >= 0 && !masks[topk[slot] / s.share])
                     sum += low(to_bf16(number_of(topk[slot] + 100, round, me * 1000 + first, i % s.hidden))) * weights[slot];
             }
             expect(((unsigned short*)out.data())[i] == to_bf16(sum), "a sum");
         }
     }
-}
-
-// Where ranks meet, besides what the kernels do.
-static std::atomic<int>* met;
-static void meet(int many) {
-    for (int now = (*met += 1); *met < (now + many - 1) / many * many;) sched_yield();
 }
 
 // A rank stops in the midst of a round, is masked by the others, and runs again while they wait for rows of a later round
@@ -254,10 +268,16 @@ int main() {
     for (int mapped : {0, 1, 2})
         for (const shape& s : {shape{1, 3, 2, 2, 16}, {2, 1, 3, 1, 8}, {3, 10, 2, 5, 24}, {4, 6, 2, 9, 16},
                                {2, 9, 4, 16, 144, 1}, {8, 3, 1, 8, 16, 0, shape::FEW_EXPERTS},
-                               {2, 150, 2, 2, 272, 1, shape::ALL_FOR_ONE}, {1, 70, 9, 32, 16, 0, shape::FEW_EXPERTS}}) {
+                               {2, 150, 2, 2, 272, 1, shape::ALL_FOR_ONE}, {1, 70, 9, 32, 16, 0, shape::FEW_EXPERTS},
+                               // Large models: rows of 8,192 and 7,168 elements; 2,048 experts.
+                               {3, 2, 2, 16, 8192, 1}, {2, 3, 4, 8, 7168, 0, shape::ALL_FOR_ONE}, {2, 2, 1024, 16, 16, 1}}) {
+            // Those of two ranks, or of one, are no other.
+            if (s.ranks < 3 && mapped >= (int)s.ranks) continue;
+            met = (std::atomic<int>*)shared_memory(64);
             auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / 2 == b / 2); };
             if (on_all(s.ranks, 4 << 20, is_mapped, [&](char* heap) { rounds(s, heap); })) continue;
-            printf("%llu ranks, %llu tokens, mapped %d\n", s.ranks, s.most, mapped);
+            printf("%llu ranks, %llu tokens, %llu experts each, top-%llu, %llu elements, FP8 %llu, routing %d, mapped %d\n", s.ranks,
+                   s.most, s.share, s.k, s.hidden, s.fp8, s.routing, mapped);
             failures++;
         }
     // Mapped, and through the proxy.

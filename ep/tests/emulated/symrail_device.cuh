@@ -214,16 +214,17 @@ static void symrail_store(symrail_wide* to, symrail_wide piece) {
 
 // Launches a kernel on this PE: its blocks one after the other, their threads at the same time.
 static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
-    for (unsigned b = 0; b < blocks; b++) {
-        block_threads all(threads);
-        block = &all;
-        std::vector<std::jthread> running;
-        for (unsigned t = 0; t < threads; t++)
-            running.emplace_back([&, b, t] {
+    block_threads all(threads);
+    block = &all;
+    std::vector<std::jthread> running;
+    for (unsigned t = 0; t < threads; t++)
+        running.emplace_back([&, t] {
+            for (unsigned b = 0; b < blocks; b++) {
                 threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
                 kernel();
-            });
-    }
+                all.all.wait();
+            }
+        });
 }
 
 // Memory that the processes share.
