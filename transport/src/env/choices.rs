@@ -1,8 +1,8 @@
-//! The variables that choose one of a few words, as enums.
+//! Enums of variables that accept one of a few words.
 
 use strum::{Display, IntoStaticStr, VariantArray};
 
-/// An enum that is written as one word in the environment: its value's name, in lower case.
+/// An enum whose values are words in the environment: their names in lower case.
 pub trait Choice: VariantArray + Copy + PartialEq + Into<&'static str> {}
 
 impl<T: VariantArray + Copy + PartialEq + Into<&'static str>> Choice for T {}
@@ -19,15 +19,15 @@ pub enum TransportKind {
     Ibverbs,
 }
 
-/// Which libfabric progress model to ask for.
+/// Which libfabric progress model to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProgressModel {
-    /// What was measured to be best for the provider: manual where automatic progress means a helper thread.
+    /// The model that was measured to be best for the provider: manual where automatic progress means a helper thread.
     Auto,
-    /// Ask for `FI_PROGRESS_MANUAL`.
+    /// Request `FI_PROGRESS_MANUAL`.
     Manual,
-    /// Ask for `FI_PROGRESS_AUTO`, probe it, fall back to manual when it does not progress.
+    /// Request `FI_PROGRESS_AUTO`, probe it, and fall back to manual if it does not progress.
     Automatic,
 }
 
@@ -41,7 +41,7 @@ pub enum RailPolicy {
     Stripe,
 }
 
-/// Who performs AMOs at the target.
+/// Which party performs AMOs at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum AmoPath {
@@ -49,23 +49,23 @@ pub enum AmoPath {
     Auto,
     /// The target agent's CPU.
     Agent,
-    /// The provider or NIC, for every AMO it supports, self and same-host PEs included.
+    /// The provider or NIC, for every AMO that it supports, including those on self and same-host PEs.
     Native,
 }
 
-/// How ibverbs carries atomics and signals.
+/// How ibverbs performs atomics and signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum IbMode {
-    /// By the device's capability.
+    /// The mode that suits the device's capability.
     Auto,
     /// The NIC's own fetch-add and compare-swap.
     RdmaAtomics,
-    /// The target agent performs them, asked by message.
+    /// The target agent performs them on request by message.
     WriteWithImm,
 }
 
-/// Which addresses a GID may stand for.
+/// The address family of a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum AddrFamily {
@@ -75,17 +75,17 @@ pub enum AddrFamily {
     Ipv6,
 }
 
-/// What memory the symmetric heap is made of.
+/// The memory of the symmetric heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum HeapKind {
     /// Shared host memory.
     Host,
-    /// Host memory that the GPU can reach.
+    /// Host memory that the GPU can access.
     Pinned,
     /// GPU memory.
     Device,
-    /// Host memory that the CPU cannot touch, staged as a GPU's is: for tests.
+    /// Host memory that the CPU cannot access, staged like a GPU's; for tests.
     Guarded,
 }
 
@@ -93,7 +93,7 @@ pub enum HeapKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum GpuDirect {
-    /// Where all rails of all PEs can.
+    /// They do where all rails of all PEs can.
     Auto,
     /// They must.
     On,
@@ -101,21 +101,21 @@ pub enum GpuDirect {
     Off,
 }
 
-/// Who does large copies of kernels to and from memory of peers that their GPU has mapped.
+/// What performs a kernel's large copies to and from peer memory that its GPU has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum DeviceCopy {
     /// The kernel's own loads and stores.
     Kernel,
-    /// Copy engines, wherever the heap is in GPUs' memory.
+    /// Copy engines, wherever the heap is in GPU memory.
     Engine,
 }
 
-/// Who starts the job.
+/// The launcher of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum BootstrapKind {
-    /// The one whose traces are in the environment; a single PE if none.
+    /// The launcher that the environment shows; a single PE if none.
     Auto,
     /// `symrail run`.
     Launcher,
@@ -129,8 +129,8 @@ pub enum BootstrapKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray, IntoStaticStr, Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProxyPoll {
-    /// Always polls.
+    /// It always polls.
     Spin,
-    /// Polls while there is traffic, sleeps otherwise.
+    /// It polls while there is traffic, and sleeps otherwise.
     Adaptive,
 }

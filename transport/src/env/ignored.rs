@@ -1,9 +1,9 @@
-//! Settings that have no effect beside others, which is reported where the others have been decided on.
+//! Settings that have no effect because of others. They are reported where the others take effect.
 
 use super::{DeviceCopy, GpuDirect, HeapKind, RailPolicy, Settings};
 
 impl Settings {
-    /// What the user has set without effect: one sentence each, with the reason.
+    /// One sentence for each user setting without effect, with the reason.
     #[must_use]
     pub fn ignored(&self, by_ibverbs: bool) -> Vec<String> {
         let of_ibverbs = |name: &str| name.starts_with("SYMRAIL_IB_") || name == "SYMRAIL_IBV_SO";

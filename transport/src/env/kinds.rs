@@ -1,4 +1,4 @@
-//! How values are written in the environment: each kind reads, shows and describes one sort of value.
+//! Kinds of values in the environment: each reads, shows and describes one sort of value.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -9,21 +9,21 @@ use ipnet::IpNet;
 use super::choices::Choice;
 use crate::topology::NicPeMapping;
 
-/// One way to write a value. [`Kind::parse`] reads back what [`Kind::show`] wrote.
+/// One way to write a value. [`Kind::parse`] reads the output of [`Kind::show`].
 pub trait Kind {
-    /// What the value becomes.
+    /// The type of the value.
     type Value;
     /// The kind's name, for the documentation's type column.
     const NAME: &'static str;
-    /// What is accepted, in words; it completes the sentence "use …".
+    /// A description of accepted values, which completes the sentence "use …".
     fn accepted() -> String;
-    /// Reads a value. `text` is trimmed and not empty. `None` when it is not accepted.
+    /// Reads a value. `text` is trimmed and not empty. Returns `None` when it is not accepted.
     fn parse(text: &str) -> Option<Self::Value>;
-    /// Writes a value. Empty stands for "unset".
+    /// Writes a value. An empty string means "unset".
     fn show(value: &Self::Value) -> String;
 }
 
-/// One word of an enum's, in any case.
+/// One word of an enum, in any case.
 pub struct OneOf<T>(PhantomData<T>);
 
 impl<T: Choice> Kind for OneOf<T> {
@@ -174,7 +174,7 @@ impl Kind for Name {
     }
 }
 
-/// A path of a file; whether it exists is found out when it is opened.
+/// The path of a file. Opening it shows whether it exists.
 pub struct File;
 
 impl Kind for File {
@@ -194,7 +194,7 @@ impl Kind for File {
 /// NICs to use (or, with a leading `^`, not to use), by rail name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicList {
-    /// The names exclude instead of include.
+    /// Whether the names exclude NICs instead of including them.
     pub exclude: bool,
     /// Rail names: devices, domains or addresses.
     pub names: Vec<String>,
@@ -208,7 +208,7 @@ impl Kind for NicList {
     }
     fn parse(text: &str) -> Option<NicList> {
         let (exclude, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-        // A second ^ is a misunderstanding (it is no part of a name): the first one is for the whole list.
+        // A second ^ is a misunderstanding, as no name contains it: the first one applies to the whole list.
         let names = list.split(',').map(|name| Name::parse(name.trim()).filter(|name| !name.contains('^')));
         names.collect::<Option<Vec<_>>>().map(|names| NicList { exclude, names })
     }

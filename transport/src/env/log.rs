@@ -6,8 +6,8 @@ use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Writes what the filter lets through to standard error, a line for each event. A filter that cannot be read lets
-/// warnings through: reading the settings is what tells the user.
+/// Writes events that pass the filter to standard error, one line each. A filter that cannot be parsed lets warnings
+/// pass, because reading the settings reports the error to the user.
 #[must_use]
 pub fn to_stderr(filter: &str) -> impl Subscriber + Send + Sync + 'static {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("warn"));
@@ -15,13 +15,13 @@ pub fn to_stderr(filter: &str) -> impl Subscriber + Send + Sync + 'static {
     log.with_writer(std::io::stderr).finish()
 }
 
-/// Logs so, unless the program has a log already.
+/// Starts this log, unless the program has one already.
 pub fn start(filter: &str) {
     let _ = to_stderr(filter).try_init();
 }
 
-/// The filter that `SYMRAIL_LOG` asks for, for those who log before they read the settings. Empty counts as unset: a
-/// filter of nothing would not even let errors through.
+/// The filter in `SYMRAIL_LOG`, for programs that log before they read the settings. Empty counts as unset, because an
+/// empty filter would suppress even errors.
 #[must_use]
 pub fn asked_for() -> Option<String> {
     std::env::var("SYMRAIL_LOG").ok().filter(|text| !text.is_empty())

@@ -1,9 +1,9 @@
 //! Settings: every `SYMRAIL_` environment variable, in one typed table.
 //!
-//! [`Settings::from_env`] reads the environment once, at init; nothing reads it later. A value that is not accepted
-//! is an [`Error::Setting`] that names the variable, the value and what is accepted; a `SYMRAIL_` name
-//! that does not exist is kept in [`Settings::unknown`] with the nearest name and warned about. A variable
-//! that is set but empty counts as unset.
+//! [`Settings::from_env`] reads the environment once, at init; nothing reads it later. A value that is not accepted is
+//! an [`Error::Setting`] that names the variable, the value and what is accepted. A `SYMRAIL_` name that does not exist
+//! is kept in [`Settings::unknown`] with the nearest name, and logged as a warning. A variable that is set but empty
+//! counts as unset.
 //!
 //! | to … | go to |
 //! |---|---|
@@ -47,15 +47,15 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether the process's environment sets a variable; as everywhere, one that is empty counts as unset. For those
-    /// who set others unless the user has.
+    /// Whether the process's environment sets a variable; an empty one counts as unset. It serves code that sets
+    /// another variable only if the user has not.
     #[must_use]
     pub fn is_set(name: &str) -> bool {
         std::env::var_os(name).is_some_and(|value| !value.is_empty())
     }
 
-    /// Reads names and values from anywhere; names that do not start with [`PREFIX`] are ignored.
-    /// Of a name that comes twice, the last counts.
+    /// Reads names and values from any source. Names that do not start with [`PREFIX`] are ignored. If a name occurs
+    /// twice, the last value counts.
     ///
     /// # Errors
     /// As for [`Settings::from_env`].
@@ -89,7 +89,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Holds the unknown names that whoever started this process has reported, separated by commas.
+    /// The variable with the unknown names that the launcher of this process has reported, separated by commas.
     pub const REPORTED: &str = "SYMRAIL_LAUNCHER_TOLD";
 
     /// Logs a warning for each unknown name, and returns their names for [`Settings::REPORTED`].
@@ -99,9 +99,9 @@ impl Settings {
         self.unknown.iter().map(|unknown| unknown.name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Logs a warning for each unknown name that nobody has reported yet. Logs go nowhere before a subscriber is
-    /// installed, and the subscriber's level is itself a setting: who installs one after [`Settings::from_env`] calls
-    /// this again.
+    /// Logs a warning for each unknown name that was not reported yet. Events are lost until a subscriber is installed,
+    /// and the subscriber's level is itself a setting. So a program that installs one after [`Settings::from_env`]
+    /// calls this again.
     pub fn warn_unknown(&self) {
         let reported = std::env::var(Self::REPORTED).unwrap_or_default();
         for unknown in self.unknown.iter().filter(|unknown| !reported.split(',').any(|name| name == unknown.name)) {

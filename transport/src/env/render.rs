@@ -1,11 +1,11 @@
-//! The table as documentation and as `symrail info --env` prints it.
+//! The table as documentation, and as `symrail info --env` prints it.
 
 use std::fmt::Write;
 
 use super::{Settings, VARIABLES};
 use crate::ofi::variables::DEFAULTS;
 
-/// `docs/environment.md`, whole.
+/// The whole of `docs/environment.md`.
 #[must_use]
 pub fn markdown() -> String {
     let default = Settings::default();
@@ -48,7 +48,7 @@ pub fn markdown() -> String {
     out
 }
 
-/// Adds an item of a list, in lines of at most 120 characters.
+/// Appends an item of a list, in lines of at most 120 characters.
 fn wrap(out: &mut String, item: &str) {
     let mut column = 0;
     for word in item.split(' ') {

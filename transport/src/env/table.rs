@@ -1,5 +1,5 @@
-//! The table: one line per variable is its field, its default, how it is read, and what `symrail info --env` and the
-//! documentation say of it.
+//! The table: one line per variable has its field, its default, its kind, and its description in `symrail info --env`
+//! and the documentation.
 
 use std::path::PathBuf;
 
@@ -22,22 +22,22 @@ pub struct Variable {
     pub name: &'static str,
     /// The sort of value, in a word.
     pub kind: &'static str,
-    /// What it accepts, in words.
+    /// A description of accepted values.
     pub accepted: fn() -> String,
-    /// What it is for, in a sentence.
+    /// The purpose of the variable, in a sentence.
     pub about: &'static str,
-    /// Reads a trimmed, non-empty value into its field; `false` when it is not accepted.
+    /// Reads a trimmed, non-empty value into its field. Returns `false` when it is not accepted.
     pub(super) set: fn(&mut Settings, &str) -> bool,
-    /// Writes its field's value as the environment would hold it; empty when it is unset.
+    /// Writes its field's value as in the environment; empty when it is unset.
     pub show: fn(&Settings) -> String,
 }
 
 /// The settings, their defaults and the table.
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:literal $field:ident: $type:ty = $default:expr, $kind:ty, $about:literal;)*) => {
-        /// Everything that can be set from the environment, parsed and checked.
+        /// All settings from the environment, parsed and checked.
         ///
-        /// Each field is the variable of the same name in upper case; [`VARIABLES`] says what each accepts.
+        /// Each field is the variable of the same name in upper case. [`VARIABLES`] describes what each accepts.
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub struct Settings {
@@ -46,7 +46,7 @@ macro_rules! settings {
                 $(#[$doc])*
                 pub $field: $type,
             )*
-            /// Names that start like ours and mean nothing.
+            /// Names with our prefix that do not exist.
             pub unknown: Vec<Unknown>,
         }
 
@@ -56,7 +56,7 @@ macro_rules! settings {
             }
         }
 
-        /// Every variable, in the order in which they are documented.
+        /// All variables, in the order of their documentation.
         pub const VARIABLES: &[Variable] = &[$(
             Variable {
                 name: concat!("SYMRAIL_", $name),
@@ -70,7 +70,7 @@ macro_rules! settings {
     };
 }
 
-// Name, field, its type and default, how it is written, and what it is for.
+// Columns: name, field, its type and default, its kind, and its purpose.
 settings! {
     "TRANSPORT" transport: TransportKind = TransportKind::Auto, OneOf<TransportKind>, "The fabric interface; auto takes ibverbs when it has a usable device, else libfabric.";
     "LIBFABRIC_PROVIDER" libfabric_provider: Option<String> = None, Maybe<Name>, "The libfabric provider, such as efa, tcp;ofi_rxm or shm; tcp, verbs and udp mean those with ;ofi_rxm or ;ofi_rxd; unset takes the best that is there.";
@@ -79,7 +79,7 @@ settings! {
     "PROGRESS" progress: ProgressModel = ProgressModel::Auto, OneOf<ProgressModel>, "The libfabric progress model to ask for; automatic is probed and given up when it does not progress.";
     "SYSFS" sysfs: Option<PathBuf> = None, Maybe<File>, "A folder with files as in /sys, which says what machine to order rails for; unset takes /sys.";
     "NIC_LIST" nic_list: Option<NicList> = None, Maybe<NicList>, "The rails to use, or after ^ not to use.";
-    /// As written, and known to be well-formed; [`NicPeMapping`](crate::topology::NicPeMapping) reads it.
+    /// The user's text, known to be well-formed; [`NicPeMapping`](crate::topology::NicPeMapping) parses it.
     "NIC_PE_MAPPING" nic_pe_mapping: Option<String> = None, Maybe<Mapping>, "Which NIC each PE of a host uses: the first count PEs use the first NIC, and so on; unset spreads PEs by distance.";
     "RAIL_POLICY" rail_policy: RailPolicy = RailPolicy::RoundRobin, OneOf<RailPolicy>, "Each operation on one rail in turn, or large ones over all rails at once.";
     "STRIPE_THRESHOLD" stripe_threshold: usize = 256 << 10, Size<1>, "The size from which the stripe policy splits an operation over rails.";
@@ -96,10 +96,10 @@ settings! {
     "IB_SL" ib_sl: u8 = 0, Whole<u8, 0, 15>, "The InfiniBand service level.";
     "IB_TRAFFIC_CLASS" ib_traffic_class: u8 = 0, Whole<u8, 0, 255>, "The traffic class of RoCE and of routed InfiniBand packets.";
     "IB_PKEY_INDEX" ib_pkey_index: u16 = 0, Whole<u16, 0, 65535>, "The index in the port's partition key table.";
-    /// As verbs counts it: 4.096 µs · 2^this.
+    /// In the encoding of verbs: 4.096 µs · 2^value.
     "IB_TIMEOUT" ib_timeout: u8 = 20, Whole<u8, 1, 31>, "How long a packet waits for its acknowledgement: 4.096 µs times two to this power.";
     "IB_RETRY_CNT" ib_retry_cnt: u8 = 7, Whole<u8, 0, 7>, "How often a packet without an acknowledgement is sent again before its operation fails.";
-    // Off, since a signal on the same queue pair may then be visible before the data that it announces.
+    // It is off, since a signal on the same queue pair may then be visible before the data that it announces.
     "IB_RELAXED_ORDERING" ib_relaxed_ordering: bool = false, Switch, "Lets PCIe reorder a NIC's writes, which is faster on some machines; signals then wait for delivery of their data.";
     "IBV_SO" ibv_so: Option<PathBuf> = None, Maybe<File>, "The verbs library to load instead of libibverbs.so.1.";
     "IB_QUEUE_DEPTH" ib_queue_depth: u32 = 1024, Whole<u32, 16, 32768>, "Work requests that a queue pair may have outstanding; fewer in jobs of more than 64 PEs, whose queue pairs share room for 65536.";
@@ -107,16 +107,16 @@ settings! {
     "HEAP_KIND" heap_kind: HeapKind = HeapKind::Host, OneOf<HeapKind>, "What memory the symmetric heap is made of. Pinned: host memory, all of it registered with a GPU; device: a GPU's memory. It is the GPU that is current, else the one with the PE's number. Guarded is for tests.";
     "GPUDIRECT" gpudirect: GpuDirect = GpuDirect::Auto, OneOf<GpuDirect>, "Whether NICs read and write a heap in a GPU's memory themselves; auto lets them where those of all PEs can, and else stages.";
     "DEVICE_COPY" device_copy: DeviceCopy = DeviceCopy::Kernel, OneOf<DeviceCopy>, "Who does kernels' large puts and gets between GPUs that map each other's heaps: their own loads and stores, or copy engines, which the proxy starts. Engines are several times as fast for a block that copies alone, and keep a core of the CPU busy.";
-    // One block that waits for each copy: equal at 512 KiB, 39 against 62 GB/s at 1 MiB (H200).
+    // Measured with one block that waits for each copy: equal at 512 KiB, 39 against 62 GB/s at 1 MiB (H200).
     "DEVICE_COPY_THRESHOLD" device_copy_threshold: usize = 1 << 20, Size<1>, "The size from which copy engines do them, for each block of the grid.";
     "DISABLE_P2P" disable_p2p: bool = false, Switch, "Sends everything over the wire, even between PEs that could map each other's memory.";
     "FAKE_HOST" fake_host: Option<String> = None, Maybe<Name>, "A host name to take part under: PEs with different names count as being on different hosts.";
     "BOOTSTRAP" bootstrap: BootstrapKind = BootstrapKind::Auto, OneOf<BootstrapKind>, "Who started the job; auto looks for the launcher's, PMIx's and the unique id's traces, and is a single PE without any.";
     "PROXY_POLL" proxy_poll: ProxyPoll = ProxyPoll::Adaptive, OneOf<ProxyPoll>, "Whether the proxy thread always polls or sleeps while nothing happens.";
-    /// `None`: by cores, rails and channels.
+    /// `None`: derived from cores, rails and channels.
     "PROXY_THREADS" proxy_threads: Option<usize> = None, OrAuto<Whole<usize, 1, { MAX_THREADS as u64 }>>, "How many proxy threads a PE has, each with its share of the rails and channels; auto takes one for every four cores of the PE, and no more than it has rails and channels. PEs with more than another take as few as that one.";
     "PROXY_CHANNELS" proxy_channels: usize = 4, Whole<usize, 1, 256>, "How many request rings a device has; a GPU takes at most 16.";
-    // 11 MB each over tcp;ofi_rxm.
+    // Each costs 11 MB over tcp;ofi_rxm.
     "CONTEXT_ENDPOINTS" context_endpoints: usize = 8, Whole<usize, 0, 62>, "How many contexts of a PE get an endpoint of their own, with the first operation that goes over libfabric; others share the host endpoint.";
     "TIMEOUT_S" timeout_s: u64 = 60, Whole<u64, 1, 86400>, "Seconds after which a PE that gives no sign of life counts as lost; who waits that long for one that lives says so, once.";
     "CHECK_COLLECTIVES" check_collectives: bool = false, Switch, "Compares what PEs call before each barrier, collective and call on the heap, so that calls that differ are an error on all; for programs under development.";

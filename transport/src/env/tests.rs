@@ -120,7 +120,7 @@ fn an_unknown_name_is_kept_with_the_nearest_one() {
     );
 }
 
-/// Every default can be written back as it is shown, so that documentation and parser cannot disagree.
+/// Every default can be parsed from its shown form, so documentation and parser cannot disagree.
 #[test]
 fn defaults_are_accepted_as_shown() {
     let default = Settings::default();
@@ -180,7 +180,7 @@ fn any_variable() -> impl Strategy<Value = &'static Variable> {
 }
 
 proptest! {
-    /// Whatever a value is, it is read or refused; and what was read is shown in a form that reads back the same.
+    /// Any value is accepted or refused, and an accepted one is shown in a form that parses to the same value.
     #[test]
     fn any_value_is_read_or_refused(variable in any_variable(), value in "\\PC*|[-^0-9KMGTkmgtibB:,.=/ a-z]{0,12}") {
         match Settings::from_iter([(variable.name, &value)]) {

@@ -1,4 +1,4 @@
-//! Names that start like ours and mean nothing: most often a typing mistake.
+//! Unknown names with our prefix: most often a typing error.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use symrail_core::Escaped;
 
 use super::{PREFIX, VARIABLES};
 
-/// What programs of this workspace tell one another, and how PEs are told of a unique id: no settings.
+/// Prefixes of variables that programs of this workspace pass to one another, and of unique ids: no settings.
 const INTERNAL: [&str; 3] = ["SYMRAIL_LAUNCHER_", "SYMRAIL_BOOTSTRAP_", "SYMRAIL_TEST_"];
 
-/// Bytes of a name that is compared.
+/// Maximum length in bytes of a name that is compared.
 const LONGEST: usize = 64;
 
 /// A `SYMRAIL_` name that does not exist.
@@ -17,21 +17,21 @@ const LONGEST: usize = 64;
 pub struct Unknown {
     /// The name in the environment.
     pub name: String,
-    /// The variable whose name is nearest to it, unless all are far away.
+    /// The variable with the nearest name, unless all are too far away.
     pub nearest: Option<&'static str>,
 }
 
 impl Unknown {
-    /// `None` for names that are known to someone.
+    /// Returns `None` for names that are known.
     pub(super) fn check(name: String) -> Option<Self> {
         if INTERNAL.iter().any(|prefix| name.starts_with(prefix)) {
             return None;
         }
         let tail = name.strip_prefix(PREFIX).unwrap_or(&name).to_ascii_uppercase();
         let distance = |variable: &&super::Variable| strsim::damerau_levenshtein(&tail, &variable.name[PREFIX.len()..]);
-        // What is much longer than all of them is near to none, and slow to compare.
+        // A much longer name is near to none of them, and slow to compare.
         let nearest = VARIABLES.iter().filter(|_| tail.len() <= LONGEST).min_by_key(distance);
-        // With more than half of the letters wrong it is no help.
+        // A suggestion with more than half of the letters wrong is no help.
         let nearest = nearest.filter(|variable| distance(variable) * 2 <= variable.name.len() - PREFIX.len());
         Some(Unknown { nearest: nearest.map(|variable| variable.name), name })
     }

@@ -1,19 +1,19 @@
-//! What a mock fabric promises, and which faults it injects.
+//! The guarantees of a mock fabric, and the faults that it injects.
 
 use crate::rail::Order;
 
-/// What a fabric promises, and which faults it injects. Probabilities are in parts of 256.
+/// The guarantees of a fabric, and the faults that it injects. Probabilities are in parts of 256.
 #[derive(Debug, Clone, Copy)]
 pub struct FabricConfig {
-    /// What is promised about order within a connection; the rest is reordered.
+    /// The order that is guaranteed within a connection; everything else is reordered.
     pub order: Order,
-    /// A step of the fabric does not move a given connection.
+    /// Probability that a step of the fabric does not move a given connection.
     pub delay: u8,
-    /// A post is refused although there is room.
+    /// Probability that a post is refused although there is room.
     pub again: u8,
-    /// A completion is reported a second time.
+    /// Probability that a completion is reported a second time.
     pub repeat: u8,
-    /// A work request fails without effect.
+    /// Probability that a work request fails without effect.
     pub fail: u8,
     /// Largest write or read in bytes.
     pub max_rma: usize,
@@ -23,21 +23,21 @@ pub struct FabricConfig {
     pub polls_post: bool,
     /// Most pieces of a write or read.
     pub pieces: usize,
-    /// Local buffers must be registered.
+    /// Whether local buffers must be registered.
     pub local_registration: bool,
-    /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
+    /// Whether messages are as cheap as writes. See [`RailCaps::software`](crate::rail::RailCaps::software).
     pub software: bool,
-    /// Rails that fail may leave connections of which one end does not know; see
+    /// Whether a failing rail may leave connections that only one end knows to be broken. See
     /// [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
     pub half_open: bool,
-    /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`](crate::rail::Rail::renew).
+    /// Whether both ends have to renew a connection that was cut. See [`Rail::renew`](crate::rail::Rail::renew).
     pub renews: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
-    /// Bytes that should be under way to one destination.
+    /// Bytes under way to one destination, as [`RailCaps::window`](crate::rail::RailCaps::window).
     pub window: u64,
-    /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of
-    /// the same rail only. An AMO on a word that came over another rail before is failed.
+    /// Whether rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic only
+    /// with those of the same rail. An AMO fails if an earlier one on the same word used another rail.
     pub atomics: bool,
 }
 

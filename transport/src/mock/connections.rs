@@ -1,4 +1,4 @@
-//! Connections between mock rails: cut, half open, renewed.
+//! Connections between mock rails: cut, half open or renewed.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -8,15 +8,15 @@ use super::fabric::{Fate, Flight, Report, State};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Cut,
-    /// Renewed, by this number.
+    /// Renewed, with this number.
     Renewed(u64),
-    /// Connected: the number of this end and that which the other was said to have.
+    /// Connected: this end's number, and the number that the other end's offer had.
     Connected(u64, u64),
 }
 
 impl State {
-    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived,
-    /// and what arrived first may have been acknowledged.
+    /// Ends everything that is under way from or to a rail. The first flights of each connection may have arrived, and
+    /// the first of those may have been acknowledged.
     pub fn cut(&mut self, rail: usize) {
         let flights = std::mem::take(&mut self.flights);
         let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
@@ -30,7 +30,7 @@ impl State {
         self.end_flights(cut);
     }
 
-    /// Ends what one end has under way to another.
+    /// Ends everything that is under way from one end to another.
     pub fn cut_connection(&mut self, end: usize, other: usize) {
         if self.is_connected(end, other) {
             self.links.insert((end, other), Link::Cut);
@@ -41,12 +41,12 @@ impl State {
         }
     }
 
-    /// Whether nothing passes between two rails, because a cable is out.
+    /// Whether nothing passes between two rails because a port is down.
     pub fn is_pulled_out(&self, from: usize, to: usize) -> bool {
         self.pulled_out[from] || self.pulled_out[to]
     }
 
-    /// Whether an end takes what is posted to another.
+    /// Whether an end accepts posts to another.
     pub fn is_connected(&self, end: usize, other: usize) -> bool {
         matches!(self.links.get(&(end, other)), None | Some(Link::Connected(..)))
     }
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Whether what one end sends is taken by the other.
+    /// Whether one end accepts what the other sends.
     pub fn is_joined(&self, from: usize, to: usize) -> bool {
         match (self.links.get(&(from, to)), self.links.get(&(to, from))) {
             (None, None) => true,
@@ -81,12 +81,12 @@ impl State {
         }
     }
 
-    /// What becomes of what was under way on connections that have been cut.
+    /// Decides the fate of flights on connections that have been cut.
     fn end_flights(&mut self, cut: VecDeque<Flight>) {
         let mut fates = HashMap::new();
         let (first, then) = (self.next() as u8, self.next() as u8);
         for flight in cut {
-            // What has arrived before the cable was pulled out may not have been acknowledged.
+            // Flights that arrived before the port went down may not have been acknowledged.
             let first_fate =
                 if self.is_pulled_out(flight.from, flight.to) { Fate::Unacknowledged } else { Fate::Delivered };
             let fate = fates.entry((flight.from, flight.to)).or_insert(first_fate);
@@ -100,8 +100,9 @@ impl State {
         }
     }
 
-    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in
-    /// one, if it has ever been greeted over it: nobody can cure it of a belief that began with a write alone.
+    /// Breaks the connections of a rail. An end that has lost no work with a completion may still believe in a
+    /// connection if it has ever received a message over it. An end without a message gets no such belief, because no
+    /// peer could correct it.
     fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
         let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
         self.connections = rest;

@@ -1,4 +1,4 @@
-//! What is under way, and what becomes of it.
+//! The state of a mock fabric: what is under way, and its fate.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use super::config::FabricConfig;
 use super::connections::Link;
 use super::rail::MockRail;
 
-/// What a rail has to be told when it is polled.
+/// A report that a rail gives when it is polled.
 pub(super) enum Report {
     Done(OpId),
     Failed(OpId, Fault),
@@ -21,32 +21,32 @@ pub(super) enum Report {
     PortDown,
 }
 
-/// What becomes of something that travels.
+/// The fate of a flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Delivered,
-    /// It arrives, but who sent it is told that it failed.
+    /// The flight arrives, but its sender gets an error.
     Unacknowledged,
     Lost,
 }
 
-/// What is said of a rail that is down.
+/// The fault of a rail that is down.
 pub(super) fn path_fault() -> Fault {
     Fault { code: 104, text: "the mock fabric has taken the rail down".into(), retryable: true }
 }
 
-/// What is said of a rail whose cable is out.
+/// The fault of a rail whose port is down.
 pub(super) fn port_fault() -> Fault {
     Fault { code: 100, text: "the mock fabric has pulled out the cable".into(), retryable: true }
 }
 
-/// One thing that travels.
+/// The content of a flight.
 pub(super) enum Cargo {
-    /// Bytes for addresses, and the immediate that follows them.
+    /// Bytes for addresses, and the immediate behind them.
     Write { parts: Vec<(usize, Vec<u8>)>, immediate: Option<u64> },
-    /// A read: from addresses there to others here, so many bytes each.
+    /// A read: (remote address, local address, length) of each piece.
     Read(Vec<(usize, usize, usize)>),
-    /// An atomic on an address, whose old value goes to one here unless that is 0.
+    /// An atomic on an address. The old value is stored at `old_to` unless that is 0.
     Amo { at: usize, ty: AmoType, op: AmoOp, operand: u64, compare: u64, old_to: usize },
     /// A message.
     Message(Vec<u8>),
@@ -62,31 +62,31 @@ pub(super) struct Flight {
 pub(super) struct State {
     random: u64,
     pub config: FabricConfig,
-    /// Per rail: what it has to be told.
+    /// Reports that wait to be polled, by rail.
     pub reports: Vec<VecDeque<Report>>,
-    /// Per rail: work requests outstanding.
+    /// Outstanding work requests, by rail.
     pub outstanding: Vec<usize>,
-    /// In the order of posting; connections are told apart by their ends.
+    /// Flights in the order of posting. A flight's two ends identify its connection.
     pub flights: VecDeque<Flight>,
     /// Registered memory: owner, key, base, length.
     pub memory: Vec<(usize, u64, usize, usize)>,
-    /// Rails that do not work.
+    /// Whether each rail is down.
     pub down: Vec<bool>,
-    /// Rails through whose ports nothing passes, so that what travels waits.
+    /// Whether each rail's port is down, so that its flights wait.
     pub pulled_out: Vec<bool>,
-    /// Connections over which something has arrived, by their ends, the smaller first.
+    /// Connections over which a flight has arrived, as pairs of ends, the smaller first.
     pub connections: BTreeSet<(usize, usize)>,
-    /// Ends that have had a message over a connection, and the other ends.
+    /// (end, other end) of connections over which the end has received a message.
     pub greeted: BTreeSet<(usize, usize)>,
-    /// Ends of connections that believe in them, and the other ends, which do not.
+    /// (end, other end) of broken connections in which only the first end believes.
     pub half_open: BTreeSet<(usize, usize)>,
-    /// Ends of connections that have been cut at least once, with the other ends.
+    /// The state of each end of connections that were cut at least once, by (end, other end).
     pub links: HashMap<(usize, usize), Link>,
-    /// The rail whose next write is refused, as a queue pair does it: nothing behind it arrives.
+    /// The rail whose next write is refused, as by a queue pair: nothing behind it arrives.
     refuses: Option<usize>,
-    /// The rail over which each word's atomics come.
+    /// The rail that performs the atomics on each word.
     atomic_words: HashMap<usize, usize>,
-    /// How often writes and reads were posted, those together that wait for one another.
+    /// The number of doorbells for writes and reads: one for each chain.
     pub doorbells: u64,
 }
 
@@ -113,12 +113,12 @@ impl State {
             (Cargo::Amo { .. }, Cargo::Write { .. } | Cargo::Amo { .. }) => !order.amo_after_write,
             (Cargo::Message(_), Cargo::Write { .. } | Cargo::Amo { .. }) => !order.send_after_write,
             (Cargo::Message(_), Cargo::Message(_)) => !order.send_after_send,
-            // Nothing is promised about reads, and a write does not wait for messages.
+            // Reads have no guarantee, and a write does not wait for messages.
             _ => true,
         }
     }
 
-    /// Moves what it pleases to move.
+    /// Delivers a random selection of flights.
     pub fn step(&mut self) {
         let mut at = 0;
         while at < self.flights.len() {
@@ -138,20 +138,20 @@ impl State {
         }
     }
 
-    /// What a poll of a rail finds: often not all that there is.
+    /// A random prefix of the reports that wait for a rail, often not all.
     pub fn some_reports(&mut self, rail: usize) -> VecDeque<Report> {
         let (random, waiting) = (self.next() as usize, &mut self.reports[rail]);
         let rest = waiting.split_off(if random & 1 == 0 { waiting.len() } else { (random >> 1) % (waiting.len() + 1) });
         std::mem::replace(waiting, rest)
     }
 
-    /// Posts something that travels, as far as both ends work. A connection that has failed stays so until its owner
-    /// knows: else what is posted behind a lost write would arrive without it.
+    /// Posts a flight, as far as both ends work. A failed connection stays failed until its owner knows; otherwise a
+    /// flight behind a lost write would arrive without it.
     pub fn depart(&mut self, flight: Flight) {
         let unknown = self.reports[flight.from].iter().any(|r| matches!(r, Report::Failed(_, f) if f.retryable));
         let believed = self.half_open.remove(&(flight.from, flight.to));
         let refused = self.down[flight.to] || !self.is_joined(flight.from, flight.to);
-        // Who gets no answer goes on trying.
+        // A sender without an answer keeps trying, so its flight waits.
         if unknown || believed || refused && !self.is_pulled_out(flight.from, flight.to) {
             self.deliver(flight, Fate::Lost);
         } else {
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Reports a write that has left, whatever becomes of it.
+    /// Reports that a write has left, whatever its fate.
     pub fn report_left(&mut self, rail: usize, id: OpId) {
         self.reports[rail].push_back(Report::Done(id));
     }
@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// The address that `len` bytes at `address` of `owner`'s registration `key` have, if they are inside of it.
+    /// The address of `len` bytes at `address` of `owner`'s registration `key`, if they are inside of it.
     pub fn find(&self, owner: usize, key: u64, address: u64, len: usize) -> Option<usize> {
         let &(_, _, base, size) = self.memory.iter().find(|m| m.0 == owner && m.1 == key)?;
         let offset = usize::try_from(address).ok()?;
@@ -251,12 +251,12 @@ impl State {
     }
 }
 
-/// A fabric. Clones are the same one.
+/// A fabric. Clones share their state.
 #[derive(Clone)]
 pub struct Fabric(Arc<Mutex<State>>);
 
 impl Fabric {
-    /// A fabric whose every decision follows from `seed`.
+    /// A fabric that derives all its decisions from `seed`.
     #[must_use]
     pub fn new(seed: u64, config: FabricConfig) -> Self {
         Fabric(Arc::new(Mutex::new(State {
@@ -278,10 +278,10 @@ impl Fabric {
         })))
     }
 
-    /// A new rail on it.
+    /// Opens a new rail.
     ///
     /// # Errors
-    /// None; the type is that of other backends.
+    /// None; the return type is that of other backends.
     pub fn open(&self, name: &str) -> Result<Box<dyn Rail>> {
         let mut state = self.state();
         let id = state.reports.len();
@@ -294,26 +294,26 @@ impl Fabric {
         Ok(Box::new(MockRail::new(self.clone(), id, name, config)))
     }
 
-    /// How often writes and reads have been posted, those counting once that say that more follow and what follows
-    /// them.
+    /// The number of doorbells for writes and reads. A chain of posts, in which each but the last announces more,
+    /// counts once.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
         self.state().doorbells
     }
 
-    /// A rail fails: the `number`th that was opened, from 0.
+    /// Takes down the rail that was opened as number `number`, counted from 0.
     pub fn take_down(&self, number: usize) {
         let mut state = self.state();
         state.down[number] = true;
         state.cut(number);
     }
 
-    /// It works again.
+    /// Brings the rail up again.
     pub fn bring_up(&self, number: usize) {
         self.state().down[number] = false;
     }
 
-    /// The port of a rail goes down: what comes and goes there waits, and nothing fails.
+    /// Takes down the port of a rail: its flights wait, and nothing fails.
     pub fn pull_out(&self, number: usize) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.pulled_out[number], true) {
@@ -321,22 +321,22 @@ impl Fabric {
         }
     }
 
-    /// Nothing passes through a rail any more, and nobody is told.
+    /// Stops all traffic of a rail without any report.
     pub fn mute(&self, number: usize) {
         self.state().pulled_out[number] = true;
     }
 
-    /// The port is up again.
+    /// Brings the port up again.
     pub fn plug_in(&self, number: usize) {
         self.state().pulled_out[number] = false;
     }
 
-    /// The next write over a rail is refused, and what is behind it does not arrive.
+    /// Makes the next write over a rail be refused; nothing behind it arrives.
     pub fn refuse_next_write(&self, number: usize) {
         self.state().refuses = Some(number);
     }
 
-    /// Rail `end` goes on believing in a connection with `other`, which knows that it is broken.
+    /// Makes rail `end` believe in its connection with `other`, which knows that it is broken.
     pub fn leave_half_open(&self, end: usize, other: usize) {
         self.state().half_open.insert((end, other));
     }

@@ -1,14 +1,14 @@
 //! A fabric with fault injection, for tests of everything above a rail.
 //!
-//! All rails of a [`Fabric`] live in one process and are driven by whoever polls them. What happens when is decided by
-//! a seeded generator, so a run that fails is run again by its seed. It delays, reorders (within a connection only as
-//! far as the [`Order`] that it promises allows), refuses posts with [`PostError::Again`], repeats completions, and
-//! fails work requests, each with a probability of its own. Rails fail when a test says so ([`Fabric::take_down`]),
-//! with what is under way on them: some of it has arrived, and some of what has arrived was not acknowledged.
+//! All rails of a [`Fabric`] live in one process, and every poll drives all of them. A seeded generator makes all
+//! decisions, so its seed repeats a failed run. The fabric delays, reorders (within a connection only as far as the
+//! guaranteed [`Order`] allows), refuses posts with [`PostError::Again`], repeats completions, and fails work requests,
+//! each with its own probability. A rail fails when a test demands it ([`Fabric::take_down`]). Then part of the work
+//! under way on it has arrived, and part of that was not acknowledged.
 //!
-//! `timed` fabrics (feature `simulation`) inject no faults; everything takes its time there.
+//! `timed` fabrics (feature `simulation`) inject no faults; they model the time of each step.
 //!
-//! It produces what real fabrics seldom do; it is no proof that a real one works.
+//! The fabric produces events that are rare on real fabrics. It proves nothing about a real one.
 
 mod config;
 mod connections;

@@ -10,18 +10,18 @@ use crate::rail::{
     Registration, RemoteBuf, WriteOptions,
 };
 
-/// See the module.
+/// A rail of a mock fabric. See the module.
 pub struct MockRail {
     fabric: Fabric,
     id: usize,
     caps: RailCaps,
-    /// Rail of each destination.
+    /// The rail of each destination.
     peers: Vec<usize>,
-    /// What this rail has registered: id, base, length. Local buffers must be inside of it if the caps say so.
+    /// Registrations of this rail: id, base, length. Local buffers must be inside of one if the capabilities demand it.
     regions: Vec<(u32, usize, usize)>,
-    /// Those of them that the CPU reaches elsewhere: id, and how much further on.
+    /// Registrations that the CPU accesses at another address: id, and the distance.
     elsewhere: Vec<(u32, usize)>,
-    /// What was posted last waits for its doorbell.
+    /// Whether the last post waits for its doorbell.
     chained: bool,
 }
 
@@ -53,7 +53,7 @@ impl MockRail {
         self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(none)
     }
 
-    /// What the contract forbids a poster to do is a failure here, so that tests see it.
+    /// Checks the contract of a poster; a violation is a failure here, so that tests detect it.
     fn check_local(&self, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
         let wrong = |text: &str| Err(PostError::refused(14, || text.into()));
         if id.is_none() {
@@ -67,7 +67,7 @@ impl MockRail {
         wrong("a local buffer is not registered")
     }
 
-    /// A doorbell, unless more follow.
+    /// Rings the doorbell, unless more posts follow.
     fn ring(&mut self, more: bool) {
         self.chained = more;
         self.fabric.state().doorbells += u64::from(!more);
@@ -89,7 +89,7 @@ impl MockRail {
         Ok(())
     }
 
-    /// Where the bytes of a local buffer are for the CPU, which plays the NIC here.
+    /// The address by which the CPU, which plays the NIC, accesses the bytes of a local buffer.
     fn reachable(&self, local: LocalBuf) -> *mut u8 {
         let id = (local.key.raw() as u32).wrapping_sub(1);
         match self.elsewhere.iter().find(|(of, _)| local.key.is_device() && *of == id) {
@@ -104,7 +104,7 @@ impl MockRail {
     }
 }
 
-/// The bytes of a local buffer.
+/// A copy of the bytes of a local buffer.
 ///
 /// # Safety
 /// The buffer is valid for reads.
@@ -117,8 +117,8 @@ unsafe fn bytes_of(local: LocalBuf) -> Vec<u8> {
     bytes
 }
 
-// SAFETY: a work request's bytes are copied while it is posted or kept until its completion is reported, and inside of
-// registered memory only.
+// SAFETY: a work request's bytes are copied while it is posted or kept until its completion is reported, and only
+// inside of registered memory.
 unsafe impl Rail for MockRail {
     fn caps(&self) -> &RailCaps {
         &self.caps
@@ -147,7 +147,7 @@ unsafe impl Rail for MockRail {
     }
 
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
-        // Where nobody names a buffer's key, nothing tells where its bytes are.
+        // Without a key for each buffer, the rail could not tell which address the CPU has to use.
         let (Export::Mapping(at), true) = (memory.export, self.caps.local_registration) else {
             let (what, by) = ("a device's memory".into(), "the mock fabric".into());
             return Err(Error::Unsupported { what, by, remedy: "hand it a mapping, with local registration".into() });
@@ -169,8 +169,8 @@ unsafe impl Rail for MockRail {
         let (Piece { local, remote }, to) = (piece, self.peer(dest)?);
         self.check_local(local, options.id)?;
         let address = self.remote(&self.fabric.state(), to, remote, local.len)?;
-        // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as
-        // it likes, and now is as good a time as any.
+        // SAFETY: the caller's promise. A write without id is copied now. One with an id may read its source at any
+        // time until its completion, so also now.
         let bytes = unsafe { bytes_of(LocalBuf { ptr: self.reachable(local), ..local }) };
         let left = options.id.filter(|_| options.notify == Notify::Transmitted);
         let reported = options.id.filter(|_| left.is_none());

@@ -1,4 +1,4 @@
-//! Addresses of rails: how one is written down for peers, and the table of those that were connected.
+//! Addresses of rails: their encoding for peers, and the table of connected ones.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 use crate::rail::Dest;
 use crate::sparse::Sparse;
 
-/// First byte of an address, so that another version's or another backend's is recognised.
+/// First byte of an address, which identifies the version and the backend.
 const VERSION: u8 = 0x51;
 
-/// Longer than any provider's address.
+/// A bound above the length of any provider's address.
 const LONGEST: usize = 512;
 
-/// Most peers of one rail; an index beyond it is a mistake, not a job size.
+/// Most peers of one rail. A larger index is an error, not a job size.
 const MAX_DESTS: Dest = 1 << 24;
 
-/// What peers need to reach `endpoint`: the version, the provider's name with its length before it, and the provider's
-/// own bytes.
+/// The address that peers need to reach `endpoint`: the version, the provider's name with its length before it, and the
+/// provider's own bytes.
 pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec<u8> {
     let mut raw = [0_u8; LONGEST];
     let mut length = raw.len();
     // SAFETY: an enabled endpoint, and a place of the stated length.
     let code = unsafe { ffi::fi_getname(endpoint.as_ptr(), raw.as_mut_ptr().cast(), &raw mut length) };
     if code != 0 {
-        // An empty address is refused by whoever connects to it, naming this provider.
+        // A peer that connects to an empty address refuses it, and its error names this provider.
         tracing::error!(provider, code, "fi_getname failed");
         length = 0;
     }
@@ -37,7 +37,7 @@ pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec
     address
 }
 
-/// Takes an address of [`of_endpoint`] apart; the provider's own bytes, or what is wrong with it.
+/// Parses an address of [`of_endpoint`]. Returns the provider's own bytes, or a description of the error.
 fn parse<'a>(address: &'a [u8], own_provider: &str) -> Result<&'a [u8], String> {
     let [VERSION, length, rest @ ..] = address else {
         return Err("it is not one of a libfabric rail of this version".to_owned());
@@ -85,7 +85,7 @@ impl Peers {
         (peer != ffi::FI_ADDR_UNSPEC).then_some(peer)
     }
 
-    /// Makes the rail with `address` known as `dest`, in place of an earlier one.
+    /// Makes the rail with `address` known as `dest`, replacing an earlier one.
     pub fn connect(&mut self, domain: &Domain, provider: &str, dest: Dest, address: &[u8]) -> Result<()> {
         let malformed = |why| Error::Malformed { what: "a rail's address", pe: dest, why };
         let raw = parse(address, provider).map_err(malformed)?;
@@ -94,12 +94,12 @@ impl Peers {
         }
         let Known(known) = self.known.enter(dest);
         if *known != ffi::FI_ADDR_UNSPEC {
-            // SAFETY: an address that this table gave. A failure leaves an unused entry behind.
+            // SAFETY: an address from this table. A failure leaves an unused entry behind.
             let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut *known, 1, 0) };
             *known = ffi::FI_ADDR_UNSPEC;
         }
-        // Providers know an address's length from its format: let a shorter one end in zeros, not in what lies behind
-        // it.
+        // Providers derive an address's length from its format. So a short one is padded with zeros instead of whatever
+        // follows it in memory.
         let mut padded = [0_u8; LONGEST];
         padded[..raw.len()].copy_from_slice(raw);
         let mut peer = ffi::FI_ADDR_UNSPEC;
@@ -107,7 +107,7 @@ impl Peers {
         // SAFETY: an open table, one address, longer than any format, and a place for one result.
         let count = unsafe { ffi::fi_av_insert(self.table.as_ptr(), from, 1, &raw mut peer, 0, ptr::null_mut()) };
         if count != 1 {
-            // Without an error number libfabric means that the address itself is wrong.
+            // Without an error number, libfabric means that the address itself is wrong.
             domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
         }
         *known = peer;

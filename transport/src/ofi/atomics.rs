@@ -35,7 +35,7 @@ fn datatype(ty: AmoType) -> ffi::fi_datatype {
     }
 }
 
-/// Which of libfabric's three calls a request takes.
+/// The libfabric call for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     Plain,
@@ -52,14 +52,14 @@ fn call(op: AmoOp, fetching: bool) -> Call {
     }
 }
 
-/// What the provider said that it can do, asked once.
+/// The provider's answers about atomics, queried once.
 #[derive(Debug, Default)]
 pub(super) struct Atomics {
     supported: [[[bool; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()],
 }
 
 impl Atomics {
-    /// Asks the domain about everything, if atomics were asked for when it was opened.
+    /// Queries all atomics from the domain, if it was opened with atomics.
     pub fn query(domain: &Domain) -> Self {
         let mut this = Atomics::default();
         // SAFETY: a live info.
@@ -76,7 +76,7 @@ impl Atomics {
         this
     }
 
-    /// Whether there is any.
+    /// Whether the provider performs any atomic.
     pub fn any(&self) -> bool {
         self.supported.as_flattened().as_flattened().contains(&true)
     }
@@ -98,11 +98,11 @@ fn is_supported(domain: &Domain, ty: AmoType, amo: AmoOp, fetching: bool) -> boo
     code == 0 && attr.count > 0 && attr.size == ty.size()
 }
 
-/// Posts an atomic whose operands live in `slot`. 0, or the provider's error.
+/// Posts an atomic whose operands are in `slot`. Returns 0, or the provider's error.
 ///
 /// # Safety
-/// As [`Rail::amo`](crate::rail::Rail::amo); `slot` is taken and stays until the completion, and `descriptor` is that
-/// of its registration where one is needed.
+/// As for [`Rail::amo`](crate::rail::Rail::amo). `slot` is taken and stays until the completion; `descriptor` belongs
+/// to its registration where one is needed.
 pub(super) unsafe fn post(
     endpoint: &Object<ffi::fid_ep>,
     peer: ffi::fi_addr_t,
@@ -139,7 +139,7 @@ pub(super) unsafe fn post(
     };
     let (results, result_desc) = (&raw mut results, &raw mut result_desc);
     let endpoint = endpoint.as_ptr();
-    // SAFETY: the lists are copied by the call; what they point to stays until the completion, by the contract.
+    // SAFETY: the call copies the lists; their targets stay until the completion, by the contract.
     unsafe {
         match call(amo.op, amo.result.is_some()) {
             Call::Plain => {
@@ -163,12 +163,12 @@ pub(super) unsafe fn post(
     }
 }
 
-/// Puts a value's bits where the provider reads a word of the type.
+/// Stores a value's bits where the provider reads a word of the type.
 ///
 /// # Safety
 /// `place` may be written.
 unsafe fn store(place: *mut u64, ty: AmoType, bits: u64) {
-    // SAFETY: forwarded to the caller; a u64 has room for and is aligned for both sizes.
+    // SAFETY: the caller's promise; a u64 has room for and is aligned for both sizes.
     unsafe {
         if ty.size() == 4 {
             place.cast::<u32>().write(bits as u32);

@@ -11,33 +11,33 @@ use super::fault::{fault, is_path_error};
 use crate::error::Fault;
 use crate::rail::OpId;
 
-/// Completions read from the queue at once: enough to spread the call's cost, few enough to stay in the L1 cache.
+/// Completions read from the queue at once: enough to amortize the call, few enough to stay in the L1 cache.
 pub(super) const BATCH: usize = 32;
 
 /// The state of one posted operation, shared with the provider.
 ///
-/// A power of two in size, so that an address becomes an index by shifting.
+/// Its size is a power of two, so that an address becomes an index by shifting.
 #[repr(C, align(128))]
 pub(super) struct Slot {
-    /// The provider's own (FI_CONTEXT2 asks for this much).
+    /// The provider's own part (FI_CONTEXT2 needs this much).
     context: ffi::fi_context2,
-    /// The owner of the operation.
+    /// The id of the operation.
     id: OpId,
-    /// The operands of an atomic, which must stay in place until it completes, and a place for an unwanted result.
+    /// The operands of an atomic, which must stay in place until it completes, and a buffer for an unwanted result.
     pub operand: u64,
     pub compare: u64,
     pub result: u64,
-    /// Posted and not completed.
+    /// Whether an operation was posted with it and has not completed.
     busy: bool,
 }
 
-/// A free slot's number, from [`Slab::take`] until it is posted or given back.
+/// The number of a taken slot, from [`Slab::take`] until it is posted or given back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotIndex(u32);
 
-/// A fixed number of slots; as many operations may be outstanding.
+/// A fixed number of slots, which bounds the outstanding operations.
 pub(super) struct Slab {
-    /// In cells, because the provider writes to a slot's context and results while the slab is borrowed.
+    /// The slots are in cells, because the provider writes to a slot's context and results while the slab is borrowed.
     slots: Box<[UnsafeCell<Slot>]>,
     free: Vec<u32>,
 }
@@ -81,8 +81,8 @@ impl Slab {
         self.free.push(index.0);
     }
 
-    /// Ends the operation that was posted with `context`: its id, or `None` when the context is not an outstanding one
-    /// of this slab.
+    /// Ends the operation that was posted with `context`. Returns its id, or `None` when the context is not an
+    /// outstanding one of this slab.
     #[inline]
     pub fn finish(&mut self, context: *mut c_void) -> Option<OpId> {
         let offset = (context as usize).wrapping_sub(self.slots.as_ptr() as usize);
@@ -102,26 +102,26 @@ impl Slab {
 
 /// The result of one poll of the completion queue.
 pub(super) enum Polled {
-    /// So many entries of [`Queue::entry`].
+    /// The number of entries for [`Queue::entry`].
     Entries(usize),
-    /// Nothing yet.
+    /// No completion.
     Empty,
     /// One operation failed.
     Failed(Failure),
-    /// The queue itself does not work.
+    /// The queue itself has failed.
     Broken(Fault),
 }
 
 /// One entry of the error queue.
 pub(super) struct Failure {
-    /// The context that it was posted with, if the provider knows.
+    /// The context of the operation, if the provider knows it.
     pub context: *mut c_void,
     /// libfabric's error number, positive.
     pub code: i32,
     pub fault: Fault,
 }
 
-/// The completion queue and a place to read it into.
+/// The completion queue and a buffer for its entries.
 pub(super) struct Queue {
     pub cq: Object<ffi::fid_cq>,
     entries: Box<[MaybeUninit<ffi::fi_cq_data_entry>; BATCH]>,
@@ -132,7 +132,7 @@ impl Queue {
         Queue { cq, entries: Box::new([const { MaybeUninit::uninit() }; BATCH]) }
     }
 
-    /// Makes progress and reads what completed.
+    /// Makes progress and reads completions.
     #[inline]
     pub fn read(&mut self, domain: &Domain) -> Polled {
         // SAFETY: an open queue and room for BATCH entries of the queue's format.
@@ -154,7 +154,7 @@ impl Queue {
     /// `index` is below the count of the last [`Polled::Entries`].
     #[inline]
     pub unsafe fn entry(&self, index: usize) -> ffi::fi_cq_data_entry {
-        // SAFETY: the provider filled in that many.
+        // SAFETY: the provider has filled in that many.
         unsafe { self.entries[index].assume_init() }
     }
 
@@ -173,8 +173,8 @@ impl Queue {
         }
         let mut text = domain.library.strerror(entry.err);
         let mut buffer = [0 as c_char; 256];
-        // SAFETY: the entry is the queue's own, the buffer is ours; the result is null or a zero-terminated string in
-        // the buffer or in the provider, which we copy at once. The last byte of the buffer stays 0.
+        // SAFETY: the entry is the queue's own, and the buffer is ours. The result is null or a zero-terminated string
+        // in the buffer or in the provider, which is copied at once. The last byte of the buffer stays 0.
         let own = unsafe {
             let own = ffi::fi_cq_strerror(
                 self.cq.as_ptr(),

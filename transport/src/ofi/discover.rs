@@ -1,4 +1,4 @@
-//! Which NICs there are, and which of them to use.
+//! Discovery of NICs, and the choice among them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,10 +15,10 @@ use super::shared_memory;
 use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
 
-/// One NIC (or what a provider takes for one) that can become a rail.
+/// One NIC, or a provider's equivalent, that can become a rail.
 #[derive(Debug, Clone)]
 pub struct Nic {
-    /// The rail's name, as `NIC_LIST` knows it: the domain, or the address where domains have no name of their own.
+    /// The rail's name, as in `NIC_LIST`: the domain, or the address where domains have no name of their own.
     pub name: String,
     /// The provider's full name, e.g. `tcp;ofi_rxm`.
     pub provider: String,
@@ -28,17 +28,17 @@ pub struct Nic {
     pub domain: String,
     /// The local address in the provider's form.
     pub address: String,
-    /// The device's own name, where the provider says it.
+    /// The device's own name, where the provider reports it.
     pub device: Option<String>,
-    /// The PCI address (`0000:3b:00.0`), where the provider says it.
+    /// The PCI address (`0000:3b:00.0`), where the provider reports it.
     pub pci: Option<String>,
-    /// Bits per second, where the provider says it.
+    /// Bits per second, where the provider reports it.
     pub speed: Option<u64>,
-    /// The local address that was asked for, when the NIC was named by one.
+    /// The requested local address, when `NIC_LIST` names the NIC by one.
     pub(super) source: Option<String>,
-    /// The provider's own atomics were asked for.
+    /// Whether the provider's own atomics were requested.
     pub(super) atomics: bool,
-    /// Access to GPUs' memory was.
+    /// Whether access to GPU memory was requested.
     pub(super) gpus: bool,
     pub(super) delivery_complete: bool,
     pub(super) info: Info,
@@ -85,7 +85,7 @@ impl Nic {
         [&self.name, &self.domain, &self.address].into_iter().chain(&self.device).any(|known| known == name)
     }
 
-    /// Whether nobody outside of this machine reaches it.
+    /// Whether it is reachable only from this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.domain == "lo" || self.address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
@@ -97,13 +97,13 @@ impl Nic {
         provider::traits(&self.provider).software
     }
 
-    /// What to open an endpoint with: with automatic progress (`None` if the provider has none) or with manual.
+    /// The info for opening an endpoint: with automatic progress (`None` if the provider has none) or with manual.
     pub(super) fn info_to_open(&self, library: &Arc<Libfabric>, automatic: bool) -> Result<Option<Info>> {
         let in_memory = provider::is_in_memory(&self.provider);
         if !in_memory && !automatic {
             return Ok(Some(self.info.clone()));
         }
-        // Endpoints in shared memory have names instead of addresses, and two of one name do not go.
+        // Endpoints in shared memory have names instead of addresses, and each name must be unique.
         if in_memory {
             shared_memory::remove_leftovers();
         }
@@ -117,12 +117,12 @@ impl Nic {
     }
 }
 
-/// Every NIC that fits the settings, in the list's order or the provider's. The limit of NICs per PE is for whoever
-/// puts them in order. `all_here`: all PEs are where the loopback interface reaches them, so that none else is used
-/// unless the user names it.
+/// Every NIC that fits the settings, in the list's order or else in the provider's. The caller applies the limit of
+/// NICs per PE when it orders them. `all_here`: all PEs are reachable over the loopback interface, so no other one is
+/// used unless the user names it.
 ///
 /// # Errors
-/// [`Error::NoRail`] when none fits, listing what there is.
+/// [`Error::NoRail`] when none fits, with a list of the existing ones.
 pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> Result<Vec<Nic>> {
     let loopback = all_here && settings.nic_pe_mapping.is_none();
     let atomics = settings.amo_path == AmoPath::Native;
@@ -133,7 +133,8 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
     };
     let mut seen = Vec::new();
     for provider in &wanted {
-        // Where CPUs move the bytes, they would have to be copied from and to the GPU: that staging does as well.
+        // Where CPUs move the bytes, the provider would have to copy them from and to the GPU. Staging does that as
+        // well.
         let gpus = gpus && !provider::traits(provider).software;
         let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
@@ -153,10 +154,10 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
     Err(no_rail(library, settings, &wanted, &seen))
 }
 
-/// The names of the providers that the library has on this machine.
+/// The names of the library's providers on this machine.
 ///
 /// # Errors
-/// libfabric's error.
+/// The error of libfabric.
 pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     let infos = library.fabric.getinfo(None, 0, None).map_err(|code| Error::Fabric {
         call: "fi_getinfo",
@@ -169,7 +170,7 @@ pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// One NIC per domain of the provider; of a domain's several addresses the first IPv4 one, else the first.
+/// One NIC per domain of the provider. Of several addresses of a domain, the first IPv4 one is used, or else the first.
 fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     let mut infos = hints::negotiate(library, ask)?;
     if infos.is_empty() {
@@ -187,7 +188,7 @@ fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     Ok(nics)
 }
 
-/// Of NICs of both kinds, those of the loopback interface or the others: nobody from elsewhere gets to the former.
+/// Of NICs of both kinds, those of the loopback interface or all others. Other hosts cannot reach the former.
 fn where_they_are_needed(mut nics: Vec<Nic>, loopback: bool) -> Vec<Nic> {
     if nics.iter().any(|nic| nic.is_loopback() == loopback) {
         nics.retain(|nic| nic.is_loopback() == loopback);
@@ -195,8 +196,8 @@ fn where_they_are_needed(mut nics: Vec<Nic>, loopback: bool) -> Vec<Nic> {
     nics
 }
 
-/// The NICs of a list, in its order. Names that this provider does not know are left out, with a warning: one list may
-/// be for hosts with different NICs, and a mistyped name costs a rail.
+/// The NICs of a list, in its order. Names unknown to this provider are left out with a warning, because one list may
+/// serve hosts with different NICs. So a mistyped name costs a rail.
 fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Vec<Nic>> {
     let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
@@ -204,7 +205,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
         if let Some(nic) = all.iter().find(|nic| nic.is_called(name)) {
             chosen.push(nic.clone());
         } else if provider::is_in_memory(ask.provider) {
-            // Shared memory has no devices: shm0, shm1, … are as many rails as one likes.
+            // Shared memory has no devices. shm0, shm1, … are any number of rails.
             let number = name.strip_prefix(ask.provider).unwrap_or_default();
             if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {
                 chosen.extend(all.first().map(|nic| Nic { name: name.clone(), ..nic.clone() }));
@@ -220,7 +221,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
             unknown.push(name.as_str());
         }
     }
-    // Where none is known, the next provider may know them; else they are part of the error.
+    // If none is known here, the next provider may know them. Otherwise they become part of the error.
     if !chosen.is_empty() && !unknown.is_empty() {
         let (provider, names) = (ask.provider, unknown.join(", "));
         tracing::warn!(
@@ -247,7 +248,7 @@ fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen:
     Error::NoRail { wanted: text, found }
 }
 
-/// Device name, PCI address and speed, as far as the provider tells.
+/// Device name, PCI address and speed, as far as the provider reports them.
 fn device_facts(info: &Info) -> (Option<String>, Option<String>, Option<u64>) {
     let text = |string: *const std::ffi::c_char| {
         // SAFETY: libfabric's strings are zero-terminated and live as long as the info.
@@ -266,7 +267,7 @@ fn device_facts(info: &Info) -> (Option<String>, Option<String>, Option<u64>) {
     }
 }
 
-/// The local address for people.
+/// The local address as text.
 fn address_text(info: &Info) -> String {
     let bytes = info.source();
     // SAFETY: a live struct.

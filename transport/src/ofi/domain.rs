@@ -1,4 +1,4 @@
-//! Opening and closing libfabric's objects.
+//! Opening and closing of libfabric's objects.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -18,12 +18,12 @@ static HMEM_P2P_REQUIRED: i32 = 1;
 pub(super) struct Object<T>(NonNull<T>);
 
 impl<T> Object<T> {
-    /// The object's struct, for calls; valid as long as `self`.
+    /// The object's struct for calls. It is valid as long as `self`.
     pub fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()
     }
 
-    /// The object as any object, for binding and control.
+    /// The object as a generic `fid`, for binding and control.
     pub fn fid(&self) -> *mut ffi::fid {
         self.0.as_ptr().cast()
     }
@@ -31,8 +31,8 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: opened by libfabric, closed once, and whatever uses it was closed before: owners declare the fields
-        // that hold objects in the order in which they must close.
+        // SAFETY: opened by libfabric and closed once. Objects that use it were closed before, because owners declare
+        // the fields that hold objects in the order in which they must close.
         let code = unsafe { ffi::fi_close(self.fid()) };
         if code != 0 {
             tracing::debug!(code, object = std::any::type_name::<T>(), "fi_close failed");
@@ -40,7 +40,7 @@ impl<T> Drop for Object<T> {
     }
 }
 
-/// A fabric and a domain of one rail alone, with what names them in errors.
+/// The fabric and the domain of one rail, and the rail's name for errors.
 pub(super) struct Domain {
     pub domain: Object<ffi::fid_domain>,
     pub fabric: Object<ffi::fid_fabric>,
@@ -65,8 +65,8 @@ impl Domain {
         Ok(Domain { domain, fabric, info, library: library.clone(), rail: rail.to_owned() })
     }
 
-    /// Opens a completion queue for `entries` completions, and its descriptor to sleep on if one is wanted and the
-    /// provider has one.
+    /// Opens a completion queue for `entries` completions, and its wait descriptor if one is wanted and the provider
+    /// has one.
     pub fn open_queue(&self, entries: usize, sleeps: bool) -> Result<(Object<ffi::fid_cq>, Option<RawFd>)> {
         let open = |wait_obj| {
             // SAFETY: all-zero is a valid attribute struct (its pointers are null).
@@ -107,8 +107,8 @@ impl Domain {
         self.object("fi_av_open", table)
     }
 
-    /// Opens an endpoint over `queue` and `addresses`, and enables it. Tells whether it reaches GPUs' memory without
-    /// the CPU's help.
+    /// Opens an endpoint over `queue` and `addresses`, and enables it. Returns also whether it accesses GPU memory
+    /// without the CPU's help.
     pub fn open_endpoint(
         &self,
         queue: &Object<ffi::fid_cq>,
@@ -123,7 +123,7 @@ impl Domain {
         // SAFETY: open objects of one domain; the endpoint closes before both.
         let bind = |fid, flags| self.check("fi_ep_bind", unsafe { ffi::fi_ep_bind(endpoint.as_ptr(), fid, flags) });
         bind(addresses.fid(), 0)?;
-        // Bound once for each direction: what is posted completes only when asked to, what arrives always does.
+        // The queue is bound once for each direction. A posted operation completes only on request, an arrival always.
         bind(queue.fid(), ffi::FI_TRANSMIT | ffi::FI_SELECTIVE_COMPLETION)?;
         bind(queue.fid(), ffi::FI_RECV)?;
         let device = self.is_peer_to_peer(&endpoint);
@@ -132,8 +132,8 @@ impl Domain {
         Ok((endpoint, device))
     }
 
-    /// Whether an endpoint that was granted access to GPUs' memory promises to be nothing but the NIC there. Providers
-    /// may also have the CPU copy, by calls of CUDA that wait for kernels which never end.
+    /// Whether an endpoint that was granted access to GPU memory guarantees that only the NIC touches it. Providers may
+    /// also let the CPU copy, by CUDA calls that wait for kernels which never end.
     fn is_peer_to_peer(&self, endpoint: &Object<ffi::fid_ep>) -> bool {
         // SAFETY: a live info.
         if unsafe { (*self.info.as_ptr()).caps } & ffi::FI_HMEM == 0 {
@@ -149,7 +149,7 @@ impl Domain {
         granted.inspect_err(|error| tracing::info!(%error, "GPUs' memory is staged")).is_ok()
     }
 
-    /// Turns a libfabric result into an error that names the call and the rail.
+    /// Converts a libfabric result to an error that names the call and the rail.
     pub fn check(&self, call: &'static str, code: i32) -> Result<()> {
         checked(&self.library, &self.rail, call, code)
     }
@@ -169,12 +169,12 @@ fn checked(library: &Libfabric, rail: &str, call: &'static str, code: i32) -> Re
     Err(Error::Fabric { call, rail: rail.to_owned(), fault })
 }
 
-/// What helps against an error number of a call, if anything does.
+/// The remedy for an error number of a call, if there is one.
 fn advice(call: &str, errno: i32) -> &'static str {
     match (call, errno) {
         (_, libc::EMFILE) => "; allow this process more descriptors (ulimit -n)",
-        // With verbs;ofi_rxm this is mostly a queue that the device cannot hold, sized from an environment variable
-        // that no attribute overrides.
+        // With verbs;ofi_rxm the cause is mostly a queue that the device cannot hold. Its size comes from an
+        // environment variable that no attribute overrides.
         ("fi_enable" | "fi_cq_open", libc::EINVAL | libc::ENOMEM) => {
             "; with a verbs provider FI_UNIVERSE_SIZE=8 in the environment makes its queues smaller"
         }

@@ -1,4 +1,4 @@
-//! The rail: what it consists of, and how it is opened.
+//! The rail: its parts, and how it is opened.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::rail::MOST_PIECES;
 use crate::error::Result;
 use crate::rail::RailCaps;
 
-/// Most operations outstanding on one rail. Providers allow more, but a longer queue hides no more latency, and its
+/// Most outstanding operations of one rail. Providers allow more, but a longer queue hides no more latency, and its
 /// contexts (128 bytes each) should stay in the L2 cache.
 const MAX_DEPTH: usize = 2048;
 
-/// Completion queue entries for what arrives unasked: immediates of peers.
+/// Completion queue entries for unsolicited arrivals: immediates of peers.
 const ARRIVALS: usize = 1024;
 
-/// A rail over libfabric. Fields that hold libfabric objects are in the order in which these must be closed, and before
-/// the memory that those may touch.
+/// A rail over libfabric. Fields that hold libfabric objects are declared in the order in which these must be closed,
+/// and before the memory that those objects may access.
 pub(super) struct OfiRail {
     pub(super) regions: Regions,
     pub(super) endpoint: Object<ffi::fid_ep>,
     pub(super) receives: Receives,
-    /// Registration of `slab`, when local buffers need one and atomics' operands lie there.
+    /// The registration of `slab`, where local buffers need one and atomics' operands are in the slab.
     pub(super) slab_region: Option<Object<ffi::fid_mr>>,
     pub(super) slab: Slab,
     pub(super) peers: Peers,
@@ -40,20 +40,20 @@ pub(super) struct OfiRail {
 
     pub(super) atomics: Atomics,
     pub(super) mode: Mode,
-    /// It reaches GPUs' memory.
+    /// Whether it accesses GPU memory.
     pub(super) device: bool,
     pub(super) wait_fd: Option<RawFd>,
     pub(super) caps: RailCaps,
 }
 
-// SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain); it is not `Sync`,
-// so one thread at a time uses them, which is what the weakest granted threading model (FI_THREAD_COMPLETION) asks for.
+// SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain). It is not `Sync`,
+// so one thread at a time uses them, as the weakest granted threading model (FI_THREAD_COMPLETION) demands.
 unsafe impl Send for OfiRail {}
 
 impl OfiRail {
-    /// Opens an endpoint with `info`. `sleeps`: its thread wants a descriptor to wait on.
+    /// Opens an endpoint with `info`. `sleeps`: the thread of the endpoint needs a wait descriptor.
     pub fn open(library: &Arc<Libfabric>, info: Info, name: &str, sleeps: bool, progress: String) -> Result<Self> {
-        // SAFETY: whatever libfabric offers has its attribute structs.
+        // SAFETY: every info from libfabric has its attribute structs.
         let (tx_size, rx_size, inject, max_rma, cq_data, caps) = unsafe {
             let raw = &*info.as_ptr();
             let (tx, ep) = (&*raw.tx_attr, &*raw.ep_attr);
@@ -108,9 +108,9 @@ impl OfiRail {
     }
 }
 
-/// What lies in sockets should be in the CPUs' caches still when it is taken out: on one machine, 16 writes of 1 MiB
-/// under way together take a quarter longer than one after the other. It is more than a network of 100 Gbit/s and 100
-/// µs holds.
+/// Bytes in sockets should still be in the CPUs' caches when they are received: on one machine, 16 concurrent writes of
+/// 1 MiB need a quarter more time than consecutive ones. The window exceeds the bandwidth-delay product of a network
+/// with 100 Gbit/s and 100 µs.
 const TCP_WINDOW: u64 = 2 << 20;
 
 /// See [`RailCaps::window`](crate::rail::RailCaps::window).
@@ -118,13 +118,13 @@ fn window(provider: &str) -> u64 {
     if traits(provider).over_tcp { TCP_WINDOW } else { u64::MAX }
 }
 
-/// How many pieces it is worth while to let a write or read have: several where each work request costs a system call
-/// or more, and a packet.
+/// The number of pieces that is worthwhile in a write or read: several where each work request costs a system call or
+/// more, and a packet.
 fn pieces(info: &Info) -> usize {
     if !traits(&info.provider()).over_tcp {
         return 1;
     }
-    // SAFETY: whatever libfabric offers has its attribute structs.
+    // SAFETY: every info from libfabric has its attribute structs.
     let (here, there) = unsafe {
         let tx = &*(*info.as_ptr()).tx_attr;
         (tx.iov_limit, tx.rma_iov_limit)

@@ -1,4 +1,4 @@
-//! What libfabric's error numbers mean.
+//! Faults from libfabric's error numbers.
 
 use libfabric_sys::Libfabric;
 
@@ -10,7 +10,7 @@ pub fn fault(library: &Libfabric, code: isize) -> Fault {
     Fault { code, text: library.strerror(code), retryable: is_path_error(code) }
 }
 
-/// Whether an error number is about the path to a peer rather than of what was asked for.
+/// Whether an error number concerns the path to a peer rather than the request.
 pub fn is_path_error(code: i32) -> bool {
     [
         libc::ECONNRESET,

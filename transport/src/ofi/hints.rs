@@ -1,8 +1,8 @@
-//! Capabilities that are asked of a provider, and those that it grants.
+//! The capabilities requested of a provider, and those that it grants.
 //!
-//! Providers differ in what they grant together, and libfabric answers only yes or no. So wishes are put in order of
-//! their worth and the first set that the provider accepts is taken; what it really grants is then read from the
-//! answer.
+//! Providers differ in the combinations that they grant, and libfabric answers only yes or no. So sets of wishes are
+//! tried in order of their value, and the first that the provider accepts is used. The answer shows what the provider
+//! really grants.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::fault::fault;
 use crate::error::{Error, Result};
 use crate::rail::Order;
 
-/// Orderings worth asking for, best first.
+/// Orderings worth requesting, best first.
 ///
-/// Naming them can change what is granted: `shm` orders RMA only when asked to. No reads or atomics are named, because
-/// nothing above waits on their order, and each named guarantee may make a provider slower or unfit.
+/// Requesting them can change the grant: `shm` orders RMA only on request. Reads and atomics are not included, because
+/// no higher layer waits for their order, and each requested guarantee may make a provider slower or unfit.
 const ORDERS: [u64; 4] = [
     ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW | ffi::FI_ORDER_SAW | ffi::FI_ORDER_SAS,
     ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW | ffi::FI_ORDER_SAS,
@@ -25,36 +25,38 @@ const ORDERS: [u64; 4] = [
     ffi::FI_ORDER_NONE,
 ];
 
-/// Threading models that suit a rail, which one thread at a time drives and which shares nothing: cheapest first.
+/// Threading models that suit a rail, which one thread at a time drives and which shares nothing. The cheapest is
+/// first.
 const THREADING: [ffi::fi_threading; 3] = [ffi::FI_THREAD_COMPLETION, ffi::FI_THREAD_DOMAIN, ffi::FI_THREAD_SAFE];
 
-/// How a provider addresses and registers memory is its choice among these; `memory` copes with all of them.
+/// The addressing and registration modes among which a provider may choose. `memory` supports all of them.
 const MR_MODES: u64 =
     ffi::FI_MR_LOCAL | ffi::FI_MR_VIRT_ADDR | ffi::FI_MR_ALLOCATED | ffi::FI_MR_PROV_KEY | ffi::FI_MR_ENDPOINT;
 
-/// A question to one provider.
+/// A query to one provider.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask<'a> {
     /// The provider's exact name.
     pub provider: &'a str,
     /// The local address or name to bind to.
     pub node: Option<&'a str>,
-    /// Ask for the provider's own atomics. Not asked for unless used: `tcp;ofi_rxm` then gives up write ordering.
+    /// Request the provider's own atomics. It is off unless they are used, because `tcp;ofi_rxm` then gives up write
+    /// ordering.
     pub atomics: bool,
-    /// Ask for access to GPUs' memory (`FI_HMEM`).
+    /// Request access to GPU memory (`FI_HMEM`).
     pub gpus: bool,
-    /// Ask for automatic progress.
+    /// Request automatic progress.
     pub automatic: bool,
 }
 
-/// Everything that the provider offers for the best set of wishes that it accepts, or nothing.
+/// All offers of the provider for the best set of wishes that it accepts; empty if there is none.
 pub(super) fn negotiate(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Info>> {
     let offered =
         |order, threading, (gpus, atomics)| offers(library, Ask { gpus, atomics, ..ask }, order, threading, 0);
     if offered(ffi::FI_ORDER_NONE, ffi::FI_THREAD_UNSPEC, (false, false))?.is_empty() {
         return Ok(Vec::new());
     }
-    // A provider without these is still a provider: it then reports each atomic, or memory of a GPU, as unsupported.
+    // A provider without these is still usable. It reports each atomic, or GPU memory, as unsupported.
     let wishes = [(true, true), (true, false), (false, true), (false, false)];
     for wish in wishes.into_iter().filter(|wish| wish.0 <= ask.gpus && wish.1 <= ask.atomics) {
         for threading in THREADING {
@@ -77,15 +79,15 @@ pub(super) fn delivers(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<bool> {
 
 /// The ordering that an offer guarantees.
 pub(super) fn granted_order(info: &Info) -> Order {
-    // SAFETY: whatever libfabric offers has its attribute structs.
+    // SAFETY: every info from libfabric has its attribute structs.
     let (order, ordered_bytes, largest) = unsafe {
         let raw = &*info.as_ptr();
-        // What the sender keeps in order the receiver must not undo, so both have to grant it.
+        // The receiver must not undo the sender's order, so both have to grant it.
         let order = (*raw.tx_attr).msg_order & (*raw.rx_attr).msg_order;
         (order, (*raw.ep_attr).max_order_waw_size, (*raw.ep_attr).max_msg_size)
     };
-    // A size limit of 0 takes the write ordering back. One below the largest write leaves the ends of long writes
-    // unordered, which is no order that a signal could follow.
+    // A size limit of 0 cancels the write ordering. A limit below the largest write leaves the ends of long writes
+    // unordered, so no signal could rely on it.
     let whole = ordered_bytes != 0 && ordered_bytes >= largest;
     Order {
         write_after_write: order & (ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW) != 0 && whole,
@@ -135,7 +137,7 @@ fn offers(
         rail: ask.node.unwrap_or(ask.provider).to_owned(),
         fault: fault(library, code as isize),
     })?;
-    // The name in hints is a filter that also lets layered providers through.
+    // The name in hints is a filter that also passes layered providers.
     infos.retain(|info| {
         // SAFETY: as in `granted_order`.
         let offered = unsafe { (*(*info.as_ptr()).domain_attr).data_progress };

@@ -8,7 +8,7 @@ use super::variables;
 use crate::env::Settings;
 use crate::error::{Error, Result};
 
-/// The loaded library, and what was found out about its providers in this process.
+/// The loaded library, and facts about its providers that this process has found out.
 #[derive(Debug)]
 pub struct Library {
     pub(super) fabric: Arc<Libfabric>,
@@ -33,7 +33,7 @@ impl Library {
 /// Loads libfabric: `SYMRAIL_LIBFABRIC_SO`, or the installed one.
 ///
 /// # Errors
-/// [`Error::Library`] when it is not there or too old, with what to install.
+/// [`Error::Library`] when it is missing or too old, with what to install.
 pub fn load(settings: &Settings) -> Result<Arc<Library>> {
     variables::set_defaults();
     let fabric = Libfabric::load(settings.libfabric_so.as_deref()).map_err(|error| Error::Library {

@@ -10,27 +10,27 @@ use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalKey, Registration};
 use crate::token::random;
 
-/// What peers may do with a caller's region, and what we do with it.
+/// Access to the owner's regions, by peers and by this PE.
 pub(super) const SHARED: u64 =
     ffi::FI_REMOTE_READ | ffi::FI_REMOTE_WRITE | ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
-/// What we do with memory that peers have no business with.
+/// Access to memory that only this PE uses.
 pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
 /// The provider's registration mode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode {
-    /// Local buffers need a descriptor: all of them, or those in GPUs' memory.
+    /// Whether local buffers need a descriptor: all of them, or those in GPU memory.
     pub local: bool,
-    /// Peers address by virtual address, not by offset.
+    /// Whether peers address by virtual address instead of by offset.
     virtual_addresses: bool,
-    /// Registrations are bound to the endpoint.
+    /// Whether registrations are bound to the endpoint.
     endpoint: bool,
-    /// The bits of a key that is ours to choose.
+    /// The bits of a key that the rail chooses.
     key: u64,
 }
 
-/// Keys that are tried where few bits make it likely that one is taken.
+/// The number of keys to try. With few bits, a key is likely to be in use.
 const KEYS_TO_TRY: usize = 16;
 
 impl Mode {
@@ -49,18 +49,18 @@ impl Mode {
     }
 }
 
-/// Regions registered by the rail's owner.
+/// The regions that the rail's owner has registered.
 #[derive(Default)]
 pub(super) struct Regions {
     regions: Vec<(u32, Object<ffi::fid_mr>)>,
-    /// What the next one is to have for its key.
+    /// The suggested key of the next region.
     pub next_key: Option<u64>,
 }
 
 impl Regions {
-    /// See [`Rail::register`](crate::rail::Rail::register) and
-    /// [`Rail::register_local`](crate::rail::Rail::register_local), and with a GPU's number
-    /// [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`] or [`PRIVATE`].
+    /// See [`Rail::register`](crate::rail::Rail::register), [`Rail::register_local`](crate::rail::Rail::register_local)
+    /// and, with a GPU's number, [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`]
+    /// or [`PRIVATE`].
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
@@ -85,7 +85,7 @@ impl Regions {
             });
         }
         let key = self.next_key.take().map_or_else(random, Ok)?;
-        // SAFETY: forwarded to the caller.
+        // SAFETY: the caller's promise.
         let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, (access, key)) }?;
         // SAFETY: an open region.
         let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
@@ -98,13 +98,13 @@ impl Regions {
         })
     }
 
-    /// Forgets a region; unknown ids are ignored.
+    /// Removes a region; unknown ids are ignored.
     pub fn deregister(&mut self, id: u32) {
         self.regions.retain(|(known, _)| *known != id);
     }
 }
 
-/// Registers memory of the rail's own.
+/// Registers the rail's own memory.
 ///
 /// # Safety
 /// The memory stays mapped as long as the region.
@@ -114,12 +114,12 @@ pub(super) unsafe fn register(
     mode: Mode,
     memory: (*mut u8, usize),
 ) -> Result<Object<ffi::fid_mr>> {
-    // SAFETY: forwarded to the caller.
+    // SAFETY: the caller's promise.
     unsafe { register_as(domain, endpoint, mode, memory, None, (PRIVATE, random()?)) }
 }
 
-/// Registers host memory, or that of the GPU with this number of CUDA's, with this key, where keys are ours to choose,
-/// or another that nobody can guess where it is taken.
+/// Registers host memory, or memory of the GPU with this CUDA number. Where the rail chooses keys, it uses this key, or
+/// another random one if this is in use.
 ///
 /// # Safety
 /// As for [`register`].

@@ -1,4 +1,4 @@
-//! Receive buffers, kept posted.
+//! Receive buffers, which are kept posted.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -12,20 +12,20 @@ use super::variables::RXM_BUFFERS;
 use crate::error::{Error, Result};
 use crate::wire::Request;
 
-/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: four
-/// of 1 KiB, or one of 4 KiB, with `ofi_rxm`, which has the buffers that `load` asks for. So a message waits for no
-/// hand-shake, and a ring of buffers of this size stays in the L2 cache.
+/// Largest message. Control messages have tens of bytes. Small payloads that need the target's CPU fit beside them:
+/// four of 1 KiB, or one of 4 KiB, in the buffers that `load` requests of `ofi_rxm`. So a message waits for no
+/// handshake, and a ring of buffers of this size stays in the L2 cache.
 pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0) + 3 * Request::SIZE;
-/// Every provider carries 4 KiB in its eager protocol.
+/// Every provider sends 4 KiB by its eager protocol.
 const EAGER: usize = 4 << 10;
 
-/// The smallest buffers that a user may ask of `ofi_rxm`: any request fits, and an answer.
+/// The smallest buffer size that a user may set for `ofi_rxm`: any request fits, and an answer.
 const LEAST: usize = 1 << 10;
 
 /// The largest message of a provider.
 ///
 /// # Errors
-/// [`Error::Setting`] for buffers that the user has made too small.
+/// [`Error::Setting`] when the user has set too small buffers.
 pub(super) fn largest(provider: &str) -> Result<usize> {
     if super::provider::traits(provider).buffers {
         largest_in(std::env::var(RXM_BUFFERS).ok().as_deref())
@@ -34,8 +34,8 @@ pub(super) fn largest(provider: &str) -> Result<usize> {
     }
 }
 
-/// The largest message where `ofi_rxm` has been given buffers of so many bytes: what is larger waits for a peer that
-/// may not poll.
+/// The largest message for `ofi_rxm` with buffers of so many bytes. A larger one would wait for a peer that may not
+/// poll.
 fn largest_in(buffers: Option<&str>) -> Result<usize> {
     match buffers.map(|text| (text, text.trim().parse::<usize>())) {
         Some((value, Ok(bytes))) if bytes < LEAST => Err(Error::Setting {
@@ -44,22 +44,22 @@ fn largest_in(buffers: Option<&str>) -> Result<usize> {
             accepted: format!("{LEAST} bytes or more"),
         }),
         Some((_, Ok(bytes))) => Ok(MAX_MESSAGE.min(bytes)),
-        // libfabric takes nonsense as its own default, which is larger.
+        // For invalid text libfabric uses its own default, which is larger.
         Some((_, Err(_))) | None => Ok(MAX_MESSAGE),
     }
 }
 
-/// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.
-/// Messages beyond them are not lost: reliable endpoints hold them at the provider or at the sender.
+/// Posted buffers: more than a poll's batch of completions, so that some are posted while a batch is handled. Further
+/// messages are not lost: reliable endpoints hold them at the provider or at the sender.
 const BUFFERS: usize = 64;
 
-/// One receive buffer. In a cell, because the provider writes to it while the ring is borrowed.
+/// One receive buffer. It is in a cell, because the provider writes to it while the ring is borrowed.
 #[repr(C, align(64))]
 struct Buffer(UnsafeCell<[u8; MAX_MESSAGE]>);
 
 /// The posted receive buffers of an endpoint.
 pub(super) struct Receives {
-    /// Registration of `buffers`, when local buffers need one.
+    /// The registration of `buffers`, where local buffers need one.
     region: Option<Object<ffi::fid_mr>>,
     buffers: Box<[Buffer]>,
     contexts: Box<[UnsafeCell<ffi::fi_context2>]>,
@@ -80,7 +80,7 @@ impl Receives {
         }
     }
 
-    /// Registers the buffers, if that is needed, and posts them all.
+    /// Registers the buffers, if needed, and posts them all.
     pub fn start(&mut self, domain: &Domain, endpoint: &Object<ffi::fid_ep>, mode: Mode) -> Result<()> {
         if mode.local {
             let bytes = (self.buffers.as_ptr().cast_mut().cast(), size_of_val::<[_]>(&self.buffers));
@@ -109,15 +109,16 @@ impl Receives {
     /// The bytes of a buffer that completed with `length` bytes.
     ///
     /// # Safety
-    /// The buffer completed and was not posted again, so that nobody writes to it while the slice lives.
+    /// The buffer completed and was not posted again, so that nothing writes to it while the slice lives.
     #[inline]
     pub unsafe fn bytes(&self, index: usize, length: usize) -> &[u8] {
-        // SAFETY: inside the buffer (a length beyond it is cut), initialised at the start, and quiet by the contract.
+        // SAFETY: inside the buffer (a longer length is cut), initialised at the start, and not written to, by the
+        // contract.
         unsafe { std::slice::from_raw_parts(self.buffers[index].0.get().cast(), length.min(MAX_MESSAGE)) }
     }
 
-    /// Posts a buffer again after its message was handled. 0, or the provider's error; a full queue is tried again
-    /// at the next [`Receives::post_waiting`].
+    /// Posts a buffer again after its message was handled. Returns 0, or the provider's error. If the queue is full,
+    /// the next [`Receives::post_waiting`] tries again.
     #[inline]
     pub fn post(&mut self, endpoint: &Object<ffi::fid_ep>, index: usize) -> isize {
         // Completed buffers and waiting ones together never exceed the count, so this does not allocate.
@@ -125,7 +126,7 @@ impl Receives {
         self.post_waiting(endpoint)
     }
 
-    /// Posts what is waiting.
+    /// Posts the buffers that wait.
     #[inline]
     pub fn post_waiting(&mut self, endpoint: &Object<ffi::fid_ep>) -> isize {
         while let Some(&index) = self.waiting.last() {
@@ -141,7 +142,7 @@ impl Receives {
                 context: self.contexts[index].get().cast(),
                 data: 0,
             };
-            // SAFETY: the buffer and its context stay in place until the endpoint is closed, and are not touched until
+            // SAFETY: the buffer and its context stay in place until the endpoint is closed, and are not accessed until
             // the receive completes.
             match unsafe { ffi::fi_recvmsg(endpoint.as_ptr(), &raw const message, ffi::FI_COMPLETION) } {
                 0 => {
@@ -154,7 +155,7 @@ impl Receives {
         0
     }
 
-    /// Whether [`Receives::post_waiting`] has something to do.
+    /// Whether any buffer waits for [`Receives::post_waiting`].
     #[inline]
     pub fn is_short(&self) -> bool {
         !self.waiting.is_empty()

@@ -6,31 +6,31 @@
 //!
 //! | read | for |
 //! |---|---|
-//! | `hints` | what is asked of a provider, and what it grants: ordering, threading, progress |
+//! | `hints` | what is requested of a provider, and what it grants: ordering, threading, progress |
 //! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
-//! | [`provider`] | what is known of providers, in one table |
+//! | [`provider`] | facts about providers, in one table |
 //! | `library` | the loaded library |
-//! | `fault` | its error numbers |
+//! | `fault` | faults from its error numbers |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
-//! | `endpoint` | the rail: what it consists of, and how it is opened |
+//! | `endpoint` | the rail: its parts, and how it is opened |
 //! | `rail` | connecting and posting |
-//! | `progress` | what is found in the completion queue, and what becomes of it |
+//! | `progress` | handling of completion queue entries |
 //! | `completion` | contexts of posted work, and polling the completion queue |
 //! | `messages` | the posted receive buffers |
 //! | `memory` | registration, keys and addressing |
 //! | `atomics` | which atomics the provider performs, and posting them |
 //! | `shared_memory` | names of endpoints in shared memory, and what killed processes leave there |
-//! | `variables` | what libfabric takes from the environment only |
+//! | `variables` | settings that libfabric reads only from the environment |
 //! | `probe` | whether automatic progress really progresses |
 //!
-//! What providers do not tell: `shm` and `udp;ofi_rxd` never notice a dead peer, and `shm` (1.17) answers a write with
-//! a bad key not at all and then holds back every later completion, so bounds and keys must be right before posting and
-//! waiting must be bounded. `tcp` and `net` answer a bad key by dropping the connection, which fails all that was under
-//! way to that peer; a later post connects anew.
+//! Behaviour that providers do not report: `shm` and `udp;ofi_rxd` never notice a dead peer. `shm` (1.17) does not
+//! answer a write with a bad key and then holds back every later completion. So bounds and keys must be right before
+//! posting, and waiting must be bounded. `tcp` and `net` answer a bad key by dropping the connection, which fails all
+//! work under way to that peer; a later post connects again.
 //!
-//! Invariants: posting and polling allocate nothing; whatever the provider may touch (contexts, receive buffers,
-//! registered memory) outlives the endpoint; a granted automatic progress is believed only after a probe.
+//! Invariants: posting and polling allocate nothing; memory that the provider may access (contexts, receive buffers,
+//! registered memory) outlives the endpoint; a granted automatic progress is trusted only after a probe.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
         });
     }
     let (info, progress) = probe::choose(library, nic, settings)?;
-    // A queue with a descriptor asks the kernel at every poll: on tcp;ofi_rxm that makes an 8-byte write 20 % slower.
-    // So only who may sleep has one.
+    // A queue with a wait descriptor makes a system call at every poll: on tcp;ofi_rxm an 8-byte write is 20 % slower.
+    // So only an endpoint whose thread may sleep has one.
     let sleeps = role == Role::Proxy && settings.proxy_poll == ProxyPoll::Adaptive;
     Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
 }

@@ -1,8 +1,8 @@
-//! Which progress model to use.
+//! The choice of the progress model.
 //!
 //! With automatic progress a target answers while its program sleeps. Some providers grant it and then hang, so it is
-//! tried out before it is believed: a write from one endpoint of this process to another that nobody polls. Whatever
-//! the outcome, the proxy keeps polling; what differs is only what happens between two polls.
+//! probed before it is trusted: one endpoint of this process writes to another that nobody polls. Whatever the outcome,
+//! the proxy keeps polling. The outcome matters only for the time between two polls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalBuf, Notify, OpId, Piece, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
 
-/// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a
+/// The time limit for a sleeping target. A progress thread needs microseconds, but on a busy machine it also needs a
 /// core, and the first write sets up the connection.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
-/// The info to open `nic` with, and the progress model in words.
+/// The info for opening `nic`, and a description of the progress model.
 pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> Result<(Info, String)> {
     let manual = |why: &str| {
         let info = nic.info_to_open(&library.fabric, false)?.ok_or_else(|| Error::NoRail {
@@ -47,10 +47,11 @@ pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> 
     }
 }
 
-/// The probe's outcome, which is remembered for the process.
+/// The outcome of the probe, which the process caches.
 fn is_proved(library: &Arc<Library>, nic: &Nic) -> bool {
     let key = format!("{}/{}", nic.provider, nic.name);
-    // Held while probing, so that two threads do not probe the same NIC; a poisoned lock still guards a valid list.
+    // The lock is held during the probe, so that two threads do not probe the same NIC. A poisoned lock still guards a
+    // valid list.
     let mut probed = symrail_core::lock(&library.probed);
     if let Some((_, proved)) = probed.iter().find(|(known, _)| *known == key) {
         return *proved;
@@ -68,7 +69,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
         let info = nic.info_to_open(&library.fabric, true)?.ok_or_else(|| broken(nic, "it is not offered"))?;
         OfiRail::open(&library.fabric, info, &nic.name, false, String::new())
     };
-    // Memory before rails: it is unmapped last.
+    // The memory is declared before the rails, so it is unmapped last.
     let mut source = Box::new(0x5ca1_ab1e_u64);
     let mut word = Box::new(0_u64);
     let (source_at, word_at) = (&raw mut *source, &raw mut *word);
@@ -100,7 +101,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
         if let Some(fault) = outcome.fault.take() {
             return Err(broken(nic, &fault.text));
         }
-        // SAFETY: an aligned word of ours, read as memory that changes under us.
+        // SAFETY: our own aligned word, read as memory that changes concurrently.
         if outcome.done && unsafe { word_at.read_volatile() } == 0x5ca1_ab1e {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Progress: what is found in the completion queue, and what becomes of it.
+//! Progress: handling of completion queue entries.
 
 use libfabric_sys as ffi;
 
@@ -9,7 +9,7 @@ use crate::error::Fault;
 use crate::rail::RailSink;
 
 impl OfiRail {
-    /// Makes progress and reports what happened. Returns how many things were reported.
+    /// Makes progress and reports completions and arrivals. Returns the number of reports.
     #[inline]
     pub(super) fn progress(&mut self, sink: &mut dyn RailSink) -> usize {
         if self.receives.is_short() {
@@ -23,7 +23,7 @@ impl OfiRail {
             Polled::Empty => 0,
             Polled::Entries(count) => {
                 for index in 0..count {
-                    // SAFETY: below the count that was just read.
+                    // SAFETY: the index is below the count that was just read.
                     let entry = unsafe { self.queue.entry(index) };
                     self.report(&entry, sink);
                 }
@@ -40,7 +40,7 @@ impl OfiRail {
         }
     }
 
-    /// One completed operation or arrival.
+    /// Reports one completed operation or arrival.
     #[inline]
     fn report(&mut self, entry: &ffi::fi_cq_data_entry, sink: &mut dyn RailSink) {
         if let Some(id) = self.slab.finish(entry.op_context) {
@@ -77,7 +77,7 @@ impl OfiRail {
         fault
     }
 
-    /// One failed operation.
+    /// Reports one failed operation.
     #[cold]
     fn report_failure(&mut self, failure: Failure, sink: &mut dyn RailSink) {
         if let Some(id) = self.slab.finish(failure.context) {
@@ -89,8 +89,8 @@ impl OfiRail {
         if failure.code == ffi::FI_ECANCELED {
             return;
         }
-        // A peer that vanishes takes its unfinished message with it: that is its loss, and the buffer's next sender
-        // knows nothing of it. A message that does not fit breaks an agreement, and is lost.
+        // A dead peer does not finish its message. The message is lost, and the next sender into the buffer is not
+        // affected. A message that does not fit violates the protocol, and is lost.
         if failure.code == ffi::FI_ETRUNC {
             sink.broken(failure.fault);
         } else {

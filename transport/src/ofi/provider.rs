@@ -1,26 +1,26 @@
-//! What is known of libfabric's providers and is not to be had from them: one line each, and nowhere else.
+//! Facts about libfabric's providers that they do not report: one line each, in this file only.
 
-/// Providers to use when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
-/// leave the host, `sockets` because its progress thread sleeps for milliseconds.
+/// Providers to try when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
+/// leave the host, and `sockets` because its progress thread sleeps for milliseconds.
 pub(super) const PREFERENCE: [&str; 7] = ["efa", "cxi", "opx", "psm3", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
 
-/// What a provider is like, or one of the layers that its name lists with semicolons between them. Of several layers,
-/// each adds what it has.
+/// The traits of a provider, or of one layer of a provider whose name lists several, separated by semicolons. The
+/// traits of all layers add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Traits {
     /// Its target side is a CPU.
     pub software: bool,
-    /// Automatic progress is a helper thread, which costs every operation a wake-up and shares our cores; or there is
+    /// Automatic progress is a helper thread, which costs every operation a wake-up and shares our cores, or there is
     /// none.
     pub helper_thread: bool,
-    /// It connects on its own, and refuses a second connection to an endpoint as long as its end of the first one lives
+    /// It connects by itself. It refuses a second connection to an endpoint as long as its end of the first one lives
     /// (`RXM_REJECT_EALREADY`).
     pub connected: bool,
-    /// Its bytes go through TCP sockets: each work request is a system call or more, and a packet.
+    /// Its bytes pass TCP sockets: each work request is a system call or more, and a packet.
     pub over_tcp: bool,
-    /// Memory of this host is its fabric.
+    /// Its fabric is memory of this host.
     pub in_memory: bool,
-    /// Its messages go through buffers whose size we choose ([`variables`](super::variables)).
+    /// Its messages pass through buffers whose size we choose ([`variables`](super::variables)).
     pub buffers: bool,
 }
 
@@ -33,7 +33,7 @@ const NONE: Traits = Traits {
     buffers: false,
 };
 
-/// Layers that have any of these.
+/// Layers that have any of these traits.
 const LAYERS: [(&str, Traits); 8] = [
     ("ofi_rxm", Traits { helper_thread: true, connected: true, buffers: true, ..NONE }),
     ("ofi_rxd", Traits { helper_thread: true, ..NONE }),
@@ -58,13 +58,13 @@ pub(super) fn traits(provider: &str) -> Traits {
     })
 }
 
-/// Whether memory of this host is the provider's fabric.
+/// Whether the provider's fabric is memory of this host.
 #[must_use]
 pub fn is_in_memory(provider: &str) -> bool {
     traits(provider).in_memory
 }
 
-/// What a user means by a provider's short name: the layer that gives reliable datagrams belongs to it.
+/// The full name for a user's short name, which leaves out the layer that provides reliable datagrams.
 pub(super) fn full_name(name: &str) -> &str {
     match name {
         "tcp" => "tcp;ofi_rxm",

@@ -1,4 +1,4 @@
-//! Connecting and posting: what a rail is asked for, in libfabric's words.
+//! Connecting and posting: the operations of a rail as libfabric calls.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use crate::rail::{
     Registration, RemoteBuf, WriteOptions,
 };
 
-/// The most pieces of one write or read: what providers over TCP take.
+/// The most pieces of one write or read that providers over TCP accept.
 pub(super) const MOST_PIECES: usize = 4;
 
 impl OfiRail {
@@ -35,7 +35,7 @@ impl OfiRail {
         self.slab.take(id).ok_or(PostError::Again)
     }
 
-    /// What a posting call returned, for an operation without a slot.
+    /// The result of a posting call, for an operation without a slot.
     #[inline]
     fn posted(&self, code: isize) -> Result<(), PostError> {
         if code == 0 {
@@ -47,7 +47,7 @@ impl OfiRail {
         }
     }
 
-    /// What a posting call returned, for the operation in `slot`.
+    /// The result of a posting call, for the operation in `slot`.
     #[inline]
     fn posted_in(&mut self, slot: SlotIndex, code: isize) -> Result<(), PostError> {
         if code != 0 {
@@ -66,7 +66,7 @@ impl OfiRail {
     }
 }
 
-// SAFETY: the provider follows work requests; what is reported done is what the completion queue says.
+// SAFETY: the provider follows work requests, and an operation is reported as done only by the completion queue.
 unsafe impl Rail for OfiRail {
     fn caps(&self) -> &RailCaps {
         &self.caps
@@ -81,7 +81,7 @@ unsafe impl Rail for OfiRail {
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
-        // SAFETY: forwarded to the caller; regions close before anything else of the rail.
+        // SAFETY: the caller's promise; regions close before all other parts of the rail.
         unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, SHARED), id) }
     }
 
@@ -115,7 +115,7 @@ unsafe impl Rail for OfiRail {
             self.check_size(local.len, self.caps.inject, "a write without completion")?;
             let (endpoint, from) = (self.endpoint.as_ptr(), local.ptr.cast_const().cast::<c_void>());
             let RemoteBuf { address, key } = remote;
-            // SAFETY: `local` is readable by the contract and copied by the call.
+            // SAFETY: `local` is readable by the contract, and the call copies it.
             let code = unsafe {
                 match options.immediate {
                     None => ffi::fi_inject_write(endpoint, from, local.len, peer, address, key),
@@ -180,7 +180,7 @@ unsafe impl Rail for OfiRail {
         let peer = self.peer(dest)?;
         let Some(id) = id else {
             self.check_size(local.len, self.caps.inject.min(self.caps.max_send), "a message without completion")?;
-            // SAFETY: `local` is readable by the contract and copied by the call.
+            // SAFETY: `local` is readable by the contract, and the call copies it.
             let code = unsafe { ffi::fi_inject(self.endpoint.as_ptr(), local.ptr.cast(), local.len, peer) };
             return self.posted(code);
         };
@@ -196,7 +196,7 @@ unsafe impl Rail for OfiRail {
             context: self.slab.get(slot).cast(),
             data: 0,
         };
-        // SAFETY: the lists are copied by the call; `local` and the slot stay until the completion.
+        // SAFETY: the call copies the lists; `local` and the slot stay until the completion.
         let code = unsafe { ffi::fi_sendmsg(self.endpoint.as_ptr(), &raw const message, ffi::FI_COMPLETION) };
         self.posted_in(slot, code)
     }
@@ -242,17 +242,17 @@ unsafe impl Rail for OfiRail {
 #[inline]
 fn asked_for(notify: Notify) -> u64 {
     match notify {
-        // Any completion means that the buffer is free again. FI_TRANSMIT_COMPLETE would mean more: tcp answers it with
-        // an acknowledgement of the target, as slow as delivery.
+        // Any completion means that the buffer is free again. FI_TRANSMIT_COMPLETE would mean more: tcp implements it
+        // by an acknowledgement of the target, as slow as delivery.
         Notify::Transmitted => 0,
         Notify::Delivered => ffi::FI_DELIVERY_COMPLETE,
     }
 }
 
-/// Builds the message of a write or a read of at most [`MOST_PIECES`] pieces and hands it to `post`.
+/// Builds the message of a write or a read of at most [`MOST_PIECES`] pieces and passes it to `post`.
 ///
 /// # Safety
-/// `post` keeps nothing of the message itself, only what it points to in turn.
+/// `post` keeps no pointer to the message itself or its lists, only to the memory that the lists point to.
 #[inline]
 unsafe fn message(
     peer: ffi::fi_addr_t,

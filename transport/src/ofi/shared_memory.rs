@@ -1,7 +1,7 @@
-//! Names of endpoints in shared memory, and tidying up after processes that were killed.
+//! Names of endpoints in shared memory, and removal of those that killed processes left behind.
 //!
 //! Such an endpoint is a file in `/dev/shm`, which the provider removes when the endpoint is closed. A killed process
-//! closes nothing, so whoever opens the next endpoint removes what the dead have left.
+//! closes nothing, so the next process that opens an endpoint removes the files of dead ones.
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::linux::fs::MetadataExt;
@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const DIRECTORY: &str = "/dev/shm";
 
-/// The start of the names of this process's PID namespace: elsewhere the same process numbers mean other processes.
+/// The prefix of names in this process's PID namespace. In another namespace the same process numbers mean other
+/// processes.
 fn prefix() -> String {
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.st_ino());
     format!("symrail-{namespace:x}-")
 }
 
-/// A name that no other endpoint on this host has: the process and a counter for people and for [`remove_leftovers`], a
-/// random number for everything else.
+/// A name that no other endpoint on this host has: the process and a counter for users and for [`remove_leftovers`],
+/// and a random number for uniqueness.
 pub(super) fn unique_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let random = std::hash::RandomState::new().build_hasher().finish();
@@ -33,13 +34,13 @@ pub(super) fn remove_leftovers() {
         let process = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.split('-').next()?.parse().ok());
         if process.is_some_and(is_gone) {
             tracing::debug!(?name, "removing what a killed process left in shared memory");
-            // Another process may have been faster.
+            // Another process may have removed it first.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Only a process that certainly does not exist: one of another user does.
+/// Whether a process certainly does not exist. A process of another user exists.
 fn is_gone(process: libc::pid_t) -> bool {
     // SAFETY: signal 0 only checks.
     process > 0
@@ -60,7 +61,7 @@ mod tests {
 
     #[test]
     fn only_files_of_the_dead_are_removed() {
-        // A child that ended and was waited for is gone for certain (its number is not used again this soon).
+        // A child that was waited for is certainly gone, and its number is not reused this soon.
         let Ok(mut child) = std::process::Command::new("true").spawn() else { return };
         let dead = child.id();
         let _ = child.wait();

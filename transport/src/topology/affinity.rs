@@ -8,16 +8,16 @@ use crate::error::Result;
 /// What a PE's NIC should be near to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NumaAffinity {
-    /// Where the PE's heap is, if on a GPU. Counts first: that is where the bytes go.
+    /// The place of the PE's heap, if on a GPU. It has priority, because the NIC moves bytes there.
     pub gpu: Option<Place>,
-    /// The cores that the PE may run on, where the proxy thread will be.
+    /// The cores that the PE may run on, one of which runs the proxy thread.
     pub cpus: CpuSet,
 }
 
 /// A NIC as seen from one PE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranked {
-    /// Its index among the NICs that were given.
+    /// Its index in the given list of NICs.
     pub nic: usize,
     /// How far it is from the PE's GPU; `None` without a GPU.
     pub from_gpu: Option<Distance>,
@@ -47,7 +47,7 @@ fn rank(machine: &Machine, nics: &[NicLocation], affinity: &NumaAffinity) -> Vec
     nics.iter().enumerate().map(rank).collect()
 }
 
-/// All NICs, the nearest first; equally near ones stay in the order in which they were given.
+/// All NICs, the nearest first. Equally near ones keep their given order.
 #[must_use]
 pub fn order(machine: &Machine, nics: &[NicLocation], affinity: &NumaAffinity) -> Vec<Ranked> {
     let mut ranked = rank(machine, nics, affinity);
@@ -57,10 +57,9 @@ pub fn order(machine: &Machine, nics: &[NicLocation], affinity: &NumaAffinity) -
 
 /// For each PE of a host the index of the NIC that it uses first. Empty without NICs.
 ///
-/// A PE always gets one of its nearest NICs, and among those the choice is such that the busiest NIC serves as
-/// few PEs as possible. PEs with the least choice choose first: the nearest NICs of two PEs either do not
-/// overlap or one set holds the other (both are what is below some point of the machine's tree), so
-/// taking the least used NIC each time is then already the even spread.
+/// A PE always gets one of its nearest NICs. Among those the choice minimizes the number of PEs of the busiest NIC. PEs
+/// with fewer candidates choose first. The candidates of two PEs are disjoint or nested, because both are subtrees of
+/// the machine's tree. So taking the least used candidate each time yields the even spread.
 #[must_use]
 pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[NumaAffinity]) -> Vec<usize> {
     if nics.is_empty() {
@@ -86,14 +85,14 @@ pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[NumaAffinity]) -> 
     chosen
 }
 
-/// The rails of one PE of a host, in the order in which it uses them: first the NIC that [`spread`] gives it, then all
+/// The rails of one PE of a host, in the order in which it uses them: first the NIC that [`spread`] assigns, then all
 /// others, the nearest first. With a mapping it is the mapped NIC alone.
 ///
-/// `pes` holds all PEs of the host, in order, and `local_pe` is the index in it of the one that asks; every PE of the
-/// host that calls this with the same NICs and PEs gets its own share.
+/// `pes` has all PEs of the host in order, and `local_pe` is this PE's index in it. Every PE of the host that calls
+/// this with the same NICs and PEs gets its own share.
 ///
 /// # Errors
-/// As for [`NicPeMapping::assign`]. The PE without NICs has no rails, which is no error here.
+/// As for [`NicPeMapping::assign`]. A PE without NICs gets no rails, which is no error here.
 pub fn rails_of(
     machine: &Machine,
     nics: &[NicLocation],

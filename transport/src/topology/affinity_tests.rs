@@ -28,7 +28,7 @@ fn rails_are_ordered_by_the_pes_cores() {
     let first = |affinity| names(&order(&machine, &nics, &affinity))[..3].join(" ");
     assert_eq!(first(on(12..16)), "mlx5_0:1 mlx5_1:1 mlx5_2:1");
     assert_eq!(first(on(4..6)), "mlx5_2:1 mlx5_3:1 eno1");
-    // Not bound: all are equally far, and stay as they were.
+    // The PE is not bound, so all NICs are equally far and keep their order.
     assert_eq!(names(&order(&machine, &nics, &on(0..16))), NICS);
     let ranked = order(&machine, &nics, &on(0..8));
     assert_eq!((ranked[0].from_cores, ranked[0].from_gpu), (Distance::Package, None));
@@ -39,11 +39,11 @@ fn rails_are_ordered_by_the_pes_cores() {
 fn rails_are_ordered_by_the_gpu_first() {
     let (machine, nics) = two_sockets();
     let gpu = machine.at("0000:43:00.0".parse().unwrap()).unwrap().place.clone();
-    // The GPU is on node 2, the cores on node 0: the bytes go to the GPU.
+    // The GPU is on node 2, the cores on node 0. The bytes go to the GPU.
     let ranked = order(&machine, &nics, &NumaAffinity { gpu: Some(gpu), cpus: (0..4).collect() });
     assert_eq!(names(&ranked)[..2], ["mlx5_1:1", "mlx5_0:1"]);
     assert_eq!(ranked[0].to_string(), "GPU: same PCI switch, 2 bridges between; cores: across packages");
-    // Among those equally far from the GPU the cores decide.
+    // The cores decide among NICs that are equally far from the GPU.
     assert_eq!(names(&ranked)[2..], ["mlx5_3:1", "eno1", "mlx5_2:1"]);
 }
 
@@ -61,10 +61,10 @@ fn each_pe_gets_its_own_near_nic() {
     let pes: Vec<NumaAffinity> = (0..4).map(|pe| on(4 * pe..4 * pe + 4)).collect();
     let chosen = spread(&machine, &nics[..4], &pes);
     assert_eq!(chosen, [3, 2, 1, 0]);
-    // Two PEs near each NIC: two on each.
+    // With two PEs near each NIC, each NIC gets two.
     let twice: Vec<NumaAffinity> = pes.iter().flat_map(|pe| [pe.clone(), pe.clone()]).collect();
     assert_eq!(spread(&machine, &nics[..4], &twice), [3, 3, 2, 2, 1, 1, 0, 0]);
-    // Not bound: in turn.
+    // PEs that are not bound get NICs in turn.
     assert_eq!(spread(&machine, &nics[..4], &vec![on(0..16); 6]), [0, 1, 2, 3, 0, 1]);
     assert!(spread(&machine, &[], &pes).is_empty());
     assert!(spread(&machine, &nics, &[]).is_empty());
@@ -73,7 +73,7 @@ fn each_pe_gets_its_own_near_nic() {
 #[test]
 fn who_has_less_choice_chooses_first() {
     let (machine, nics) = two_sockets();
-    // PE 0 may use any NIC, PE 1 is at mlx5_0's: PE 0 must not take that one.
+    // PE 0 may use any NIC, PE 1 is near mlx5_0 only. So PE 0 must not get that one.
     assert_eq!(spread(&machine, &nics[..2], &[on(0..16), on(12..16)]), [1, 0]);
 }
 
@@ -85,7 +85,7 @@ fn a_pes_rails_begin_with_its_share_and_a_mapping_is_all() {
         let mapping = mapping.map(|text| text.parse().unwrap());
         rails_of(&machine, &nics, &pes, pe, mapping.as_ref()).map(|rails| names(&rails).join(" "))
     };
-    // mlx5_0 and mlx5_1 are in the package: PEs 0 and 2 begin with one, PE 1 with the other, and all use all.
+    // mlx5_0 and mlx5_1 are in the package. PEs 0 and 2 begin with one, PE 1 with the other, and all use all.
     assert_eq!(rails(0, None).unwrap(), "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1 eno1");
     assert_eq!(rails(1, None).unwrap(), "mlx5_1:1 mlx5_0:1 mlx5_2:1 mlx5_3:1 eno1");
     assert_eq!(rails(2, None).unwrap(), rails(0, None).unwrap());
@@ -110,14 +110,15 @@ fn least_load(choices: &[Vec<usize>], load: &mut [usize]) -> usize {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// PEs and NICs anywhere in a machine: nobody gets a NIC farther away than necessary, and no spread is more even.
+    /// For PEs and NICs anywhere in a machine: no PE gets a NIC farther away than necessary, and no spread is more
+    /// even.
     #[test]
     fn spread_is_near_and_even(
         nics in proptest::collection::vec(0usize..7, 1..5),
         pes in proptest::collection::vec(0usize..7, 1..7),
     ) {
         let machine = regular(2, 2, 1, 1);
-        // Four nodes, two packages, the whole machine.
+        // The machine has four nodes in two packages.
         let cpus = |at: usize| match at { 0..4 => at..at + 1, 4 => 0..2, 5 => 2..4, _ => 0..4 };
         let located: Vec<NicLocation> = nics
             .iter()

@@ -1,4 +1,4 @@
-//! Fills a [`Machine`] from what the kernel says in `/sys`.
+//! Detection: fills a [`Machine`] from the kernel's files in `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::place::{CpuSet, Device, Domain, DomainKind, Machine, Place, allowed_cpus};
 use symrail_core::PciAddress;
 
-/// This machine, or the one that a folder like `/sys` describes. What the folder does not tell is left out; without
-/// cores, each processing unit that this process may run on counts as one.
+/// This machine, or the one that a folder like `/sys` describes. Facts that the folder lacks are left out. Without
+/// cores in it, each processing unit that this process may run on counts as one.
 #[must_use]
 pub fn machine(sys: Option<&Path>) -> Machine {
     let sys = sys.unwrap_or(Path::new("/sys"));
@@ -30,7 +30,7 @@ pub fn machine(sys: Option<&Path>) -> Machine {
         Domain { kind: DomainKind::Package, number: first.unwrap_or(0), cpus, memory: 0 }
     }));
     Machine {
-        // A node without cores (memory of a GPU or of CXL) is near to nobody.
+        // A node without cores (memory of a GPU or of CXL) is near to no core.
         domains: domains.into_iter().filter(|domain| !domain.cpus.is_empty()).collect(),
         cores,
         devices: devices(sys),
@@ -38,13 +38,13 @@ pub fn machine(sys: Option<&Path>) -> Machine {
     }
 }
 
-/// A set as the kernel writes it: `0-3,8`. Empty if there is no such file.
+/// Reads a set in the kernel's format: `0-3,8`. Empty if there is no such file.
 fn list(path: &Path) -> CpuSet {
     fs::read_to_string(path).map(|text| parse(&text)).unwrap_or_default()
 }
 
 fn parse(text: &str) -> CpuSet {
-    // No machine reaches this.
+    // A bound that no machine reaches.
     const MOST: usize = 1 << 16;
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -53,7 +53,7 @@ fn parse(text: &str) -> CpuSet {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// What the kernel says of a processing unit. Kernels before 5.0 have the same under older names.
+/// A file of a processing unit. Kernels before 5.0 have the same files under older names.
 fn unit_file(sys: &Path, unit: usize, file: &str) -> Option<String> {
     let older = match file {
         "core_cpus_list" => "thread_siblings_list",
@@ -64,7 +64,7 @@ fn unit_file(sys: &Path, unit: usize, file: &str) -> Option<String> {
     [file, older].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())
 }
 
-/// The different sets among those that units tell, in the order of their first members.
+/// The distinct sets in the units' files, in the order of their first members.
 fn sets(texts: impl Iterator<Item = Option<String>>) -> Vec<CpuSet> {
     let mut sets: Vec<CpuSet> = texts.flatten().map(|text| parse(&text)).filter(|set| !set.is_empty()).collect();
     sets.sort();
@@ -90,7 +90,7 @@ fn devices(sys: &Path) -> Vec<Device> {
     let names: Vec<(PciAddress, String)> = ["net", "infiniband"]
         .iter()
         .flat_map(|class| entries(&sys.join("class").join(class)))
-        // The path of virtio's interfaces, and of some NICs', goes on behind the device.
+        // The path continues behind the device for virtio's interfaces and some NICs'.
         .filter_map(|(name, path)| Some((*on_path(&path).last()?.pci.as_ref()?, name)))
         .collect();
     let device = |(_, path): (String, PathBuf)| {
@@ -111,14 +111,14 @@ fn devices(sys: &Path) -> Vec<Device> {
     devices
 }
 
-/// The links in a folder, and where they lead.
+/// The links in a folder, and their targets.
 fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path().canonicalize().ok()?));
     entries.flatten().filter_map(entry).collect()
 }
 
-/// A host bridge, or what is at a PCI address.
+/// A host bridge, or a PCI device or bridge.
 struct OnPath {
     pci: Option<PciAddress>,
     /// Unique in the machine.

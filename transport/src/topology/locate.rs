@@ -1,4 +1,4 @@
-//! Finds the place of a NIC of which only a name, a PCI address or an IP address is known.
+//! The place of a NIC of which only a name, a PCI address or an IP address is known.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use symrail_core::PciAddress;
 
 use super::place::{Machine, Place};
 
-/// A NIC and where it is.
+/// A NIC and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicLocation {
     /// The rail's name.
@@ -16,8 +16,8 @@ pub struct NicLocation {
 }
 
 impl NicLocation {
-    /// Finds a NIC's place by its PCI address where the provider tells it, else by its rail's name: a device
-    /// (`mlx5_0`), a device and a port (`mlx5_0:1`), an interface (`eth0`), a libfabric domain made of one
+    /// Finds a NIC's place by its PCI address where the provider reports it, or else by its rail's name: a device
+    /// (`mlx5_0`), a device and a port (`mlx5_0:1`), an interface (`eth0`), a libfabric domain named after one
     /// (`rdmap0s6-rdm`), or an address of an interface.
     #[must_use]
     pub fn find(machine: &Machine, name: &str, pci: Option<PciAddress>) -> Self {
@@ -27,7 +27,7 @@ impl NicLocation {
     }
 }
 
-/// What the operating system may call the device behind a rail's name, the likeliest first.
+/// Possible operating system names of the device behind a rail's name, the likeliest first.
 fn names(rail: &str) -> impl Iterator<Item = String> {
     let interface = rail.parse().ok().and_then(interface_with);
     let without = |end| rail.rsplit_once(end).map(|(device, _)| device.to_owned());
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(bus("mlx5_0:1", None), Some(1));
         assert_eq!(bus("ib0", None), Some(1));
         assert_eq!(bus("rdmap0s6-rdm", None), Some(2));
-        // The loopback interface stands in for one with a device, since every machine has it.
+        // The loopback interface, which every machine has, stands in for one with a device.
         assert_eq!(bus("127.0.0.1", None), Some(3));
         assert_eq!(bus("127.0.0.99", None), None);
         assert_eq!(bus("shm", None), None);

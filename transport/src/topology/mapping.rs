@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The first `count` PEs of a host use the first entry's NIC, the next ones the second entry's, and so on.
+/// The first `count` PEs of a host use the first entry's NIC, the next PEs the second entry's, and so on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicPeMapping {
-    /// In the order in which PEs are given NICs.
+    /// Entries in the order of the PEs.
     pub entries: Vec<MappingEntry>,
 }
 
@@ -18,12 +18,12 @@ pub struct MappingEntry {
     pub nic: String,
     /// The port, from 1; 1 where NICs have no ports.
     pub port: u8,
-    /// How many PEs in a row use it, at least 1.
+    /// The number of consecutive PEs that use it, at least 1.
     pub count: usize,
 }
 
 impl NicPeMapping {
-    /// The accepted values, in words.
+    /// A description of accepted values.
     pub const ACCEPTED: &str = "nic:port:count entries with commas between them, such as mlx5_0:1:2,mlx5_1:1:2 \
          (port from 1 to 254, count from 1 to 65536)";
 
@@ -37,11 +37,11 @@ impl NicPeMapping {
         })
     }
 
-    /// For each of a host's PEs the index of its NIC in `nics`, which holds rail names, alone or as `name:port`.
+    /// For each PE of the host, the index of its NIC in `nics`, which has rail names, alone or as `name:port`.
     ///
     /// # Errors
-    /// [`Error::Setting`] when an entry's NIC does not exist, or when there are more PEs than the counts add up to;
-    /// it says which NICs exist and how many PEs there are.
+    /// [`Error::Setting`] when an entry's NIC does not exist, or when there are more PEs than the sum of the counts.
+    /// The error names the existing NICs and the number of PEs.
     pub fn assign(&self, local_pes: usize, nics: &[&str]) -> Result<Vec<usize>> {
         let refuse = |accepted: String| Error::Setting {
             name: "SYMRAIL_NIC_PE_MAPPING".into(),
@@ -52,7 +52,7 @@ impl NicPeMapping {
             let with_port = format!("{}:{}", entry.nic, entry.port);
             nics.iter().position(|nic| *nic == with_port).or_else(|| nics.iter().position(|nic| *nic == entry.nic))
         };
-        // A typing mistake is reported even where too few PEs run for the entry to matter.
+        // A typing error is reported even where too few PEs run for the entry to matter.
         if let Some(missing) = self.entries.iter().find(|entry| find(entry).is_none()) {
             let there = if nics.is_empty() { "nothing".into() } else { nics.join(", ") };
             return Err(refuse(format!(
@@ -82,7 +82,7 @@ impl FromStr for NicPeMapping {
 
     fn from_str(text: &str) -> Result<Self> {
         let entry = |part: &str| {
-            // From the right, since a rail's name may be an IPv6 address.
+            // The text is split from the right, since a rail's name may be an IPv6 address.
             let mut fields = part.trim().rsplitn(3, ':');
             let count = fields.next()?.parse().ok().filter(|count| (1..=65536).contains(count))?;
             let port = fields.next()?.parse().ok().filter(|port| (1..=254).contains(port))?;

@@ -1,4 +1,4 @@
-//! Topology: which rails are near which cores and GPUs, and what follows from it.
+//! Topology: which rails are near which cores and GPUs, and the decisions that follow.
 //!
 //! | file | concept |
 //! |---|---|
@@ -6,11 +6,10 @@
 //! | [`detect`] | fills a [`Machine`] from `/sys`, or from a folder like it that describes another machine |
 //! | [`locate`] | finds the place of a NIC of which only a name, a PCI address or an IP address is known |
 //! | [`affinity`] | orders rails for one PE, and spreads NICs over the PEs of a host |
-//! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |
+//! | [`mapping`] | `NIC_PE_MAPPING`, the user's own assignment |
 //! | [`proxy_core`] | the cores that proxy threads are pinned to |
 //!
-//! Only `detect`, `locate` and [`allowed_cpus`] look at the machine; all decisions are pure functions over a
-//! [`Machine`].
+//! Only `detect`, `locate` and [`allowed_cpus`] read the machine. All decisions are pure functions of a [`Machine`].
 
 pub mod affinity;
 pub mod detect;

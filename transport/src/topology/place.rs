@@ -5,7 +5,7 @@ use std::fmt;
 
 use symrail_core::PciAddress;
 
-/// Processing units by the operating system's numbers.
+/// Processing units by their numbers in the operating system.
 pub type CpuSet = BTreeSet<usize>;
 
 /// The processing units that this process may use.
@@ -15,12 +15,12 @@ pub fn allowed_cpus() -> CpuSet {
     (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
 }
 
-/// Where something is: which cores are local to it and, for a device, through which bridges it is reached.
+/// A place: the cores that are local to it and, for a device, the bridges through which it is reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// The cores themselves, or those that are local to the device.
     pub cpus: CpuSet,
-    /// For a device: the bridges above it, from the host bridge down, by numbers that are unique in the machine.
+    /// For a device: the bridges above it, from the host bridge down, as numbers that are unique in the machine.
     pub bridges: Vec<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-/// What a [`Domain`] is.
+/// The kind of a [`Domain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DomainKind {
     /// The cores of a NUMA node.
@@ -44,9 +44,9 @@ pub enum DomainKind {
 /// Cores that share something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// What they share.
+    /// The resource that they share.
     pub kind: DomainKind,
-    /// The operating system's number of it.
+    /// Its number in the operating system.
     pub number: usize,
     /// The cores.
     pub cpus: CpuSet,
@@ -65,7 +65,7 @@ pub struct Device {
     pub names: Vec<String>,
 }
 
-/// A machine as far as affinity is concerned.
+/// A machine, with the properties that matter for affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// NUMA nodes and packages.
@@ -78,12 +78,12 @@ pub struct Machine {
     pub memory: u64,
 }
 
-/// How far two places are apart, the nearest first.
+/// The distance between two places, from near to far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// Devices behind the same PCI switch, with so many bridges between them.
     Switch {
-        /// Bridges on the way from one to the other.
+        /// Bridges on the path between them.
         bridges: usize,
     },
     /// Devices at the same host bridge.
@@ -94,7 +94,7 @@ pub enum Distance {
     Package,
     /// Different packages.
     Machine,
-    /// Of one of them the place is not known.
+    /// The place of one of them is not known.
     Unknown,
 }
 
@@ -122,8 +122,8 @@ impl Machine {
             1 => return Distance::HostBridge,
             _ => return Distance::Switch { bridges: a.bridges.len() + b.bridges.len() - 2 * shared },
         }
-        // The smallest domain that holds both. A PE that may run on two packages is thus equally far from
-        // both packages' NICs, as is a NIC whose place the firmware does not tell.
+        // The smallest domain that holds both counts. So a PE that may run on two packages is equally far from both
+        // packages' NICs, as is a NIC whose place the firmware does not report.
         let holds = |domain: &&Domain| a.cpus.is_subset(&domain.cpus) && b.cpus.is_subset(&domain.cpus);
         match self.domains.iter().filter(holds).map(|domain| domain.kind).min() {
             Some(DomainKind::Numa) => Distance::Numa,
@@ -138,7 +138,7 @@ impl Machine {
         self.devices.iter().find(|device| device.pci == pci)
     }
 
-    /// The device that the operating system calls so.
+    /// The device with this name in the operating system.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.names.iter().any(|known| known == name))
@@ -156,7 +156,7 @@ impl Machine {
     }
 }
 
-/// Writes a set as the kernel does: `0-3,8`; `none` when empty.
+/// Writes a set in the kernel's format: `0-3,8`; `none` when empty.
 #[must_use]
 pub fn cpu_list(cpus: &CpuSet) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();

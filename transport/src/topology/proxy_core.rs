@@ -2,25 +2,25 @@
 
 use super::place::{CpuSet, Machine, Place};
 
-/// The PE whose proxy threads they are.
+/// The PE to whose proxy threads cores are assigned.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyPe<'a> {
     /// The processing units that the PE may run on.
     pub allowed: CpuSet,
     /// The processing unit that the PE's own thread runs on, if it is pinned.
     pub own: Option<usize>,
-    /// What each thread talks to most: a NIC or a GPU.
+    /// The NIC or GPU that each thread uses most.
     pub talks_to: Vec<Option<&'a Place>>,
-    /// The PE's index among those of this machine that may run on the same cores, from 0.
+    /// The PE's index among the PEs of this machine that may run on the same cores, from 0.
     pub sharing_index: usize,
-    /// How many PEs those are, at least 1.
+    /// The number of those PEs, at least 1.
     pub sharing_pes: usize,
 }
 
-/// The processing unit to pin each proxy thread to: near to what it talks to, on a physical core other than the PE's
-/// own and than those of the others and of other PEs' proxies. `None` when the threads are better left to the
-/// scheduler: with two cores or fewer, or when there is less than one core each for the PEs' threads and their
-/// proxies', which poll while there is traffic.
+/// The processing unit to pin each proxy thread to. It is near the device that the thread uses most, on a physical core
+/// that is not the PE's own and that no other of these threads or other PE's proxy has. `None` leaves the threads to
+/// the scheduler: with two cores or fewer, or with less than one core for each of the PEs' own threads and proxy
+/// threads, which poll while there is traffic.
 #[must_use]
 pub fn proxy_cores(machine: &Machine, pe: &ProxyPe<'_>) -> Vec<Option<usize>> {
     let threads = pe.talks_to.len();
@@ -35,7 +35,8 @@ pub fn proxy_cores(machine: &Machine, pe: &ProxyPe<'_>) -> Vec<Option<usize>> {
     }
     let own = |core: &CpuSet| pe.own.is_some_and(|own| core.contains(&own));
     let mut free: Vec<&CpuSet> = usable.iter().filter(|core| !own(core)).collect();
-    // Nearest first and, among equals, the highest first: threads that pin themselves tend to start from core 0.
+    // The nearest units come first and, among equals, the highest: threads that pin themselves tend to start from core
+    // 0.
     free.reverse();
     let nearest = |place: &Option<&Place>| {
         let mut cores = free.clone();
@@ -45,7 +46,7 @@ pub fn proxy_cores(machine: &Machine, pe: &ProxyPe<'_>) -> Vec<Option<usize>> {
     let lists: Vec<_> = pe.talks_to.iter().map(nearest).collect();
     let mut taken = CpuSet::new();
     let mut pick = |(thread, list): (usize, &Vec<&CpuSet>)| {
-        // Threads of the same taste, of this PE and of those that share its cores, come one after the other.
+        // Threads with the same preferences, of this PE and of PEs that share its cores, get units one after the other.
         let alike = |lists: &[Vec<&CpuSet>]| lists.iter().filter(|other| *other == list).count();
         let from = pe.sharing_index * alike(&lists) + alike(&lists[..thread]);
         let units = list.iter().cycle().skip(from).take(list.len()).filter_map(|core| core.first());
@@ -90,14 +91,14 @@ mod tests {
             sharing_pes: 4,
         };
         assert_eq!(proxy_core(&machine, &pe(None, 0)), Some(6));
-        // The own core is excluded with its hardware threads.
+        // The PE's own core is excluded with its hardware threads.
         assert_eq!(proxy_core(&machine, &pe(Some(7), 0)), Some(4));
         let all: CpuSet = (0..4).filter_map(|index| proxy_core(&machine, &pe(None, index))).collect();
         assert_eq!(all, [0, 2, 4, 6].into());
-        // Only what is allowed counts, near or not.
+        // Only allowed units count, even if others are nearer.
         let pe = ProxyPe { allowed: (8..16).collect(), sharing_pes: 2, ..pe(None, 0) };
         assert_eq!(proxy_core(&machine, &pe), Some(14));
-        // Without a known device the last core.
+        // Without a known device, the thread gets the last core.
         let pe = ProxyPe { talks_to: vec![], allowed: machine.cpus(), ..pe };
         assert_eq!(proxy_core(&machine, &pe), Some(14));
     }
@@ -128,10 +129,11 @@ mod tests {
         let units = of_all(&[talks_to[1], talks_to[1]]);
         assert_eq!(units.iter().copied().collect::<CpuSet>().len(), 4, "{units:?}");
         assert!(units.iter().all(|unit| *unit >= 8), "{units:?}");
-        // More threads than cores near the first NIC: the one that is left over takes none of the second NIC's thread.
+        // There are more threads than cores near the first NIC. The extra thread takes no core of the second NIC's
+        // thread.
         let units = pe(&[talks_to[0], talks_to[0], talks_to[0], talks_to[0], talks_to[0], talks_to[1]], 0, 1);
         assert_eq!(units.iter().flatten().collect::<std::collections::BTreeSet<_>>().len(), 6, "{units:?}");
-        // Three PEs would have two cores each, and need three.
+        // Three PEs would have two cores each, and each needs three.
         assert_eq!(pe(&talks_to, 0, 3), [None, None]);
     }
 }

@@ -1,4 +1,4 @@
-//! A rail's address: what a peer needs to pair a queue pair with one of ours, and to find out that it must not.
+//! A rail's address: the data that a peer needs to pair a queue pair with one of ours, or to find that it must not.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +9,7 @@ use crate::pe::Pe;
 
 const VERSION: u8 = 1;
 const MAGIC: [u8; 3] = *b"ibv";
-/// Everything before the queue pair numbers.
+/// The bytes before the queue pair numbers.
 const HEAD: usize = 44;
 
 /// The address of one rail. `qpns[i]` is the queue pair that waits for the PE whose index is `i`.
@@ -19,12 +19,12 @@ pub(super) struct Address {
     pub gid_type: GidType,
     pub gid: [u8; 16],
     pub lid: u16,
-    /// The port asks for global route headers.
+    /// Whether the port needs global route headers.
     pub needs_grh: bool,
-    /// As verbs counts it: 1 (256 bytes) to 5 (4096 bytes).
+    /// The MTU in the encoding of verbs: 1 (256 bytes) to 5 (4096 bytes).
     pub mtu: u8,
     pub pkey: u16,
-    /// Reads and atomics that the rail serves at a time for one peer.
+    /// Reads and atomics that the rail serves concurrently for one peer.
     pub incoming_reads: u8,
     /// First packet sequence number of every queue pair, 24 bits.
     pub psn: u32,
@@ -54,7 +54,7 @@ impl Address {
         out
     }
 
-    /// Reads what a peer sent.
+    /// Decodes a peer's address.
     pub fn decode(bytes: &[u8], from: Pe) -> Result<Self> {
         let malformed = |why: String| Error::Malformed { what: "ibverbs rail address", pe: from, why };
         let (head, tail) = bytes
@@ -93,7 +93,7 @@ impl Address {
         })
     }
 
-    /// Refuses a peer with which this rail could not talk, naming both values.
+    /// Refuses a peer with which this rail could not communicate. The error names both values.
     pub fn check(&self, peer: &Address, pe: Pe, other_pe: Pe) -> Result<()> {
         let differs =
             |what, value: String, other_value: String| Err(Error::Mismatch { what, pe, value, other_pe, other_value });
@@ -107,7 +107,7 @@ impl Address {
         if self.gid_type == GidType::RoceV2 && family(self) != family(peer) {
             return differs("the GID's address family", family(self).into(), family(peer).into());
         }
-        // The highest bit says full or limited member: two limited members do not talk, all else does.
+        // The highest bit means full or limited member. Two limited members cannot communicate; all other pairs can.
         if self.pkey & 0x7fff != peer.pkey & 0x7fff || (self.pkey | peer.pkey) & 0x8000 == 0 {
             return differs("the partition key", format!("{:#06x}", self.pkey), format!("{:#06x}", peer.pkey));
         }
@@ -115,7 +115,7 @@ impl Address {
     }
 }
 
-/// A first packet sequence number: any will do, if only late packets of a former connection have others.
+/// A first packet sequence number. Any will do, as long as it differs from that of late packets of a former connection.
 pub(super) fn random_psn() -> u32 {
     (RandomState::new().hash_one(std::process::id()) & 0xff_ffff) as u32
 }

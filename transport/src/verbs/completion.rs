@@ -1,4 +1,4 @@
-//! The completion queue of a rail: the one place where everything that ends or arrives is found.
+//! The completion queue of a rail: the only source of completions and arrivals.
 
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
@@ -9,30 +9,30 @@ use verbs_sys as sys;
 use super::domain::{Domain, errno_fault, failed};
 use crate::error::{Fault, Result};
 
-/// Completions that are taken at a time.
+/// Completions that are read at a time.
 pub(super) const BATCH: usize = 32;
 
-/// The completion queue, with a descriptor to sleep on if asked for.
+/// The completion queue, with a wait descriptor on request.
 pub(super) struct CompletionQueue {
     domain: Arc<Domain>,
     cq: *mut sys::ibv_cq,
     wait: Option<Wait>,
-    /// Completions that were found when arming and are not handed out yet.
+    /// Completions that were read while arming and have not been returned yet.
     stash: [sys::ibv_wc; BATCH],
     stashed: usize,
 }
 
-/// What a rail sleeps on: an epoll descriptor over the completion channel and the device's asynchronous events.
+/// The wait object of a rail: an epoll descriptor over the completion channel and the device's asynchronous events.
 struct Wait {
     channel: *mut sys::ibv_comp_channel,
     epoll: RawFd,
 }
 
-// SAFETY: as for `Domain`; the queue is polled through `&mut` only.
+// SAFETY: as for `Domain`; only `&mut` methods poll the queue.
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue for `capacity` completions.
+    /// Creates a queue for `capacity` completions.
     pub fn new(domain: &Arc<Domain>, capacity: u32, waitable: bool) -> Result<Self> {
         let mut queue = CompletionQueue {
             domain: domain.clone(),
@@ -57,18 +57,18 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// For creating queue pairs.
+    /// The queue's pointer, for creating queue pairs.
     pub fn raw(&self) -> *mut sys::ibv_cq {
         self.cq
     }
 
-    /// Takes completions into `entries`; returns how many.
+    /// Reads completions into `entries`; returns their number.
     pub fn take(&mut self, entries: &mut [sys::ibv_wc; BATCH]) -> Result<usize, Fault> {
         if self.stashed > 0 {
             *entries = self.stash;
             return Ok(std::mem::take(&mut self.stashed));
         }
-        // SAFETY: the queue is live, and `&mut self` keeps others from polling it.
+        // SAFETY: the queue is live, and `&mut self` keeps other threads from polling it.
         let count = unsafe { sys::data_path::poll_cq(self.cq, entries) };
         usize::try_from(count).map_err(|_| errno_fault(count, "the completion queue is broken"))
     }
@@ -78,7 +78,7 @@ impl CompletionQueue {
         self.wait.as_ref().map(|wait| wait.epoll)
     }
 
-    /// Asks for a wake-up. `false`: something is there already.
+    /// Requests a wake-up. Returns `false` if a completion is there already.
     pub fn arm(&mut self) -> bool {
         let Some(wait) = &self.wait else { return false };
         if self.stashed > 0 {
@@ -89,7 +89,7 @@ impl CompletionQueue {
         if unsafe { sys::data_path::req_notify_cq(self.cq) } != 0 {
             return false;
         }
-        // Completions from before arming wake nobody, so poll once more.
+        // Completions from before arming cause no wake-up, so poll once more.
         // SAFETY: as in `take`.
         match usize::try_from(unsafe { sys::data_path::poll_cq(self.cq, &mut self.stash) }) {
             Ok(0) => true,
@@ -125,7 +125,7 @@ impl Wait {
         if channel.is_null() {
             return Err(failed("ibv_create_comp_channel", &domain.rail));
         }
-        // SAFETY: makes a descriptor that `drop` closes.
+        // SAFETY: creates a descriptor that `drop` closes.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         let wait = Wait { channel, epoll };
         match wait.watch(domain) {
@@ -159,16 +159,16 @@ impl Wait {
         Ok(())
     }
 
-    /// Ends the channel; called once, when no completion queue uses it.
+    /// Closes the channel. It is called once, when no completion queue uses it.
     fn close(&self, domain: &Domain) {
-        // SAFETY: both were made in `new`; a negative descriptor, if `new` got none, is refused and nothing else.
+        // SAFETY: `new` made both; a negative descriptor, if `new` got none, is refused without effect.
         unsafe {
             (domain.verbs().ibv_destroy_comp_channel)(self.channel);
             libc::close(self.epoll);
         }
     }
 
-    /// Takes and acknowledges the channel's events.
+    /// Reads and acknowledges the channel's events.
     fn drain(&self, domain: &Domain) {
         let (mut cq, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel is live and does not block; the queue named by its event is the one that uses it.

@@ -1,11 +1,10 @@
 //! Credits: when a queue pair may post, and which work requests get a completion.
 //!
-//! A send queue has room for `depth` work requests and the completion queue, which all queue pairs of a rail share, for
-//! a number of completions. A work request takes one credit of both until it is known to be over. That it holds one of
-//! the completion queue even when it asks for no completion is on purpose: when its queue pair fails, it gets one all
-//! the same.
+//! A send queue has room for `depth` work requests. The completion queue, which all queue pairs of a rail share, has
+//! room for a number of completions. A work request holds one credit of both until it is known to have ended. It holds
+//! one of the completion queue even when it requests no completion, because it gets one when its queue pair fails.
 //!
-//! Work requests of one queue pair end in order, so one completion ends all before it. Therefore only some ask for one
+//! Work requests of one queue pair end in order, so one completion ends all before it. So only some request one
 //! ("signalled"): the last of a chain that has an id in it, and enough of the others that no credit is lost for ever.
 
 use std::collections::VecDeque;
@@ -16,30 +15,30 @@ use crate::rail::OpId;
 #[derive(Debug)]
 pub(super) struct Credits {
     free: u32,
-    /// Work requests behind the last signalled one of their queue pair, over all queue pairs.
+    /// Work requests behind the last signalled one of their queue pair, summed over all queue pairs.
     trailing: u32,
-    /// The most of those.
+    /// The limit of `trailing`.
     trailing_limit: u32,
 }
 
 impl Credits {
     pub fn new(total: u32) -> Self {
-        // Half: whenever the queue is full, at least the other half will end by a completion.
+        // Half of the credits: whenever the queue is full, completions will end at least the other half.
         Credits { free: total, trailing: 0, trailing_limit: total / 2 }
     }
 }
 
-/// The work requests of one queue pair that are not known to be over.
+/// The work requests of one queue pair that are not known to have ended.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     entries: VecDeque<Entry>,
     depth: usize,
     /// The sequence number of the first entry.
     first: u32,
-    /// Entries behind the last signalled one, and how many of them have an id.
+    /// Entries behind the last signalled one, and the number of those with an id.
     trailing: u32,
     trailing_ids: u32,
-    /// A work request failed: all that follow fail, too.
+    /// Whether a work request has failed. Then all later ones fail, too.
     failed: bool,
 }
 
@@ -49,19 +48,20 @@ struct Entry {
     signalled: bool,
 }
 
-/// A completion's content.
+/// The content of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The work request and all before it are done.
+    /// The work request and all before it have succeeded.
     Done,
-    /// The work request failed; those before it did not, unless one of them failed before.
+    /// The work request failed. Those before it succeeded, unless one of them failed before.
     Failed,
-    /// The work request was discarded since its queue pair is in the error state. Those before it that gave no
-    /// completion count as failed, too: whether a device reports each discarded one differs, and doubt is no success.
+    /// The work request was discarded since its queue pair is in the error state. Those before it that got no
+    /// completion count as failed, too: devices differ in whether they report each discarded one, and an unknown result
+    /// is no success.
     Flushed,
 }
 
-/// A work request that ended.
+/// A work request that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
     pub id: Option<OpId>,
@@ -80,7 +80,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes credits for one more work request; `None` when there are none. Gives its sequence number.
+    /// Takes credits for one more work request and returns its sequence number; `None` when there are none.
     #[inline(always)]
     pub fn admit(&mut self, credits: &mut Credits, id: Option<OpId>) -> Option<u32> {
         if credits.free == 0 || self.entries.len() == self.depth {
@@ -95,11 +95,12 @@ impl SendQueue {
         Some(sequence)
     }
 
-    /// Whether the last work request must be signalled, `last_of_chain` or not; if so, counts it as such.
+    /// Whether the last work request must be signalled even if it is not the `last_of_chain`. If so, counts it as
+    /// signalled.
     #[inline(always)]
     pub fn signal_last(&mut self, credits: &mut Credits, last_of_chain: bool) -> bool {
         let for_id = last_of_chain && self.trailing_ids > 0;
-        // A quarter of the queue: often enough that posting goes on while the completion is under way.
+        // A quarter of the queue is often enough that posting continues while the completion is under way.
         let for_credits =
             self.trailing as usize >= (self.depth / 4).max(1) || credits.trailing > credits.trailing_limit;
         if !(for_id || for_credits) {
@@ -114,7 +115,7 @@ impl SendQueue {
         true
     }
 
-    /// Takes credits for one more work request that will be signalled: its completion ends all before it.
+    /// Takes credits for one more work request that will be signalled. Its completion ends all before it.
     pub fn admit_last(&mut self, credits: &mut Credits) -> Option<u32> {
         let sequence = self.admit(credits, None)?;
         if let Some(last) = self.entries.back_mut() {
@@ -125,7 +126,7 @@ impl SendQueue {
         Some(sequence)
     }
 
-    /// Takes back the `count` last work requests, which were not posted after all; the first of them first.
+    /// Removes the last `count` work requests, which were not posted after all, and returns their ids in order.
     pub fn retract(&mut self, credits: &mut Credits, count: usize) -> impl Iterator<Item = Option<OpId>> {
         let keep = self.entries.len().saturating_sub(count);
         credits.free += (self.entries.len() - keep) as u32;
@@ -142,8 +143,8 @@ impl SendQueue {
         self.trailing_ids = ids;
     }
 
-    /// A completion for `sequence` arrived: reports each work request that is over by it, in order, and frees its
-    /// credits. A sequence number that is not outstanding reports nothing.
+    /// Handles a completion for `sequence`: reports each work request that has ended, in order, and frees its credits.
+    /// A sequence number that is not outstanding reports nothing.
     pub fn complete(&mut self, credits: &mut Credits, sequence: u32, outcome: Outcome, mut report: impl FnMut(Ended)) {
         let over = sequence.wrapping_sub(self.first) as usize;
         if over >= self.entries.len() {
@@ -159,19 +160,19 @@ impl SendQueue {
         }
         let left = self.entries.len() as u32;
         if self.trailing > left {
-            // Unsignalled ones ended by the failure of the queue pair.
+            // The failure of the queue pair has ended unsignalled ones.
             credits.trailing -= self.trailing - left;
             self.trailing = left;
             self.trailing_ids = self.entries.iter().filter(|entry| entry.id.is_some()).count() as u32;
         }
     }
 
-    /// Whether nothing is outstanding.
+    /// Whether no work request is outstanding.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Starts anew after the queue pair was reset, which it may be only when nothing is outstanding.
+    /// Restarts after a reset of the queue pair, which is allowed only when no work request is outstanding.
     pub fn reset(&mut self) {
         self.failed = false;
     }
@@ -232,7 +233,7 @@ mod tests {
             queue.admit(&mut credits, Some(id));
         }
         assert_eq!(ended(&mut queue, &mut credits, 1, Outcome::Failed), [(Some(0), false), (Some(1), true)]);
-        // A device that reports only the signalled ones of the flushed work requests.
+        // This device reports only the signalled ones of the flushed work requests.
         assert_eq!(
             ended(&mut queue, &mut credits, 4, Outcome::Flushed),
             [(Some(2), true), (Some(3), true), (Some(4), true)]
@@ -265,8 +266,8 @@ mod tests {
         assert_eq!(queue.admit(&mut credits, None), Some(1));
     }
 
-    /// One step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence numbers
-    /// that will give a completion.
+    /// Makes one step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence
+    /// numbers that will produce a completion.
     fn step(pairs: &mut [(SendQueue, Vec<u32>); 2], credits: &mut Credits, what: usize) {
         let (queue, due) = &mut pairs[what % 2];
         match what / 2 {
@@ -276,7 +277,7 @@ mod tests {
                 due.extend(queue.signal_last(credits, true).then_some(sequence));
             }
             2 => {
-                // A chain of two, which the device refuses; without credits for the second, the first is posted.
+                // The device refuses a chain of two. Without credits for the second, the first is posted.
                 let Some(sequence) = queue.admit(credits, None) else { return };
                 let signalled = queue.signal_last(credits, false);
                 if queue.admit(credits, Some(2)).is_some() {
@@ -291,7 +292,7 @@ mod tests {
                 queue.complete(credits, sequence, Outcome::Done, |ended| assert!(!ended.failed));
             }
             4 => {
-                // The queue pair fails: its last work request reports for all.
+                // The queue pair fails: the completion of its last work request stands for all.
                 let last = queue.first.wrapping_add(queue.entries.len() as u32).wrapping_sub(1);
                 queue.complete(credits, last, Outcome::Flushed, |ended| assert!(ended.failed));
                 queue.reset();
@@ -301,7 +302,8 @@ mod tests {
         }
     }
 
-    /// Every sequence of so many steps: no credit is lost or made, and whoever has none left has a completion to come.
+    /// In every sequence of so many steps no credit is lost or created, and a queue pair without credits has a
+    /// completion to come.
     #[test]
     fn every_short_history_keeps_the_books() {
         const STEPS: u32 = 6;
@@ -324,14 +326,14 @@ mod tests {
         }
     }
 
-    /// Posts without ids on any mix of queue pairs never stop for want of a completion.
+    /// Posts without ids on any mix of queue pairs never stop for lack of a completion.
     #[test]
     fn credits_always_come_back() {
         for (total, depth, queues) in [(16, 16, 1), (16, 16, 40), (64, 16, 7), (9, 3, 20), (2, 2, 5)] {
             let mut credits = Credits::new(total);
             let mut all: Vec<_> = (0..queues).map(|_| (SendQueue::new(depth), Vec::new())).collect();
             for turn in 0..10_000_usize {
-                // As unevenly as can be: each queue pair once before any comes again.
+                // The order is the most uneven one: each queue pair once before any comes again.
                 let (queue, signalled) = &mut all[turn % queues];
                 if let Some(sequence) = queue.admit(&mut credits, None) {
                     if queue.signal_last(&mut credits, true) {

@@ -1,4 +1,4 @@
-//! Finding the NICs, and choosing among them.
+//! Discovery of NICs, and the choice among them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// One port of one RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// The rail's name: the device's, with `:port` behind it where the device has several ports.
+    /// The rail's name: the device's, followed by `:port` where the device has several ports.
     pub name: String,
     /// The device's name.
     pub device: String,
@@ -23,7 +23,7 @@ pub struct Nic {
     pub port: u8,
     /// Whether the port is active.
     pub active: bool,
-    /// The port's link layer is InfiniBand (else Ethernet).
+    /// Whether the port's link layer is InfiniBand (else Ethernet).
     pub infiniband: bool,
     /// The port's active MTU in bytes.
     pub mtu: u32,
@@ -35,14 +35,14 @@ pub struct Nic {
     pub gids: Vec<Gid>,
 }
 
-/// With what a device's atomics are atomic.
+/// The scope of a device's atomics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomicity {
     /// The device has no atomics.
     None,
-    /// With other atomics through the same device only.
+    /// They are atomic only with other atomics through the same device.
     Device,
-    /// With the CPU's atomics as well.
+    /// They are atomic with the CPU's atomics, too.
     System,
 }
 
@@ -94,11 +94,11 @@ impl Nic {
     }
 }
 
-/// The NICs that the settings allow: of each device the first active port, or the one of `IB_PORT`, or those that
-/// `NIC_LIST` names (`mlx5_0`, `mlx5_0:1`), in the list's order. No devices are an empty list.
+/// The NICs that the settings allow: the first active port of each device, or the one of `IB_PORT`, or those that
+/// `NIC_LIST` names (`mlx5_0`, `mlx5_0:1`), in the list's order. Without devices the list is empty.
 ///
 /// # Errors
-/// [`Error::Library`] without libibverbs; [`Error::NoRail`] when there are devices and the settings fit none.
+/// [`Error::Library`] without libibverbs; [`Error::NoRail`] when there are devices and none fits the settings.
 pub fn discover(settings: &Settings) -> Result<Vec<Nic>> {
     let all = all(&load(settings)?)?;
     if all.is_empty() {
@@ -110,7 +110,7 @@ pub fn discover(settings: &Settings) -> Result<Vec<Nic>> {
 /// Every port of every device that has reliable connections.
 ///
 /// # Errors
-/// What the library says. A device that cannot be opened is left out with a warning.
+/// The error of the library. A device that cannot be opened is left out with a warning.
 pub fn all(verbs: &Arc<Verbs>) -> Result<Vec<Nic>> {
     let mut names = Vec::new();
     with_devices(verbs, |raw, name| {
@@ -161,13 +161,13 @@ fn ports(verbs: &Arc<Verbs>, device: &str) -> Result<Vec<Nic>> {
         .collect()
 }
 
-/// Applies `NIC_LIST` and `IB_PORT`, and takes active ports only.
+/// Applies `NIC_LIST` and `IB_PORT`, and keeps only active ports.
 fn select(all: &[Nic], settings: &Settings) -> Result<Vec<Nic>> {
     let none = |wanted: String| {
         let found = all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         Err(Error::NoRail { wanted, found })
     };
-    // A mistyped name is reported, rather than a rail left out.
+    // A mistyped name is an error here, instead of costing a rail.
     let listed = settings.nic_list.as_ref().filter(|list| !list.exclude).map_or(&[][..], |list| &list.names);
     if let Some(unknown) = listed.iter().find(|name| !all.iter().any(|nic| nic.is_called(name))) {
         return none(format!("{unknown} of SYMRAIL_NIC_LIST"));

@@ -1,4 +1,4 @@
-//! An opened device and its protection domain, and what can be asked of them.
+//! An opened device and its protection domain, and queries to them.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use verbs_sys as sys;
 use super::gid::{Gid, GidType};
 use crate::error::{Error, Fault, Result};
 
-/// An opened device. Everything made from it keeps it open.
+/// An opened device. Objects that are made from it keep it open.
 pub(super) struct Context {
     pub verbs: Arc<Verbs>,
     pub raw: *mut sys::ibv_context,
@@ -19,12 +19,12 @@ pub(super) struct Context {
 
 // SAFETY: libibverbs may be called from any thread; the context is only an argument to its functions.
 unsafe impl Send for Context {}
-// SAFETY: as above; nothing here changes after opening.
+// SAFETY: as above; nothing in it changes after opening.
 unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: opened in `open`, and everything made from it holds an `Arc` of it and is gone.
+        // SAFETY: opened in `open`. Every object made from it holds an `Arc` of it, so all are gone.
         unsafe { (self.verbs.ibv_close_device)(self.raw) };
     }
 }
@@ -35,7 +35,7 @@ pub(super) fn failed(call: &'static str, rail: &str) -> Error {
     refused(call, rail, code, "")
 }
 
-/// The error of a call that returned `code`, with what to do about it if anything.
+/// The error of a call that returned `code`, with a remedy if there is one.
 pub(super) fn refused(call: &'static str, rail: &str, code: i32, remedy: &str) -> Error {
     Error::Fabric { call, rail: rail.into(), fault: errno_fault(code, remedy) }
 }
@@ -48,7 +48,7 @@ pub(super) fn errno_fault(code: i32, remedy: &str) -> Fault {
 }
 
 impl Context {
-    /// Opens the device of that name; `None` when there is none.
+    /// Opens the device with that name; `None` when there is none.
     pub fn open(verbs: &Arc<Verbs>, device: &str) -> Result<Option<Self>> {
         let mut found = None;
         with_devices(verbs, |raw, name| {
@@ -71,7 +71,7 @@ impl Context {
 
     pub fn query_device(&self) -> Result<sys::ibv_device_attr> {
         let mut attr = sys::ibv_device_attr::default();
-        // SAFETY: the context is open and `attr` is the structure that the call fills.
+        // SAFETY: the context is open, and the call fills `attr`.
         match unsafe { (self.verbs.ibv_query_device)(self.raw, &raw mut attr) } {
             0 => Ok(attr),
             code => Err(refused("ibv_query_device", &self.device, code, "")),
@@ -80,7 +80,7 @@ impl Context {
 
     pub fn query_port(&self, port: u8) -> Result<sys::ibv_port_attr> {
         let mut attr = sys::ibv_port_attr::default();
-        // SAFETY: the exported function fills the first part of the structure, which has not changed since.
+        // SAFETY: the exported function fills the first part of the structure, which has kept its layout.
         match unsafe { (self.verbs.ibv_query_port)(self.raw, port, (&raw mut attr).cast()) } {
             0 => Ok(attr),
             code => Err(refused("ibv_query_port", &self.device, code, "")),
@@ -90,7 +90,7 @@ impl Context {
     /// The partition key at an index; 0 is an empty entry.
     pub fn query_pkey(&self, port: u8, index: u16) -> Option<u16> {
         let mut pkey = 0;
-        // SAFETY: the context is open and `pkey` a place for the result.
+        // SAFETY: the context is open, and the call writes only to `pkey`.
         let code = unsafe { (self.verbs.ibv_query_pkey)(self.raw, port, index.into(), &raw mut pkey) };
         (code == 0).then_some(u16::from_be(pkey))
     }
@@ -99,14 +99,14 @@ impl Context {
     pub fn query_gid(&self, port: u8, index: u32) -> Option<[u8; 16]> {
         let mut gid = sys::ibv_gid::default();
         let index = i32::try_from(index).ok()?;
-        // SAFETY: the context is open and `gid` a place for the result.
+        // SAFETY: the context is open, and the call writes only to `gid`.
         let code = unsafe { (self.verbs.ibv_query_gid)(self.raw, port, index, &raw mut gid) };
         // SAFETY: every bit pattern is a valid array of bytes.
         (code == 0).then_some(unsafe { gid.raw })
     }
 
-    /// The entries of a port's GID table that are in use. Types and interfaces come from sysfs, since the library tells
-    /// them in newer versions only.
+    /// The entries of a port's GID table that are in use. Types and interfaces come from sysfs, since only newer
+    /// versions of the library report them.
     pub fn gids(&self, port: u8, attr: &sys::ibv_port_attr) -> Vec<Gid> {
         let place = format!("/sys/class/infiniband/{}/ports/{port}/gid_attrs", self.device);
         let text = |what: &str, index: u32| {
@@ -132,11 +132,11 @@ impl Context {
 /// Calls `each` with every device and its name.
 pub(super) fn with_devices(verbs: &Verbs, mut each: impl FnMut(*mut sys::ibv_device, &str)) -> Result<()> {
     let mut count = 0;
-    // SAFETY: the call gives a list of `count` devices, which is freed below.
+    // SAFETY: the call returns a list of `count` devices, which is freed below.
     let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };
     if list.is_null() {
         return match failed("ibv_get_device_list", "ibverbs") {
-            // A kernel without InfiniBand: no devices, which is no failure.
+            // A kernel without InfiniBand has no devices, which is no failure.
             Error::Fabric { fault, .. } if fault.code == libc::ENOSYS || fault.code == libc::ENOENT => Ok(()),
             error => Err(error),
         };
@@ -148,12 +148,12 @@ pub(super) fn with_devices(verbs: &Verbs, mut each: impl FnMut(*mut sys::ibv_dev
             each(device, &verbs.device_name(device));
         }
     }
-    // SAFETY: the list is from above and nobody uses it any more: opened devices outlive it.
+    // SAFETY: the list is from above and no longer used: opened devices outlive it.
     unsafe { (verbs.ibv_free_device_list)(list) };
     Ok(())
 }
 
-/// A protection domain: what memory and queue pairs of one rail have in common.
+/// A protection domain, which memory and queue pairs of one rail share.
 pub(super) struct Domain {
     pub context: Context,
     pub pd: *mut sys::ibv_pd,
@@ -183,7 +183,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: whatever was made in the domain holds an `Arc` of it and is gone.
+        // SAFETY: every object made in the domain holds an `Arc` of it, so all are gone.
         unsafe { (self.verbs().ibv_dealloc_pd)(self.pd) };
     }
 }

@@ -22,7 +22,7 @@ use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
 use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
 
-/// Inline data that is asked for: small puts and every request of the target agent without a payload fit, and a work
+/// The inline size to request: small puts and every request of the target agent without a payload fit, and a work
 /// request with it still fits in a few cache lines.
 const INLINE: u32 = 220;
 
@@ -31,41 +31,41 @@ pub(super) struct Peer {
     pub queue: QueuePair,
     pub sent: SendQueue,
     pub state: PeerState,
-    /// The other end, and its queue pair for us, once known.
+    /// The address of the other end, and its queue pair for us, once known.
     pub theirs: Option<(Address, u32)>,
-    /// The number of our first packet.
+    /// The sequence number of our first packet.
     pub psn: u32,
 }
 
-/// What may be done with a destination.
+/// The state of a destination.
 pub(super) enum PeerState {
-    /// Waits for [`connect`](crate::rail::Rail::connect).
+    /// It waits for [`connect`](crate::rail::Rail::connect).
     Waiting,
-    /// Works.
+    /// It works.
     Ready,
-    /// Failed, for this reason.
+    /// It failed, for this reason.
     Failed(Fault),
 }
 
 /// A rail over one port of one NIC. See the module for its parts.
 pub struct VerbsRail {
-    // Dropped first, and in this order: what uses queues before the queues.
+    // Fields are dropped in this order: users of queues before the queues.
     pub(super) peers: Vec<Peer>,
     pub(super) received: ReceiveQueue,
     pub(super) completions: CompletionQueue,
     pub(super) memory: HashMap<u32, Memory>,
-    /// Where old values go that nobody asked for.
+    /// The destination of unwanted old values.
     pub(super) unwanted: OwnMemory,
     pub(super) chain: Chain,
     pub(super) credits: Credits,
-    /// Ended work requests that are not reported yet: those that a chain promised and could not post.
+    /// Ended work requests that are not reported yet: a chain accepted them and could not be posted.
     pub(super) unposted: Vec<(Option<OpId>, Fault)>,
-    /// The rail does not work, for this reason; `true` until it is reported.
+    /// Why the rail does not work, and whether that has yet to be reported.
     pub(super) down: Option<(Fault, bool)>,
-    /// The port has gone down, which is not reported yet.
+    /// Whether the port has gone down and that has yet to be reported.
     pub(super) port_event: bool,
     pub(super) entries: Box<[sys::ibv_wc; BATCH]>,
-    /// Calls of `poll`: asynchronous events are polled once in a while.
+    /// The number of calls of `poll`, since asynchronous events are polled only now and then.
     pub(super) polls: u32,
     pub(super) path: Path,
     pub(super) address: Address,
@@ -79,14 +79,15 @@ impl VerbsRail {
     /// Opens a rail on a NIC, with a queue pair for each of `destinations`.
     ///
     /// # Errors
-    /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that
-    /// do; [`Error::Unsupported`] when the device cannot do what is asked; [`Error::Fabric`] with the call that failed.
+    /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, with those that do;
+    /// [`Error::Unsupported`] when the device lacks what the settings ask for; [`Error::Fabric`] with the call that
+    /// failed.
     pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Self> {
         let mode = mode::decide(std::slice::from_ref(nic), settings)?;
         Self::open_in(nic, role, destinations, mode, settings)
     }
 
-    /// As [`VerbsRail::open`], in a mode that was decided, with its reason, for all rails of this PE.
+    /// As [`VerbsRail::open`], in a mode that was chosen for all rails of this PE, with its reason.
     ///
     /// # Errors
     /// As for [`VerbsRail::open`].
@@ -142,7 +143,7 @@ impl VerbsRail {
     }
 
     pub(super) fn connect_to(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
-        // Peers are known here by their indices; where these are PE numbers, the errors name PEs.
+        // Peers are known here by their indices. Where these are PE numbers, the errors name PEs.
         let (pe, other_pe) = (return_dest, dest);
         let theirs = Address::decode(address, other_pe)?;
         self.address.check(&theirs, pe, other_pe)?;
@@ -171,7 +172,7 @@ impl VerbsRail {
         Ok(())
     }
 
-    /// Registers host memory; `remote`: peers may reach it.
+    /// Registers host memory. `remote`: peers may access it.
     ///
     /// # Safety
     /// As for [`Rail::register`](crate::rail::Rail::register).
@@ -195,7 +196,7 @@ impl VerbsRail {
     }
 }
 
-/// A queue pair for each destination. All ask for what inline data the one before was granted.
+/// A queue pair for each destination. Each requests the inline size that the one before was granted.
 fn queue_pairs(
     domain: &Arc<Domain>,
     shared: Shared,
@@ -214,7 +215,7 @@ fn queue_pairs(
     Ok(peers)
 }
 
-/// What a rail over this port can do, with so many work requests and bytes of inline data.
+/// The capabilities of a rail over this port, with so many work requests and bytes of inline data.
 fn caps(
     nic: &Nic,
     port: &sys::ibv_port_attr,

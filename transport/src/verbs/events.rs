@@ -1,32 +1,33 @@
-//! Asynchronous events: what happens to ports, queue pairs and the device while nobody asks.
+//! Asynchronous events of ports, queue pairs and the device.
 
 use verbs_sys as sys;
 
 use super::domain::Domain;
 
-/// An event, reduced to what a rail does about it.
+/// An event, reduced to the rail's reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// The port went down.
     PortDown(u8),
-    /// The port's addresses changed; ours may still be there.
+    /// The port's addresses changed. Ours may still be there.
     AddressChange(u8),
     /// One queue pair failed.
     QueuePair(*mut sys::ibv_qp),
-    /// Everything failed: the device, the completion queue or the receive queue.
+    /// The device, the completion queue or the receive queue failed, and with it everything.
     Fatal,
-    /// Nothing to do about it.
+    /// The rail does not react to it.
     Other,
 }
 
-/// The next event, with the number that [`sys::Verbs::event_text`] puts in words; `None` when there is none now.
+/// The next event, with the number for [`sys::Verbs::event_text`]; `None` when there is none now.
 pub(super) fn next(domain: &Domain) -> Option<(Event, sys::ibv_event_type)> {
     let mut raw = sys::ibv_async_event::default();
-    // SAFETY: the context is open, its descriptor does not block, and `raw` is a place for the event.
+    // SAFETY: the context is open, its descriptor does not block, and the call writes only to `raw`.
     if unsafe { (domain.verbs().ibv_get_async_event)(domain.context.raw, &raw mut raw) } != 0 {
         return None;
     }
-    // SAFETY: the event's type says which member of the union is set; those that are read here are of plain types.
+    // SAFETY: the event's type determines the member of the union that is set; those that are read here have plain
+    // types.
     let event = unsafe {
         let port = u8::try_from(raw.element.port_num).unwrap_or(0);
         match raw.event_type {
@@ -42,7 +43,7 @@ pub(super) fn next(domain: &Domain) -> Option<(Event, sys::ibv_event_type)> {
         }
     };
     let kind = raw.event_type;
-    // SAFETY: the event came from above and is acknowledged once; objects wait for that when they are destroyed.
+    // SAFETY: the event came from above and is acknowledged once. Objects wait for that when they are destroyed.
     unsafe { (domain.verbs().ibv_ack_async_event)(&raw mut raw) };
     Some((event, kind))
 }

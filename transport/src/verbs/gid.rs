@@ -1,7 +1,8 @@
-//! Choosing an entry of a port's GID table.
+//! The choice of an entry in a port's GID table.
 //!
-//! On RoCE a GID stands for an IP address and a protocol version, and the table usually has several that work and some
-//! that do not reach far (link-local). [`choose`] takes the index that was asked for or the entry with the best score.
+//! On RoCE a GID stands for an IP address and a protocol version. The table usually has several entries that work, and
+//! some with a short reach (link-local). [`choose`] returns the index that the settings demand or the entry with the
+//! best score.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -76,7 +77,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// A table, for messages.
+/// A table as text, for messages.
 pub(super) fn table(gids: &[Gid]) -> String {
     if gids.is_empty() {
         return "no GID".into();
@@ -84,7 +85,7 @@ pub(super) fn table(gids: &[Gid]) -> String {
     gids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The wanted attributes, for messages.
+/// The wanted attributes as text, for messages.
 pub(super) fn wanted(settings: &Settings) -> String {
     match (settings.ib_gid_index, settings.ib_addr_range) {
         (Some(index), _) => format!("SYMRAIL_IB_GID_INDEX={index}"),
@@ -93,8 +94,9 @@ pub(super) fn wanted(settings: &Settings) -> String {
     }
 }
 
-/// The entry to use: the index that was set, or the best of those within the address range, which is in this order: the
-/// preferred RoCE version, not link-local, the preferred family, the lowest index. `None` when nothing fits.
+/// The entry to use: the index of the settings, or the best entry within the address range. The best has, in this
+/// order, the preferred RoCE version, a scope beyond link-local, the preferred family, the lowest index. `None` when
+/// nothing fits.
 pub(super) fn choose<'a>(gids: &'a [Gid], settings: &Settings) -> Option<&'a Gid> {
     if let Some(index) = settings.ib_gid_index {
         return gids.iter().find(|gid| gid.index == index);

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// Loads libibverbs: `SYMRAIL_IBV_SO`, or the installed one.
 ///
 /// # Errors
-/// [`Error::Library`] when it is not there or too old, with what to install.
+/// [`Error::Library`] when it is missing or too old, with what to install.
 pub fn load(settings: &Settings) -> Result<Arc<Verbs>> {
     let path = settings.ibv_so.as_deref();
     Verbs::load(path).map(Arc::new).map_err(|error| Error::Library {

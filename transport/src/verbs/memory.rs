@@ -12,14 +12,14 @@ use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::rail::{LocalKey, Registration};
 
-/// The registration mode.
+/// The access rights of a registration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
-    /// Peers may read and write it.
+    /// Whether peers may read and write it.
     pub remote: bool,
-    /// Peers may use the NIC's atomics on what they may write.
+    /// Whether peers that may write it may also use the NIC's atomics on it.
     pub atomics: bool,
-    /// PCIe may reorder the NIC's writes to it.
+    /// Whether PCIe may reorder the NIC's writes to it.
     pub relaxed: bool,
 }
 
@@ -39,7 +39,7 @@ impl Access {
     }
 }
 
-/// One registration; ends when dropped.
+/// One registration. Dropping it deregisters the memory.
 pub(super) struct Memory {
     domain: Arc<Domain>,
     mr: NonNull<sys::ibv_mr>,
@@ -49,7 +49,7 @@ pub(super) struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Registers host memory, or device memory where the kernel finds its pages by address.
+    /// Registers host memory, or device memory whose pages the kernel finds by address.
     ///
     /// # Safety
     /// The memory stays mapped until the value is dropped.
@@ -58,7 +58,7 @@ impl Memory {
         unsafe { Self::register_as(domain, ptr, ptr as u64, len, access) }
     }
 
-    /// The same, and whoever uses it, here or elsewhere, addresses it from `address` on.
+    /// As [`Memory::register`], but work requests address the memory from `address` on, here and at peers.
     ///
     /// # Safety
     /// As for [`Memory::register`].
@@ -73,7 +73,7 @@ impl Memory {
         // SAFETY: the caller vouches for the memory; the domain is live.
         let mr = unsafe {
             match domain.verbs().reg_mr_iova2 {
-                // The older call refuses a device that does not know an optional flag.
+                // The older call refuses an optional flag that the device does not know.
                 Some(register) if access.relaxed || address != ptr as u64 => {
                     register(domain.pd, ptr.cast(), len, address, flags)
                 }
@@ -91,8 +91,8 @@ impl Memory {
         Self::own(domain, mr, "ibv_reg_mr", len)
     }
 
-    /// Registers memory of a device, which is addressed as its device does. Where kernel or NIC refuse a dmabuf, its
-    /// address may still mean something to them.
+    /// Registers memory of a device under the device's own addresses. Where the kernel or the NIC refuses a dmabuf, it
+    /// may still accept the address.
     ///
     /// # Safety
     /// As for [`Memory::register`].
@@ -151,7 +151,7 @@ impl Memory {
         unsafe { self.mr.as_ref().lkey }
     }
 
-    /// Keys and address as peers see them; `base` is where the region starts for them.
+    /// The keys and the address for peers. `base` is the region's address for peers.
     pub fn registration(&self, base: u64) -> Registration {
         // SAFETY: registered and not yet deregistered.
         let (local, remote) = unsafe { (self.mr.as_ref().lkey, self.mr.as_ref().rkey) };
@@ -161,7 +161,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: registered in `own`'s callers; nothing else deregisters it.
+        // SAFETY: registered by the callers of `own`, and deregistered only here.
         unsafe { (self.domain.verbs().ibv_dereg_mr)(self.mr.as_ptr()) };
     }
 }
@@ -174,7 +174,7 @@ fn too_old(domain: &Domain, what: &str) -> Error {
     }
 }
 
-/// Zeroed, page-aligned memory of the rail's own, registered for local use and for what the NIC writes to it.
+/// Zeroed, page-aligned memory of the rail's own, registered for local use and for data that the NIC writes to it.
 pub(super) struct OwnMemory {
     memory: Option<Memory>,
     start: NonNull<u8>,
@@ -197,7 +197,7 @@ impl OwnMemory {
         Ok(own)
     }
 
-    /// Its first byte.
+    /// The address of its first byte.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -211,7 +211,7 @@ impl OwnMemory {
 impl Drop for OwnMemory {
     fn drop(&mut self) {
         self.memory = None;
-        // SAFETY: allocated in `new` with this layout, and the NIC does not know it any more.
+        // SAFETY: allocated in `new` with this layout, and the NIC no longer knows it.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }

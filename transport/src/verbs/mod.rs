@@ -8,35 +8,34 @@
 //! |---|---|
 //! | `library` | loading libibverbs |
 //! | `discover` | NICs and ports: `NIC_LIST`, `IB_PORT`, names |
-//! | `gid`, `mode` | which GID and which IB mode, and why |
-//! | `address` | what peers tell one another, and the mismatches that are refused |
-//! | `domain` | the opened device, and what it can be asked |
+//! | `gid`, `mode` | the choice of the GID and of the IB mode, with reasons |
+//! | `address` | the data that peers exchange, and mismatches that are refused |
+//! | `domain` | the opened device, and queries to it |
 //! | `port` | a port of it: GID, partition key, paths and addresses |
-//! | `sizes` | how long a rail's queues are, and for how many PEs |
+//! | `sizes` | the lengths of a rail's queues, for a number of PEs |
 //! | `queue` | a queue pair through its states |
 //! | `endpoint` | the rail: opening and connecting; [`VerbsRail`] |
-//! | `rail` | what a rail is asked for, in verbs' words: work requests, registrations |
+//! | `rail` | the operations of a rail as verbs calls: work requests, registrations |
 //! | `renew` | a failed connection made again |
-//! | `post` | from work requests to posted chains of them, and inline data |
-//! | `credits` | who may post, and which work requests get a completion |
-//! | `completion`, `progress` | the completion queue, and what becomes of what is found there |
+//! | `post` | chains of work requests, and inline data |
+//! | `credits` | when a queue pair may post, and which work requests get a completion |
+//! | `completion`, `progress` | the completion queue, and the handling of its entries |
 //! | `receive` | the shared receive queue, where messages and immediates arrive |
 //! | `memory` | registration |
-//! | `events` | ports and devices that fail meanwhile |
+//! | `events` | ports and devices that fail during operation |
 //!
-//! # What a completion means
-//! A write's completion means that the peer's NIC acknowledged it: it checked the key and took the bytes. What it then
-//! does for the same queue pair (a later write, a read, a message, an atomic) comes behind them, and so does what it
-//! tells its host of (a receive completion). Hence this counts as
-//! [`Notify::Delivered`](crate::rail::Notify::Delivered): whoever learns of it through the fabric finds the bytes. The
-//! order also holds up to memory, unless relaxed ordering is on (`IB_RELAXED_ORDERING`): then PCIe may swap two writes,
-//! and [`Order::write_after_write`](crate::rail::Order) is not promised; messages and immediates still come behind the
+//! A write's completion means that the peer's NIC acknowledged it: it checked the key and received the bytes. Its later
+//! actions for the same queue pair (a later write, a read, a message, an atomic) come behind these bytes, and so does a
+//! receive completion for its host. So the completion counts as [`Notify::Delivered`](crate::rail::Notify::Delivered):
+//! any party that learns of it through the fabric finds the bytes. The order also holds up to memory, unless relaxed
+//! ordering is on (`IB_RELAXED_ORDERING`). Then PCIe may swap two writes, and
+//! [`Order::write_after_write`](crate::rail::Order) is not guaranteed. Messages and immediates still come behind the
 //! data.
 //!
 //! # When something fails
-//! A failed work request stops its queue pair, so one destination: everything outstanding there is reported once, as
-//! failed. A port or device that fails stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and all its
-//! queue pairs. [`Rail::renew`] makes both usable again when the cause is gone.
+//! A failed work request stops its queue pair, and so one destination: all its outstanding work requests are reported
+//! once, as failed. A failed port or device stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and
+//! all its queue pairs. [`Rail::renew`] makes both usable again when the cause is gone.
 
 use crate::env::Settings;
 use crate::error::Result;
@@ -70,7 +69,8 @@ pub use mode::{Mode, decide};
 
 pub use crate::endpoint::Role;
 
-/// Opens a rail on a NIC, for destinations `0..destinations`, in the mode that [`decide`] gave for all NICs of the PE.
+/// Opens a rail on a NIC, for destinations `0..destinations`, in the mode that [`decide`] returned for all NICs of the
+/// PE.
 ///
 /// # Errors
 /// As for [`VerbsRail::open`].

@@ -1,8 +1,8 @@
-//! The IB mode: who performs atomics at the target, the NIC or the target agent.
+//! The IB mode: the NIC or the target agent performs atomics at the target.
 //!
-//! All PEs must be in the same mode (an atomic of a NIC and one of a CPU on the same word can lose each other), so the
-//! mode is compared when PEs join, and once more when rails connect; a mismatch is refused. It is one mode for all
-//! rails of a PE.
+//! All PEs must be in the same mode, because a NIC's atomic and a CPU's atomic on the same word can overwrite each
+//! other. So the mode is compared when PEs join, and again when rails connect; a mismatch is refused. All rails of a PE
+//! have the same mode.
 
 use std::fmt;
 
@@ -14,9 +14,10 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Mode {
-    /// The NIC's fetch-add and compare-swap perform every atomic and signal, also on this PE's and this host's memory.
+    /// The NIC's fetch-add and compare-swap perform every atomic and signal, including those on this PE's and this
+    /// host's memory.
     RdmaAtomics = 1,
-    /// The target agent performs them, asked by message: no atomics on the wire.
+    /// The target agent performs them on request by message. There are no atomics on the wire.
     WriteWithImm = 2,
 }
 
@@ -29,13 +30,13 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The mode for all these NICs together, and the reason in words. Auto is the NIC's atomics where those are atomic with
-/// the CPU's, and the target agent elsewhere: it serves every type and operation in one round trip, and local and
+/// The mode for all these NICs together, and the reason. Auto means the NIC's atomics where those are atomic with the
+/// CPU's, and the target agent elsewhere: it performs every type and operation in one round trip, and local and
 /// same-host AMOs stay loads and stores.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when atomics are demanded of a device that has none, or when `IB_MODE` and `AMO_PATH`
-/// contradict.
+/// [`Error::Unsupported`] when the settings demand atomics of a device that has none, or when `IB_MODE` and `AMO_PATH`
+/// contradict each other.
 pub fn decide(nics: &[Nic], settings: &Settings) -> Result<(Mode, String)> {
     let without = nics.iter().find(|nic| nic.atomicity == Atomicity::None);
     let contradiction = |mode, path| {

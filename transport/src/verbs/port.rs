@@ -1,4 +1,4 @@
-//! A NIC's port, opened: what a rail over it has to know, and tells its peers.
+//! An opened port of a NIC: the data that a rail over it needs and sends to its peers.
 
 use verbs_sys as sys;
 
@@ -26,7 +26,7 @@ pub(super) struct Port {
 
 impl Port {
     /// # Errors
-    /// [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that do.
+    /// [`Error::NoRail`] when device, port, GID or partition key do not exist, with those that do.
     pub fn open(nic: &Nic, settings: &Settings) -> Result<Port> {
         let verbs = load(settings)?;
         let Some(context) = Context::open(&verbs, &nic.device)? else {
@@ -53,7 +53,7 @@ impl Port {
         Ok(Port { context, device, attr, pkey, gid })
     }
 
-    /// Address attributes of its queue pairs.
+    /// The address attributes of its queue pairs.
     pub fn path(&self, nic: &Nic, mode: Mode, settings: &Settings) -> Path {
         Path {
             port: nic.port,
@@ -69,7 +69,7 @@ impl Port {
         }
     }
 
-    /// What peers are told, but for the queue pairs.
+    /// The address for peers, without the queue pairs.
     pub fn address(&self, mode: Mode, path: &Path) -> Address {
         Address {
             mode,
@@ -90,7 +90,7 @@ fn at_most(ours: u8, device: i32) -> u8 {
     u8::try_from(device.clamp(0, ours.into())).unwrap_or(ours)
 }
 
-/// The partition key at the index, which must be there.
+/// The partition key at the index, which must exist.
 fn choose_pkey(context: &Context, nic: &Nic, port: &sys::ibv_port_attr, index: u16) -> Result<u16> {
     let at = |index| context.query_pkey(nic.port, index).filter(|pkey| *pkey != 0);
     if let Some(pkey) = (index < port.pkey_tbl_len).then(|| at(index)).flatten() {

@@ -1,7 +1,7 @@
 //! From the rail's operations to posted work requests.
 //!
-//! A work request is written into the [`Chain`]; the chain is posted, in one call and so with one doorbell, as soon as
-//! one comes that says that no `more` follow. All of a chain go to one destination.
+//! A work request is appended to the [`Chain`]. The chain is posted, in one call and so with one doorbell, as soon as a
+//! work request announces no `more`. All work requests of a chain have the same destination.
 
 use std::ptr::null_mut;
 
@@ -15,21 +15,21 @@ use crate::rail::{Dest, LocalBuf, OpId, PostError};
 /// The most work requests that are posted in one call.
 const LENGTH: usize = 16;
 
-/// Work requests that are written and not yet posted.
+/// Work requests that are not posted yet.
 pub(super) struct Chain {
     /// Their destination, if there are any.
     dest: Dest,
     length: usize,
-    /// Linked among one another and to `sges`; boxed, so that they stay where they are.
+    /// The work requests, linked to one another and to `sges`. They are boxed, so that they do not move.
     requests: Box<[sys::ibv_send_wr; LENGTH]>,
     sges: Box<[sys::ibv_sge; LENGTH]>,
-    /// Copies of inline data whose owner may change it before the chain is posted: `inline` bytes for each.
+    /// Copies of inline data that the owner may change before the chain is posted: `inline` bytes for each.
     copies: Box<[u8]>,
     inline: usize,
 }
 
-// SAFETY: the pointers in it lead into its own boxes, or to local buffers that their owner keeps valid for the NIC,
-// which is no thread of ours either.
+// SAFETY: its pointers point into its own boxes, or to local buffers that their owner keeps valid for the NIC, which is
+// no thread of this process either.
 unsafe impl Send for Chain {}
 
 impl Chain {
@@ -48,20 +48,20 @@ impl Chain {
 /// A work request, before it has a number.
 pub(super) struct Request {
     pub opcode: sys::ibv_wr_opcode,
-    /// `len` may be 0; then nothing is read.
+    /// The local bytes; `len` may be 0, and then nothing is read.
     pub local: LocalBuf,
     /// The immediate, when the opcode carries one.
     pub immediate: u32,
     pub target: sys::ibv_send_wr__bindgen_ty_2,
     pub id: Option<OpId>,
     pub more: bool,
-    /// The NIC reads `local` before the post returns.
+    /// Whether the NIC reads `local` before the post returns.
     pub inline: bool,
 }
 
 impl VerbsRail {
-    /// Appends to the chain, and posts the chain unless more follow.
-    // Inlined by force, as what it calls, so that a request is not put together twice.
+    /// Appends to the chain, and posts the chain unless more work requests follow. `inline(always)`, here and in the
+    /// functions that it calls, keeps a request from being built twice.
     #[inline(always)]
     pub(super) fn post(&mut self, dest: Dest, request: &Request) -> Result<(), PostError> {
         if let Some((fault, _)) = &self.down {
@@ -80,11 +80,11 @@ impl VerbsRail {
                 let (code, text) = (libc::EINVAL, format!("destination {dest} of rail {name} is not connected"));
                 return Err(PostError::Failed(Fault { code, text, retryable: peer.theirs.is_some() }));
             }
-            // Whatever ended the connection, this work request had no part in it.
+            // The connection had ended before this work request, so the work request may be retried.
             PeerState::Failed(why) => return Err(PostError::Failed(Fault { retryable: true, ..why.clone() })),
         }
         let Some(sequence) = peer.sent.admit(&mut self.credits, request.id) else {
-            // The chain holds credits that come back only once it is posted.
+            // The chain holds credits that are freed only once it is posted.
             self.flush();
             return Err(PostError::Again);
         };
@@ -95,7 +95,7 @@ impl VerbsRail {
         if last { self.flush_but_last() } else { Ok(()) }
     }
 
-    /// Posts the chain, if there is one. What cannot be posted is reported as failed by the next poll.
+    /// Posts the chain, if there is one. The next poll reports work requests that could not be posted as failed.
     #[inline]
     pub(super) fn flush(&mut self) {
         if self.chain.length > 0 {
@@ -115,7 +115,7 @@ impl VerbsRail {
         }
     }
 
-    /// The same, but of the last request it is the caller who tells.
+    /// As [`VerbsRail::flush`], but the error of the last work request is returned to the caller instead of reported.
     #[inline(always)]
     fn flush_but_last(&mut self) -> Result<(), PostError> {
         let Err((mut refused, why)) = self.post_chain() else { return Ok(()) };
@@ -124,11 +124,11 @@ impl VerbsRail {
         Err(PostError::Failed(why))
     }
 
-    /// Posts what its failed queue pair discards at once, with a completion: that ends work requests before it which
-    /// have none of their own.
+    /// Posts a work request that its failed queue pair discards at once, with a completion. That ends earlier work
+    /// requests which have no completion of their own.
     pub(super) fn post_last(&mut self, index: usize) {
         let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.sent.is_empty()) else { return };
-        // Without room there are others that will be completed.
+        // Without room, other work requests will be completed.
         let Some(sequence) = peer.sent.admit_last(&mut self.credits) else { return };
         let mut request = sys::ibv_send_wr {
             wr_id: work_id(index as Dest, sequence),
@@ -145,7 +145,7 @@ impl VerbsRail {
         }
     }
 
-    /// Posts the chain; gives the ids of those that were refused, always the last ones of it.
+    /// Posts the chain; the error has the ids of refused work requests, which are always the last ones.
     #[inline(always)]
     fn post_chain(&mut self) -> Result<(), (Vec<Option<OpId>>, Fault)> {
         let chain = &mut self.chain;
@@ -153,8 +153,8 @@ impl VerbsRail {
         let Some(peer) = self.peers.get_mut(chain.dest as usize) else { return Ok(()) };
         chain.requests[length - 1].next = null_mut();
         let mut bad = null_mut();
-        // SAFETY: the requests are linked in order and end at the last one; their buffers are the chain's or vouched
-        // for by who posted them; the queue pair is live.
+        // SAFETY: the requests are linked in order and end at the last one. Their buffers are the chain's, or the
+        // poster keeps them valid. The queue pair is live.
         let code = unsafe { sys::data_path::post_send(peer.queue.raw(), &raw mut chain.requests[0], &mut bad) };
         if code == 0 {
             return Ok(());
@@ -163,7 +163,8 @@ impl VerbsRail {
         let why = errno_fault(code, &format!("work requests cannot be posted to destination {}", chain.dest));
         let refused = peer.sent.retract(&mut self.credits, length - posted).collect();
         if posted > 0 {
-            // The completion that would have ended those before may be among the refused: let the queue pair end them.
+            // The completion that would have ended those before may be among the refused ones, so the queue pair has to
+            // end them.
             self.fail_peer(self.chain.dest as usize, &why);
         }
         Err((refused, why))
@@ -179,7 +180,8 @@ impl Chain {
         if request.inline && request.local.len > 0 {
             flags |= sys::IBV_SEND_INLINE;
             if request.id.is_none() && request.more {
-                // Who waits for no completion may change the bytes at once, and this is not posted at once.
+                // The caller may change the bytes at once if it gets no completion, and the chain is not posted at
+                // once.
                 let copy = &mut self.copies[nth * self.inline..][..request.local.len];
                 // SAFETY: the caller vouches for `local`; `copy` is as long and is the chain's own.
                 unsafe { std::ptr::copy_nonoverlapping(request.local.ptr, copy.as_mut_ptr(), copy.len()) };
@@ -188,11 +190,11 @@ impl Chain {
         }
         self.sges[nth] = sys::ibv_sge {
             addr: address,
-            // At most the largest message of the port, which has 32 bits.
+            // The length is at most that of the port's largest message, which has 32 bits.
             length: request.local.len as u32,
             lkey: request.local.key.raw() as u32,
         };
-        // In place: what else there is in a work request is never set.
+        // The fields are set in place; the other fields of a work request are never set.
         let written = &mut self.requests[nth];
         written.wr_id = work_id(dest, sequence);
         written.next = null_mut();

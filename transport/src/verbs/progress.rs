@@ -1,4 +1,4 @@
-//! Progress: what is found in the completion queue and among the events, and what becomes of it.
+//! Progress: handling of completions and events.
 
 use verbs_sys as sys;
 
@@ -10,12 +10,12 @@ use super::receive::{MESSAGE, RECEIVE_BIT};
 use crate::error::Fault;
 use crate::rail::RailSink;
 
-/// Polls of the completion queue between two of the asynchronous events, each of which is a system call: a power of
-/// two.
+/// Polls of the completion queue between two polls of the asynchronous events, each of which is a system call. It is a
+/// power of two.
 const EVENT_INTERVAL: u32 = 1024;
 
 impl VerbsRail {
-    /// Puts a destination in the error state; what is outstanding there comes back as failed.
+    /// Puts a destination in the error state; its outstanding work requests come back as failed.
     pub(super) fn fail_peer(&mut self, index: usize, why: &Fault) {
         let Some(peer) = self.peers.get_mut(index) else { return };
         if matches!(peer.state, PeerState::Ready) {
@@ -27,7 +27,7 @@ impl VerbsRail {
         }
     }
 
-    /// Stops the rail: reports it as broken once, and fails all that is outstanding.
+    /// Stops the rail: reports it as broken once, and fails all outstanding work requests.
     fn take_down(&mut self, why: Fault) {
         if self.down.is_some() {
             return;
@@ -39,7 +39,7 @@ impl VerbsRail {
         self.down = Some((why, true));
     }
 
-    /// Takes all asynchronous events.
+    /// Reads all asynchronous events.
     pub(super) fn poll_events(&mut self) {
         while let Some((event, kind)) = events::next(&self.domain) {
             let text = self.domain.verbs().event_text(kind);
@@ -47,7 +47,7 @@ impl VerbsRail {
             tracing::info!("rail {}: {text}", self.caps.name);
             match event {
                 Event::PortDown(port) if port == self.path.port => {
-                    // The NIC goes on trying as long as it was told to (`IB_TIMEOUT`, `IB_RETRY_CNT`).
+                    // The NIC retries as long as configured (`IB_TIMEOUT`, `IB_RETRY_CNT`).
                     let name = &self.caps.name;
                     tracing::warn!(
                         "rail {name}: {text}; waiting for the port, or for a sign that there is another way"
@@ -73,7 +73,7 @@ impl VerbsRail {
         }
     }
 
-    /// Why nothing can leave by the port, or come in.
+    /// Why the port neither sends nor receives, if so.
     pub(super) fn port_fault(&self) -> Option<Fault> {
         let (number, device) = (self.path.port, &self.domain.context.device);
         let down = self.domain.context.query_port(number).is_ok_and(|port| port.state != sys::IBV_PORT_ACTIVE);
@@ -81,7 +81,7 @@ impl VerbsRail {
         down.then_some(Fault { code: libc::ENETDOWN, text, retryable: true })
     }
 
-    /// A failed completion in words.
+    /// The fault of a failed completion.
     fn completion_fault(&self, wc: &sys::ibv_wc) -> Fault {
         let text = self.domain.verbs().status_text(wc.status);
         let advice = match wc.status {
@@ -93,7 +93,8 @@ impl VerbsRail {
             sys::IBV_WC_WR_FLUSH_ERR => ": discarded because the connection had failed",
             _ => "",
         };
-        // The last two are the NIC's own: soft-RoCE's, for one, when its interface is switched off while it sends.
+        // The last two are local faults of the NIC, such as soft-RoCE's when its interface is switched off while it
+        // sends.
         let path_errors = [
             sys::IBV_WC_RETRY_EXC_ERR,
             sys::IBV_WC_RNR_RETRY_EXC_ERR,
@@ -106,7 +107,7 @@ impl VerbsRail {
         Fault { code: wc.status.cast_signed(), text, retryable: path_errors.contains(&wc.status) }
     }
 
-    /// A work request of ours is done. Returns how many reports that gave.
+    /// Handles a completed work request of ours. Returns the number of reports.
     #[inline]
     fn on_done(&mut self, wr_id: u64, sink: &mut dyn RailSink) -> usize {
         let (index, sequence) = from_work_id(wr_id);
@@ -121,7 +122,7 @@ impl VerbsRail {
         reported
     }
 
-    /// A work request of ours failed.
+    /// Handles a failed work request of ours.
     #[cold]
     fn on_failed(&mut self, wc: &sys::ibv_wc, sink: &mut dyn RailSink) -> usize {
         let (index, sequence) = from_work_id(wc.wr_id);
@@ -129,7 +130,7 @@ impl VerbsRail {
         let fault = self.completion_fault(wc);
         self.fail_peer(index, &fault);
         let Some(peer) = self.peers.get_mut(index) else { return 0 };
-        // Discarded work tells the first failure, which is the reason.
+        // A discarded work request reports the first failure, which is the cause.
         let why = match &peer.state {
             PeerState::Failed(first) if outcome == Outcome::Flushed => Fault { retryable: true, ..first.clone() },
             _ => fault,
@@ -147,20 +148,20 @@ impl VerbsRail {
         reported
     }
 
-    /// A message or an immediate arrived.
+    /// Handles an arrived message or immediate.
     fn on_received(&mut self, wc: &sys::ibv_wc, sink: &mut dyn RailSink) -> usize {
         let Some(start) = self.received.take(wc.wr_id) else { return 0 };
         if wc.status != sys::IBV_WC_SUCCESS {
-            // Its queue pair failed, which the requests on it tell; the buffer is posted again.
+            // Its queue pair failed, which the requests on it report. The buffer is posted again.
             return 0;
         }
         if wc.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
-            // SAFETY: this opcode comes with an immediate.
+            // SAFETY: a completion with this opcode has an immediate.
             sink.immediate(u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data }).into());
         } else {
             let length = (wc.byte_len as usize).min(MESSAGE);
-            // SAFETY: the buffer has `MESSAGE` bytes, and the NIC does not write it again before it is posted, which is
-            // after this call.
+            // SAFETY: the buffer has `MESSAGE` bytes, and the NIC does not write it again before it is posted, which
+            // happens after this call.
             sink.message(unsafe { std::slice::from_raw_parts(start, length) });
         }
         1
@@ -188,7 +189,7 @@ impl VerbsRail {
         reported
     }
 
-    /// Polls the completion queue, and once in a while the events.
+    /// Polls the completion queue, and at intervals the events.
     pub(super) fn progress(&mut self, sink: &mut dyn RailSink) -> usize {
         self.flush();
         self.polls = self.polls.wrapping_add(1);

@@ -1,7 +1,7 @@
-//! One queue pair: making it, and taking it through its states.
+//! One queue pair: its creation, and its transitions between states.
 //!
-//! A queue pair waits for its peer in INIT; [`QueuePair::connect`] brings it over RTR (it may receive) to RTS (it may
-//! send). A failed work request puts it in the error state, where everything posted to it is discarded with a
+//! A queue pair waits for its peer in INIT. [`QueuePair::connect`] takes it through RTR (it may receive) to RTS (it may
+//! send). A failed work request puts it in the error state, where every posted work request is discarded with a
 //! completion, until [`QueuePair::reset`] makes it wait for a peer again.
 
 use std::sync::Arc;
@@ -21,22 +21,22 @@ pub(super) struct Path {
     pub pkey_index: u16,
     pub service_level: u8,
     pub traffic_class: u8,
-    /// As verbs counts it: 4.096 µs · 2^this.
+    /// The acknowledgement time-out in the encoding of verbs: 4.096 µs · 2^value.
     pub timeout: u8,
     pub retries: u8,
-    /// Reads and atomics that the device may have under way per queue pair, as the one who asks.
+    /// Reads and atomics that the device may have under way per queue pair as the initiator.
     pub outgoing_reads: u8,
-    /// The same, as the one who serves.
+    /// Reads and atomics that the device may have under way per queue pair as the target.
     pub incoming_reads: u8,
-    /// Peers may use the NIC's atomics.
+    /// Whether peers may use the NIC's atomics.
     pub atomics: bool,
 }
 
-/// How long a peer without a free receive buffer asks us to wait, as verbs counts it: 12 is 0.64 ms. Its agent posts
-/// buffers again within microseconds when it runs; when it does not, the wire is spared.
+/// How long a peer without a free receive buffer asks us to wait, in the encoding of verbs: 12 is 0.64 ms. A running
+/// agent posts buffers again within microseconds. If it does not run, the wait limits retries on the wire.
 const RECEIVER_NOT_READY_WAIT: u8 = 12;
-/// 7 means for ever. A peer that is slow to poll is no error, and one that died answers nothing at all: that is
-/// found by time-out and retries.
+/// 7 means for ever. A peer that polls slowly is no error, and a dead one answers nothing at all: the time-out and the
+/// retry count detect that.
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 /// Routers that a packet may cross.
 const HOP_LIMIT: u8 = 64;
@@ -45,9 +45,9 @@ const HOP_LIMIT: u8 = 64;
 pub(super) struct QueuePair {
     domain: Arc<Domain>,
     qp: *mut sys::ibv_qp,
-    /// Largest inline data that it takes.
+    /// Largest inline data that it accepts.
     pub inline: u32,
-    /// Work requests that it takes.
+    /// Number of work requests that it accepts.
     pub depth: u32,
 }
 
@@ -62,7 +62,8 @@ pub(super) struct Shared {
 }
 
 impl QueuePair {
-    /// A queue pair in the state INIT. Inline data is asked for as given, and for less when the device refuses.
+    /// Creates a queue pair in the state INIT. It requests the given inline size, and a smaller one when the device
+    /// refuses.
     pub fn new(domain: &Arc<Domain>, shared: Shared, depth: u32, inline: u32, path: &Path) -> Result<Self> {
         let mut inline = inline;
         loop {
@@ -96,12 +97,12 @@ impl QueuePair {
         }
     }
 
-    /// For posting.
+    /// The queue pair's pointer, for posting.
     pub fn raw(&self) -> *mut sys::ibv_qp {
         self.qp
     }
 
-    /// Its number, by which peers address it.
+    /// Its number, which peers use to address it.
     pub fn number(&self) -> u32 {
         // SAFETY: created and not yet destroyed.
         unsafe { (*self.qp).qp_num }
@@ -138,7 +139,7 @@ impl QueuePair {
         self.modify(&mut attr, mask, "ibv_modify_qp(INIT)", "")
     }
 
-    /// Pairs with the peer's queue pair `qpn`. `ours` is this rail's address, `theirs` the peer's.
+    /// Pairs it with the peer's queue pair `qpn`. `ours` is this rail's address, `theirs` the peer's.
     pub fn connect(&self, path: &Path, ours: &Address, theirs: &Address, qpn: u32) -> Result<()> {
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_RTR,
@@ -179,13 +180,13 @@ impl QueuePair {
         self.modify(&mut attr, mask, "ibv_modify_qp(RTS)", "")
     }
 
-    /// Puts it in the error state, which gives a completion for everything outstanding.
+    /// Puts it in the error state, which produces a completion for every outstanding work request.
     pub fn fail(&self) -> Result<()> {
         let mut attr = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_ERR, ..Default::default() };
         self.modify(&mut attr, 0, "ibv_modify_qp(ERR)", "")
     }
 
-    /// Makes it wait for a peer again, under the same number.
+    /// Makes it wait for a peer again, with the same number.
     pub fn reset(&self, path: &Path) -> Result<()> {
         let mut attr = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_RESET, ..Default::default() };
         self.modify(&mut attr, 0, "ibv_modify_qp(RESET)", "")?;
@@ -195,13 +196,14 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: created in `new`, destroyed here only; its asynchronous events are acknowledged when they are read.
+        // SAFETY: created in `new` and destroyed only here; its asynchronous events are acknowledged when they are
+        // read.
         unsafe { (self.domain.verbs().ibv_destroy_qp)(self.qp) };
     }
 }
 
-/// The way to the peer: by GID on RoCE, by LID on InfiniBand, and there with a global header when a port demands one,
-/// when the peer has no LID, or when it is in another subnet.
+/// The route to the peer: by GID on RoCE, by LID on InfiniBand. On InfiniBand it has a global header when a port
+/// demands one, when the peer has no LID, or when the peer is in another subnet.
 fn route(path: &Path, ours: &Address, theirs: &Address) -> sys::ibv_ah_attr {
     let other_subnet = ours.gid[..8] != theirs.gid[..8];
     let global =

@@ -1,4 +1,4 @@
-//! Connecting, registering and posting: what a rail is asked for, in verbs' words.
+//! Connecting, registering and posting: the operations of a rail as verbs calls.
 
 use std::os::fd::RawFd;
 
@@ -37,7 +37,8 @@ impl VerbsRail {
     }
 }
 
-// SAFETY: libibverbs and the NIC follow work requests; what is reported done is what the completion queue says.
+// SAFETY: libibverbs and the NIC follow work requests, and an operation is reported as done only by the completion
+// queue.
 unsafe impl Rail for VerbsRail {
     fn caps(&self) -> &RailCaps {
         &self.caps
@@ -89,7 +90,7 @@ unsafe impl Rail for VerbsRail {
             target: at(remote)?,
             id: options.id,
             more: options.more,
-            // What is inline is read by the CPU.
+            // The CPU reads inline data.
             inline: local.len <= self.caps.inject && !local.key.is_device(),
         };
         self.post(dest, &request)
@@ -127,8 +128,8 @@ unsafe impl Rail for VerbsRail {
         self.post(dest, &request)
     }
 
-    /// Whether the NIC performs this: 8-byte integers, added to or compared and swapped. A fetch is an addition of 0.
-    /// Old values always come back, so `fetching` makes no difference.
+    /// Whether the NIC performs an AMO: addition or compare-swap of 8-byte integers. A fetch is an addition of 0. The
+    /// NIC always returns old values, so `fetching` makes no difference.
     fn supports_amo(&self, ty: AmoType, op: AmoOp, _fetching: bool) -> bool {
         self.path.atomics
             && matches!(ty, AmoType::I64 | AmoType::U64)

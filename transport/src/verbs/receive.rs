@@ -8,13 +8,13 @@ use super::domain::{Domain, errno_fault, failed};
 use super::memory::OwnMemory;
 use crate::error::{Fault, Result};
 
-/// Bytes of one receive buffer, and so of the largest message. Larger data goes by write; what goes by message is
-/// requests to the target agent with a small payload.
+/// Bytes of one receive buffer, and so of the largest message. Messages are requests to the target agent with a small
+/// payload; larger data travels by write.
 pub(super) const MESSAGE: usize = 8 << 10;
-/// Receives that are kept posted. When peers use up all, the NIC makes them try again until one is back.
+/// Receives that are kept posted. When peers use up all, the NIC makes them retry until one is posted again.
 pub(super) const RECEIVES: u32 = 512;
 
-/// Set in the work request id of receives.
+/// The bit that marks the work request ids of receives.
 pub(super) const RECEIVE_BIT: u64 = 1 << 63;
 
 /// The shared receive queue and its buffers.
@@ -22,7 +22,7 @@ pub(super) struct ReceiveQueue {
     domain: Arc<Domain>,
     srq: *mut sys::ibv_srq,
     buffers: OwnMemory,
-    /// Buffers that were used and must be posted again.
+    /// Buffers that have been used and must be posted again.
     used: Vec<u32>,
     count: u32,
 }
@@ -31,7 +31,7 @@ pub(super) struct ReceiveQueue {
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
-    /// A queue of `count` receives, all of them posted.
+    /// Creates a queue of `count` receives, and posts all of them.
     pub fn new(domain: &Arc<Domain>, count: u32) -> Result<Self> {
         let buffers = OwnMemory::new(domain, count as usize * MESSAGE)?;
         let attr = sys::ibv_srq_attr { max_wr: count, max_sge: 1, srq_limit: 0 };
@@ -50,13 +50,12 @@ impl ReceiveQueue {
         Ok(queue)
     }
 
-    /// For creating queue pairs.
+    /// The queue's pointer, for creating queue pairs.
     pub fn raw(&self) -> *mut sys::ibv_srq {
         self.srq
     }
 
-    /// Where the message of a receive with that work request id lies, and remembers to post its buffer again.
-    /// `None` for an id that is none of ours.
+    /// The message of the receive with that work request id; its buffer will be posted again. `None` for an unknown id.
     pub fn take(&mut self, wr_id: u64) -> Option<*const u8> {
         let index = u32::try_from(wr_id & !RECEIVE_BIT).ok().filter(|index| *index < self.count)?;
         self.used.push(index);
@@ -70,7 +69,7 @@ impl ReceiveQueue {
         !self.used.is_empty()
     }
 
-    /// Posts all used buffers again, in one list. What could not be posted is tried again next time.
+    /// Posts all used buffers again, in one list. Buffers that could not be posted are tried again next time.
     pub fn repost(&mut self) -> Result<(), Fault> {
         const BATCH: usize = 32;
         while !self.used.is_empty() {
@@ -89,10 +88,11 @@ impl ReceiveQueue {
                 wrs[nth] = sys::ibv_recv_wr { wr_id, next, sg_list: &raw mut sges[nth], num_sge: 1 };
             }
             let mut bad = std::ptr::null_mut();
-            // SAFETY: the list links `wrs` in order; each names a buffer of ours that no posted receive names.
+            // SAFETY: the list links `wrs` in order; each names one of our buffers that no posted receive names.
             let code = unsafe { sys::data_path::post_srq_recv(self.srq, &raw mut wrs[0], &mut bad) };
             if code != 0 {
-                // Those before `bad` are posted. The batch was taken from the end, so they are removed from its front.
+                // The buffers before `bad` are posted. The batch is the end of the list, so they are removed from its
+                // front.
                 let posted = wrs[..batch.len()].iter().position(|wr| std::ptr::eq(wr, bad)).unwrap_or(0);
                 self.used.drain(from..from + posted);
                 return Err(errno_fault(code, "receives cannot be posted"));
@@ -105,7 +105,7 @@ impl ReceiveQueue {
 
 impl Drop for ReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: the rail drops its queue pairs first, so nothing uses the queue any more.
+        // SAFETY: the rail drops its queue pairs first, so no object uses the queue any more.
         unsafe { (self.domain.verbs().ibv_destroy_srq)(self.srq) };
     }
 }

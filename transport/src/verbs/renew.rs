@@ -1,4 +1,4 @@
-//! Connections that have failed: made again, when the port works and still has its address.
+//! Renewal of failed connections, when the port works and still has its address.
 
 use super::address::{Address, random_psn};
 use super::endpoint::{Peer, PeerState, VerbsRail};
@@ -27,7 +27,7 @@ impl VerbsRail {
             }
             PeerState::Waiting => {}
         }
-        // Another number, so that late packets of the former connection are not taken for new ones.
+        // The new sequence number differs, so that late packets of the former connection are not accepted.
         peer.psn = random_psn();
         Ok(Some(u64::from(peer.psn) | u64::from(self.address.lid) << 32))
     }
@@ -44,14 +44,14 @@ impl VerbsRail {
         Ok(())
     }
 
-    /// Whether the rail works: if it has failed, it does again when the port has its address.
+    /// Whether the rail works. A failed one works again when the port has its address.
     fn is_usable_again(&mut self) -> Result<bool> {
         let Some((_, unreported)) = &self.down else { return Ok(true) };
         if *unreported {
             return Ok(false);
         }
         let port = self.domain.context.query_port(self.path.port)?;
-        // It may have come back at another place in the table.
+        // The GID may have come back at another index of the table.
         let gids = self.domain.context.gids(self.path.port, &port);
         let ours = |gid: &&gid::Gid| gid.raw == self.address.gid && gid.kind == self.address.gid_type;
         let Some(index) = gids.iter().find(ours).and_then(|gid| u8::try_from(gid.index).ok()) else {

@@ -6,27 +6,27 @@ use super::discover::Nic;
 use super::receive::RECEIVES;
 use crate::error::{Error, Result};
 
-/// Completions that a rail has room for, at most, beyond what one queue pair needs.
+/// Completions for which a rail has room, at most, beyond those that one queue pair needs.
 const COMPLETIONS: u32 = 8192;
-/// Work requests for which all send queues of a rail have room together. Each takes a cache line or more, so that a job
-/// of many PEs has shorter queues …
+/// Work requests for which all send queues of a rail together have room. Each needs a cache line or more, so queues are
+/// shorter in a job of many PEs.
 const SEND_QUEUES: u32 = 64 << 10;
-/// … though none shorter than this, which keeps a NIC busy with one destination.
+/// The shortest send queue, which keeps a NIC busy with one destination.
 const SHORTEST: u32 = 64;
 
-/// The sizes of the queues.
+/// The lengths of the queues.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// Of each send queue.
+    /// The length of each send queue.
     pub(super) depth: u32,
-    /// Work requests over all of them.
+    /// Credits: work requests over all send queues.
     pub(super) credits: u32,
-    /// Posted receives.
+    /// The number of posted receives.
     pub(super) receives: u32,
 }
 
 impl Sizes {
-    /// For a rail with so many destinations; `depth` is the longest that a send queue may be.
+    /// The lengths for a rail with so many destinations; `depth` is the limit of a send queue.
     pub(super) fn new(device: &sys::ibv_device_attr, destinations: u32, depth: u32, nic: &Nic) -> Result<Sizes> {
         let limit = |value: i32| u32::try_from(value).unwrap_or(0);
         let unsupported = |what: String, remedy: &str| {
@@ -47,7 +47,7 @@ impl Sizes {
     }
 }
 
-/// How long each of so many send queues may be, for all of them to have room.
+/// The length of each of so many send queues, for all of them to have room.
 fn share(destinations: u32) -> u32 {
     (SEND_QUEUES / destinations.max(1)).max(SHORTEST)
 }

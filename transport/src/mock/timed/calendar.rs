@@ -1,8 +1,8 @@
-//! What happens when.
+//! The calendar of events.
 
 use std::collections::BTreeMap;
 
-/// Events in the order of their times; those of one time in the order in which they were planned.
+/// Events in the order of their times. Events of the same time keep the order in which they were planned.
 pub struct Calendar<E> {
     events: BTreeMap<(u64, u64), E>,
     planned: u64,
@@ -20,7 +20,7 @@ impl<E> Calendar<E> {
         self.events.pop_first().map(|((time, _), event)| (time, event))
     }
 
-    /// How many events were planned so far.
+    /// The number of events planned so far.
     #[must_use]
     pub fn planned(&self) -> u64 {
         self.planned

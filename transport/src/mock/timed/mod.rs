@@ -1,16 +1,15 @@
-//! A fabric on which everything takes its time, for simulations of many PEs in one thread.
+//! A fabric that models the time of each step, for simulations of many PEs in one thread.
 //!
-//! Nothing is lost or reordered here, unless a PE dies. What each thing costs follows LogGP ([`Costs`]): a PE is busy
-//! while it posts and while it takes in what has arrived, as PEs are whose CPU moves the bytes; messages between hosts
-//! pass both hosts' NICs one at a time; and nothing arrives before its PE polls. The time is that of
-//! [`symrail_core::simulation`].
+//! Nothing is lost or reordered, unless a PE dies. The costs follow LogGP ([`Costs`]). A PE is busy while it posts and
+//! while it receives, as PEs are whose CPU moves the bytes. Messages between hosts pass both hosts' NICs one at a time.
+//! Nothing arrives before its PE polls. The time is that of [`symrail_core::simulation`].
 //!
 //! | file | concept |
 //! |---|---|
 //! | here | costs, counters, and the fabric as simulations use it |
-//! | `state` | what is under way, and whose turn it is |
-//! | `calendar` | what happens when |
-//! | `nics` | how long a message is on its way |
+//! | `state` | what is under way, and which PE runs next |
+//! | `calendar` | events by time |
+//! | `nics` | the transfer time of a message |
 //! | `rail` | a PE's rail |
 
 mod calendar;
@@ -27,59 +26,59 @@ use self::state::State;
 use crate::pe::Pe;
 use crate::rail::Rail;
 
-/// What a message costs, in nanoseconds, and in picoseconds for each byte.
+/// The costs of a message, in nanoseconds, and in picoseconds per byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The sender is busy (LogGP's o).
+    /// Time for which the sender is busy (LogGP's o).
     pub post: u64,
-    /// It is on its way (L).
+    /// Latency (L).
     pub latency: u64,
-    /// The receiver is busy (o at its end).
+    /// Time for which the receiver is busy (o at its end).
     pub arrival: u64,
-    /// For each byte on its way (G).
+    /// Transfer time per byte (G).
     pub byte_ps: u64,
-    /// For each byte, the CPU at either end.
+    /// CPU time per byte at either end.
     pub copy_ps: u64,
 }
 
-/// What things cost.
+/// The costs of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Costs {
-    /// From one host to another.
+    /// Costs between hosts.
     pub between_hosts: Link,
-    /// Within a host.
+    /// Costs within a host.
     pub on_host: Link,
     /// Nanoseconds between two messages of a NIC (g).
     pub gap: u64,
-    /// Nanoseconds for which the first message over a connection waits.
+    /// Nanoseconds by which the first message over a connection is delayed.
     pub connect: u64,
 }
 
 impl Link {
-    /// Nanoseconds from a call that posts a message of so many bytes to the end of taking it in.
+    /// Nanoseconds from the call that posts a message of so many bytes until the receiver has handled it.
     #[must_use]
     pub fn message(&self, bytes: u64) -> u64 {
         self.post + self.latency + self.arrival + bytes * (self.byte_ps + 2 * self.copy_ps) / 1000
     }
 }
 
-/// What a PE has exchanged.
+/// The traffic of a PE.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages, writes, requests to read and answers to them that it has sent, and their bytes.
+    /// Number of messages, writes, read requests and read answers that the PE has sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of those.
     pub sent_bytes: u64,
-    /// Those that it has taken in.
+    /// Number of those that the PE has received.
     pub received: u64,
-    /// Bytes of the largest one that it has sent.
+    /// Bytes of the largest that the PE has sent.
     pub largest: u64,
-    /// Connections of its rails.
+    /// Number of its rails' connections.
     pub connections: u32,
 }
 
 impl Traffic {
-    /// What has been exchanged since `before`; the largest is that since the beginning.
+    /// The traffic since `before`; `largest` covers all time.
     #[must_use]
     pub fn since(&self, before: &Traffic) -> Traffic {
         Traffic {
@@ -92,53 +91,54 @@ impl Traffic {
     }
 }
 
-/// A fabric. Clones are the same one.
+/// A fabric. Clones share their state.
 #[derive(Clone)]
 pub struct TimedFabric(Arc<Mutex<State>>);
 
 impl TimedFabric {
-    /// A fabric between PEs on these hosts, numbered from 0. Latencies vary by a sixteenth, as `seed` has it. Bytes of
-    /// writes above `carried` take their time and are counted, but are not moved: memory for them is not needed then.
+    /// A fabric between PEs on these hosts, numbered from 0. Latencies vary randomly by a sixteenth, from `seed`.
+    /// Writes of more than `carried` bytes cost their time and are counted, but no bytes are moved, so they need no
+    /// memory.
     #[must_use]
     pub fn new(costs: Costs, hosts: &[u32], carried: usize, seed: u64) -> Self {
         TimedFabric(Arc::new(Mutex::new(State::new(costs, hosts, carried, seed))))
     }
 
-    /// A new rail of a PE.
+    /// Opens a new rail of a PE.
     #[must_use]
     pub fn open(&self, pe: Pe) -> Box<dyn Rail> {
         let (id, address) = self.state().open(pe);
         Box::new(TimedRail::new(self.clone(), (pe, id), address))
     }
 
-    /// Has a PE run at this time, if it does not before.
+    /// Makes a PE run at this time, unless it runs earlier.
     pub fn run_at(&self, pe: Pe, time: u64) {
         self.state().run_at(pe, time);
     }
 
-    /// A PE has run until `now`. It runs again when something arrives, or after some time without.
+    /// Notes that a PE has run until `now`. It runs again when a message arrives, or after some time without one.
     pub fn waits(&self, pe: Pe, now: u64) {
         self.state().waits(pe, now);
     }
 
-    /// The PE that runs next, and when. `None`: nothing will ever happen.
+    /// The PE that runs next, and its time. `None` if there will be no event.
     #[must_use]
     pub fn next(&self) -> Option<(u64, Pe)> {
         self.state().next()
     }
 
-    /// A PE dies at this time: it never runs again, and what is sent to it fails.
+    /// Kills a PE at this time: it never runs again, and messages to it fail.
     pub fn kill_at(&self, pe: Pe, time: u64) {
         self.state().kill_at(pe, time);
     }
 
-    /// What a PE has exchanged so far.
+    /// The traffic of a PE so far.
     #[must_use]
     pub fn traffic(&self, pe: Pe) -> Traffic {
         self.state().traffic(pe)
     }
 
-    /// How many things have happened on the fabric.
+    /// The number of events on the fabric so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.state().events()

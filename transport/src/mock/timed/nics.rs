@@ -1,8 +1,8 @@
-//! How long a message is on its way, and the NICs that it passes.
+//! NICs, and the transfer time of a message.
 
 use super::Link;
 
-/// Until when a host's NIC is busy, either way.
+/// The times until which a host's NIC is busy sending and receiving.
 #[derive(Debug, Clone, Copy, Default)]
 struct Nic {
     sends: u64,
@@ -12,18 +12,19 @@ struct Nic {
 /// The NICs of all hosts.
 pub struct Nics {
     nics: Vec<Nic>,
-    /// Nanoseconds between two messages of one.
+    /// Nanoseconds between two messages of a NIC.
     gap: u64,
 }
 
 impl Nics {
-    /// Of so many hosts.
+    /// The NICs of so many hosts.
     #[must_use]
     pub fn new(hosts: usize, gap: u64) -> Nics {
         Nics { nics: vec![Nic::default(); hosts], gap }
     }
 
-    /// When a message arrives that is ready at `time` and takes this `latency`. Within a host it passes no NIC.
+    /// The arrival time of a message that is ready at `time` and has this `latency`. A message within a host passes no
+    /// NIC.
     pub fn carry(&mut self, time: u64, (here, there): (usize, usize), link: &Link, latency: u64, bytes: u64) -> u64 {
         let on_its_way = bytes * link.byte_ps / 1000;
         if here == there {

@@ -14,15 +14,15 @@ use crate::rail::{
     Registration, RemoteBuf, WriteOptions,
 };
 
-/// See the module.
+/// A rail of a timed fabric. See the module.
 pub(super) struct TimedRail {
     fabric: TimedFabric,
     id: u32,
     address: Vec<u8>,
     caps: RailCaps,
-    /// Rail of each destination.
+    /// The rail of each destination.
     peers: HashMap<Dest, u32>,
-    /// Registrations, by what they are called here, and the key of the next one.
+    /// Keys of registrations by their local ids, and the next key.
     keys: HashMap<u32, u64>,
     suggested: Option<u64>,
     outstanding: usize,
@@ -32,7 +32,7 @@ impl TimedRail {
     pub fn new(fabric: TimedFabric, (pe, id): (Pe, u32), address: Vec<u8>) -> Self {
         let order =
             Order { write_after_write: true, send_after_write: true, send_after_send: true, amo_after_write: true };
-        // As those of TCP.
+        // The capabilities are those of TCP.
         let caps = RailCaps {
             name: format!("timed{pe}"),
             provider: "timed".into(),
@@ -65,7 +65,7 @@ impl TimedRail {
         self.fabric.state().find(to, remote.key, remote.address, len).ok_or_else(none)
     }
 
-    /// Posts something whose bytes are copied by the CPU.
+    /// Posts a cargo whose bytes the CPU copies.
     fn post(&mut self, to: u32, cargo: Cargo, left: Option<OpId>, ends: bool) {
         let mut state = self.fabric.state();
         let link = state.link(self.id, to);
@@ -90,7 +90,7 @@ impl TimedRail {
         Part { to, len, bytes }
     }
 
-    /// Takes in what another rail has sent.
+    /// Handles a cargo that another rail has sent.
     fn take_in(&mut self, from: u32, cargo: Cargo, sink: &mut dyn RailSink) {
         let link = self.fabric.state().link(self.id, from);
         spend(link.arrival + cargo.bytes() * link.copy_ps / 1000);
@@ -136,18 +136,18 @@ impl TimedRail {
     }
 }
 
-/// Writes bytes that have arrived where they belong.
+/// Stores arrived bytes at their destination.
 fn land(part: &Part) {
     if let Some(bytes) = &part.bytes {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(part.to);
-        // SAFETY: of a write, the address was checked against registered memory when it was posted; of a read, the
-        // poster vouches for the destination until the completion.
+        // SAFETY: the address of a write was checked against registered memory when it was posted; the poster of a read
+        // keeps its destination valid until the completion.
         unsafe { to.copy_from(bytes.as_ptr(), bytes.len()) };
     }
 }
 
-// SAFETY: a work request's bytes are copied while it is posted or when the target answers, and inside of registered
-// memory only.
+// SAFETY: a work request's bytes are copied while it is posted or when the target answers, and only inside of
+// registered memory.
 unsafe impl Rail for TimedRail {
     fn caps(&self) -> &RailCaps {
         &self.caps
@@ -160,7 +160,7 @@ unsafe impl Rail for TimedRail {
     fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
         let malformed = || Error::Malformed { what: "timed address", pe: dest, why: "no rail has it".into() };
         let rail = self.fabric.state().rail_at(address).ok_or_else(malformed)?;
-        // The provider's memory, if this were one.
+        // On a real fabric this would be the provider's memory.
         uncounted(|| self.peers.insert(dest, rail));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is under way, and whose turn it is.
+//! The state of a timed fabric: what is under way, and which PE runs next.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,32 +7,32 @@ use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::OpId;
 
-/// What is said of work for a PE that has died.
+/// The fault of work for a dead PE.
 fn dead_fault() -> Fault {
     Fault { code: 104, text: "the PE has died".into(), retryable: true }
 }
 
-/// Bytes of a write for an address; without them, only so many.
+/// Bytes of a write for an address, or only their number.
 pub(super) struct Part {
     pub to: usize,
     pub len: usize,
     pub bytes: Option<Box<[u8]>>,
 }
 
-/// One thing that travels from a rail to another.
+/// The content of a transfer from a rail to another.
 pub(super) enum Cargo {
     Write {
         parts: Vec<Part>,
         immediate: Option<u64>,
         acknowledged: Option<OpId>,
     },
-    /// From addresses there to others here, so many bytes each.
+    /// A read: (remote address, local address, length) of each piece.
     Read(Vec<(usize, usize, usize)>, OpId),
-    /// What was read, and the work request that it ends.
+    /// The bytes of a read, and the work request that they complete.
     Answer(Vec<Part>, OpId),
     Message(Box<[u8]>),
     Acknowledged(OpId),
-    /// The other end is dead.
+    /// The failure of a work request because the other end is dead.
     Failed(OpId, Fault),
 }
 
@@ -56,11 +56,11 @@ impl Cargo {
     }
 }
 
-/// What a rail finds when it is polled.
+/// An event that a rail finds when it is polled.
 pub(super) enum Arrival {
-    /// From this rail.
+    /// A cargo from this rail.
     Cargo(u32, Cargo),
-    /// A work request that counts as done when its bytes have left.
+    /// A work request that completes when its bytes have left.
     Left(OpId),
 }
 
@@ -79,15 +79,16 @@ enum Event {
     PatienceEnds(Pe),
 }
 
-/// Polls that find nothing before a PE lets the others run: enough that all of its code has had its turn.
+/// Polls without an event before a PE lets other PEs run: enough to run all of its code once.
 const EMPTY_POLLS: u32 = 140;
-/// So many more after some time without, whatever has arrived meanwhile: enough that it looks at its clock, which it
-/// does now and then only. In each new second enough that it looks at its time-outs, which it does less often.
+/// `LOOK_POLLS` replaces it after a long time without a full look, whatever has arrived meanwhile: enough that the PE
+/// reads its clock, which it does rarely. `TICK_POLLS` replaces it in each new second: enough that the PE checks its
+/// time-outs, which it does even more rarely.
 const LOOK_POLLS: u32 = 2_200;
 const TICK_POLLS: u32 = 12_000;
-/// Nanoseconds.
+/// Nanoseconds per second.
 const SECOND: u64 = 1_000_000_000;
-/// How long a PE waits for an arrival before it looks around, at first and at most, in nanoseconds.
+/// The shortest and the longest time that a PE waits for an arrival before it polls again, in nanoseconds.
 const SHORTEST: u64 = 50_000;
 const LONGEST: u64 = 250_000_000;
 
@@ -102,24 +103,25 @@ struct RailState {
 #[derive(Default)]
 struct PeState {
     host: u32,
-    /// It is busy until then.
+    /// The time until which it is busy.
     busy_until: u64,
-    /// It runs, or an event says when.
+    /// Whether it runs, or an event for its next run exists.
     runs: bool,
     deadline: u64,
-    /// How long it waits before it looks around; an event for its deadline is on its way.
+    /// The time that it waits before it polls again; an event for its deadline exists.
     patience: u64,
     timed: bool,
     dead: bool,
-    /// Arrivals that its rails have not taken.
+    /// Arrivals that its rails have not handled.
     waiting: usize,
     empty_polls: u32,
-    /// When it has last made enough polls to look at its clock.
+    /// The last time at which it polled often enough to read its clock.
     looked: u64,
     traffic: Traffic,
 }
 
-/// From when a connection is there, and when the last thing arrives at the end with the lower number, and at the other.
+/// The time from which a connection is there, and the last arrival times at the end with the lower number and at the
+/// other.
 struct Connection {
     ready: u64,
     last: [u64; 2],
@@ -132,7 +134,7 @@ pub(super) struct State {
     now: u64,
     events: Calendar<Event>,
     rails: Vec<RailState>,
-    /// Each host's rails, by their ports.
+    /// The rails of each host, by port.
     ports: Vec<Vec<u32>>,
     pes: Vec<PeState>,
     nics: Nics,
@@ -157,7 +159,7 @@ impl State {
         }
     }
 
-    /// What a message between two rails costs.
+    /// The costs of a message between two rails.
     pub fn link(&self, a: u32, b: u32) -> Link {
         let host = |rail: u32| self.pes[self.rails[rail as usize].pe as usize].host;
         if host(a) == host(b) { self.costs.on_host } else { self.costs.between_hosts }
@@ -171,7 +173,7 @@ impl State {
         self.pes[pe as usize].traffic
     }
 
-    /// A new rail, and its address: as long as that of a TCP socket, with the host's number and a port.
+    /// Opens a rail. Its address is as long as that of a TCP socket, with the host's number and a port.
     pub fn open(&mut self, pe: Pe) -> (u32, Vec<u8>) {
         let id = self.rails.len() as u32;
         self.rails.push(RailState { pe, ..RailState::default() });
@@ -198,7 +200,7 @@ impl State {
         self.rails[rail as usize].memory.retain(|memory| memory.0 != key);
     }
 
-    /// The address that `len` bytes at `offset` of a rail's registration have, if they are inside of it.
+    /// The address of `len` bytes at `offset` of a rail's registration, if they are inside of it.
     pub fn find(&self, rail: u32, key: u64, offset: u64, len: usize) -> Option<usize> {
         let &(_, base, size) = self.rails[rail as usize].memory.iter().find(|memory| memory.0 == key)?;
         let offset = usize::try_from(offset).ok()?;
@@ -231,7 +233,7 @@ impl State {
         self.events.at(time, Event::Dies(pe));
     }
 
-    /// A latency, with what chance adds to it.
+    /// A latency with its random part.
     fn varied(&mut self, latency: u64) -> u64 {
         self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         latency + (self.random >> 33) % (latency / 16 + 1)
@@ -268,7 +270,7 @@ impl State {
         }
     }
 
-    /// What has arrived at a rail. Without anything, whether its PE is to let others run.
+    /// Takes the arrivals of a rail. If there are none, the error is whether its PE should let other PEs run.
     pub fn take(&mut self, rail: u32) -> Result<VecDeque<Arrival>, bool> {
         let RailState { pe, arrivals, .. } = &mut self.rails[rail as usize];
         let state = &mut self.pes[*pe as usize];
@@ -294,7 +296,7 @@ impl State {
         Ok(taken)
     }
 
-    /// Sends something at a time of the sender. `left`: the work request that is done then.
+    /// Sends a cargo at a time of the sender. `left`: the work request that completes then.
     pub fn post(&mut self, time: u64, (from, to): (u32, u32), cargo: Cargo, left: Option<OpId>) {
         let state = &mut self.pes[self.rails[from as usize].pe as usize];
         state.empty_polls = 0;
@@ -360,7 +362,7 @@ impl State {
         self.run_at(pe, now);
     }
 
-    /// A rail's PE has taken in a message.
+    /// Counts a message that a rail's PE has received.
     pub fn count_received(&mut self, rail: u32) {
         self.pe_of(rail).traffic.received += 1;
     }
