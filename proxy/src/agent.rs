@@ -1,16 +1,16 @@
-//! The target agent: applies what peers ask for to this PE's memory, and answers.
+//! The target agent: applies peers' requests to this PE's memory, and answers them.
 //!
-//! Peers' AMOs and small put-signals arrive as requests. The agent applies them with the CPU, in sequence per
-//! stream, with the same atomic instructions that this PE and its same-host peers use; so all of them are
-//! atomic with one another.
+//! Peers' AMOs and small put-signals arrive as requests. The agent applies them with the CPU, in sequence per stream.
+//! It uses the same atomic instructions as this PE and its same-host peers, so all of them are atomic with one another.
 //!
-//! Each is applied once, however often and over whichever lane it comes: a source sends again what it has no answer to.
-//! What a request has fetched is kept until the source is known to have it, so that it gets the same answer again. What
-//! comes before its turn is dropped: the source sends that again, too, since what was before it is missing.
+//! The agent applies each request once, however often and over whichever lane it arrives: a source repeats a request
+//! until it has the answer. The agent keeps a fetched value until it knows that the source has it, so that a repeated
+//! request gets the same answer. It drops a request that arrives before its turn. The source repeats that one, too,
+//! since the agent lacks the requests before it.
 //!
-//! Answers are batched: one per stream and round, however many requests came. Who waits is answered in the same
-//! round; a bare acknowledgement waits until nothing else is to do, so that whoever waits here for what the request has
-//! changed goes first.
+//! Answers are batched: one per stream and round, for any number of requests. A source that waits gets its answer in
+//! the same round. A bare acknowledgement waits until the engine has nothing else to do, so that a local thread that
+//! waits for the effect of the request continues first.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -23,31 +23,31 @@ use symrail_transport::region::Regions;
 use symrail_transport::sparse::Slots;
 use symrail_transport::wire::{FROM_CONTEXT, MOST_READ, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
 
-/// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
+/// The number of unacknowledged requests at which the agent acknowledges at once: well below the limit of a source.
 const ACKNOWLEDGE_AFTER: u32 = 512;
 
-/// Most outcomes that are kept of one stream: more than a source can wait for.
+/// Most outcomes that are kept of one stream: more than those for which a source can wait.
 const MOST_KEPT: usize = 4096;
 
-/// Bytes of an answer before its outcomes.
+/// Bytes of an answer in front of its outcomes.
 const HEAD: usize = Token::SIZE + Reply::SIZE;
 
-/// What is remembered of one stream of requests: a source endpoint and one of its lanes.
+/// The record of one stream of requests: a source endpoint and one of its lanes.
 #[derive(Default)]
 struct Inbound {
     /// Sequence number of the last request applied.
     applied: u32,
     /// Sequence number of the last request answered.
     acknowledged: u32,
-    /// Outcomes that the source is not known to have, in sequence.
+    /// Outcomes, in sequence, that the source may not have yet.
     outcomes: VecDeque<Kept>,
-    /// Outcomes of requests that took longer, to send with the next answer. They are sent once: who asks for what takes
-    /// longer does without failover.
+    /// Outcomes of deferred requests, for the next answer. They are sent once, because sources of such requests use no
+    /// failover.
     late: Vec<Outcome>,
-    /// The lane that carries it, and how often that has changed.
+    /// The lane that carries the stream, and how often it has changed.
     lane: u8,
     turn: u32,
-    /// It is in one of the lists of streams to answer.
+    /// The stream is in one of the lists of streams to answer.
     owed: bool,
     /// The source waits for the answer.
     urgent: bool,
@@ -57,37 +57,37 @@ struct Inbound {
 struct Kept {
     sequence: u32,
     outcome: Outcome,
-    /// Where its bytes are to be read, if it has some: when it is sent, and again when it is sent again.
+    /// The offset of its bytes, if it has some. They are read whenever the outcome is sent.
     from: u64,
 }
 
-/// A request that takes longer: its outcome is sent later, by [`Agent::tell`].
+/// A request that needs more time. Its outcome is sent later, by [`Agent::report`].
 pub(crate) struct DeferredRequest {
-    /// The connection that it came over.
+    /// The index of the stream that delivered it.
     pub connection: u32,
     pub request: Request,
     pub payload: Vec<u8>,
 }
 
-/// An endpoint that has said where to answer it.
+/// An endpoint that has introduced itself with its address for answers.
 pub(crate) struct Introduction {
     pub pe: Pe,
     pub origin: Origin,
     pub address: Vec<u8>,
 }
 
-/// Applies requests. One per proxy endpoint.
+/// The target agent. There is one per proxy endpoint.
 pub struct Agent {
     me: Pe,
     n_pes: u32,
     lanes: usize,
-    /// Endpoints that have asked for something, at `origin * n_pes + pe`.
+    /// Endpoints that have sent a request, as numbers `origin * n_pes + pe`.
     sources: Slots,
-    /// By slot, then lane; those without a PE are unused.
+    /// Streams, by slot and then lane. Those without a PE are unused.
     connections: Vec<Inbound>,
-    /// To be connected before anything is answered.
+    /// Endpoints to connect before anything is answered.
     introductions: Vec<Introduction>,
-    /// Streams to answer in this round, and when there is time.
+    /// Streams to answer in this round, and streams to answer when there is time.
     owed: Vec<u32>,
     later: Vec<u32>,
     regions: Regions,
@@ -121,8 +121,8 @@ impl Agent {
         }
     }
 
-    /// The place of an endpoint's first stream, behind which the others are. `None` for a context's endpoint that has
-    /// not introduced itself.
+    /// The index of an endpoint's first stream; its other streams follow. `None` for a context's endpoint that has not
+    /// introduced itself.
     #[inline]
     fn streams_of(&mut self, pe: Pe, origin: Origin, introduced: bool) -> Option<usize> {
         let source = u32::from(origin) * self.n_pes + pe;
@@ -137,10 +137,11 @@ impl Agent {
         Some(slot * self.lanes)
     }
 
-    /// Makes a segment of this PE reachable for requests.
+    /// Opens a segment of this PE to requests.
     ///
     /// # Safety
-    /// The CPU reaches the segment, which stays mapped until [`Agent::remove_segment`] or until the agent is dropped.
+    /// The CPU can access the segment, which stays mapped until [`Agent::remove_segment`] or until the agent is
+    /// dropped.
     pub unsafe fn add_segment(&mut self, segment: symrail_core::Segment) {
         self.regions.add(segment, Vec::new());
     }
@@ -150,17 +151,17 @@ impl Agent {
         self.regions.remove(id);
     }
 
-    /// From now on requests that take longer are kept for [`Agent::next_deferred`].
+    /// Makes the agent keep requests that need more time for [`Agent::next_deferred`].
     pub(crate) fn stage(&mut self) {
         self.staged.get_or_insert_default();
     }
 
-    /// The next request that takes longer.
+    /// The next deferred request.
     pub(crate) fn next_deferred(&mut self) -> Option<DeferredRequest> {
         self.staged.as_mut().and_then(VecDeque::pop_front)
     }
 
-    /// The outcome of such a request goes with the next answer.
+    /// Adds the outcome of a deferred request to the next answer.
     pub(crate) fn report(&mut self, connection: u32, outcome: Outcome) {
         self.refused += u64::from(outcome.refusal != Refusal::None);
         if let Some(c) = self.connections.get_mut(connection as usize) {
@@ -169,7 +170,7 @@ impl Agent {
         }
     }
 
-    /// Makes room for an endpoint that introduces itself.
+    /// Queues an endpoint that introduces itself to be connected.
     fn introduce(&mut self, request: &Request, address: &[u8]) {
         if request.origin < FROM_CONTEXT {
             return; // these were connected when the job began
@@ -182,7 +183,7 @@ impl Agent {
         self.introductions.pop()
     }
 
-    /// Whether a request is about memory that is not this agent's: then it is staging's.
+    /// Whether a request concerns memory that is not this agent's, and so is staging's.
     fn is_deferred(&self, request: &Request) -> bool {
         self.staged.is_some()
             && request.fetch
@@ -202,7 +203,8 @@ impl Agent {
         !self.owed.is_empty() || !self.later.is_empty()
     }
 
-    /// Sends the answers that are due, with `all` also those that can wait; what finds no room is sent the next time.
+    /// Sends the answers that are due; with `all` also those that can wait. Answers without room are sent the next
+    /// time.
     pub fn answer(&mut self, endpoint: &mut Endpoint, all: bool) {
         if all {
             self.owed.append(&mut self.later);
@@ -213,7 +215,7 @@ impl Agent {
         self.owed = waiting;
     }
 
-    /// Answers one stream, in messages of at most `most` bytes. `false` when there is no room.
+    /// Answers one stream, in messages of at most `most` bytes. Returns `false` when there is no room.
     fn answer_one(&mut self, at: usize, most: usize, endpoint: &mut Endpoint) -> bool {
         let stream = at % self.lanes;
         let Some(source) = self.sources.number((at / self.lanes).wrapping_sub(1)) else { return true };
@@ -233,7 +235,7 @@ impl Agent {
                 self.message.extend_from_slice(&Reply::encode_outcome(outcome));
                 (late, count) = (late + 1, count + 1);
             }
-            // What an answer acknowledges has its outcomes in it.
+            // An answer contains all outcomes of the requests that it acknowledges.
             let mut applied = c.applied;
             for kept in c.outcomes.range(acknowledged..) {
                 if !fits(&self.message, &kept.outcome) {
@@ -259,12 +261,12 @@ impl Agent {
         }
     }
 
-    /// Applies a request to memory that the CPU reaches.
+    /// Applies a request to memory that the CPU can access.
     pub(crate) fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
         match request.kind {
             RequestKind::Flush | RequestKind::Move | RequestKind::Introduce => Ok(0),
             RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
-            // The endpoint's.
+            // The endpoint handles these.
             RequestKind::Broken | RequestKind::Offer | RequestKind::Accept | RequestKind::Ping | RequestKind::Pong => {
                 Err(Refusal::Undefined)
             }
@@ -284,7 +286,7 @@ impl Agent {
             }
             RequestKind::Put => {
                 let to = self.range(request.offset, payload.len())?;
-                // SAFETY: the destination is inside of mapped segments; the payload lies in a receive buffer outside of
+                // SAFETY: the destination is inside of mapped segments; the payload is in a receive buffer outside of
                 // them.
                 unsafe { copy(to, payload.as_ptr(), payload.len()) };
                 Ok(0)
@@ -292,8 +294,8 @@ impl Agent {
             RequestKind::PutSignal => {
                 let signal = self.word(request.second, 8)?;
                 let to = self.range(request.offset, payload.len())?;
-                // SAFETY: the destination is inside of mapped segments, the signal was checked, and the payload lies in
-                // a receive buffer outside of them.
+                // SAFETY: the destination is inside of mapped segments, the signal was checked, and the payload is in a
+                // receive buffer outside of them.
                 unsafe {
                     copy(to, payload.as_ptr(), payload.len());
                     fence(Ordering::Release);
@@ -304,17 +306,17 @@ impl Agent {
         }
     }
 
-    /// Has a stream answered in this round.
+    /// Makes this round answer a stream.
     fn owe(&mut self, at: usize) {
         let c = &mut self.connections[at];
         if !std::mem::replace(&mut c.urgent, true) {
-            // It may stand in `later` too; answering twice is harmless, answering late is not.
+            // The stream may be in `later` too. Answering twice is harmless, answering late is not.
             c.owed = true;
             self.owed.push(at as u32);
         }
     }
 
-    /// Where `len` bytes at an offset are, if the CPU reaches them.
+    /// The address of `len` bytes at an offset, if the CPU can access them.
     pub(crate) fn range(&self, offset: u64, len: usize) -> Result<*mut u8, Refusal> {
         if len == 0 {
             return Ok(std::ptr::dangling_mut());
@@ -328,25 +330,26 @@ impl Agent {
     }
 }
 
-/// Appends an outcome to an answer, and the bytes that it brings.
+/// Appends an outcome to an answer, with its bytes.
 fn append(message: &mut Vec<u8>, kept: &Kept, regions: &Regions) {
     let (at, len) = (message.len(), kept.outcome.len as usize);
     let from = regions.local(kept.from, len as u64);
     if len > 0 && from.is_none() {
-        // The segment has gone since it was asked for.
+        // The segment was removed after the request.
         let refused = Outcome::of(kept.outcome.id, 0, Refusal::OutOfSegment);
         return message.extend_from_slice(&Reply::encode_outcome(&refused));
     }
     message.extend_from_slice(&Reply::encode_outcome(&kept.outcome));
     message.resize(at + kept.outcome.size(), 0);
     if let Some(from) = from.filter(|_| len > 0) {
-        // SAFETY: inside of a mapped segment; the message is elsewhere, and has room for so many behind the outcome.
+        // SAFETY: inside of a mapped segment; the message is elsewhere, and has room for so many bytes behind the
+        // outcome.
         unsafe { copy(message[at + Reply::OUTCOME..].as_mut_ptr(), from, len) };
     }
 }
 
 impl Inbound {
-    /// Keeps an outcome of request `sequence`, which is the next.
+    /// Keeps the outcome of request `sequence`, which is the next.
     fn keep(&mut self, kept: Kept) {
         if self.outcomes.len() >= MOST_KEPT {
             self.outcomes.pop_front();
@@ -354,21 +357,22 @@ impl Inbound {
         self.outcomes.push_back(kept);
     }
 
-    /// The source has answers up to request `sequence` only: others may have been lost.
+    /// Notes that the source has answers only up to request `sequence`: later ones may have been lost.
     fn answer_again(&mut self, sequence: u32) {
         if is_after(self.acknowledged, sequence) {
             self.acknowledged = sequence;
         }
     }
 
-    /// The source has the answers to requests up to the one whose number ends like this, which is not after `sequence`.
+    /// Forgets outcomes that the source has: those up to the request whose number ends like `acknowledged` and is not
+    /// after `sequence`.
     fn forget(&mut self, sequence: u32, acknowledged: u16) {
         let acknowledged = sequence.wrapping_sub(u32::from((sequence as u16).wrapping_sub(acknowledged)));
         while self.outcomes.pop_front_if(|kept| !is_after(kept.sequence, acknowledged)).is_some() {}
     }
 }
 
-/// The streams of an endpoint that has asked for nothing yet: each begins on its own lane.
+/// The streams of an endpoint without requests so far. Each begins on its own lane.
 fn inbound(lanes: usize) -> impl Iterator<Item = Inbound> {
     (0..lanes).map(|lane| Inbound { lane: lane as u8, ..Inbound::default() })
 }
@@ -379,16 +383,17 @@ fn is_after(sequence: u32, other: u32) -> bool {
 }
 
 impl Agent {
-    /// A request that is not the next of its stream, or did not come over the stream's lane, or moves the stream.
+    /// Handles a request that is not the next of its stream, did not arrive over the stream's lane, or moves the
+    /// stream.
     #[cold]
     fn unexpected(&mut self, at: usize, lane: usize, request: &Request) {
         let c = &mut self.connections[at];
         if request.kind == RequestKind::Move {
-            // An older move may come late.
+            // An older move may arrive late.
             if is_after(request.operand as u32, c.turn) {
                 (c.lane, c.turn) = (lane as u8, request.operand as u32);
                 if is_after(request.sequence, c.applied) {
-                    c.applied = request.sequence; // its source has given up what is missing
+                    c.applied = request.sequence; // its source has given up the missing requests
                 }
                 c.answer_again(request.sequence);
                 self.owe(at);
@@ -397,7 +402,7 @@ impl Agent {
         }
         let expected = c.applied.wrapping_add(1);
         if lane != usize::from(c.lane) {
-            // Sent before the stream was moved; its source was told that it would not be applied.
+            // The request was sent before the stream moved. Its source knows that it will not be applied.
         } else if is_after(request.sequence, expected) {
             self.early += 1;
             if self.early == 1 {
@@ -405,7 +410,7 @@ impl Agent {
                 tracing::info!(pe, lane, got, expected, "a request before its turn; dropped");
             }
         } else {
-            // It was applied; its answer did not arrive, or not yet.
+            // The request was applied; its answer has not arrived, at least not yet.
             c.answer_again(request.sequence.wrapping_sub(1));
             self.owe(at);
         }
@@ -418,7 +423,7 @@ impl TargetAgent for Agent {
             self.refused += 1;
             return tracing::debug!(word, "no word of this PE to count in");
         };
-        // SAFETY: inside of a mapped segment, and aligned. What is counted has been written before.
+        // SAFETY: inside of a mapped segment, and aligned. The counted bytes were written before.
         unsafe {
             fence(Ordering::Release);
             amo::apply(at, amo::AmoType::U64, amo::AmoOp::Add, 1, 0);

@@ -1,7 +1,8 @@
-//! The engine among those who drive it: host threads that wait, in turns, and the proxy thread.
+//! The driver: waiting host threads and the proxy thread drive the engine in turns.
 //!
-//! The engine's mutex hands the endpoint from one to the other, so it is driven by one thread at a time, which is what
-//! `FI_THREAD_COMPLETION` asks for. Host threads never touch a completion queue of the proxy endpoint without it.
+//! The engine's mutex passes the endpoint from one to the other, so one thread at a time drives it, as
+//! `FI_THREAD_COMPLETION` demands. Host threads never access a completion queue of the proxy endpoint without the
+//! mutex.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -13,30 +14,30 @@ use symrail_core::clock;
 
 use crate::engine::Engine;
 
-/// The engine and what its drivers share.
+/// The engine and the state that its drivers share.
 pub struct Driver {
     pub(crate) engine: Mutex<Engine>,
-    /// Host threads that drive the engine now, and how often any has begun to.
+    /// The number of host threads that drive the engine now, and of all turns that began so far.
     waiting: AtomicU32,
     turns: AtomicU64,
     polls: AtomicU32,
     pub(crate) stop: AtomicBool,
-    /// The proxy thread sleeps, although there is a core to spare.
+    /// The proxy thread sleeps although it has a spare core.
     pub(crate) asleep: AtomicBool,
-    /// The proxy thread sleeps for longer than what is left behind should wait.
+    /// The proxy thread sleeps for longer than left-behind work should wait.
     pub(crate) dozes: AtomicBool,
     /// How often the proxy thread was woken.
     pub(crate) woken: AtomicU64,
-    /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
+    /// Whether every rail has a wait object, so that a sleeping proxy thread misses no event.
     wakes: bool,
-    /// Devices whose requests wake nobody.
+    /// The number of devices whose requests wake no thread.
     watches: AtomicU32,
     pub(crate) bell: EventFd,
     started: Instant,
     idle_task: OnceLock<IdleTask>,
 }
 
-/// A device's channels under watch; ends when dropped.
+/// Keeps a device's channels watched. Dropping it ends the watch.
 pub struct Watch(Arc<Driver>);
 
 impl Drop for Watch {
@@ -45,17 +46,17 @@ impl Drop for Watch {
     }
 }
 
-/// What [`Driver::set_idle_task`] takes.
+/// The argument of [`Driver::set_idle_task`].
 type IdleTask = Box<dyn Fn() -> IdleWork + Send + Sync>;
 
-/// What host threads have left behind, when an idle task has been run.
+/// The work that host threads have left behind, as an idle task found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IdleWork {
-    /// Nothing.
+    /// There is none.
     Nothing,
-    /// Maybe something, and host threads move it themselves so far.
+    /// There may be some, and host threads still advance it themselves.
     InUse,
-    /// Something that is to be checked again soon.
+    /// There is some that must be checked again soon.
     Soon,
 }
 
@@ -63,12 +64,12 @@ pub enum IdleWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driven {
     No,
-    /// One has, since this was last asked.
+    /// A host thread has driven it since the last query.
     Lately,
     Now,
 }
 
-/// A host thread's turn at driving the engine; ends when dropped.
+/// A host thread's turn at driving the engine. Dropping it ends the turn.
 pub struct Turn<'a>(&'a Driver);
 
 impl Drop for Turn<'_> {
@@ -78,7 +79,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    /// Polls the engine once, unless another thread polls it right now. Returns the number of events.
     #[inline]
     pub fn poll(&self) -> usize {
         self.0.try_poll()
@@ -86,7 +87,7 @@ impl Turn<'_> {
 }
 
 impl Driver {
-    /// A driver without a thread, for whoever polls himself.
+    /// A driver without a thread, for callers that poll by themselves.
     ///
     /// # Errors
     /// The system has no event descriptor left.
@@ -110,12 +111,12 @@ impl Driver {
         })
     }
 
-    /// The engine. Short uses only: everybody's progress waits for it.
+    /// The engine. Callers hold the lock only briefly, because all progress waits for it.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         symrail_core::lock(&self.engine)
     }
 
-    /// Begins a host thread's turn: it promises to poll until the turn ends.
+    /// Begins a turn of a host thread, which must poll until the turn ends.
     #[must_use]
     pub fn wait_turn(&self) -> Turn<'_> {
         self.waiting.fetch_add(1, Ordering::Acquire);
@@ -124,8 +125,8 @@ impl Driver {
         Turn(self)
     }
 
-    /// A host thread communicates: peers may ask for something when it computes again, and should find the proxy thread
-    /// awake.
+    /// Notes that a host thread communicates. When it computes again, peers may send requests, and should find the
+    /// proxy thread awake.
     #[inline]
     pub fn expect_traffic(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
@@ -133,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    /// Polls the engine once, unless another thread polls it right now. Returns the number of events.
     #[inline]
     pub fn try_poll(&self) -> usize {
         match self.engine.try_lock() {
@@ -143,20 +144,20 @@ impl Driver {
         }
     }
 
-    /// Whether what arrives wakes a sleeping proxy thread. Where it does not, who waits does better to go on polling.
+    /// Whether an arrival wakes a sleeping proxy thread. Where it does not, a waiting thread should keep polling.
     #[must_use]
     pub fn wakes(&self) -> bool {
         self.wakes
     }
 
-    /// Wakes the proxy thread: there is something to do now, or nobody else polls any more.
+    /// Wakes the proxy thread: there is work now, or no other thread polls any more.
     pub fn wake(&self) {
-        // A full counter means that it is awake already.
+        // A full counter means that the thread is awake already.
         let _ = self.bell.write(1);
     }
 
-    /// Keeps the proxy thread polling the channels, because a device pushes to them that cannot ring their doorbell:
-    /// a GPU. With a core to spare it polls all the while, else it takes the shortest naps.
+    /// Keeps the proxy thread polling the channels, because a device (a GPU) pushes to them that cannot ring their
+    /// doorbell. With a spare core the thread polls all the time, otherwise it takes the shortest naps.
     #[must_use]
     pub fn watch(self: &Arc<Driver>) -> Watch {
         self.watches.fetch_add(1, Ordering::Relaxed);
@@ -164,23 +165,24 @@ impl Driver {
         Watch(Arc::clone(self))
     }
 
-    /// Gives the proxy thread something to do besides driving the engine, once: it polls what host threads have posted
-    /// and left, and says whether some of that is still on its way. Must not block. A second one is ignored.
+    /// Sets the proxy thread's task besides driving the engine. The task polls work that host threads have posted and
+    /// left, and returns whether some of it is still under way. It must not block. A second task is ignored.
     pub fn set_idle_task(&self, idle_task: impl Fn() -> IdleWork + Send + Sync + 'static) {
         let _ = self.idle_task.set(Box::new(idle_task));
     }
 
-    /// A host thread leaves something behind that is to go out soon, whatever it does next.
+    /// Notes that a host thread leaves work behind that should be sent soon, whatever the thread does next.
     #[inline]
     pub fn leave_behind(&self) {
-        // Either this sees that the proxy thread dozes, or that sees what was left: it says so before it checks.
+        // Either this thread observes that the proxy thread dozes, or the proxy thread observes the work: it announces
+        // its doze before it checks.
         fence(Ordering::SeqCst);
         if self.dozes.load(Ordering::Relaxed) && self.dozes.swap(false, Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// How often something has ended a sleep of the proxy thread before its time.
+    /// The number of sleeps of the proxy thread that were cut short.
     #[must_use]
     pub fn woken(&self) -> u64 {
         self.woken.load(Ordering::Relaxed)
@@ -190,12 +192,12 @@ impl Driver {
         self.idle_task.get().map_or(IdleWork::Nothing, |idle_task| idle_task())
     }
 
-    /// Whether devices push to the channels that wake nobody.
+    /// Whether devices push to the channels whose requests wake no thread.
     pub(crate) fn is_watching(&self) -> bool {
         self.watches.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether host threads drive the engine, or have since they had begun `seen` turns.
+    /// Whether host threads drive the engine now, or have driven it since the turn number `seen`.
     pub(crate) fn driven(&self, seen: &mut u64) -> Driven {
         let turns = self.turns.load(Ordering::Relaxed);
         let lately = turns != std::mem::replace(seen, turns);
@@ -206,12 +208,12 @@ impl Driver {
         }
     }
 
-    /// Polls the engine once, for whoever holds it.
+    /// Polls the engine once. The caller holds its lock.
     #[inline]
     pub(crate) fn poll(&self, engine: &mut Engine) -> usize {
         let events = engine.poll();
-        // Counted here and not by the engine's rounds: whoever polls the engine in between must not keep the count from
-        // ever being right. A load and a store do, since the engine's lock is held.
+        // Polls are counted here and not by the engine's rounds: other pollers of the engine must not keep the count
+        // from ever reaching a multiple. A load and a store suffice, since the engine's lock is held.
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
         if polls.is_multiple_of(1024) {

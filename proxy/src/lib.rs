@@ -1,21 +1,21 @@
-//! The way from a device to the wire and back.
+//! The path from a device to the fabric and back.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`channel`] | the ring through which a GPU kernel or CPU thread asks for operations, and the words that answer it |
-//! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions to whoever waits |
-//! | [`agent`] | applies what peers ask for to this PE's memory |
-//! | [`session`] | all of it for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
-//! | [`stage`] | operations on memory that neither rails nor the CPU reach, through a window of host memory |
-//! | [`driver`] | the engine among those who drive it |
-//! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
-//! | `poll_backoff`, `scheduling` | how long it polls; what it asks of the scheduler |
+//! | [`channel`] | the ring for requests of a GPU kernel or CPU thread, and the words for their answers |
+//! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions for waiting threads |
+//! | [`agent`] | applies peers' requests to this PE's memory |
+//! | [`session`] | the transport for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
+//! | [`stage`] | operations on memory that neither rails nor the CPU can access, through a window of host memory |
+//! | [`driver`] | the engine, and the threads that drive it in turns |
+//! | [`thread`] | the proxy thread: how it sleeps, and how a waiting host thread drives the engine instead |
+//! | `poll_backoff`, `scheduling` | the duration of polling; the thread's scheduling attributes |
 //!
 //! # Invariants
-//! - The engine is driven by one thread at a time: whoever holds its mutex.
-//! - It is always driven by somebody: the proxy thread, unless a host thread that waits does so. That is why a PE that
-//!   computes without calling us still serves its peers.
-//! - What comes from a channel or from a peer is checked against segments before memory is touched, in release builds.
+//! - One thread at a time drives the engine: the one that holds its mutex.
+//! - Some thread always drives it: the proxy thread, unless a waiting host thread does so. So a PE that computes
+//!   without calling this library still serves its peers.
+//! - Data from a channel or a peer is checked against segments before memory is accessed, in release builds, too.
 
 pub mod agent;
 pub mod channel;

@@ -1,30 +1,30 @@
-//! How long the proxy thread polls, and how often it checks while others drive the engine.
+//! How long the proxy thread polls, and how often it checks while other threads drive the engine.
 
 use std::time::{Duration, Instant};
 
-/// How long the proxy thread polls after the last thing that happened. With a core to spare: long, because waking up
-/// takes from 5 µs to, on virtual machines, 200 µs, and who asks a PE that computes should not have to wait for it.
+/// How long the proxy thread polls after the last event with a spare core. It is long, because a wake-up takes from 5
+/// µs to 200 µs (on virtual machines), and a peer's request to a PE that computes should not wait for it.
 pub(crate) const POLL: Duration = Duration::from_millis(5);
-/// Without one: at least a little more than a round trip over TCP, so that a request-reply exchange finds it awake.
-/// What peers write passes through the rail unseen, so a sleep that was cut short is what tells of it; then the thread
-/// polls for longer, up to the second figure.
+/// How long the proxy thread polls after the last event without a spare core: at least a little more than a round trip
+/// over TCP, so that a request-reply exchange finds the thread awake. The rail does not report peers' writes, so only a
+/// sleep that was cut short shows them. Then the thread polls for longer, up to the second value.
 const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
-/// A sleep that was worth it.
+/// The shortest sleep that is worthwhile. After a shorter one the thread polls for longer.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
-/// How often the proxy thread checks whether host threads still drive the engine: what a peer may have to wait when
-/// this PE goes from waiting to computing. Every check costs whoever has the core a switch of threads, so they become
-/// rarer while host threads go on: and rarer still while each check finds one of them at it, since a PE that mostly
-/// computes is not found so several times in a row.
+/// How often the proxy thread checks whether host threads still drive the engine. A peer may wait this long when the PE
+/// changes from waiting to computing. Each check costs the thread on the core two context switches, so the interval
+/// grows while host threads continue. It grows further while each check finds one of them driving, because a PE that
+/// mostly computes is not found so several times in a row.
 const FIRST_INTERVAL: Duration = Duration::from_micros(100);
 const RARE_CHECK: Duration = Duration::from_micros(400);
 const RAREST_CHECK: Duration = Duration::from_millis(2);
 
-/// How long to poll idly. Whoever asks says what time it is.
+/// The decision how long to poll without events. Callers pass the time.
 pub(crate) struct PollBackoff {
     shortest: Duration,
     longest: Duration,
-    /// For how long from now on, after something happened, and until when.
+    /// How long to poll after the next event, and until when to poll.
     span: Duration,
     until: Instant,
 }
@@ -35,34 +35,34 @@ impl PollBackoff {
         PollBackoff { shortest, longest, span: shortest, until: now }
     }
 
-    /// Whether polling is worthwhile still.
+    /// Whether polling is still worthwhile.
     pub fn goes_on(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// For how long it has not been.
+    /// How long polling has not been worthwhile.
     pub fn idle_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.until)
     }
 
-    /// Something happened.
+    /// Notes an event.
     pub fn go_on(&mut self, now: Instant) {
         self.until = now + self.span;
     }
 
-    /// Host threads have driven the engine: what happened to them last counts as seen by the proxy thread.
+    /// Notes that host threads have driven the engine: their last event counts as the proxy thread's.
     pub fn take_over(&mut self, now: Instant) {
         self.until = now + self.shortest;
     }
 
-    /// Something ended a sleep that began at `asleep`.
+    /// Notes that an event ended a sleep that began at `asleep`.
     pub fn wake(&mut self, asleep: Instant, now: Instant) {
         self.span = if now - asleep < GOOD_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
         self.go_on(now);
     }
 }
 
-/// The time between checks of the proxy thread while others drive the engine.
+/// The time between checks of the proxy thread while other threads drive the engine.
 pub(crate) struct PassiveInterval(Duration);
 
 impl PassiveInterval {
@@ -70,12 +70,12 @@ impl PassiveInterval {
         PassiveInterval(FIRST_INTERVAL)
     }
 
-    /// Whether it may be longer than what is left behind should wait.
+    /// Whether the interval may be longer than left-behind work should wait.
     pub fn is_long(&self) -> bool {
         self.0 > RARE_CHECK
     }
 
-    /// Until the next check. `rarely`: this one has found somebody driving, and nothing that waits for this thread.
+    /// The time until the next check. `rarely`: this check found a driving thread, and no work for the proxy thread.
     pub fn next(&mut self, rarely: bool) -> Duration {
         let longest = if rarely { RAREST_CHECK } else { RARE_CHECK };
         let next = self.0.min(longest);
@@ -83,7 +83,7 @@ impl PassiveInterval {
         next
     }
 
-    /// Nobody else drives the engine any more.
+    /// Notes that no other thread drives the engine any more.
     pub fn end(&mut self) {
         self.0 = FIRST_INTERVAL;
     }
@@ -118,10 +118,10 @@ mod tests {
             assert!(poll_backoff.goes_on(at(now + span - 1)) && !poll_backoff.goes_on(at(now + span)), "{span} µs");
         }
         assert_eq!(poll_backoff.idle_for(at(100_000)), Duration::from_micros(28_000));
-        // What host threads have seen last is no reason to poll for as long.
+        // An event of host threads is no reason for the longer span.
         poll_backoff.take_over(at(200_000));
         assert!(poll_backoff.goes_on(at(200_049)) && !poll_backoff.goes_on(at(200_050)));
-        // Nor is a sleep that was worth it.
+        // A worthwhile sleep is no reason either.
         poll_backoff.wake(at(300_000), at(300_200));
         assert!(poll_backoff.goes_on(at(300_249)) && !poll_backoff.goes_on(at(300_250)));
     }

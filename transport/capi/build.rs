@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs ask for it, wherever it was when they were linked.
+//! Sets the library's soname, so that programs find it independently of its place at link time.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsymrail_transport.so");

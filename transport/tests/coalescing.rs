@@ -1,4 +1,4 @@
-//! What waits before it is posted: puts and gets that travel together, and writes beyond a rail's window.
+//! Work requests that wait before they are posted: coalesced puts and gets, and writes beyond a rail's window.
 #![allow(clippy::unwrap_used)]
 
 use symrail_core::simulation;
@@ -10,23 +10,23 @@ use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Request, RequestKind};
 
-/// Words of each PE's memory, and of what is moved at once: more than is worth copying into messages.
+/// Words of each PE's memory, and of each transfer: more than is worth copying into messages.
 const WORDS: usize = 32 << 10;
 const LEN: usize = 160;
 /// Seconds that an operation may take.
 const TIMEOUT: u32 = 2;
 
-/// Nanoseconds after which a put or get no longer comes closely behind the one before it.
+/// Nanoseconds after which a put or get no longer follows closely behind the one before it.
 const NOT_CLOSELY: u64 = 10_000;
 
-/// PE 0's host endpoint, and PE 1's memory behind a rail. Time stands still for the thread that has one, except where
-/// a test spends some.
+/// PE 0's host endpoint, and PE 1's memory behind a rail. The thread's clock stands still, except where a test advances
+/// it.
 struct World {
     host: Endpoint,
     peer: Endpoint,
     memory: Vec<u64>,
     fetched: Vec<u64>,
-    /// Blocks from the beginning of one that is moved to that of the next.
+    /// Blocks from the start of one transferred block to the start of the next.
     step: usize,
 }
 
@@ -63,8 +63,8 @@ impl World {
             endpoint.learn(0, &connection_infos).unwrap();
         }
         let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2 };
-        // No quiet is expected behind the first one, and the first of what a test posts comes late enough to go at
-        // once.
+        // The issuer expects no quiet behind the first put, and the first put of a test comes late enough to be posted
+        // at once.
         (0..2).for_each(|at| world.put(at));
         while world.host.is_active() {
             world.host.poll(&mut NoAgent);
@@ -99,14 +99,15 @@ impl World {
         self.submit(Command::Get { source: 8 * at as u64, dest, len: 8 * LEN as u64 }, None);
     }
 
-    /// How many blocks have arrived, once the rails have moved what was posted. Who has posted it does not help.
+    /// The number of blocks that have arrived once the rails have moved all posted work. It does not poll the posting
+    /// endpoint.
     fn arrived(&mut self) -> usize {
         self.peer.poll(&mut NoAgent);
         let put: Vec<u64> = (0..WORDS as u64).collect();
         put.chunks(LEN).zip(self.memory[WORDS..].chunks(LEN)).filter(|(put, there)| put == there).count()
     }
 
-    /// The same of what is fetched.
+    /// The number of blocks that have been fetched, likewise.
     fn fetched(&mut self) -> usize {
         self.peer.poll(&mut NoAgent);
         let there = &self.memory[WORDS..];
@@ -158,7 +159,7 @@ fn neighbours_are_one_piece() {
     assert_eq!(world.fetched(), 1);
     world.host.poll(&mut NoAgent);
     assert_eq!(world.fetched(), 12);
-    // Three pieces and one that continues the last of them leave room for a fourth.
+    // Three pieces, and a put that continues the last of them, leave room for a fourth piece.
     let mut world = World::new(u64::MAX);
     (0..4).for_each(|at| world.put(at));
     world.step = 1;
@@ -182,7 +183,7 @@ fn puts_and_gets_in_turns_keep_their_order() {
 fn what_somebody_waits_for_takes_along_what_waits_for_company() {
     let mut world = World::new(u64::MAX);
     (0..3).for_each(|at| world.put(at));
-    // A flag, behind them.
+    // The flag comes behind them.
     world.host.put_flag(1, 8 * (WORDS as u64 - 1), 77).unwrap();
     assert_eq!((world.arrived(), world.memory[2 * WORDS - 1] & 0xff), (3, 77));
 }
@@ -205,7 +206,7 @@ fn writes_beyond_the_window_wait_but_never_the_only_one() {
             world.submit(world.command(at), Some(at as u64));
         }
         assert_eq!(world.arrived(), at_once, "with a window of {window} bytes");
-        // What has been delivered makes room for others, as many at a time.
+        // Delivered writes make room for as many others at a time.
         for polls in 2.. {
             world.host.poll(&mut NoAgent);
             world.host.poll(&mut NoAgent);
@@ -218,7 +219,7 @@ fn writes_beyond_the_window_wait_but_never_the_only_one() {
     }
 }
 
-/// What requests have arrived.
+/// The requests that have arrived.
 #[derive(Default)]
 struct Seen(Vec<RequestKind>);
 
@@ -245,7 +246,7 @@ fn what_is_late_behind_others_that_move_fails_alone_and_without_its_signal() {
             }
         }
     };
-    // Each second one of them moves, so that the last ones are too late.
+    // One of them completes in each second, so the last ones are too late.
     for tag in 0..=u64::from(TIMEOUT) {
         world.submit(block(&world, None), Some(tag));
     }
@@ -261,7 +262,7 @@ fn what_is_late_behind_others_that_move_fails_alone_and_without_its_signal() {
         world.peer.poll(&mut seen);
     }
     assert!(!seen.0.contains(&RequestKind::Amo), "a signal came without its data: {:?}", seen.0);
-    // The peer is there.
+    // The peer is alive.
     world.submit(block(&world, Some(2)), Some(11));
     for _ in 0..20 {
         world.host.poll(&mut NoAgent);

@@ -1,5 +1,5 @@
-//! What a process had decided to do at signals stays so, whatever comes with libfabric. A process of its own: handlers
-//! belong to the process, and another test that loads a library would be seen here.
+//! Loading libfabric does not change a process's signal handlers. The test has a process of its own: handlers belong to
+//! the process, and another test that loads a library would affect this one.
 #![allow(clippy::unwrap_used)]
 
 use symrail_transport::env::Settings;

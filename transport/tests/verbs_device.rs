@@ -1,4 +1,4 @@
-//! Memory that the CPU does not touch and the NIC does: a stand-in for a GPU's, at whose addresses every load and store
+//! Memory that the NIC accesses and the CPU does not: a stand-in for a GPU's, at whose addresses every load and store
 //! faults.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -18,7 +18,7 @@ use verbs_support::*;
 
 const LEN: usize = 128 << 10;
 
-/// Memory that is mapped twice: closed to everybody, and open.
+/// Memory that is mapped twice: once without access, once with.
 struct Closed {
     fd: OwnedFd,
     closed: NonNull<u8>,
@@ -80,7 +80,7 @@ fn the_nic_reads_and_writes_what_the_cpu_cannot_touch() {
         unsafe { (pair.a.register_device(mapping(&at_a), 5), pair.b.register_device(mapping(&at_b), 5)) };
     let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
     assert!(ours.local.is_device());
-    // Small ones, too, must not be put inline by the CPU.
+    // The CPU must not put small ones inline either.
     for (nth, size) in [1, 8, 200, 4096, 60_000].into_iter().enumerate() {
         let id = nth as u64;
         at_a.store(0, &pattern(size, nth));
@@ -110,7 +110,7 @@ fn a_dmabuf_that_is_refused_is_tried_by_its_address() {
     let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
     let closed = Closed::new();
     let mut rail = VerbsRail::open(&nic, Role::Host, 1, &Settings::default()).unwrap();
-    // A memory file is no dmabuf, whoever asks; its open addresses are as good as any, its closed ones are not.
+    // A memory file is no dmabuf. Its open addresses can be registered, its closed ones cannot.
     let offer = |base: NonNull<u8>| DeviceMemory {
         base: base.as_ptr(),
         len: LEN,

@@ -1,4 +1,4 @@
-//! Endpoints over ibverbs rails: what a work request's failure becomes for whoever issued the operation.
+//! Endpoints over ibverbs rails: the effect of a failed work request on the operation's issuer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod verbs_support;
@@ -32,7 +32,7 @@ fn endpoint(nics: &[Nic], role: Role, me: u32, settings: &Settings) -> Endpoint 
     Endpoint::new(role, me, 2, nics.iter().map(open).collect(), Policy::new(settings, true)).unwrap()
 }
 
-/// Two PEs whose endpoints know each other; `forge` may change PE 1's connection info of keys before PE 0 learns it.
+/// Two PEs with connected endpoints. `forge` may change PE 1's connection info of keys before PE 0 learns it.
 fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     let mut settings = Settings::default();
     settings.ib_mode = IbMode::RdmaAtomics;
@@ -64,7 +64,7 @@ fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     pes
 }
 
-/// A target agent that knows how to answer one question: how far it has applied a stream that is moved to another lane.
+/// A target agent that answers only how far it has applied a stream that is moved to another lane.
 #[derive(Default)]
 struct Moves(Vec<(usize, Request)>);
 
@@ -127,15 +127,15 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
             Err(error) => errors.push(error.to_string()),
         }
     }
-    // The queue pair is then in its error state; what would be flushed there is no one's fault and takes the other
-    // rail.
+    // The queue pair is then in its error state. Work requests that are flushed there are not at fault, and move to the
+    // other rail.
     assert_eq!(errors.len(), 1, "one put was refused, and no other may fail for it: {errors:?}");
     for error in &errors {
         assert!(error.contains("put of 70000 bytes to PE 1"), "{error}");
         assert!(error.contains(&format!("over rail {}", nics[1].name)), "{error}");
         assert!(error.contains("key"), "{error}");
     }
-    // The first rail is none the worse for it.
+    // The first rail still works.
     let add =
         Command::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::Returned };
     assert_eq!(outcome(&mut pes, add).unwrap(), 0);
@@ -147,7 +147,7 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
     assert_eq!(outcome(&mut pes, all).unwrap(), 9 << 32 | 5);
 }
 
-/// The NIC fails a loop as it fails an atomic: once, and what waits for the word goes on.
+/// The NIC fails a loop like an atomic: once, and AMOs that wait for the word continue.
 #[test]
 fn a_wrong_key_ends_loops_too() {
     let nics: Vec<_> = nics(&Settings::default()).into_iter().filter(|n| n.name.starts_with("rxe")).take(1).collect();

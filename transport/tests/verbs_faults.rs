@@ -1,4 +1,4 @@
-//! What ibverbs rails do when something does not exist, does not match, fails or goes away.
+//! The behaviour of ibverbs rails when something is missing, does not match, fails or disappears.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod verbs_support;
@@ -112,7 +112,7 @@ fn a_wrong_key_fails_its_request_and_recovery_brings_the_connection_back() {
     let again = unsafe { pair.a.write(0, Piece { local: pair.at_a.local(0, 8), remote: good }, options(Some(9))) };
     assert!(matches!(again, Err(PostError::Failed(fault)) if fault.code == 10));
 
-    // The peer learns of it by an event, or at the latest when it posts.
+    // The peer learns of it by an event, or when it posts at the latest.
     let start = Instant::now();
     let mut id = 20;
     // SAFETY: as above.
@@ -133,7 +133,7 @@ fn a_wrong_key_fails_its_request_and_recovery_brings_the_connection_back() {
     pair.assert_works(1);
 }
 
-/// A failure of work without an id is no silent one.
+/// The failure of a work request without id is reported.
 #[test]
 fn a_wrong_key_without_an_id_breaks_the_rail() {
     let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
@@ -154,7 +154,7 @@ fn shallow_queues_are_never_overrun() {
     assert_eq!(pair.a.caps().queue_depth, 16);
     let (mut ids, mut full) = (0, 0);
     for nth in 0..10_000_u64 {
-        // With and without ids, chained and not, inline and not.
+        // The mix has posts with and without ids, chained and not, inline and not.
         let id = (nth % 7 < 3 || nth == 9_999).then_some(nth);
         let len = if id.is_some() && nth % 5 == 0 { 512 } else { 8 };
         let slot = 4096 + (nth as usize % 64) * 512;
@@ -163,8 +163,8 @@ fn shallow_queues_are_never_overrun() {
         let to = pair.at_b.remote((nth as usize % 1000) * 512);
         let options = WriteOptions { more: nth % 11 < 6 && nth != 9_999, ..options(id) };
         posted(&mut pair.a, &mut pair.log_a, |rail| {
-            // SAFETY: the memories live as long as the rails. A slot is used again only 64 requests later, of which at
-            // most 16 are under way.
+            // SAFETY: the memories live as long as the rails. A slot is used again only 64 requests later, and at most
+            // 16 of those are under way.
             let result = unsafe { rail.write(0, Piece { local, remote: to }, options) };
             full += u32::from(matches!(result, Err(PostError::Again)));
             result
@@ -191,7 +191,7 @@ fn what_cannot_be_posted_is_refused_in_words() {
     let inject = pair.a.caps().inject;
     assert!(inject >= 8, "small puts do not fit: {inject}");
     let to = pair.at_b.remote(0);
-    // SAFETY: nothing of this is posted.
+    // SAFETY: no work request is posted.
     unsafe {
         let long = refused(pair.a.write(0, Piece { local: pair.at_a.local(0, inject + 1), remote: to }, options(None)));
         assert!(long.contains(&format!("takes {inject}")), "{long}");
@@ -206,7 +206,7 @@ fn what_cannot_be_posted_is_refused_in_words() {
         );
     }
     let mut lone = VerbsRail::open(&nic, Role::Host, 1, &Settings::default()).unwrap();
-    // SAFETY: nothing is posted.
+    // SAFETY: no work request is posted.
     let early = refused(unsafe { lone.write(0, Piece { local: pair.at_a.local(0, 8), remote: to }, options(None)) });
     assert!(early.contains("not connected"), "{early}");
     // SAFETY: nothing is registered.
@@ -237,7 +237,7 @@ fn a_sleeper_wakes_when_something_arrives() {
         assert!(readable(20_000), "nobody woke up in round {round}");
         poll_until(&mut pair.b, &mut pair.log_b, "a message", |log| log.messages.len() as u64 == round + 1);
         if round % 2 == 0 {
-            // What is there already is found by arming.
+            // Arming finds a completion that is there already.
             // SAFETY: as above.
             unsafe { pair.a.send(0, pair.at_a.local(0, 8), Some(round)) }.unwrap();
             poll_until(&mut pair.a, &mut pair.log_a, "its completion", |log| log.done.last() == Some(&round));
@@ -249,7 +249,7 @@ fn a_sleeper_wakes_when_something_arrives() {
     }
 }
 
-/// Makes a new connection in place of one that has failed, as soon as both ends can.
+/// Renews a failed connection, as soon as both ends can.
 fn renew(pair: &mut Pair) {
     let (start, mut offers) = (Instant::now(), [None, None]);
     while offers.contains(&None) {
@@ -267,7 +267,7 @@ fn renew(pair: &mut Pair) {
     pair.b.reconnect(0, offers[0].unwrap()).unwrap();
 }
 
-/// Interfaces that these tests may switch off: those of the guest.
+/// Interfaces that these tests may switch off: those of the virtual machine.
 fn guest_rail(nth: u32) -> Option<symrail_transport::verbs::Nic> {
     if !std::path::Path::new(&format!("/sys/class/net/rail{nth}")).exists() {
         skipped("not in the soft-RoCE guest");
@@ -297,7 +297,7 @@ fn a_port_that_goes_down_is_reported_and_ends_no_connection_by_itself() {
         };
         assert!(post.is_ok(), "{post:?}");
     }
-    // Now somebody knows of another way.
+    // The caller has found another path, and ends the connection.
     pair.a.disconnect(0, &why);
     pair.b.disconnect(0, &why);
     poll_until(&mut pair.a, &mut pair.log_a, "all reports", |log| {
@@ -319,7 +319,7 @@ fn a_port_that_goes_down_is_reported_and_ends_no_connection_by_itself() {
     pair.assert_works(5);
 }
 
-/// On a rail that no other test uses: the address comes back at another index.
+/// It uses a rail of its own: the address comes back at another index.
 #[test]
 fn an_address_that_goes_away_is_reported() {
     let Some(nic) = guest_rail(2) else { return };
@@ -356,7 +356,7 @@ fn a_failed_destination_leaves_the_others_alone() {
     let bad = RemoteBuf { key: at_first.remote(0).key ^ 0x5500, ..at_first.remote(0) };
     source.store(0, &pattern(4096, 8));
     let mut log = Log::default();
-    // A chain that changes its destination.
+    // The chain changes its destination.
     for id in 0..30 {
         let (dest, to) = if id % 3 == 0 { (0, bad) } else { (1, at_second.remote(0)) };
         let options = WriteOptions { more: true, ..options(Some(id)) };

@@ -40,9 +40,9 @@ fn amo(half: &mut Half, op: AmoOp, operand: u64, compare: u64, keep: bool, id: u
     half.memory.load_u64(HEAP - 8)
 }
 
-/// The first process of `everything`: does it all.
+/// The first process of `everything`, which posts everything.
 fn lead(link: &mut Link, half: &mut Half) {
-    // Writes of all sizes; the peer looks at its memory between two exchanges.
+    // Writes of all sizes. The peer checks its memory between two exchanges.
     for (nth, size) in SIZES.into_iter().enumerate() {
         half.memory.store(0, &pattern(size, nth));
         // SAFETY: the memories live as long as the rails.
@@ -58,7 +58,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         link.barrier();
         link.barrier();
     }
-    // Reads of what the peer has there.
+    // Reads of the peer's bytes.
     for (nth, size) in SIZES.into_iter().enumerate() {
         let id = 100 + nth as u64;
         // SAFETY: as above.
@@ -70,7 +70,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         assert_eq!(half.memory.load(0, size), pattern(100_000, SIZES.len() - 1)[..size], "read of {size}");
     }
     link.barrier();
-    // A chain: with and without ids, inline and not. The buffer of those without id is overwritten at once.
+    // A chain of writes with and without ids, inline and not. The buffer of those without id is overwritten at once.
     let before = half.log.done.len();
     for nth in 0..40_usize {
         let id = (nth % 3 == 0).then_some(200 + nth as u64);
@@ -86,7 +86,7 @@ fn lead(link: &mut Link, half: &mut Half) {
     poll_until(&mut half.rail, &mut half.log, "a chain", |log| log.done.len() == before + 14);
     let expected: Vec<u64> = (0..40).filter(|nth| nth % 3 == 0).map(|nth| 200 + nth).collect();
     assert_eq!(half.log.done[before..], expected, "each id once, in order");
-    // A message behind it tells the peer that all are there, also those without id.
+    // A message behind them shows the peer that all are there, including those without id.
     // SAFETY: as above.
     unsafe { half.rail.send(0, half.memory.local(0, 8), None) }.unwrap();
     link.barrier();
@@ -98,7 +98,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         unsafe { half.rail.send(0, half.memory.local(0, size), Some(300 + nth as u64)) }.unwrap();
         poll_until(&mut half.rail, &mut half.log, "a message", |log| log.done.last() == Some(&(300 + nth as u64)));
     }
-    // More messages than there are receive buffers, all under way before the peer takes the first.
+    // More messages than there are receive buffers, all under way before the peer handles the first.
     for nth in 0..1000_u64 {
         half.memory.store(0, &nth.to_le_bytes());
         let local = half.memory.local(0, 8);
@@ -106,7 +106,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         posted(&mut half.rail, &mut half.log, |rail| unsafe { rail.send(0, local, None) });
     }
     link.barrier();
-    // Immediates, the data visible before them.
+    // Immediates, whose data is visible before them.
     for nth in 0..50_u32 {
         half.memory.store(0, &pattern(5000, nth as usize));
         let options =
@@ -126,7 +126,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         assert_eq!(amo(half, AmoOp::CompareSwap, 77, 4, true, 503), 4, "matches");
         amo(half, AmoOp::Add, 1, 0, false, 504);
         assert_eq!(amo(half, AmoOp::Fetch, 99, 0, true, 505), 78);
-        // Many in flight at once.
+        // Many atomics in flight at once.
         let before = half.log.done.len();
         for id in 0..64 {
             let request = NativeAmo { ty: AmoType::I64, op: AmoOp::Add, operand: 1, compare: 0, result: None };
@@ -140,7 +140,7 @@ fn lead(link: &mut Link, half: &mut Half) {
     assert!(half.log.failed.is_empty() && half.log.broken.is_empty(), "{:?}", half.log);
 }
 
-/// The second process of `everything`: looks at what arrives.
+/// The second process of `everything`, which checks arrivals.
 fn follow(link: &mut Link, half: &mut Half) {
     for (nth, size) in SIZES.into_iter().enumerate() {
         link.barrier();
@@ -176,26 +176,26 @@ fn follow(link: &mut Link, half: &mut Half) {
     }
 }
 
-/// Both processes of a play derive the same settings from its name.
+/// Both processes of a scenario derive the same settings from its name.
 fn settings_of(play: &str) -> Settings {
     let mut settings = Settings::default();
     settings.ib_mode = IbMode::RdmaAtomics;
     match play {
-        // soft-RoCE's atomics are not atomic with the CPU's, so this is a mode without them.
+        // soft-RoCE's atomics are not atomic with the CPU's, so auto means a mode without them.
         "auto" => settings.ib_mode = IbMode::Auto,
         "gid0" => settings.ib_gid_index = Some(0),
         "gid1" => settings.ib_gid_index = Some(1),
         "immediate-mode" => settings.ib_mode = IbMode::WriteWithImm,
         "killed" => (settings.ib_timeout, settings.ib_retry_cnt) = (14, 3),
         "relaxed" => settings.ib_relaxed_ordering = true,
-        // Lost packets cost a time-out each: make it 4 ms instead of seconds.
+        // Lost packets cost a time-out each, which is 4 ms here instead of seconds.
         "wire" => settings.ib_timeout = 10,
         _ => {}
     }
     settings
 }
 
-/// The NICs of a play for each of its processes: rails to themselves, or the two ends of a wire.
+/// The NICs of a scenario for each of its processes: rails of their own, or the two ends of a wire.
 fn nics_of(play: &str, second: bool) -> Vec<Nic> {
     match play {
         "wire" => nic(if second { "wire1" } else { "wire0" }).into_iter().collect(),
@@ -210,7 +210,7 @@ fn peer() {
         let mut half = half(&mut link, &nic, &settings_of(&play));
         if play == "killed" {
             link.barrier();
-            // Waits to be killed; ends when the other process does.
+            // Waits to be killed. It ends when the other process does.
             let mut byte = [0];
             let _ = std::io::Read::read(&mut std::io::stdin(), &mut byte);
             link.barrier();

@@ -1,4 +1,4 @@
-//! A request's form in a slot: its words, and back.
+//! The encoding of a request in a slot.
 //!
 //! | chunk | `w0` (bit 63 is the parity) | `w1` |
 //! |---|---|---|
@@ -54,10 +54,10 @@ impl Width {
 const PARITY: u64 = 1 << layout::PARITY_SHIFT;
 
 impl Request {
-    /// The words of the request.
+    /// Encodes the request.
     ///
     /// # Errors
-    /// A value that does not fit its field, or an atomic operation that its type does not have.
+    /// A value does not fit its field, or an atomic operation is not defined on its type.
     #[inline]
     pub fn encode(&self) -> Result<Encoded, Refused> {
         let mut slot = Encoder { mask: MASK_HEAD, chunks: [[0; 2]; CHUNKS] };
@@ -113,14 +113,14 @@ impl Request {
         Ok(Encoded { mask: slot.mask, chunks: slot.chunks })
     }
 
-    /// Reads a request back from words that may hold anything. Chunks that [`chunks_used`] does not name are ignored.
+    /// Decodes a request from words that may have any value. Chunks that [`chunks_used`] does not name are ignored.
     #[must_use]
     #[inline]
     pub fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Self {
         Self::decode_used(chunks, chunks_used(chunks[0][0]))
     }
 
-    /// The same, for who has asked already which chunks are used.
+    /// As [`Request::decode`], for a caller that knows already which chunks are used.
     #[inline]
     pub(super) fn decode_used(chunks: &[[u64; 2]; CHUNKS], used: Result<u8, Malformed>) -> Self {
         let w0 = chunks[0][0];
@@ -128,10 +128,10 @@ impl Request {
     }
 }
 
-/// Which chunks a slot needs before it can be decoded, from chunk 0's `w0`, or what is wrong with it.
+/// The chunks that a slot needs before it can be decoded, from chunk 0's `w0`.
 ///
 /// # Errors
-/// An operation that does not exist or that needs other chunks than the slot says.
+/// An operation that does not exist, or that needs other chunks than the mask has.
 #[inline]
 pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
     let (opcode, op) = (byte(w0, layout::OPCODE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
@@ -226,7 +226,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Last: it contains the mask.
+    /// It must be called last, because the word contains the mask.
     #[inline]
     fn head(&mut self, opcode: Opcode, kind: u8, op: u8, pe: Pe, offset: u64) -> Result<(), Refused> {
         let pe = fits("PE", pe.into(), layout::PE_BITS)?;

@@ -1,4 +1,4 @@
-//! The engine's end of a channel.
+//! The consumer, which is the engine's end of a channel.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use super::reply::{self, Reply};
 use super::request::{ReplyTo, Request};
 use super::sync::{Ordering, fence};
 
-/// Requests that may be taken and not yet complete, for each slot of the ring and at least.
+/// Limit of requests that were taken and are not complete: so many per slot, and at least so many.
 const OUTSTANDING_PER_SLOT: usize = 4;
 const OUTSTANDING_AT_LEAST: usize = 4096;
 
-/// Takes requests from a channel, one thread at a time.
+/// Takes requests from a channel. One thread at a time uses it.
 ///
-/// Every request that [`next`](Self::next) gives is completed or failed exactly once, in any order; if it has a reply,
-/// [`reply`](Self::reply) comes first. Progress reaches the producers with [`publish`](Self::publish).
+/// The engine completes or fails every request from [`next`](Self::next) exactly once, in any order. If the request has
+/// a reply, the engine calls [`reply`](Self::reply) first. [`publish`](Self::publish) makes the progress visible to
+/// producers.
 #[derive(Debug)]
 pub struct Consumer {
     memory: Arc<ChannelMemory>,
@@ -27,7 +28,7 @@ pub struct Consumer {
     errors: u64,
     published_tail: u64,
     published_completed: u64,
-    /// Reply entries that were answered since sleepers were last woken.
+    /// Reply entries that were answered since the last wake-up of sleepers.
     answered: Vec<u32>,
 }
 
@@ -45,14 +46,14 @@ impl Consumer {
         &self.memory
     }
 
-    /// Whether [`next`](Self::next) is worth a call: the first word of a request has arrived. Costs one load.
+    /// Whether [`next`](Self::next) may return a request: its first word has arrived. Costs one load.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.has_arrived(self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed))
     }
 
-    /// Whether a chunk's first word is of the next slot's lap.
+    /// Whether a chunk's first word belongs to the next slot's lap.
     #[inline]
     fn has_arrived(&self, first: u64) -> bool {
         first >> 63 == self.memory.parity(self.next) >> 63
@@ -60,7 +61,7 @@ impl Consumer {
 
     /// Takes the next request and its position. `None` when there is none yet, or while too many are incomplete.
     ///
-    /// `None` publishes, and so does every half ring: a producer that waits for room is never forgotten.
+    /// `None` publishes, and so does every half ring, so that a producer that waits for room gets it.
     #[expect(clippy::should_implement_trait, reason = "an iterator's None means the end; here it means not yet")]
     #[inline]
     pub fn next(&mut self) -> Option<(u64, Request)> {
@@ -83,7 +84,7 @@ impl Consumer {
         }
         let mut chunks = [[0; 2]; CHUNKS];
         self.read_chunk(0, &mut chunks)?;
-        // A slot that says nonsense is taken as it is: waiting for more of it could take for ever.
+        // A malformed slot is taken as it is, because waiting for more of it could take for ever.
         let known = chunks_used(chunks[0][0]);
         let used = known.unwrap_or(1);
         for chunk in 1..CHUNKS {
@@ -91,7 +92,8 @@ impl Consumer {
                 self.read_chunk(chunk, &mut chunks)?;
             }
         }
-        // See the module above: nothing in this slot may look like the next lap but one.
+        // Every unused chunk gets this lap's parity (see the module above), so that it cannot look like the next lap
+        // but one.
         let parity = self.memory.parity(self.next);
         for chunk in 1..CHUNKS {
             if used & (1 << chunk) == 0 {
@@ -113,32 +115,33 @@ impl Consumer {
         Some(())
     }
 
-    /// Marks a request as delivered. `false`, and nothing happens, when `position` is not an incomplete request.
+    /// Marks a request as delivered. Returns `false`, and does nothing, when `position` is not an incomplete request.
     #[inline]
     pub fn complete(&mut self, position: u64) -> bool {
         self.complete_run(position, 1)
     }
 
-    /// Marks so many requests from `first` on as delivered. `false`, and nothing happens, when the first is not an
+    /// Marks so many requests from `first` on as delivered. Returns `false`, and does nothing, when the first is not an
     /// incomplete request, or the last was not taken.
     #[inline]
     pub fn complete_run(&mut self, first: u64, count: u64) -> bool {
         first.saturating_add(count) <= self.next && self.window.complete(first, count)
     }
 
-    /// Marks a request as failed: it counts as complete, and as an error. `false` as for [`complete`](Self::complete).
+    /// Marks a request as failed: it counts as complete, and as an error. Returns `false` as
+    /// [`complete`](Self::complete).
     pub fn fail(&mut self, position: u64) -> bool {
         self.fail_run(position, 1)
     }
 
-    /// Marks so many requests from `first` on as failed. `false` as for [`complete_run`](Self::complete_run).
+    /// Marks so many requests from `first` on as failed. Returns `false` as [`complete_run`](Self::complete_run).
     pub fn fail_run(&mut self, first: u64, count: u64) -> bool {
         let fresh = self.complete_run(first, count);
         self.errors += if fresh { count } else { 0 };
         fresh
     }
 
-    /// Answers a requester. `false` when the entry does not exist: the request was invalid then.
+    /// Answers a requester. Returns `false` when the entry does not exist; then the request was invalid.
     #[inline]
     #[must_use]
     pub fn reply(&mut self, to: ReplyTo, value: u64, failed: bool) -> bool {
@@ -149,15 +152,15 @@ impl Consumer {
         exists
     }
 
-    /// Tells the producers which slots are free, which requests are delivered and how many failed, and wakes who sleeps
-    /// until its answer comes.
+    /// Publishes which slots are free, which requests are delivered and how many failed, and wakes sleepers whose
+    /// answer is there.
     #[inline]
     pub fn publish(&mut self) {
         self.publish_tail();
         let completed = self.window.completed();
         if completed != self.published_completed {
             self.published_completed = completed;
-            // The errors first: whoever sees the position also sees the failures before it.
+            // The errors are stored first, so that a reader of the position also observes the failures before it.
             self.memory.errors().store(self.errors, Ordering::Relaxed);
             self.memory.completed().store(completed, Ordering::Release);
         }
@@ -167,7 +170,7 @@ impl Consumer {
     }
 
     fn wake_answered(&mut self) {
-        // Whoever makes the table of sleepers now loads its answer behind this fence.
+        // A thread that creates the table of sleepers now loads its answer behind this fence.
         fence(Ordering::SeqCst);
         if let Some(sleepers) = self.memory.sleepers() {
             sleepers.wake(self.answered.iter().copied());
@@ -186,12 +189,13 @@ impl Consumer {
     /// The number of requests that were taken and are not complete.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
-        // The window may have completed positions beyond its prefix; those count as incomplete until the prefix is.
+        // The window may have completed positions beyond its prefix. They count as incomplete until the prefix reaches
+        // them.
         self.next - self.window.completed()
     }
 
-    /// Publishes and prepares to sleep until the [`doorbell`](Self::doorbell) is readable. `false` when a request
-    /// waits: then do not sleep. In either case [`wake`](Self::wake) before going on.
+    /// Publishes and prepares to sleep until the [`doorbell`](Self::doorbell) is readable. Returns `false` when a
+    /// request waits; then the caller must not sleep. In either case it calls [`wake`](Self::wake) before it continues.
     #[must_use]
     pub fn prepare_sleep(&mut self) -> bool {
         self.publish();
@@ -201,7 +205,7 @@ impl Consumer {
         !self.is_ready()
     }
 
-    /// Ends what [`prepare_sleep`](Self::prepare_sleep) began.
+    /// Ends the preparation of [`prepare_sleep`](Self::prepare_sleep).
     pub fn wake(&mut self) {
         self.memory.sleeping().store(0, Ordering::Relaxed);
         self.doorbell.clear();
@@ -214,10 +218,10 @@ impl Consumer {
     }
 }
 
-/// Completions that come out of order: a window over the positions from the first one that is not complete.
+/// Completions out of order: a window over the positions from the first one that is not complete.
 #[derive(Debug)]
 struct Window {
-    /// Bit `position % capacity` is set while the position is done but something before it is not.
+    /// Bit `position % capacity` is set while the position is complete but an earlier one is not.
     bits: Box<[u64]>,
     completed: u64,
 }
@@ -233,14 +237,14 @@ impl Window {
         self.bits.len() as u64 * 64
     }
 
-    /// Every position before this one is done.
+    /// Every position before this one is complete.
     #[inline]
     fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Marks so many positions from `first` on as done. `false` when one of them lies outside of the window, or the
-    /// first is so already; then nothing changes.
+    /// Marks so many positions from `first` on as complete. Returns `false`, and changes nothing, when one of them is
+    /// outside of the window, or when the first is complete already.
     #[inline]
     fn complete(&mut self, first: u64, count: u64) -> bool {
         let Some(distance) = first.checked_sub(self.completed) else { return false };
@@ -271,7 +275,7 @@ impl Window {
         ((index / 64) as usize, 1 << (index % 64))
     }
 
-    /// Moves the prefix over everything that was done early.
+    /// Moves the prefix over all positions that were completed early.
     #[inline]
     fn advance(&mut self) {
         loop {

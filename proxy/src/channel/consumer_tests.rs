@@ -30,7 +30,7 @@ proptest! {
         let mut done = BTreeSet::new();
         let mut prefix = 0;
         for (distance, count) in runs {
-            // A run is as long as it can be without what is done already.
+            // A run is as long as it can be without positions that are complete already.
             let first = prefix + distance;
             let count = (1..=count).take_while(|n| *n == 1 || !done.contains(&(first + n - 1))).count() as u64;
             let fits = distance + count <= 64 && !done.contains(&first);

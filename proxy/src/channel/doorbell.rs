@@ -1,4 +1,4 @@
-//! Doorbells: a CPU producer wakes a sleeping consumer by an event descriptor, which several channels may share.
+//! Doorbells: a CPU producer wakes a sleeping consumer by an event descriptor. Several channels may share one.
 
 #[cfg(not(loom))]
 mod real {
@@ -13,10 +13,10 @@ mod real {
     pub struct Doorbell(EventFd);
 
     impl Doorbell {
-        /// Makes one.
+        /// Creates a doorbell.
         ///
         /// # Errors
-        /// No descriptor can be had.
+        /// The system has no descriptor left.
         pub fn new() -> Result<Self, ChannelError> {
             let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
             EventFd::from_value_and_flags(0, flags).map(Self).map_err(|errno| ChannelError::Doorbell(errno.into()))
@@ -24,13 +24,13 @@ mod real {
 
         /// Makes the descriptor readable.
         pub fn ring(&self) {
-            // It only fails when the counter is at its limit, and then it is readable already.
+            // The write only fails when the counter is at its limit, and then the descriptor is readable already.
             let _ = self.0.write(1);
         }
 
         /// Makes the descriptor unreadable until it is rung again.
         pub fn clear(&self) {
-            // It only fails when nobody has rung.
+            // The read only fails when the doorbell was not rung.
             let _ = self.0.read();
         }
 
@@ -52,7 +52,7 @@ mod modelled {
 
     use crate::channel::ChannelError;
 
-    /// Stands in for the event descriptor: loom reports a sleeper that nobody wakes as a deadlock.
+    /// A model of the event descriptor: loom reports a sleeper that no thread wakes as a deadlock.
     #[derive(Debug)]
     pub struct Doorbell {
         rung: Mutex<bool>,
@@ -74,7 +74,8 @@ mod modelled {
             *self.rung.lock().unwrap() = false;
         }
 
-        /// Never readable in a model: for the code that is compiled with it but takes no part.
+        /// The descriptor is never readable in a model. It serves code that is compiled with the model but takes no
+        /// part.
         pub fn fd(&self) -> BorrowedFd<'_> {
             static NOTHING: OnceLock<File> = OnceLock::new();
             NOTHING.get_or_init(|| File::open("/dev/null").unwrap()).as_fd()

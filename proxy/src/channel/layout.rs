@@ -1,4 +1,4 @@
-//! Where every word and bit of a channel is: written once here, rendered as a C header for CUDA by [`cuda_header`].
+//! The layout of a channel: this file defines every word and bit once, and [`cuda_header`] renders a C header for CUDA.
 //!
 //! Memory: a header of [`HEADER_BYTES`], then the slots, then the reply table. All words are 64-bit little endian.
 
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use symrail_core::{AmoOp, AmoType, VariantArray};
 
-/// Changes whenever anything here changes its meaning.
+/// The version of the layout. It changes with the meaning of anything in this file.
 pub const LAYOUT_VERSION: u64 = 1;
 
 /// Bytes of a slot: one cache line.
@@ -18,32 +18,32 @@ pub const CHUNKS: usize = SLOT_BYTES / CHUNK_BYTES;
 /// Bytes of a reply entry: `{value, state}`.
 pub const REPLY_BYTES: usize = 16;
 
-/// Producers' word: the next position to reserve. CPU producers only; a GPU keeps its own in device memory.
+/// Producers' word: the next position to reserve. It is for CPU producers only; a GPU keeps its own in device memory.
 pub const HEAD: usize = 0;
-/// Producers' word: a copy of [`TAIL`]. CPU producers only, as [`HEAD`].
+/// Producers' word: a copy of [`TAIL`]. It is for CPU producers only, as [`HEAD`].
 pub const CACHED_TAIL: usize = 128;
-/// Consumer's word: every position before it was taken and its slot may be written again.
+/// Consumer's word: every position before it was taken, and its slot may be written again.
 pub const TAIL: usize = 256;
 /// Consumer's word: every position before it is delivered (the flush word).
 pub const COMPLETED: usize = 384;
-/// Consumer's word: how many requests failed. Beside [`COMPLETED`], so that one 16-byte load gives both.
+/// Consumer's word: the number of failed requests. It is beside [`COMPLETED`], so that one 16-byte load reads both.
 pub const ERRORS: usize = COMPLETED + 8;
-/// Consumer's word: 1 while it sleeps and wants the doorbell rung; whoever rings sets it to 0.
+/// Consumer's word: 1 while the consumer sleeps and needs the doorbell. The producer that rings it sets the word to 0.
 pub const SLEEPING: usize = 512;
 /// Constant words: [`LAYOUT_VERSION`], slots, reply entries.
 pub const CONSTANTS: usize = 640;
-/// Bytes of the header; the slots follow.
+/// Bytes of the header, which the slots follow.
 pub const HEADER_BYTES: usize = 1024;
 
-/// Every `w0`: the lap's parity. The other fields of this block are chunk 0's `w0`.
+/// In every `w0`: the lap's parity. The other fields of this block are chunk 0's `w0`.
 pub const PARITY_SHIFT: u32 = 63;
 /// The opcode, 8 bits.
 pub const OPCODE_SHIFT: u32 = 0;
 /// The atomic operation, 8 bits ([`AmoOp`]'s wire value).
 pub const AMO_OP_SHIFT: u32 = 8;
-/// 8 bits: [`AmoType`]'s wire value, the binary logarithm of a value's size, or what a local buffer is named by.
+/// 8 bits: [`AmoType`]'s wire value, the binary logarithm of a value's size, or how a local buffer is specified.
 pub const TYPE_SHIFT: u32 = 16;
-/// Which chunks the request uses, 4 bits. The 4 bits above it are zero.
+/// The chunks that the request uses, 4 bits. The 4 bits above it are zero.
 pub const MASK_SHIFT: u32 = 24;
 /// The PE, 31 bits.
 pub const PE_SHIFT: u32 = 32;
@@ -56,14 +56,14 @@ pub const OFFSET_BITS: u32 = 63;
 pub const GENERATION_SHIFT: u32 = 32;
 /// Bits of a reply's generation.
 pub const GENERATION_BITS: u32 = 31;
-/// A reply's state: set when the request failed. The generation is in the low bits.
+/// In a reply's state: set when the request failed. The generation is in the low bits.
 pub const REPLY_FAILED_SHIFT: u32 = 63;
 
-/// A local buffer is named by its address.
+/// A local buffer is specified by its address.
 pub const LOCAL_ADDRESS: u8 = 0;
-/// A local buffer is named by its symmetric offset.
+/// A local buffer is specified by its symmetric offset.
 pub const LOCAL_SYMMETRIC: u8 = 1;
-/// The source of a put is in the slot, in place of its name.
+/// The source bytes of a put are in the slot, in place of an address.
 pub const LOCAL_VALUE: u8 = 2;
 
 /// Chunk 0 in a mask: operation, PE, destination.
@@ -80,34 +80,34 @@ pub const MASK_REPLY: u8 = 1 << 3;
 #[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum Opcode {
-    /// Nothing; completes at once.
+    /// No operation; completes at once.
     Nop = 1,
-    /// Local memory to remote memory.
+    /// Copies local memory to remote memory.
     Put = 2,
-    /// A value in the slot to remote memory.
+    /// Writes a value in the slot to remote memory.
     P = 3,
-    /// Remote memory to local memory.
+    /// Copies remote memory to local memory.
     Get = 4,
-    /// Remote memory to the reply.
+    /// Reads remote memory into the reply.
     G = 5,
-    /// A put, then an update of a signal word that is not visible before the data.
+    /// Puts, then updates a signal word, which is not visible before the data.
     PutSignal = 6,
-    /// An atomic without a result.
+    /// Performs an atomic without a result.
     Amo = 7,
-    /// An atomic whose old value comes back in the reply.
+    /// Performs an atomic and returns the old value in the reply.
     FetchAmo = 8,
-    /// Orders what came before in this channel before what follows, per destination.
+    /// Orders later requests of this channel behind earlier ones, per destination.
     Fence = 9,
 }
 
-/// The parity bit, in place, of every `w0` that belongs to `position` in a ring of `slots` (a power of two).
+/// The parity bit, in place, for every `w0` of `position` in a ring of `slots` (a power of two).
 #[must_use]
 pub const fn parity(position: u64, slots: u64) -> u64 {
-    // Even laps are 1, odd ones 0. A division would cost more than all else in a poll of an empty channel.
+    // Even laps are 1, odd ones 0. A division would cost more than the rest of a poll of an empty channel.
     ((position & slots == 0) as u64) << PARITY_SHIFT
 }
 
-/// Bytes of a channel's memory.
+/// Size of a channel's memory in bytes.
 #[must_use]
 pub const fn channel_bytes(slots: usize, replies: usize) -> usize {
     HEADER_BYTES + slots * SLOT_BYTES + replies * REPLY_BYTES

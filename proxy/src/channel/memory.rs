@@ -1,7 +1,7 @@
-//! A channel's memory: one zeroed, page-aligned piece, reached through atomics only.
+//! A channel's memory: one zeroed, page-aligned block that is accessed only by atomics.
 //!
-//! Own memory is an anonymous mapping, so that it can be registered with a GPU as it is; memory that was allocated
-//! elsewhere (pinned by the CUDA driver) is taken with [`ChannelMemory::from_raw`].
+//! The channel's own memory is an anonymous mapping, so that it can be registered with a GPU as it is.
+//! [`ChannelMemory::from_raw`] accepts memory that was allocated elsewhere (pinned by the CUDA driver).
 
 use std::sync::OnceLock;
 
@@ -26,20 +26,20 @@ impl ChannelMemory {
     /// Allocates memory for `slots` (a power of two from 2) and `replies`, each at most [`MAX_ENTRIES`].
     ///
     /// # Errors
-    /// A capacity out of range, or no memory.
+    /// A capacity is out of range, or there is no memory.
     pub fn new(slots: usize, replies: usize) -> Result<Self, ChannelError> {
         check(slots, replies)?;
         Ok(Self::with(Words::allocate(slots, replies)?, slots, replies))
     }
 
-    /// Takes memory that was allocated elsewhere; `owner` is dropped with the channel and may free it.
+    /// Uses memory that was allocated elsewhere. `owner` is dropped with the channel and may free it.
     ///
     /// # Safety
     /// `base` points to [`layout::channel_bytes`] zeroed bytes, aligned to 128, that stay valid until `owner` is
-    /// dropped and that nobody reaches but producers, the consumer and devices that follow the channel's protocol.
+    /// dropped. Only producers, the consumer and devices that follow the channel's protocol access them.
     ///
     /// # Errors
-    /// A capacity out of range.
+    /// A capacity is out of range.
     #[cfg(not(loom))]
     pub unsafe fn from_raw(
         base: std::ptr::NonNull<u8>,
@@ -52,7 +52,7 @@ impl ChannelMemory {
     }
 
     fn with(words: Words, slots: usize, replies: usize) -> Self {
-        // A model does not see what this lock publishes, so the table is there from the beginning.
+        // A loom model does not track what this lock publishes, so the table exists from the beginning.
         let sleepers = if cfg!(loom) { OnceLock::from(SleepingThreads::new(replies)) } else { OnceLock::new() };
         let memory = Self { words, slots, replies, sleepers };
         for (index, constant) in [layout::LAYOUT_VERSION, slots as u64, replies as u64].into_iter().enumerate() {
@@ -73,7 +73,7 @@ impl ChannelMemory {
         self.replies
     }
 
-    /// Who sleeps until an answer comes; nobody has yet if there are none.
+    /// The table of requesters that sleep until their answer arrives; `None` before the first sleep.
     pub(super) fn sleepers(&self) -> Option<&SleepingThreads> {
         self.sleepers.get()
     }
@@ -82,13 +82,13 @@ impl ChannelMemory {
         self.sleepers.get_or_init(|| SleepingThreads::new(self.replies))
     }
 
-    /// Bytes of the memory.
+    /// Size of the memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         layout::channel_bytes(self.slots, self.replies)
     }
 
-    /// The first byte, for mapping the memory into a GPU.
+    /// The address of the first byte, for mapping the memory into a GPU.
     #[cfg(not(loom))]
     #[must_use]
     pub fn base(&self) -> std::ptr::NonNull<u8> {
@@ -131,7 +131,7 @@ impl ChannelMemory {
         [self.words.at(at), self.words.at(at + 8)]
     }
 
-    /// A reply's value and state; `None` when there is no such entry.
+    /// The value and state words of a reply entry; `None` when the entry does not exist.
     pub(super) fn reply(&self, index: u32) -> Option<[&AtomicU64; 2]> {
         let index = usize::try_from(index).ok().filter(|index| *index < self.replies)?;
         let at = HEADER_BYTES + self.slots * SLOT_BYTES + index * REPLY_BYTES;
@@ -172,7 +172,7 @@ mod real {
         Given(#[expect(dead_code, reason = "held for its drop")] Box<dyn Send + Sync>),
     }
 
-    // SAFETY: the memory is reached through atomics only, whatever the thread, and its owner is Send and Sync.
+    // SAFETY: any thread accesses the memory only by atomics, and its owner is Send and Sync.
     unsafe impl Send for Words {}
     // SAFETY: as above.
     unsafe impl Sync for Words {}
@@ -194,13 +194,13 @@ mod real {
             Ok(Self { base: base.cast(), owner: Owner::Mapping { bytes } })
         }
 
-        /// The word at a byte offset that the callers above derive from checked capacities, reduced indices and
-        /// [`layout`]'s constants only: a multiple of 8 inside the memory.
+        /// The word at a byte offset. Callers derive offsets only from checked capacities, reduced indices and
+        /// [`layout`]'s constants: a multiple of 8 inside the memory.
         #[inline]
         pub(super) fn at(&self, offset: usize) -> &AtomicU64 {
             debug_assert_eq!(offset % 8, 0);
             // SAFETY: the offset is inside the memory and aligned (see above), the memory lives as long as `self`, and
-            // is reached by everyone through atomic accesses only.
+            // everyone accesses it only by atomics.
             unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
         }
     }
@@ -208,8 +208,8 @@ mod real {
     impl Drop for Words {
         fn drop(&mut self) {
             if let Owner::Mapping { bytes } = self.owner {
-                // SAFETY: mapped by `allocate` with this size; no reference into it outlives `self`.
-                // It cannot fail for a mapping that exists.
+                // SAFETY: mapped by `allocate` with this size; no reference into it outlives `self`. It cannot fail for
+                // a mapping that exists.
                 let _ = unsafe { munmap(self.base.cast(), bytes) };
             }
         }
@@ -225,7 +225,7 @@ mod modelled {
 
     use super::{AtomicU64, ChannelError, layout};
 
-    /// Loom's atomics are objects, not memory: one for each word that is used.
+    /// In loom atomics are objects, not memory: one for each word that is used.
     #[derive(Debug)]
     pub(super) struct Words(BTreeMap<usize, AtomicU64>);
 

@@ -12,7 +12,7 @@ use super::request::Request;
 use super::sleep::SleepingThreads;
 use super::sync::{Ordering, fence};
 
-/// Pushes requests into a channel; any number of threads, each with a clone or a reference.
+/// Pushes requests into a channel. Any number of threads may use a clone or a reference.
 #[derive(Debug, Clone)]
 pub struct Producer {
     memory: Arc<ChannelMemory>,
@@ -32,9 +32,9 @@ impl Producer {
         &self.memory
     }
 
-    /// Wakes one of those that [sleep](ReplySlot::sleep) until their answer comes, if there is any.
+    /// Wakes one requester that [sleeps](ReplySlot::sleep) until its answer arrives, if there is any.
     pub fn wake_one(&self) -> bool {
-        // Whoever makes the table of sleepers loads behind this fence whether it is to stay.
+        // A thread that creates the table of sleepers checks behind this fence whether it has to stay.
         fence(Ordering::SeqCst);
         self.memory.sleepers().is_some_and(SleepingThreads::wake_one)
     }
@@ -42,16 +42,16 @@ impl Producer {
     /// Pushes a request if there is room, and returns its position.
     ///
     /// # Errors
-    /// The ring is full, or the request cannot be expressed. Nothing was reserved then.
+    /// The ring is full, or the request cannot be encoded. Nothing was reserved then.
     #[inline]
     pub fn try_push(&self, request: &Request) -> Result<u64, PushError> {
         self.try_push_encoded(&request.encode()?)
     }
 
-    /// Pushes a request, and calls `wait` as often as the ring is full. Returns its position.
+    /// Pushes a request, and calls `wait` whenever the ring is full. Returns its position.
     ///
     /// # Errors
-    /// The request cannot be expressed, or `wait` gave up with an error.
+    /// The request cannot be encoded, or `wait` returned an error.
     #[inline]
     pub fn push<E: From<Refused>>(&self, request: &Request, mut wait: impl FnMut() -> Result<(), E>) -> Result<u64, E> {
         let encoded = request.encode()?;
@@ -69,7 +69,7 @@ impl Producer {
         let mut position = self.memory.head().load(Ordering::Relaxed);
         loop {
             if !self.has_room(position) {
-                // The head may be old by now: only the newest one says that the ring is full.
+                // The loaded head may be old. Only the newest one proves that the ring is full.
                 let newest = self.memory.head().load(Ordering::Relaxed);
                 if newest == position {
                     return Err(PushError::Full { slots: self.memory.slots() });
@@ -83,7 +83,7 @@ impl Producer {
                 Err(newest) => position = newest,
             }
         }
-        // Chunk 0 last: on the strongly ordered CPUs the consumer then never finds half a request.
+        // Chunk 0 is written last, so that on strongly ordered CPUs the consumer never finds a part of a request.
         for chunk in (0..CHUNKS).rev() {
             self.write_chunk(position, chunk, encoded);
         }
@@ -92,11 +92,11 @@ impl Producer {
     }
 
     /// Pushes as a GPU thread does: reserves first, then calls `wait` until there is room. A GPU's stores of the chunks
-    /// are not ordered, so the consumer may see chunk 0 before the others. The position is lost to the channel if
+    /// are not ordered, so the consumer may observe chunk 0 before the others. The position is lost to the channel if
     /// `wait` never returns.
     ///
     /// # Errors
-    /// The request cannot be expressed.
+    /// The request cannot be encoded.
     pub fn push_as_gpu(&self, request: &Request, mut wait: impl FnMut()) -> Result<u64, Refused> {
         let encoded = request.encode()?;
         let position = self.memory.head().fetch_add(1, Ordering::Relaxed);
@@ -110,8 +110,8 @@ impl Producer {
         Ok(position)
     }
 
-    /// Whether the slot of `position` was taken from its previous lap. Asks the consumer's word only when the copy of
-    /// the tail says no.
+    /// Whether the consumer has taken the previous lap's request from the slot of `position`. Reads the consumer's word
+    /// only when the copy of the tail shows no room.
     #[inline]
     fn has_room(&self, position: u64) -> bool {
         let slots = self.memory.slots() as u64;
@@ -121,7 +121,7 @@ impl Producer {
         let tail = self.memory.tail().load(Ordering::Acquire);
         let room = position < tail.wrapping_add(slots);
         if room {
-            // An older tail may overwrite a newer copy; that costs another load, never a slot.
+            // An older tail may overwrite a newer copy. That costs another load, but never a slot.
             self.memory.cached_tail().store(tail, Ordering::Release);
         }
         room
@@ -139,7 +139,8 @@ impl Producer {
 
     #[inline]
     fn wake_consumer(&self) {
-        // Pairs with the fence of `Consumer::prepare_sleep`: it sees the slot, or this sees that it sleeps.
+        // The fence pairs with that of `Consumer::prepare_sleep`: either the consumer observes the slot, or this thread
+        // observes that it sleeps.
         fence(Ordering::SeqCst);
         if self.memory.sleeping().load(Ordering::Relaxed) != 0 {
             self.ring();
@@ -153,21 +154,22 @@ impl Producer {
         }
     }
 
-    /// The position that the next request will get: everything pushed so far lies before it.
+    /// The position of the next request. All pushed requests are before it.
     #[must_use]
     #[inline]
     pub fn pushed(&self) -> u64 {
         self.memory.head().load(Ordering::Relaxed)
     }
 
-    /// Every request before this position is delivered. What the engine did for them is visible to the caller.
+    /// Every request before this position is delivered, and the effects of the engine's work for it are visible to the
+    /// caller.
     #[must_use]
     #[inline]
     pub fn completed(&self) -> u64 {
         self.memory.completed().load(Ordering::Acquire)
     }
 
-    /// How many requests of the channel failed so far. Read after [`completed`](Self::completed), it includes those
+    /// The number of the channel's failed requests so far. Read after [`completed`](Self::completed), it includes those
     /// before that position.
     #[must_use]
     #[inline]

@@ -1,9 +1,10 @@
-//! Answers to one requester: a fetched value, or that exactly this request is done.
+//! Answers to one requester: a fetched value, or the completion of exactly this request.
 //!
 //! An entry is `{value, state}`. The consumer stores the value and then, with release, the state: the generation of the
-//! request and whether it failed. The requester owns the entry, chooses a new generation for each request and waits for
-//! it, so that an entry can be used again at once. It never asks again while an answer is outstanding: a late answer to
-//! an abandoned request would otherwise overwrite the value of a newer one between its state and its reading.
+//! request, and whether it failed. The requester owns the entry, chooses a new generation for each request and waits
+//! for it, so that it can reuse the entry at once. It never sends another request while an answer is outstanding.
+//! Otherwise a late answer to an abandoned request could overwrite the value of a newer one between its state and its
+//! reading.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,11 +21,11 @@ const GENERATION: u64 = (1 << layout::GENERATION_BITS) - 1;
 pub struct Reply {
     /// The old or fetched value, zero-extended; 0 where the request has none.
     pub value: u64,
-    /// The request failed; the value means nothing.
+    /// Whether the request failed. Then the value is undefined.
     pub failed: bool,
 }
 
-/// Writes an answer. `false` when there is no such entry.
+/// Writes an answer. Returns `false` when the entry does not exist.
 pub(super) fn write(memory: &ChannelMemory, to: ReplyTo, reply: Reply) -> bool {
     let Some([value, state]) = memory.reply(to.index) else { return false };
     value.store(reply.value, Ordering::Relaxed);
@@ -33,11 +34,11 @@ pub(super) fn write(memory: &ChannelMemory, to: ReplyTo, reply: Reply) -> bool {
     true
 }
 
-/// Which entries of a channel's reply table are free. CPU threads share one; a GPU divides its table by itself.
+/// The free entries of a channel's reply table. CPU threads share one pool; a GPU divides its table by itself.
 #[derive(Debug)]
 pub(super) struct ReplyPool {
     memory: Arc<ChannelMemory>,
-    /// Entries and the generation of their last request.
+    /// Entries and the generations of their last requests.
     free: Mutex<Vec<(u32, u32)>>,
 }
 
@@ -62,7 +63,7 @@ impl ReplyPool {
     }
 }
 
-/// One entry of the reply table, owned by one requester and given back when dropped.
+/// One entry of the reply table. One requester owns it, and dropping it frees it.
 #[derive(Debug)]
 pub struct ReplySlot {
     pool: Arc<ReplyPool>,
@@ -71,7 +72,7 @@ pub struct ReplySlot {
 }
 
 impl ReplySlot {
-    /// Starts a new request: what to put in it, or `None` while the previous one is unanswered.
+    /// Starts a new request. Returns the value to put in it, or `None` while the previous request is unanswered.
     #[must_use]
     #[inline]
     pub fn begin(&mut self) -> Option<ReplyTo> {
@@ -80,12 +81,12 @@ impl ReplySlot {
         Some(ReplyTo { index: self.index, generation: self.generation })
     }
 
-    /// Takes back the last [`begin`](Self::begin) because its request was not pushed.
+    /// Undoes the last [`begin`](Self::begin), because its request was not pushed.
     pub fn cancel(&mut self) {
         self.generation = self.generation.wrapping_sub(1) & GENERATION as u32;
     }
 
-    /// The answer to the last request, once there is one.
+    /// The answer to the last request, once it has arrived.
     #[must_use]
     #[inline]
     pub fn poll(&self) -> Option<Reply> {
@@ -99,8 +100,9 @@ impl ReplySlot {
 }
 
 impl ReplySlot {
-    /// Sleeps until the answer to the last request comes, or [`Producer::wake_one`](super::Producer::wake_one) says so,
-    /// and for `longest` at most. Not at all where that has happened, or where the thread need not `stay`.
+    /// Sleeps until the answer to the last request arrives or [`Producer::wake_one`](super::Producer::wake_one) wakes
+    /// the thread, for at most `longest`. It does not sleep where that has happened already, or where `stay` returns
+    /// `false`.
     pub fn sleep(&self, longest: Duration, stay: impl Fn() -> bool) {
         self.pool.memory.sleeping_threads().sleep(self.index, longest, || stay() && self.poll().is_none());
     }

@@ -5,10 +5,10 @@ use symrail_core::{AmoOp, AmoType, Pe, SignalOp};
 use super::codec::Width;
 use super::error::Malformed;
 
-/// A request, as a producer states it and as the consumer finds it. Offsets are symmetric, sizes are bytes.
+/// A request, as a producer pushes it and the consumer takes it. Offsets are symmetric, sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Nothing; complete it at once.
+    /// No operation; completes at once.
     Nop,
     /// Copies `size` bytes from `local` to `offset` at `pe`.
     Put {
@@ -72,7 +72,7 @@ pub enum Request {
         signal: u64,
         /// The update of the signal word.
         op: SignalOp,
-        /// With what.
+        /// The operand of the update.
         value: u64,
         /// The reply entry, if a thread waits for this request alone.
         reply: Option<ReplyTo>,
@@ -109,9 +109,9 @@ pub enum Request {
         /// The destination of the old value.
         reply: ReplyTo,
     },
-    /// Orders what came before in this channel before what follows in it, per destination. Completes at once.
+    /// Orders later requests of this channel behind earlier ones, per destination. Completes at once.
     Fence,
-    /// A slot that makes no sense. The consumer reports it with [`fail`](super::Consumer::fail).
+    /// A malformed slot. The consumer reports it with [`fail`](super::Consumer::fail).
     Invalid {
         /// Chunk 0's `w0`.
         w0: u64,
@@ -127,7 +127,7 @@ pub enum Local {
     Address(u64),
     /// An offset in the symmetric heap.
     Symmetric(u64),
-    /// The first bytes of this, as many as the size says and at most 8: the source of a put, in the slot.
+    /// The first bytes of this, as many as the size and at most 8: the source of a put, in the slot.
     Value(u64),
 }
 

@@ -1,7 +1,8 @@
-//! Requesters that sleep until their answer comes.
+//! Requesters that sleep until their answer arrives.
 //!
-//! A requester says that it sleeps, then loads once more; who has an answer for it stores the answer, then loads
-//! whether it sleeps. Between the two steps of each is a SeqCst fence, so one of the two sees the other's.
+//! A requester announces that it sleeps, then checks for its answer once more. The consumer stores the answer, then
+//! checks whether the requester sleeps. A SeqCst fence separates the two steps on both sides, so one of the two
+//! observes the other's store.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -24,8 +25,8 @@ impl SleepingThreads {
         Self((0..entries).map(sleep).collect())
     }
 
-    /// Sleeps as the owner of an entry, until somebody wakes it and for `longest` at most; not at all if it need not
-    /// `stay`.
+    /// Sleeps as the owner of an entry until another thread wakes it, for at most `longest`. It does not sleep if
+    /// `stay` returns `false`.
     pub(super) fn sleep(&self, entry: u32, longest: Duration, stay: impl Fn() -> bool) {
         let Some(sleep) = self.0.get(entry as usize) else { return };
         *sleep.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(current());
@@ -43,7 +44,7 @@ impl SleepingThreads {
         entries.filter_map(|entry| self.0.get(entry as usize)).for_each(|sleep| _ = sleep.wake());
     }
 
-    /// Wakes one that still sleeps, if there is any.
+    /// Wakes one requester that still sleeps, if there is any.
     pub(super) fn wake_one(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.iter().any(Sleep::wake)

@@ -17,7 +17,7 @@ pub(super) use std::sync::{
 #[cfg(not(loom))]
 pub(super) use std::thread::{Thread, current};
 
-/// Parks this thread for so long at most; in a model until somebody unparks it.
+/// Parks this thread for so long at most; in a model until another thread unparks it.
 pub(super) fn park(longest: Duration) {
     #[cfg(not(loom))]
     std::thread::park_timeout(longest);

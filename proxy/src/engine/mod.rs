@@ -1,9 +1,9 @@
-//! The engine: takes requests from channels, drives the proxy endpoint, runs the target agent.
+//! The engine: takes requests from channels, drives the proxy endpoint, and runs the target agent.
 //!
-//! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers
-//! to peers, then what finished is reported to whoever waits. A round never blocks and never allocates once warm.
+//! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers to
+//! peers, then reports of completions to waiting threads. A round never blocks and never allocates once warm.
 //!
-//! `round`: that. `memory`: which memory there is, and who reaches it.
+//! `round` implements the round. `memory` keeps the memory, and the means of access to it.
 
 mod memory;
 mod round;
@@ -20,32 +20,31 @@ use crate::channel::Consumer;
 use crate::stage::Stage;
 use round::{MAX_PENDING, Pending};
 
-/// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one
-/// being 0.
+/// The issuer of host threads' operations. Context `i` issues as `HOST + i`; the default context is 0.
 pub const HOST: Issuer = 0;
-/// The issuer of what staging needs: behind as many contexts as have endpoints of their own.
+/// The issuer of staging's operations, behind as many contexts as have endpoints of their own.
 pub(crate) const STAGE: Issuer = MAX_ORIGINS as Issuer;
 /// Channel `i` issues as `FIRST_CHANNEL + i`.
 const FIRST_CHANNEL: Issuer = STAGE + 1;
 /// Context `i` of a session issues as `FIRST_CONTEXT + i`: a session has no channels.
 pub(crate) const FIRST_CONTEXT: Issuer = STAGE + 1;
 
-/// Drives one PE's proxy endpoint. Owned by one thread at a time: the proxy thread, or a host thread that waits.
+/// Drives one PE's proxy endpoint. One thread at a time owns it: the proxy thread, or a host thread that waits.
 pub struct Engine {
     endpoint: Endpoint,
     agent: Agent,
-    /// For memory that rails do not reach.
+    /// Staging, for memory that rails cannot access.
     stage: Option<Box<Stage>>,
     channels: Vec<Consumer>,
     pending: slab::Slab<Pending>,
     /// One word per pending request, for values that travel in the reply. A rail writes to a word by the pointer that
-    /// it was given, so no reference to one is made in between.
+    /// it got, so the engine forms no reference to the word meanwhile.
     scratch: Box<[UnsafeCell<u64>]>,
     host_finished: Vec<Finished>,
     device_error: Option<Error>,
     rounds: u64,
     idle_rounds: u32,
-    /// Devices wait for answers to what this round has taken.
+    /// Whether devices wait for answers to requests of this round.
     awaited: bool,
 }
 
@@ -69,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// The endpoint, for what it knows. Operations are started by [`Engine::submit`].
+    /// The endpoint, for queries. [`Engine::submit`] starts operations.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
     }
@@ -91,13 +90,13 @@ impl Engine {
         self.channels.push(consumer);
     }
 
-    /// The channels' consuming ends.
+    /// The consumers of the channels.
     #[must_use]
     pub fn channels(&self) -> &[Consumer] {
         &self.channels
     }
 
-    /// Orders what comes after it behind what came before it, per destination. Returns at once.
+    /// Orders later operations behind earlier ones, per destination. Returns at once.
     pub fn fence(&mut self) {
         self.endpoint.fence();
         if let Some(stage) = &mut self.stage {
@@ -110,21 +109,21 @@ impl Engine {
         self.endpoint.start_quiet(issuer);
     }
 
-    /// Whether everything that `issuer` issued has been delivered (or failed).
+    /// Whether all operations of `issuer` have been delivered or have failed.
     #[must_use]
     pub fn is_quiet(&self, issuer: Issuer) -> bool {
         self.endpoint.is_quiet(issuer) && self.stage.as_ref().is_none_or(|stage| stage.is_quiet(issuer))
     }
 
-    /// The first error since it was last asked for, of operations without a tag.
+    /// The first error of operations without a tag since the last call.
     pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
         let staged = self.stage.as_mut().and_then(|stage| stage.take_error(issuer));
         self.endpoint.take_error(issuer).or(staged)
     }
 
-    /// Tells the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
+    /// Sets the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
     pub fn tick(&mut self, now_s: u32) {
-        // A source that has had no acknowledgement for two seconds would take the lane for broken.
+        // A source without an acknowledgement for two seconds would suspect the lane.
         self.agent.answer(&mut self.endpoint, true);
         self.endpoint.tick(now_s);
         if let Some(stage) = &mut self.stage {
@@ -132,30 +131,30 @@ impl Engine {
         }
     }
 
-    /// The first failure of a device's request since it was last asked for.
+    /// The first failure of a device's request since the last call.
     pub fn take_device_error(&mut self) -> Option<Error> {
         self.device_error.take()
     }
 
-    /// What has finished of the host threads' tagged operations.
+    /// The ended operations of host threads that had a tag.
     pub fn host_finished(&mut self) -> &mut Vec<Finished> {
         &mut self.host_finished
     }
 
-    /// Nobody will ask about the end of this operation of a host thread.
+    /// Drops the end of a host thread's operation: the thread will not take it.
     pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
         if Finished::take(&mut self.host_finished, issuer, tag).is_none() {
             self.endpoint.abandon(issuer, tag);
         }
     }
 
-    /// Rounds so far.
+    /// The number of rounds so far.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
+    /// Prepares to sleep. Returns `false` when there is work. [`Engine::wake`] ends the preparation in either case.
     pub fn prepare_sleep(&mut self) -> bool {
         self.agent.answer(&mut self.endpoint, true);
         let mut quiet = !self.agent.has_pending_replies() && self.stage.as_ref().is_none_or(|stage| !stage.is_busy());
@@ -165,7 +164,7 @@ impl Engine {
         quiet && self.endpoint.arm()
     }
 
-    /// Ends what [`Engine::prepare_sleep`] began.
+    /// Ends the preparation of [`Engine::prepare_sleep`].
     pub fn wake(&mut self) {
         self.channels.iter_mut().for_each(Consumer::wake);
     }

@@ -1,4 +1,4 @@
-//! One round: requests from channels are checked and started, rails polled, peers answered, and ends reported.
+//! One round: requests from channels are checked and started, rails polled, peers answered, and completions reported.
 
 use symrail_transport::endpoint::command::{Command, Fetch, Finished, OpHandle, Owner, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
@@ -6,16 +6,17 @@ use symrail_transport::{Error, Operation, Pe, Result};
 use super::{Engine, FIRST_CHANNEL, STAGE};
 use crate::channel::{Consumer, Local, ReplyTo, Request};
 
-/// Rounds without an event after which there is time for acknowledgements that nobody waits for.
+/// Rounds without an event after which there is time for acknowledgements that no source waits for.
 const IDLE_ROUNDS: u32 = 64;
 
-/// Rounds after which whatever devices have asked for is sent, and its acknowledgement asked for, though more follows.
+/// Rounds after which gathered requests of devices are sent with a request for their acknowledgement, though more
+/// follow.
 const ROUNDS_PER_ASK: u64 = 4;
 
-/// Requests taken from a channel in one round, so that the rails are polled in between.
+/// Requests taken from a channel in one round, so that the rails are polled between rounds.
 const REQUESTS_PER_ROUND: usize = 128;
 
-/// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
+/// The limit of pending requests: more than the endpoint allows in flight. A request without room waits in its channel.
 pub(super) const MAX_PENDING: usize = 4096;
 
 /// Requests of a channel that are in flight as one operation.
@@ -23,15 +24,15 @@ pub(super) const MAX_PENDING: usize = 4096;
 pub(super) struct Pending {
     channel: u16,
     position: u64,
-    /// How many there are, at neighbouring positions.
+    /// The number of requests, at consecutive positions.
     count: u64,
     reply: Option<ReplyTo>,
-    /// The reply's value is what a get brought into the request's scratch word.
+    /// Whether the reply's value is in the request's scratch word, to which a get writes it.
     from_scratch: bool,
 }
 
-/// The operation that the last request of a channel was a part of, since the last poll, and its place among those that
-/// are pending. Requests that nobody waits for alone become parts of it, too.
+/// The operation that the last request of a channel joined, since the last poll, and its index in `pending`. Later
+/// requests that no thread waits for alone join it, too.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     op: OpHandle,
@@ -39,7 +40,7 @@ struct Run {
 }
 
 impl Engine {
-    /// One round. Returns how much happened; 0 means that the engine is idle for now.
+    /// Runs one round. Returns the number of events; 0 means that the engine is idle for now.
     pub fn poll(&mut self) -> usize {
         self.rounds += 1;
         let mut events = 0;
@@ -79,7 +80,7 @@ impl Engine {
         events + usize::from(reported)
     }
 
-    /// Tells whoever waits what has finished.
+    /// Reports completions to waiting threads.
     fn tell_all(&mut self) -> bool {
         let mut reported = false;
         loop {
@@ -114,15 +115,15 @@ impl Engine {
         taken
     }
 
-    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are. Its handle at the
+    /// Starts an operation on `pe`'s symmetric memory, for any kind of memory at both ends. Returns its handle at the
     /// endpoint; 0 when it is already complete, or staged.
     ///
     /// # Safety
     /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit).
     ///
     /// # Errors
-    /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit); of a source in memory that the CPU cannot
-    /// touch no copy can be kept.
+    /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit); a source in memory that the CPU cannot touch
+    /// cannot be copied.
     pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
         match &mut self.stage {
             // SAFETY: the caller's promise.
@@ -132,13 +133,13 @@ impl Engine {
         }
     }
 
-    /// Whether there is room for another operation; if not, poll.
+    /// Whether there is room for another operation. If not, the caller polls.
     #[must_use]
     pub fn ready(&self) -> bool {
         self.endpoint.ready() && self.stage.as_ref().is_none_or(|stage| stage.ready())
     }
 
-    /// Starts a request, as a part of `run` if it can be one. The run that the next one may be a part of.
+    /// Starts a request, as a part of `run` if possible. Returns the run that the next request may join.
     fn start(
         &mut self,
         request: Request,
@@ -174,7 +175,7 @@ impl Engine {
                 (pending.reply, pending.from_scratch) = (Some(reply), true);
                 let key = self.pending.vacant_key();
                 let word = self.scratch[key].get();
-                // SAFETY: the word of a request that is not under way yet.
+                // SAFETY: the word belongs to a request that is not under way yet.
                 unsafe { word.write(0) };
                 let dest = word.cast();
                 (pe, Command::Get { source: offset, dest, len: width.bytes() as u64 })
@@ -208,10 +209,10 @@ impl Engine {
         }
         self.awaited |= pending.reply.is_some();
         let key = self.pending.insert(pending);
-        // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
-        // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
+        // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped. The device
+        // does not touch them until the request is complete, as its API demands. `word` is copied during the call.
         match unsafe { self.submit(pe, command, owner(key)) } {
-            // Nothing joins what is complete already, or staged.
+            // No request joins an operation that is complete already, or staged.
             Ok(op) => Ok((op != 0 && pending.reply.is_none()).then_some(Run { op, key })),
             Err(error) => {
                 self.pending.remove(key);
@@ -228,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// The address of a device's local buffer, which must be heap or registered memory from first to last byte.
+    /// The address of a device's local buffer, which must be heap or registered memory from the first to the last byte.
     fn local(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<*mut u8> {
         if size == 0 {
             return Ok(std::ptr::null_mut());

@@ -1,4 +1,4 @@
-//! Where errors become codes, and panics end.
+//! Conversion of errors to codes, and containment of panics.
 
 use std::ffi::c_int;
 
@@ -12,7 +12,7 @@ const FAILED: c_int = -4;
 const TIMED_OUT: c_int = -5;
 const INTERNAL: c_int = -6;
 
-/// A code and its sentence.
+/// An error code and its sentence.
 pub struct Failure {
     code: c_int,
     why: String,
@@ -49,7 +49,7 @@ impl From<Failure> for (c_int, String) {
     }
 }
 
-/// Does what a function has to do, and gives its code.
+/// Runs the body of a function of the interface, and returns its code.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     symrail_core::guard::guarded(INTERNAL, body)
 }

@@ -1,7 +1,7 @@
 //! `libsymrail_transport.so`: the transport alone, for symmetric-heap runtimes of any kind.
 //!
-//! `transport/include/symrail_transport.h` is the documentation. Each function here turns C's arguments into those of
-//! [`Session`] and its errors into codes and a sentence; panics end at the border, in `guard`.
+//! `transport/include/symrail_transport.h` is the documentation. Each function here converts C's arguments to those of
+//! [`Session`], and its errors to codes and a sentence. `guard` contains panics.
 
 mod guard;
 
@@ -21,7 +21,7 @@ use symrail_transport::topology::allowed_cpus;
 const ABI: u32 = 1;
 const THREAD: u32 = 1;
 const LAST_CONTEXT: u16 = 4095;
-/// More PEs than this on one host are a mistake.
+/// A bound for the number of PEs on one host; more are an error.
 const MOST_LOCAL_PES: u32 = 1 << 16;
 
 /// `symrail_transport_options`.
@@ -75,7 +75,7 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
         };
         let progress = if flags & THREAD != 0 { Progress::Thread } else { Progress::Caller };
         let session = Box::new(Session::open(pe, n_pes, &host, &settings, progress, None)?);
-        // SAFETY: not null, and the caller's place for a pointer.
+        // SAFETY: not null; the caller provides a place for a pointer.
         unsafe { out.write(Box::into_raw(session)) };
         Ok(())
     })
@@ -104,7 +104,7 @@ unsafe extern "C" fn symrail_transport_card(
         if size.is_null() {
             return Err(Failure::null("size"));
         }
-        // SAFETY: not null, and the caller's place for a number.
+        // SAFETY: not null; the caller provides a place for a number.
         unsafe { size.write(bytes.len()) };
         if bytes.len() > capacity || connection_info.is_null() {
             let why = format!("connection info of {} bytes does not fit into {capacity}", bytes.len());
@@ -147,7 +147,7 @@ unsafe extern "C" fn symrail_transport_register(
         }
         // SAFETY: the header's promise about the memory.
         let memory = unsafe { session(t)?.register(base.cast(), len) }?;
-        // SAFETY: not null, and the caller's place for a handle.
+        // SAFETY: not null; the caller provides a place for a handle.
         unsafe { out.write(memory.encode()) };
         Ok(())
     })
@@ -306,9 +306,9 @@ unsafe extern "C" fn symrail_transport_progress(t: *mut Session) -> c_int {
     })
 }
 
-/// What `open` gave the caller.
+/// The session that `open` returned to the caller.
 fn session<'a>(t: *mut Session) -> Result<&'a Session, Failure> {
-    // SAFETY: null, or what `open` gave and `close` has not had: the header's promise.
+    // SAFETY: null, or a session from `open` that `close` has not ended: the header's promise.
     unsafe { t.as_ref() }.ok_or_else(|| Failure::null("the transport"))
 }
 

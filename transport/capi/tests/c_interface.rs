@@ -1,4 +1,4 @@
-//! A C program that is a runtime of two PEs, over the library as C programs get it.
+//! A C program that is a runtime of two PEs, linked to the library as users' C programs are.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 #[path = "../../../tests/support/libraries.rs"]

@@ -1,15 +1,15 @@
-//! What libfabric's headers define as inline functions: calls through an object's tables.
+//! The inline functions of libfabric's headers: calls through an object's tables.
 //!
-//! Each function is documented in the manual page of its name and has its safety rules: objects are live, buffers are
-//! valid for as long as the operation may use them, and results go to places that may be written. A table entry that a
-//! provider leaves empty gives `-FI_ENOSYS`. Results are 0 or a count, or a negated `FI_E…`.
+//! Each function is documented in the manual page of its name, which has its safety rules: objects are live, buffers
+//! are valid for as long as the operation may use them, and the destinations of results are writable. A table entry
+//! that a provider leaves empty returns `-FI_ENOSYS`. Results are 0 or a count, or a negated `FI_E…`.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::*;
 
-/// Defines functions that hand their arguments on to a table entry of their first argument.
+/// Defines functions that pass their arguments to a table entry of their first argument.
 macro_rules! inline_functions {
     ($($(#[$doc:meta])* fn $name:ident($object:ident: $kind:ty $(, $arg:ident: $ty:ty)*) -> $result:ty
         => $($table:ident).+ => $entry:ident($($pass:expr),*);)*) => {$(
@@ -138,7 +138,7 @@ inline_functions! {
         => ops => close(fid);
 }
 
-/// `fi_cq(3)`: the provider's text for an error entry; in `buf`, or static.
+/// `fi_cq(3)`: the provider's text for an error entry, in `buf` or static.
 ///
 /// # Safety
 /// As the manual page: the entry's `prov_errno` and `err_data`, and `len` bytes at `buf`.
@@ -160,7 +160,7 @@ pub unsafe fn fi_cq_strerror(
     }
 }
 
-/// `fi_mr(3)`: what local operations pass as descriptor.
+/// `fi_mr(3)`: the descriptor for local operations.
 ///
 /// # Safety
 /// `mr` is live.
@@ -171,7 +171,7 @@ pub unsafe fn fi_mr_desc(mr: *mut fid_mr) -> *mut c_void {
     unsafe { (*mr).mem_desc }
 }
 
-/// `fi_mr(3)`: what peers pass as key.
+/// `fi_mr(3)`: the key for peers.
 ///
 /// # Safety
 /// `mr` is live.

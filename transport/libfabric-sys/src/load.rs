@@ -1,4 +1,4 @@
-//! Finding the library and its exported functions.
+//! Loading of the library and its exported functions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -15,16 +15,16 @@ const SONAME: &str = "libfabric.so.1";
 /// The latest API that the bound structs know.
 const NEWEST_API: u32 = fi_version_of(1, 17);
 
-/// The earliest API with everything that is used here.
+/// The earliest API with everything that this crate uses.
 const OLDEST_API: u32 = fi_version_of(1, 14);
 
-/// Why libfabric cannot be used, and what to do about it.
+/// Why libfabric cannot be used, and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{library}: {reason}; {remedy}")]
 pub struct LoadError {
     /// The file name or path that was tried.
     pub library: String,
-    /// What the loader or the version check said.
+    /// The reason that the loader or the version check reported.
     pub reason: String,
     /// The remedy.
     pub remedy: String,
@@ -48,7 +48,7 @@ type ToStr = unsafe extern "C" fn(*const c_void, fi_type) -> *mut c_char;
 /// The loaded library.
 ///
 /// It stays loaded until the process ends: providers start threads and install exit handlers that outlive their
-/// objects, so unloading would pull the code from under them.
+/// objects, so unloading would remove their code.
 pub struct Libfabric {
     getinfo: GetInfo,
     dupinfo: DupInfo,
@@ -58,7 +58,7 @@ pub struct Libfabric {
     tostr: ToStr,
     version: u32,
     name: String,
-    /// Whether the providers are loaded, or being loaded.
+    /// Set once the providers are loaded, or being loaded.
     begun: OnceLock<()>,
 }
 
@@ -72,7 +72,7 @@ impl Libfabric {
     /// Loads `path`, or the installed library.
     ///
     /// # Errors
-    /// The library or one of its functions is not there, or it is older than 1.14.
+    /// The library or one of its functions is missing, or the library is older than 1.14.
     pub fn load(path: Option<&Path>) -> Result<Arc<Libfabric>, LoadError> {
         let name = path.map_or_else(|| SONAME.to_owned(), |path| path.display().to_string());
         let error = |reason: String| LoadError {
@@ -84,7 +84,7 @@ impl Libfabric {
         };
         let bytes = path.map_or(SONAME.as_bytes(), |path| path.as_os_str().as_bytes());
         let file = CString::new(bytes).map_err(|_| error("the path holds a zero byte".to_owned()))?;
-        // SAFETY: a zero-terminated name; the library's own initialisers are what we ask for. Never closed.
+        // SAFETY: a zero-terminated name. The library's own initialisers are meant to run. It is never closed.
         let handle = signals::kept(|| unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
         let handle = NonNull::new(handle).ok_or_else(|| error(loader_message()))?;
         let symbol = |name: &CStr, version: &CStr| {
@@ -127,13 +127,13 @@ impl Libfabric {
         (self.version >> 16, self.version & 0xffff)
     }
 
-    /// What was loaded: a path, or the name that the loader searched for.
+    /// The name of the loaded library: a path, or the name that the loader searched for.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The API version to ask for: the library's, but none later than the bound structs.
+    /// The API version to request: the library's, but none later than the bound structs.
     #[must_use]
     pub fn api(&self) -> u32 {
         self.version.min(NEWEST_API)
@@ -147,7 +147,7 @@ impl Libfabric {
         NonNull::new(raw).map(|raw| Info { raw, library: self.clone() })
     }
 
-    /// Everything that matches `hints`, in libfabric's order of preference.
+    /// Every match for `hints`, in libfabric's order of preference.
     ///
     /// # Errors
     /// The negated `FI_E…` that libfabric returned; `FI_ENODATA` for no match is an empty list instead.
@@ -164,7 +164,7 @@ impl Libfabric {
             // SAFETY: zero-terminated or null strings, a live `fi_info` or null, a place for the result.
             unsafe { (self.getinfo)(self.api(), node, ptr::null(), flags, hints, &raw mut list) }
         };
-        // The first call loads the providers that lie in files of their own.
+        // The first call loads the providers in files of their own.
         let first = self.begun.set(()).is_ok();
         match if first { signals::kept(call) } else { call() } {
             0 => {}
@@ -195,7 +195,7 @@ impl Libfabric {
         fabric: *mut *mut fid_fabric,
         context: *mut c_void,
     ) -> c_int {
-        // SAFETY: forwarded to the caller.
+        // SAFETY: the caller's promise.
         unsafe { (self.fabric)(attr, fabric, context) }
     }
 
@@ -213,7 +213,7 @@ impl Libfabric {
     /// buffer).
     #[must_use]
     pub unsafe fn tostr(&self, value: *const c_void, datatype: fi_type) -> String {
-        // SAFETY: forwarded to the caller.
+        // SAFETY: the caller's promise.
         text(unsafe { (self.tostr)(value, datatype) })
     }
 }

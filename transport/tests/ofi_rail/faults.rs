@@ -1,15 +1,15 @@
-//! Wrong keys, peers that are killed, and mistakes.
+//! Wrong keys, killed peers, and errors of the caller.
 
 use super::*;
 
-/// A key that the target never gave fails the write that used it.
+/// A write with a key that the target never gave fails.
 fn bad_key_fails(setup: &Setup) {
     let Some(mut pair) = Pair::start(setup) else { return };
     pair.write(0, 0, 0, 8, delivered(1));
     pair.wait_done(1);
     let (local, mut remote) = (pair.local(0, 0, 8), pair.remote(0, 0));
     remote.key = 0xbad;
-    // SAFETY: the heap stays; the wrong key is what is tested.
+    // SAFETY: the heap stays; the wrong key is the subject of the test.
     pair.post("write", |pair| unsafe { pair.side.rails[0].write(0, Piece { local, remote }, delivered(2)) });
     pair.wait("failure", |side| !side.seen.failed.is_empty());
     assert_eq!(pair.side.seen.failed[0].0, 2);
@@ -20,7 +20,7 @@ fn bad_key_fails(setup: &Setup) {
     works_again(&mut pair, 3);
 }
 
-/// After a failure the rail carries on: tcp loses its connection to a bad key and makes a new one.
+/// After a failure the rail still works: tcp loses its connection to a bad key and makes a new one.
 fn works_again(pair: &mut Pair, first_id: u64) {
     let deadline = Instant::now() + TIME_LIMIT;
     for id in first_id.. {
@@ -54,7 +54,7 @@ fn bad_key_fails_over_sockets() {
     bad_key_fails(&SOCKETS);
 }
 
-/// A peer that is killed gives a fault within bounded time, and the rail then still lets go of everything.
+/// A killed peer causes a fault within bounded time, and the rail then still releases everything.
 fn killed_peer_is_a_fault(setup: &Setup) {
     let Some(mut pair) = Pair::start(setup) else { return };
     pair.write(0, 0, 0, 8, delivered(1));
@@ -98,7 +98,7 @@ fn killed_peer_is_a_fault_over_sockets() {
     killed_peer_is_a_fault(&SOCKETS);
 }
 
-/// What a destination, a size or an address must not be is a fault or an error, not a crash.
+/// An invalid destination, size or address causes a fault or an error, not a crash.
 #[test]
 #[serial]
 fn mistakes_are_values() {
@@ -109,7 +109,7 @@ fn mistakes_are_values() {
         Err(PostError::Failed(fault)) => assert!(fault.text.contains(text), "{fault}"),
         other => panic!("{other:?}"),
     };
-    // SAFETY: nothing is posted.
+    // SAFETY: no work request is posted.
     unsafe {
         failed(rail.write(9, Piece { local, remote }, delivered(1)), "destination 9 is not connected");
         failed(rail.read(u32::MAX, Piece { local, remote }, 1, false), "is not connected");

@@ -1,6 +1,6 @@
 //! libfabric rails between two processes, over every provider that a plain machine has.
 //!
-//! A test whose provider is missing says SKIPPED. Traffic stays on loopback addresses and in shared memory.
+//! A test whose provider is missing prints SKIPPED. Traffic stays on loopback addresses and in shared memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod faults;
@@ -42,7 +42,7 @@ impl Pair {
         RemoteBuf { address: address + offset as u64, key }
     }
 
-    /// Posts until the rail takes it.
+    /// Posts until the rail accepts it.
     fn post(&mut self, what: &str, mut post: impl FnMut(&mut Pair) -> Result<(), PostError>) {
         let deadline = Instant::now() + TIME_LIMIT;
         loop {
@@ -57,7 +57,7 @@ impl Pair {
 
     fn write(&mut self, rail: usize, from: usize, to: usize, len: usize, options: WriteOptions) {
         let (local, remote) = (self.local(rail, from, len), self.remote(rail, to));
-        // SAFETY: the heap stays, and the tests leave posted parts of it alone.
+        // SAFETY: the heap stays, and the tests do not access posted parts of it.
         self.post("write", |pair| unsafe { pair.side.rails[rail].write(0, Piece { local, remote }, options) });
     }
 
@@ -83,7 +83,7 @@ fn injected() -> WriteOptions {
     WriteOptions { id: None, notify: Notify::Transmitted, immediate: None, more: false }
 }
 
-/// Everything that every provider must do.
+/// The guarantees of every provider.
 fn works(setup: &Setup) {
     let Some(mut pair) = Pair::start(setup) else { return };
     for rail in 0..pair.side.rails.len() {
@@ -93,7 +93,7 @@ fn works(setup: &Setup) {
         let base = rail << 20;
         let seed = 1 + rail as u64 * 1000;
 
-        // A write is in the other process's memory when it is delivered: small, and larger than any eager protocol.
+        // A delivered write is in the other process's memory: small, and larger than any eager protocol.
         for (index, len) in [8, 4096, 200_000].into_iter().enumerate() {
             let id = seed + index as u64;
             pair.side.write_heap(base + len - 8, id);
@@ -103,7 +103,7 @@ fn works(setup: &Setup) {
             assert_eq!(found, id, "{len} bytes were not visible on delivery");
         }
 
-        // A read brings what is there, at both sizes.
+        // A read returns those bytes, at both sizes.
         for (index, len) in [8, 200_000].into_iter().enumerate() {
             let id = seed + 10 + index as u64;
             pair.ask(&format!("poke {} {id}", base + 300_000 + len - 8));
@@ -114,8 +114,8 @@ fn works(setup: &Setup) {
             assert_eq!(pair.side.read_heap(base + 600_000 + len - 8), id);
         }
 
-        // An injected write copies its bytes, so the source may change at once; a delivered one after it on an ordered
-        // rail says that it arrived.
+        // An injected write copies its bytes, so the source may change at once. The delivery of a later write on an
+        // ordered rail shows that it arrived.
         pair.side.write_heap(base, seed + 20);
         pair.write(rail, base, base + 64, 8, injected());
         pair.side.write_heap(base, 0);
@@ -162,7 +162,7 @@ fn works(setup: &Setup) {
             assert_eq!(pair.ask_number(&format!("peek {}", base + 128)), value);
         }
     }
-    // Each id completed once, and nothing went wrong anywhere.
+    // Each id completed once, and no fault was reported anywhere.
     let mut done = pair.side.seen.done.clone();
     done.sort_unstable();
     done.dedup();
@@ -207,7 +207,7 @@ fn works_over_sockets() {
     works(&SOCKETS);
 }
 
-/// Atomics that the provider claims give the right old values and results.
+/// Atomics that the provider supports return the right old values and results.
 fn native_atomics(setup: &Setup) {
     let setup = Setup { native_amos: true, ..setup.clone() };
     let Some(mut pair) = Pair::start(&setup) else { return };
@@ -233,7 +233,7 @@ fn native_atomics(setup: &Setup) {
             let result = fetching.then(|| pair.local(0, 1024, 8));
             let (remote, id) = (pair.remote(0, 64), 100 + tried);
             let amo = NativeAmo { ty, op, operand, compare, result };
-            // SAFETY: the result's place stays.
+            // SAFETY: the destination of the result stays.
             pair.post("amo", |pair| unsafe { pair.side.rails[0].amo(0, remote, amo, id) });
             pair.wait_done(id);
             assert_eq!(pair.ask_number("peek 64"), expected, "{ty:?} {op:?} fetching {fetching}");
@@ -269,7 +269,7 @@ fn native_atomics_over_sockets() {
     native_atomics(&SOCKETS);
 }
 
-/// Not a test but a measurement: 8-byte writes, each awaited. Both processes spin, on cores 0 and 1.
+/// A measurement, not a test: 8-byte writes, each awaited. Both processes spin, on cores 0 and 1.
 #[test]
 #[serial]
 #[ignore = "a measurement: run it alone, in release mode"]

@@ -1,15 +1,16 @@
-//! What arrives in order, and what a completion says.
+//! Order of arrivals, and the meaning of completions.
 
 use super::*;
 
-/// Puts and then a message about each, on one rail: no message may be early where the rail claims the order.
+/// Puts, each with a message about it, on one rail: no message may overtake its put where the rail guarantees the
+/// order.
 fn keeps_order(setup: &Setup, rounds: u64) {
     const SLOTS: usize = 32;
     let Some(mut pair) = Pair::start(setup) else { return };
     let order = pair.side.rails[0].caps().order;
     assert!(order.write_after_write && order.send_after_write && order.send_after_send, "{order:?}");
     for round in 1..=rounds {
-        // Every eighth put is longer than any eager protocol; its last word is what counts.
+        // Every eighth put is longer than any eager protocol. Its last word carries the value.
         let len = if round % 8 == 0 { 40_000 } else { 8 };
         let slot = round as usize % SLOTS;
         let (from, last) = (slot * 40_960, slot * 40_960 + len - 8);
@@ -56,17 +57,17 @@ fn keeps_order_over_sockets() {
     keeps_order(&SOCKETS, 300);
 }
 
-/// A write is not delivered while the target's provider has not seen it, though it may well be transmitted.
+/// A write is not delivered before the target's provider has handled it, though it may be transmitted.
 fn delivery_waits_for_the_target(setup: &Setup) {
     let Some(mut pair) = Pair::start(setup) else { return };
     pair.write(0, 0, 0, 8, delivered(1));
     pair.wait_done(1);
     pair.ask("pause");
-    // The buffer is free again without the target's help, so this is not what delivery waits for.
+    // The buffer is free again without the target's help, so delivery does not wait for that.
     pair.write(0, 64, 64, 8, WriteOptions { notify: Notify::Transmitted, ..delivered(10) });
     pair.wait_done(10);
     pair.write(0, 0, 0, 8, delivered(2));
-    // Nothing can show that something never happens; a completion that does not wait takes microseconds.
+    // No test can show that an event never happens, but a completion that does not wait needs only microseconds.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(100) {
         pair.side.poll();

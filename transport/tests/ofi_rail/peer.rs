@@ -1,7 +1,7 @@
-//! The other process: this test binary again, which serves its memory and says what happened to it.
+//! The other process: this test binary again, which serves its memory and reports its events.
 //!
-//! Both sides talk over a socket pair (the child's standard input): a command is one line, its answer another. While it
-//! waits for the next command the child polls its rails, like a proxy thread.
+//! Both sides communicate over a socket pair (the child's standard input). A command is one line, its answer another.
+//! While the child waits for the next command, it polls its rails like a proxy thread.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -16,11 +16,11 @@ use symrail_transport::rail::{Rail, RailSink, Registration, RemoteBuf};
 
 /// Bytes of memory that each side registers, zeroed.
 pub const HEAP: usize = 4 << 20;
-/// Nothing in these tests takes longer, unless it hangs.
+/// The limit of every wait in these tests.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 const PEER: &str = "SYMRAIL_TEST_OFI_PEER";
 
-/// What a pair of processes runs over.
+/// The configuration of a pair of processes.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub provider: &'static str,
@@ -28,7 +28,7 @@ pub struct Setup {
     pub nics: &'static str,
     pub native_amos: bool,
     pub progress: ProgressModel,
-    /// For measurements: each side keeps its own core busy and rails are as on the host role.
+    /// For measurements: each side spins on a core of its own, and rails are opened for the host role.
     pub spin: bool,
 }
 
@@ -88,7 +88,7 @@ fn pin(core: usize) {
     }
 }
 
-/// Everything that was reported to a process.
+/// All reports that a process has received.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub done: Vec<u64>,
@@ -102,7 +102,7 @@ pub struct Seen {
     heap: usize,
 }
 
-/// A message that makes its receiver compare memory with a value at once.
+/// A message on which its receiver compares memory with a value at once.
 pub fn order_message(offset: u64, value: u64) -> Vec<u8> {
     [b"order!!!".as_slice(), &offset.to_ne_bytes(), &value.to_ne_bytes()].concat()
 }
@@ -125,7 +125,7 @@ impl RailSink for Seen {
             assert!(offset + 8 <= HEAP);
             // SAFETY: inside the heap, which lives as long as the process.
             let found = unsafe { ((self.heap + offset) as *const u64).read_volatile() };
-            // A later write may have overtaken the message, an earlier one may not be missing.
+            // A later write may have overtaken the message, but an earlier one must not be missing.
             self.early += u64::from(found < value);
         } else {
             self.messages.push(bytes.to_vec());
@@ -139,7 +139,7 @@ impl RailSink for Seen {
     }
 }
 
-/// One side: rails, memory that is registered with all of them, and what happened.
+/// One side: rails, memory that is registered with all of them, and their reports.
 pub struct Side {
     pub rails: Vec<Box<dyn Rail>>,
     pub heap: *mut u8,
@@ -155,7 +155,7 @@ impl Side {
         }
         let waits = std::env::var_os("WAIT_FD").is_some() || !setup.spin;
         let mut rails = setup.open(if waits { Role::Proxy } else { Role::Host })?;
-        // Leaked: the rails of a failed test must not outlive it.
+        // It is leaked, because the rails of a failed test must not outlive it.
         let heap = vec![0_u64; HEAP / 8].leak().as_mut_ptr().cast::<u8>();
         // SAFETY: leaked memory stays.
         let registrations = rails.iter_mut().map(|rail| unsafe { rail.register(heap, HEAP, 7) });
@@ -243,7 +243,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Sends a command and polls until its answer is there.
+    /// Sends a command and polls until its answer arrives.
     pub fn ask(&mut self, command: &str) -> String {
         self.commands.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
         let mut line = String::new();
@@ -275,7 +275,7 @@ impl Pair {
         }
     }
 
-    /// Ends the other process without warning, and waits until the system has buried it.
+    /// Kills the other process, and waits until the system has reaped it.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -293,7 +293,7 @@ impl Pair {
 }
 
 impl Drop for Pair {
-    /// Ends the other process: in peace if it still listens, so that it leaves nothing behind.
+    /// Ends the other process; regularly if it still listens, so that it cleans up.
     fn drop(&mut self) {
         let _ = self.commands.get_mut().write_all(b"quit\n");
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -315,7 +315,7 @@ fn serve() {
     commands.get_ref().set_nonblocking(true).unwrap();
     let mut line = String::new();
     let mut paused = false;
-    // The parent may die at any time, and then the socket ends; a hang of both is bounded by the test runner.
+    // The parent may die at any time, and then the socket ends. The test runner bounds a hang of both.
     loop {
         if !paused {
             side.poll();

@@ -1,4 +1,4 @@
-//! Several pieces by one work request.
+//! Work requests of several pieces.
 
 use serial_test::serial;
 use symrail_transport::rail::{Notify, Piece, Pieces, PostError};
@@ -6,7 +6,7 @@ use symrail_transport::rail::{Notify, Piece, Pieces, PostError};
 use crate::TCP;
 use crate::peer::Pair;
 
-/// Where pieces lie here and there, and how long they are: short ones, and more than a socket takes at once.
+/// Local offsets, remote offsets and lengths of pieces: short ones, and more than a socket accepts at once.
 const PLACES: [(usize, usize, usize); 4] =
     [(0, 700_000, 8), (1 << 12, 600_008, 4096), (1 << 17, 64, 65_536), (5 << 16, 300_000, 262_144)];
 
@@ -24,7 +24,7 @@ fn tcp_moves_four_pieces_at_once() {
             pair.side.write_heap(here, number(here));
         }
         let id = 1 + round as u64;
-        // SAFETY: the heap stays, and nobody touches these parts of it before the completion.
+        // SAFETY: the heap stays, and no code accesses these parts of it before the completion.
         pair.post("pieces", |pair| unsafe { pair.side.rails[0].move_pieces(0, &pieces, Pieces::Written(notify), id) });
         pair.wait_done(id);
         if notify == Notify::Delivered {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A proxy that sleeps on its descriptor is woken by what arrives.
+/// An arrival wakes a proxy that sleeps on its descriptor.
 #[test]
 #[serial]
 fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
@@ -10,7 +10,8 @@ fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
     pair.write(0, 0, 0, 8, delivered(1));
     pair.wait_done(1);
     let fd = pair.side.rails[0].wait_fd().expect("tcp has a descriptor");
-    // A read's answer is on its way or here: sleep only when the rail agrees, and never longer than the bound.
+    // A read's answer is under way or has arrived. The test sleeps only when the rail agrees, and only for a bounded
+    // time.
     for id in 2..50 {
         let (local, remote) = (pair.local(0, 64, 8), pair.remote(0, 0));
         // SAFETY: nobody else uses that part of the heap.
@@ -29,12 +30,12 @@ fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
     }
 }
 
-/// Automatic progress is taken where a sleeping target progresses, and refused where it only says so.
+/// Automatic progress is used where a sleeping target progresses, and refused where the provider only claims it.
 #[test]
 #[serial]
 fn automatic_progress_is_probed() {
-    // What tcp;ofi_rxm's thread serves depends on the version: with atomics data too, without them (1.17) connections
-    // only.
+    // The work of tcp;ofi_rxm's thread depends on the version and the mode: with atomics it also handles data, without
+    // them (1.17) only connections.
     let tcp = Setup { nics: "127.0.0.2", ..TCP };
     let with_atomics = Setup { native_amos: true, ..tcp.clone() };
     for (setup, expected) in [(with_atomics, Some(true)), (tcp, None), (NET, Some(false))] {

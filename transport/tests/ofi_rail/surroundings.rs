@@ -1,4 +1,4 @@
-//! The library, the NICs that it finds, and what rails leave behind in shared memory.
+//! The library, the NICs that it finds, and leftovers of rails in shared memory.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn shm_leaves_nothing_behind() {
     assert_eq!((shared_memory_of(us), shared_memory_of(them)), (vec![], vec![]));
 }
 
-/// What a killed process left in shared memory goes when the next rail is opened.
+/// Opening a rail removes files that a killed process left in shared memory.
 #[test]
 #[serial]
 fn shm_of_the_dead_is_removed() {
@@ -34,7 +34,7 @@ fn shm_of_the_dead_is_removed() {
     drop(rails);
 }
 
-/// Rails are found by address, in the order of the list, and what is not there is named.
+/// Rails are found by address, in the order of the list, and an error names missing ones.
 #[test]
 fn nics_are_named_and_ordered() {
     let discover = |setup: Setup, change: &dyn Fn(&mut symrail_transport::env::Settings)| {
@@ -65,7 +65,7 @@ fn nics_are_named_and_ordered() {
     assert!(!excluded.unwrap().is_ok_and(|names| names.contains(&"lo".to_owned())));
 }
 
-/// Keys that are ours to choose are random, and use the bits that there are.
+/// Keys that the rail chooses are random, and use all available bits.
 #[test]
 #[serial]
 fn keys_cannot_be_guessed() {
@@ -89,7 +89,7 @@ fn keys_cannot_be_guessed() {
     assert_eq!(keys.len(), expected, "the same id, and the same rail, give another key each time");
 }
 
-/// Keys to segments by which memory grows follow from those to the first one, where keys are ours to choose.
+/// Keys to segments by which memory grows are derived from those to the first one, where rails choose keys.
 #[test]
 #[serial]
 fn keys_to_what_has_grown_follow_from_the_first_ones() {

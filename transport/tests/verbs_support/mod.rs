@@ -1,5 +1,5 @@
-//! What the ibverbs tests share: devices or a visible SKIPPED, memory, a sink that remembers, bounded polling, a second
-//! process. Run them where there are RDMA devices: `scripts/roce-guest/run.sh BINARY --test-threads=1`.
+//! Support for the ibverbs tests: devices or a visible SKIPPED, memory, a recording sink, bounded polling, a second
+//! process. To run them on RDMA devices: `scripts/roce-guest/run.sh BINARY --test-threads=1`.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -15,16 +15,16 @@ use symrail_transport::rail::{
 };
 use symrail_transport::verbs::{Nic, Role, VerbsRail, discover};
 
-/// No wait in these tests takes longer.
+/// The limit of every wait in these tests.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// Says so where it is seen although the test passes: the harness holds back what `println` prints.
+/// Reports a skipped test visibly although it passes: the harness captures the output of `println`.
 pub fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     std::io::stderr().write_all(format!("{test}: SKIPPED: {why}\n").as_bytes()).unwrap();
 }
 
-/// The NICs, or an empty list after saying SKIPPED.
+/// The NICs, or an empty list after reporting SKIPPED.
 pub fn nics(settings: &Settings) -> Vec<Nic> {
     match discover(settings) {
         Ok(nics) if !nics.is_empty() => nics,
@@ -39,7 +39,7 @@ pub fn nics(settings: &Settings) -> Vec<Nic> {
     }
 }
 
-/// The NIC of that name, after saying SKIPPED if it is not there.
+/// The NIC of that name; `None` after reporting SKIPPED.
 pub fn nic(name: &str) -> Option<Nic> {
     let found = discover(&Settings::default()).unwrap_or_default().into_iter().find(|nic| nic.name == name);
     if found.is_none() {
@@ -48,14 +48,14 @@ pub fn nic(name: &str) -> Option<Nic> {
     found
 }
 
-/// Settings that find a dead peer within a second.
+/// Settings that detect a dead peer within a second.
 pub fn impatient() -> Settings {
     let mut settings = Settings::default();
     (settings.ib_timeout, settings.ib_retry_cnt) = (14, 3);
     settings
 }
 
-/// Remembers everything.
+/// Records all reports.
 #[derive(Debug, Default)]
 pub struct Log {
     pub done: Vec<OpId>,
@@ -87,7 +87,8 @@ impl RailSink for Log {
     }
 }
 
-/// Polls until the condition holds. Yields in between: a spinning process would starve soft-RoCE's tasklets.
+/// Polls until the condition holds. It yields between polls, because a spinning process would starve soft-RoCE's
+/// tasklets.
 pub fn poll_until(rail: &mut dyn Rail, log: &mut Log, what: &str, mut holds: impl FnMut(&Log) -> bool) {
     let start = Instant::now();
     while !holds(log) {
@@ -98,7 +99,7 @@ pub fn poll_until(rail: &mut dyn Rail, log: &mut Log, what: &str, mut holds: imp
     }
 }
 
-/// Posts again while the queue is full.
+/// Repeats a post while the queue is full.
 pub fn posted(rail: &mut dyn Rail, log: &mut Log, mut post: impl FnMut(&mut dyn Rail) -> Result<(), PostError>) {
     let start = Instant::now();
     loop {
@@ -115,7 +116,7 @@ pub fn posted(rail: &mut dyn Rail, log: &mut Log, mut post: impl FnMut(&mut dyn 
     }
 }
 
-/// Zeroed memory that others write.
+/// Zeroed memory that peers write.
 pub struct Memory {
     ptr: *mut u8,
     layout: Layout,
@@ -155,7 +156,7 @@ impl Memory {
         unsafe { self.local(offset, 8).ptr.cast::<u64>().read_volatile() }
     }
 
-    /// As a peer sees it.
+    /// The bytes as peers address them.
     pub fn remote(&self, offset: usize) -> RemoteBuf {
         remote(&self.registration, offset)
     }
@@ -176,7 +177,7 @@ pub fn options(id: Option<OpId>) -> WriteOptions {
     WriteOptions { id, notify: Notify::Delivered, immediate: None, more: false }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that encode their position.
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(97) ^ (at >> 8)) as u8).collect()
 }
@@ -187,7 +188,7 @@ pub struct Pair {
     pub b: VerbsRail,
     pub log_a: Log,
     pub log_b: Log,
-    // Behind the rails, which hold registrations of them.
+    // The memories come behind the rails, which hold registrations of them.
     pub at_a: Memory,
     pub at_b: Memory,
 }
@@ -201,7 +202,7 @@ impl Pair {
         Pair { a, b, log_a: Log::default(), log_b: Log::default(), at_a, at_b }
     }
 
-    /// Writes and reads back; nothing else may be under way.
+    /// Writes and reads back, while no other operation is under way.
     pub fn assert_works(&mut self, seed: usize) {
         let bytes = pattern(3000, seed);
         self.at_a.store(0, &bytes);
@@ -220,7 +221,7 @@ pub fn connect(a: &mut VerbsRail, b: &mut VerbsRail) {
     b.connect(0, &address_a, 0).unwrap();
 }
 
-/// The way to the other process of a test: exchanges bytes, and so waits for one another.
+/// The link to the other process of a test. It exchanges bytes, and so synchronizes the two.
 pub struct Link(TcpStream);
 
 const PEER_PORT: &str = "VERBS_TEST_PEER_PORT";
@@ -233,7 +234,7 @@ impl Link {
         Link(stream)
     }
 
-    /// In the second process: the link, and what to play. In the first: `None`.
+    /// The link and the scenario in the second process; `None` in the first.
     pub fn of_peer() -> Option<(Self, String)> {
         let port: u16 = std::env::var(PEER_PORT).ok()?.parse().unwrap();
         Some((Self::over(TcpStream::connect(("127.0.0.1", port)).unwrap()), std::env::var(PEER_PLAY).unwrap()))
@@ -260,7 +261,7 @@ impl Link {
     }
 }
 
-/// The second process: this test binary again, in its test named `peer`. Killed when dropped.
+/// The second process: this test binary again, running its test `peer`. Dropping it kills the process.
 pub struct Peer(pub Child);
 
 impl Peer {
@@ -310,7 +311,7 @@ pub fn run(command: &str) {
     assert!(Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
 }
 
-/// What a command prints.
+/// The output of a command.
 pub fn output(command: &str) -> String {
     String::from_utf8(Command::new("sh").args(["-c", command]).output().unwrap().stdout).unwrap()
 }

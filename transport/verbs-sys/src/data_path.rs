@@ -4,7 +4,7 @@ use libc::{ENOSYS, c_int};
 
 use crate::bindings::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 
-/// Posts a list of send work requests. Returns 0 or an errno; then `*bad` is the first one that was not posted.
+/// Posts a list of send work requests. Returns 0 or an errno. On an errno `*bad` is the first one that was not posted.
 ///
 /// # Safety
 /// `qp` is a live queue pair, and `wr` a list of valid work requests, linked by `next`.
@@ -32,7 +32,7 @@ pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: &mut *
     }
 }
 
-/// Takes completions into `entries`. Returns how many there were, or a negative number when the queue is broken.
+/// Reads completions into `entries`. Returns their number, or a negative number when the queue has failed.
 ///
 /// # Safety
 /// `cq` is a live completion queue that no other thread polls now.
@@ -41,13 +41,13 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, entries: &mut [ibv_wc]) -> c_int {
     let room = c_int::try_from(entries.len()).unwrap_or(c_int::MAX);
     // SAFETY: as in `post_send`.
     match unsafe { (*(*cq).context).ops.poll_cq } {
-        // SAFETY: `entries` has room for as many as it is said to have.
+        // SAFETY: `entries` has as much room as the call says.
         Some(poll) => unsafe { poll(cq, room, entries.as_mut_ptr()) },
         None => -ENOSYS,
     }
 }
 
-/// Asks for an event on the queue's channel at the next completion. Returns 0 or an errno.
+/// Requests an event on the queue's channel at the next completion. Returns 0 or an errno.
 ///
 /// # Safety
 /// `cq` is a live completion queue.

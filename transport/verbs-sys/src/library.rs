@@ -1,4 +1,4 @@
-//! Finding the library and its functions.
+//! Loading of the library and its functions.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::path::Path;
@@ -8,7 +8,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::bindings::*;
 
-/// What is loaded when no path is given.
+/// The library that is loaded when no path is given.
 pub const DEFAULT_LIBRARY: &str = "libibverbs.so.1";
 
 /// Why the library cannot be used.
@@ -22,13 +22,13 @@ pub enum LoadError {
     Missing(&'static str),
 }
 
-/// Declares [`Verbs`] and how it is filled: functions that must be there, and (as options) those of newer versions.
+/// Declares [`Verbs`] and its loading: required functions, and optional ones of newer versions.
 macro_rules! functions {
     (
         needed { $($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?,)* }
         newer { $($new:ident = $symbol:literal: fn($($new_arg:ty),*) $(-> $new_ret:ty)?,)* }
     ) => {
-        /// The functions of a loaded libibverbs, under their C names. `None`: the version at hand is too old for it.
+        /// The functions of a loaded libibverbs, under their C names. `None`: the library is too old for the function.
         #[allow(missing_docs)]
         pub struct Verbs {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
@@ -101,30 +101,30 @@ impl Verbs {
     /// [`LoadError`].
     pub fn load(path: Option<&Path>) -> Result<Self, LoadError> {
         let path = path.map_or(OsStr::new(DEFAULT_LIBRARY), Path::as_os_str);
-        // SAFETY: loading runs the library's initialisers; libibverbs' own only set up its state, and who points the
-        // setting at another file asks for that file's.
+        // SAFETY: loading runs the library's initialisers. Those of libibverbs only set up its state, and a user who
+        // points the setting at another file asks for that file's.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| {
-            // The error itself says only that loading failed; what it wraps says why.
+            // The error itself only reports that loading failed; its source has the reason.
             LoadError::Open(std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
         })?;
         Self::find(library, path.into())
     }
 
-    /// What was loaded.
+    /// The path of the loaded library.
     #[must_use]
     pub fn path(&self) -> &OsStr {
         &self.path
     }
 
-    /// The library's words for a completion's status.
+    /// The library's text for a completion's status.
     #[must_use]
     pub fn status_text(&self, status: ibv_wc_status) -> String {
         // SAFETY: the function accepts any number and returns a static string.
         text(unsafe { (self.ibv_wc_status_str)(status) })
     }
 
-    /// The library's words for an asynchronous event.
+    /// The library's text for an asynchronous event.
     #[must_use]
     pub fn event_text(&self, event: ibv_event_type) -> String {
         // SAFETY: the function accepts any number and returns a static string.
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn another_library_lacks_the_functions() {
-        // The C library is always there, and is not libibverbs.
+        // The C library is always there and is not libibverbs.
         let error = Verbs::load(Some(Path::new("libc.so.6"))).err();
         assert!(matches!(error, Some(LoadError::Missing("ibv_get_device_list"))), "{error:?}");
     }

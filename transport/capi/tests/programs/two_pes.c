@@ -1,5 +1,5 @@
-/* A runtime in a hundred lines: two PEs, a socket between them for what the transport wants exchanged, and every
- * operation, verified at the other end. */
+/* A runtime in a hundred lines: two PEs, a socket between them for the exchanges of the transport, and every operation,
+ * verified at the other end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void check(int ok, int at) {
 #define CHECK(condition) check((condition), __LINE__)
 #define DO(call) check((call) == SYMRAIL_TRANSPORT_OK, __LINE__)
 
-/* What both know afterwards: all[pe]. */
+/* Exchanges a value: afterwards both PEs have all[pe]. */
 static void exchange(const void *mine, void *all, size_t size) {
     char *of = all;
     memcpy(of + (size_t)me * size, mine, size);
@@ -34,14 +34,14 @@ static void exchange(const void *mine, void *all, size_t size) {
     CHECK(recv(line, of + (size_t)(1 - me) * size, size, MSG_WAITALL) == (ssize_t)size);
 }
 
-/* The runtime's barrier: the peer may be served meanwhile. */
+/* The runtime's barrier, which serves the peer meanwhile. */
 static void barrier(void) {
     char here = 1, there;
     CHECK(write(line, &here, 1) == 1);
     while (recv(line, &there, 1, MSG_DONTWAIT) != 1) DO(symrail_transport_progress(t));
 }
 
-/* What other hosts could connect to is not among the addresses of a card. */
+/* Checks that a card has no address to which other hosts could connect. */
 static void is_loopback(const unsigned char *card, size_t size) {
     const unsigned char loopback[] = {127, 0, 0, 1};
     int found = 0;
@@ -68,7 +68,7 @@ static void run(unsigned flags, int local) {
     const uint64_t words = offsetof(heap_t, word);
     for (size_t i = 0; i < BIG; i++) mine[i] = (unsigned char)(i * 31 + i / 251 + 7u * (unsigned)me);
 
-    /* Data of every size, and a word that says that it is there. */
+    /* Data of every size, and a word that signals its arrival. */
     DO(symrail_transport_register_local(t, mine, BIG));
     for (size_t n = 1, at = 0; at + n <= BIG; at += n, n = n * 3 + 1)
         DO(symrail_transport_put(t, 0, peer, at, mine + at, n));
@@ -104,7 +104,7 @@ static void run(unsigned flags, int local) {
     for (uint64_t i = 0; i < 32; i++) CHECK(heap->word[4 + i] == i);
     CHECK(heap->word[3] == 9 && heap->word[2] == (me == 0 ? 2000 : 0));
 
-    /* What is refused is refused with a sentence. */
+    /* Every refusal has a sentence. */
     CHECK(symrail_transport_put(t, 0, peer, sizeof *heap, mine, 1) == SYMRAIL_TRANSPORT_EINVAL);
     CHECK(symrail_transport_amo(t, 0, peer, words + 4, 2, 3, 1, 0, NULL) == SYMRAIL_TRANSPORT_EINVAL);
     CHECK(strstr(symrail_transport_error(), "alignment") != NULL);
