@@ -1,7 +1,7 @@
-//! How fast a channel takes requests, and how long a flush takes.
+//! The throughput of a channel, and the latency of a flush.
 //!
-//! Two idle cores are enough: one runs the producers, the other the consumer.
-//! On a busy machine the figures say nothing: both ends spin.
+//! Two idle cores are enough: one for the producers, one for the consumer. On a busy machine the figures are
+//! meaningless, because both ends spin.
 
 #![allow(missing_docs, reason = "criterion's macro makes a function")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use symrail_proxy::channel::{Channel, Consumer, DEFAULT_SLOTS, Local, Producer, Refused, Request, Width};
 
-/// Takes and completes everything until told to stop.
+/// Takes and completes all requests until `stop` is set.
 fn drain(consumer: &mut Consumer, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         while let Some((position, _)) = consumer.next() {
@@ -31,7 +31,7 @@ fn push(producer: &Producer, request: &Request) -> u64 {
     producer.push::<Refused>(request, waited).unwrap_or(0)
 }
 
-/// The time that `threads` producers need for `count` requests in all, until all of them are complete.
+/// The time that `threads` producers need until `count` requests in all are complete.
 fn fill(producer: &Producer, threads: u64, count: u64, request: &Request) -> Duration {
     let start = Instant::now();
     thread::scope(|scope| {

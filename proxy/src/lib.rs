@@ -5,7 +5,7 @@
 //! | [`channel`] | the ring for requests of a GPU kernel or CPU thread, and the words for their answers |
 //! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions for waiting threads |
 //! | [`agent`] | applies peers' requests to this PE's memory |
-//! | [`session`] | the transport for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
+//! | [`session`] | the transport for runtimes with their own symmetric heap: memory by handles, operations by contexts |
 //! | [`stage`] | operations on memory that neither rails nor the CPU can access, through a window of host memory |
 //! | [`driver`] | the engine, and the threads that drive it in turns |
 //! | [`thread`] | the proxy thread: how it sleeps, and how a waiting host thread drives the engine instead |

@@ -1,13 +1,13 @@
 //! The proxy thread, and how a waiting host thread takes its place.
 //!
-//! The engine must always be polled, but a core is too much for polling when nothing happens, and on a machine with
-//! few cores a proxy thread that spins takes the core from the thread that waits for it. So:
+//! Some thread must always poll the engine. But polling without events wastes a core, and on a machine with few cores a
+//! spinning proxy thread takes the core from the thread that waits for it. So:
 //!
-//! - While there is traffic the proxy thread polls. After a while without any it sleeps until a rail or a
-//!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
-//! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of
-//!   threads lies between the NIC and whoever waits. The proxy thread then checks only now and then whether that is
-//!   still so.
+//! - While there is traffic the proxy thread polls. After a while without any it sleeps until a rail or a doorbell
+//!   wakes it (or, where the provider has no wait object, for a short time that grows).
+//! - A waiting host thread calls [`Driver::wait_turn`] and polls the engine itself, so no context switch lies between
+//!   the NIC and the waiting thread. Meanwhile the proxy thread only checks at intervals whether that thread still
+//!   polls.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -23,36 +23,37 @@ use crate::engine::Engine;
 use crate::poll_backoff::{PassiveInterval, PollBackoff};
 use crate::scheduling::prepare_thread;
 
-/// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
-/// polling; sleeping does neither, since who is woken may run at once. So where giving way cost a slice ([`SLICE`];
-/// threads that merely wait hand the core back sooner), the thread does not poll idly for a while.
+/// On a core that another thread computes on, the two starve each other: polling keeps that thread from running, and
+/// its time slices keep the proxy thread from polling. Sleeping avoids both, since a woken thread may run at once. So
+/// when a yield has cost a slice ([`SLICE`]; a merely waiting thread returns the core sooner), the proxy thread does
+/// not poll without events for this time.
 const CONTENDED: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_micros(300);
-/// Idle polls between two checks of the clock.
+/// Polls without an event between two checks of the clock.
 const POLLS_PER_CHECK: u32 = 16;
-/// The first sleep where no wait object can wake us.
+/// The first sleep where no wait object can wake the thread.
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
-/// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
+/// The longest sleep where no wait object can wake the thread: after a recent event, and otherwise.
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
-/// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left
-/// behind since (see [`Driver::set_idle_task`]) waits as long.
+/// The longest sleep otherwise: where host threads use their endpoints, and where they do not. Work that they leave
+/// behind later (see [`Driver::set_idle_task`]) may wait as long.
 const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Busy rounds between two checks of what host threads have left behind.
+/// Busy rounds between two runs of the idle task.
 const ROUNDS_PER_IDLE_TASK: u32 = 64;
 
-/// How the proxy thread behaves.
+/// The behaviour of the proxy thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Never sleep.
+    /// Whether it never sleeps.
     pub spin: bool,
-    /// Run on this core.
+    /// The core to run on.
     pub core: Option<usize>,
-    /// There are cores enough for the PEs' own threads and their proxy threads.
+    /// Whether there are cores enough for the PEs' own threads and their proxy threads.
     pub spare_core: bool,
-    /// Which of the PE's proxy threads it is, from 0.
+    /// The thread's number among the PE's proxy threads, from 0.
     pub number: usize,
 }
 
@@ -78,7 +79,7 @@ impl Proxy {
         Ok(Proxy { driver, thread: Some(thread) })
     }
 
-    /// No thread: whoever waits drives the engine, and nobody else does.
+    /// A proxy without a thread: only waiting threads drive the engine.
     ///
     /// # Errors
     /// The system has no event descriptor left.
@@ -87,7 +88,7 @@ impl Proxy {
         Ok(Proxy { driver: Arc::new(Driver::new(engine)?), thread: None })
     }
 
-    /// The engine and its turns.
+    /// The driver of the engine.
     #[must_use]
     pub fn driver(&self) -> &Arc<Driver> {
         &self.driver
@@ -99,7 +100,7 @@ impl Drop for Proxy {
         self.driver.stop.store(true, Ordering::Release);
         self.driver.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread has no way to panic that is worth telling a second time.
+            // The thread's own panic message is enough.
             let _ = thread.join();
         }
     }
@@ -121,7 +122,7 @@ fn run(driver: &Driver, options: Options) {
     while !driver.stop.load(Ordering::Acquire) {
         let driven = driver.driven(&mut turns_seen);
         if driven != Driven::No && !options.spin {
-            // Who drives the engine polls its own context, and this thread the rest.
+            // The driving host thread polls its own context. This thread polls the other contexts.
             let rarely = driven == Driven::Now && !driver.is_watching();
             driver.dozes.store(rarely && passive.is_long(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -178,7 +179,8 @@ fn run(driver: &Driver, options: Options) {
             driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             driver.asleep.store(false, Ordering::Relaxed);
-            // Who was woken to run an idle task has no traffic to expect, and who was not woken finds out by one poll.
+            // A wake-up to run an idle task announces no traffic. Without a wake-up one poll shows whether there is
+            // any.
             let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_NAP);
             idle_polls = POLLS_PER_CHECK - 1;
             let longest = if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };

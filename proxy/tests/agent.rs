@@ -1,4 +1,4 @@
-//! The target agent and endpoints of which it hears only when they introduce themselves.
+//! The target agent, and endpoints that it learns of only when they introduce themselves.
 #![cfg(not(loom))]
 
 use symrail_proxy::agent::Agent;
@@ -33,7 +33,7 @@ fn request(kind: RequestKind, lane: usize, sequence: u32) -> Request {
 fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
     let mut agent = Agent::new(0, 2, LANES);
     let mut words = [0u64; 2];
-    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
     unsafe { agent.add_segment(Segment::new(0, 64, words.as_mut_ptr().cast(), 16)) };
     for word in [64, 72, 72, 56, 68, 76, 80, u64::from(u32::MAX) * 8] {
         agent.count(word);
@@ -47,13 +47,13 @@ fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
 fn each_stream_of_a_new_endpoint_begins_on_its_own_lane() {
     let mut agent = Agent::new(0, 2, LANES);
     let mut words = [0u64; 1];
-    // The agent reaches them through this pointer only, and goes before them.
-    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    // The agent accesses the words only through this pointer, and is dropped before them.
+    // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
     unsafe { agent.add_segment(Segment::new(0, 0, words.as_mut_ptr().cast(), 8)) };
     for lane in 0..LANES {
         agent.request(lane, &request(RequestKind::Introduce, lane, 1), b"address");
         agent.request(lane, &request(RequestKind::Amo, lane, 2), &[]);
-        // On another lane without a move: nobody sends that.
+        // The request arrives over another lane without a move, which no source sends.
         agent.request((lane + 1) % LANES, &request(RequestKind::Amo, lane, 3), &[]);
     }
     assert_eq!(agent.counts(), (2 * LANES as u64, 0), "applied and refused");

@@ -1,4 +1,4 @@
-//! Small operations that the engine starts travel together, over any number of lanes.
+//! Small operations of the engine travel together, over any number of lanes.
 #![allow(clippy::unwrap_used)]
 
 use symrail_proxy::channel::{Channel, Producer, Request, Width};
@@ -11,16 +11,16 @@ use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 
 const WORDS: usize = 64 << 10;
-/// The third one does nothing but in one test.
+/// The third PE is idle in all tests but one.
 const PES: usize = 3;
 
-/// PEs whose memory was filled with its words' numbers.
+/// PEs whose memory was filled with the numbers of its words.
 struct World {
     fabric: Fabric,
     engines: Vec<Engine>,
     memory: [Vec<u64>; PES],
     tags: u64,
-    /// What the lanes of each PE had done when everything had last ended.
+    /// The counters of each PE's lanes when all operations had last ended.
     before: [Vec<(u64, u64)>; 2],
 }
 
@@ -57,7 +57,7 @@ impl World {
         }
         let before = [(); 2].map(|()| vec![(0, 0); lanes]);
         let mut world = World { fabric, engines, memory, tags: 0, before };
-        // Nothing is expected to be waited for alone.
+        // After this the issuer is not expected to wait for any operation alone.
         for _ in 0..3 {
             (0..2).for_each(|at| world.put(at, 1));
             world.end();
@@ -67,17 +67,17 @@ impl World {
 
     fn submit(&mut self, command: Command) {
         self.tags += 1;
-        // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
+        // SAFETY: the memory stays unchanged, and no other code uses the destinations of gets.
         unsafe { self.engines[0].submit(1, command, Owner { issuer: HOST, tag: Some(self.tags) }) }.unwrap();
     }
 
-    /// The `at`th of the puts of so many words, one behind the other.
+    /// Put number `at` of so many words; the puts are contiguous.
     fn put(&mut self, at: usize, words: usize) {
         let source = Source::Stable(self.memory[0][at * words..].as_ptr().cast());
         self.submit(Command::Put { dest: (at * words * 8) as u64, source, len: 8 * words as u64 });
     }
 
-    /// Ends all that was started; returns what PE 0's and PE 1's lanes have done for it: work requests and messages.
+    /// Ends all started operations; returns the work requests and messages of PE 0's and PE 1's lanes for them.
     fn end(&mut self) -> [Vec<(u64, u64)>; 2] {
         for _ in 0..10_000 {
             self.engines.iter_mut().for_each(|engine| _ = engine.poll());
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// The lanes that did something, and the work requests and messages of all.
+/// The number of active lanes, and the work requests and messages of all lanes.
 fn total(lanes: &[(u64, u64)]) -> (usize, u64, u64) {
     let used = lanes.iter().filter(|lane| lane.0 + lane.1 > 0).count();
     (used, lanes.iter().map(|lane| lane.0).sum(), lanes.iter().map(|lane| lane.1).sum())
@@ -132,7 +132,7 @@ fn requests_that_join_an_operation_end_with_it() {
             Command::Put { dest: 8 * at as u64, source, len: 8 }
         };
         let first = put(&world, 0);
-        // SAFETY: the memory stays as it is; so below.
+        // SAFETY: the memory stays unchanged; likewise below.
         let op = unsafe { world.engines[0].submit(1, first, owner) }.unwrap();
         let join = |world: &mut World, pe, command| {
             // SAFETY: as above.
@@ -172,7 +172,7 @@ fn requests_that_join_an_operation_end_with_it() {
     }
 }
 
-/// A device's requests of one round are one operation, but each is checked by itself.
+/// A device's requests of one round are one operation, but each is checked separately.
 #[test]
 fn one_bad_request_among_many_of_a_device_is_one_error() {
     let mut world = World::new(2);
@@ -201,7 +201,7 @@ fn one_bad_request_among_many_of_a_device_is_one_error() {
     }
 }
 
-/// Pushes requests, polls all PEs until all have ended, and returns how often.
+/// Pushes requests, polls all PEs until all have ended, and returns the number of polls.
 fn push_all(world: &mut World, device: &Producer, requests: impl Iterator<Item = Request>) -> usize {
     let end = requests.map(|request| device.try_push(&request).unwrap()).fold(0, u64::max) + 1;
     let polls = (0..10_000).take_while(|_| {
@@ -223,7 +223,7 @@ fn what_a_device_streams_fills_messages_and_asks_for_few_acknowledgements() {
         push_all(&mut world, &device, std::iter::repeat_n(add, 1536));
         let [asked, answered] = world.end();
         assert_eq!(world.memory[1][0], 1536);
-        // A message has room for 85. A round takes 128, so each round would end in a message with room.
+        // A message has room for 85. A round takes 128, so each round would end with a message that has room.
         assert!(total(&asked).2 <= 22, "{lanes} lanes: {asked:?}");
         assert!(total(&answered).2 <= 5, "{lanes} lanes: {answered:?}");
     }
@@ -237,7 +237,7 @@ fn a_device_that_has_nothing_more_soon_learns_of_what_was_sent_without_asking() 
     let ps = (0..64).map(|at| Request::P { pe: 1, offset: 8 * at, width: Width::W8, value: 1000 + at });
     let polls = push_all(&mut world, &device, ps.chain([Request::Nop]));
     assert!(world.memory[1][..64].iter().zip(1000..).all(|(&word, value)| word == value));
-    // The target would tell of it after 64 rounds without anything to do.
+    // The target would acknowledge them after 64 idle rounds.
     assert!(polls < 16, "{polls} polls");
 }
 
@@ -247,7 +247,7 @@ fn a_device_that_goes_on_learns_of_what_went_elsewhere() {
     let [(one, first), (other, second)] = [(); 2].map(|()| Channel::new(2048, 4).unwrap());
     [first, second].into_iter().for_each(|consumer| world.engines[0].add_channel(consumer));
     let p = |pe, value| Request::P { pe, offset: 0, width: Width::W8, value };
-    // The first is expected to be waited for alone.
+    // The issuer is expected to wait for the first one alone.
     [2, 2, 1].into_iter().for_each(|pe| _ = one.try_push(&p(pe, 7)).unwrap());
     let polls = (0..200).take_while(|&value| {
         while other.try_push(&p(1, value)).is_ok() {}
@@ -256,7 +256,7 @@ fn a_device_that_goes_on_learns_of_what_went_elsewhere() {
     });
     let polls = polls.count();
     assert_eq!(world.memory[2][0], 7);
-    // PE 2 would tell of it after 64 rounds without anything to do.
+    // PE 2 would acknowledge it after 64 idle rounds.
     assert!(polls < 16, "{polls} polls");
 }
 
@@ -279,7 +279,7 @@ fn an_answer_does_not_wait_for_what_others_stream() {
 fn acknowledgements_that_can_wait_are_sent_every_second() {
     for lanes in [1, 2] {
         let mut world = World::new(lanes);
-        // The PE that is still waited for after an addition which no quiet has asked about.
+        // The PE for which a quiet still waits after an addition without a request for its acknowledgement.
         let add = |world: &mut World| {
             let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
             let command = Command::Amo { offset: 0, ty, op, operand: 1, compare: 0, fetch };
@@ -316,7 +316,7 @@ fn a_lane_that_has_much_to_do_leaves_the_next_puts_to_others() {
         let [asked, _] = world.end();
         let (used, writes, messages) = total(&asked);
         assert_eq!(used, 2, "blocks of {words} words");
-        // A work request of several puts counts as several writes; a message has three blocks.
+        // A work request of several puts counts as several writes. A message has three blocks.
         if words == 128 {
             assert!(writes == 0 && messages <= posts + 4, "{messages} messages");
         } else {
@@ -348,7 +348,7 @@ fn words_are_fetched_and_answered_many_at_a_time() {
 
 #[test]
 fn blocks_are_fetched_and_answered_many_at_a_time() {
-    // Most blocks of so many bytes that travel together in an answer, and whether a read fetches them.
+    // For blocks of so many bytes: the maximum number in an answer, and whether a read fetches them.
     for (bytes, to_answer, read) in [(3, 64, false), (40, 64, false), (200, 17, false), (512, 7, false), (520, 4, true)]
     {
         for lanes in [1, 2] {
@@ -373,7 +373,7 @@ fn blocks_are_fetched_and_answered_many_at_a_time() {
     }
 }
 
-/// Where NICs move the bytes, work requests are not merged, but posted together.
+/// Where NICs move the bytes, work requests are not merged, but posted with one doorbell.
 #[test]
 fn one_doorbell_does_for_what_is_posted_before_a_poll() {
     let mut world =
@@ -391,7 +391,7 @@ fn one_doorbell_does_for_what_is_posted_before_a_poll() {
     assert!(fetched.iter().all(|&word| word == u64::MAX));
 }
 
-/// What a caller waits for before it asks for anything else need not be coalesced.
+/// An operation that a caller waits for before it starts another need not be coalesced.
 #[test]
 fn what_is_waited_for_alone_is_a_write_of_its_own() {
     let mut world = World::new(2);

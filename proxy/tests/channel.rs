@@ -18,7 +18,7 @@ fn p(value: u64) -> Request {
     Request::P { pe: 1, offset: 8, width: Width::W8, value }
 }
 
-/// The `index`-th request of `thread`: each carries both, in another chunk each time.
+/// The `index`-th request of `thread`. Each carries both numbers, in a different chunk each time.
 fn numbered(thread: u64, index: u64) -> Request {
     let word = thread << 32 | index;
     match index % 4 {
@@ -40,7 +40,7 @@ fn word_of(request: Request) -> Option<u64> {
     }
 }
 
-/// The consumer has ended, as it must have when a producer still waits: a failed check.
+/// Set when the consumer has ended. If a producer still waits then, a check has failed.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -76,11 +76,12 @@ fn eight_producers_share_four_slots() {
                         };
                         let position = position.unwrap();
                         assert!(position < producer.pushed());
-                        // Never more than the ring's slots ahead of what was taken, hence of what is complete.
+                        // The producer is never more than the ring's slots ahead of taken requests, and so of completed
+                        // ones.
                     }
                 });
             }
-            // Producers that nobody reads from would wait for ever.
+            // Producers without a consumer would wait for ever.
             let _ended = Ended(ended);
             let mut seen: HashMap<u64, u64> = HashMap::new();
             let (mut taken, mut nops, start) = (0, 0, Instant::now());
@@ -180,7 +181,7 @@ fn too_many_incomplete_requests_hold_the_ring_back() {
 fn scribble(producer: &Producer, slot: usize, words: [u64; 8]) {
     let base = producer.memory().base().as_ptr();
     for (index, word) in words.into_iter().enumerate().rev() {
-        // SAFETY: inside the ring, aligned, and reached through atomics by everyone.
+        // SAFETY: inside the ring, aligned, and accessed by everyone through atomics.
         let at = unsafe { AtomicU64::from_ptr(base.add(HEADER_BYTES + slot * SLOT_BYTES + index * 8).cast()) };
         at.store(word, Ordering::Release);
     }
@@ -205,8 +206,8 @@ fn hostile_slots_are_invalid_requests_and_the_ring_goes_on() {
         assert!(consumer.fail(position));
         assert_eq!(consumer.next(), None);
         assert_eq!((producer.completed(), producer.errors()), (1, 1));
-        // The head did not take part; bring it to where the ring is and see that all is well, for several laps.
-        // SAFETY: the head word, reached through atomics by everyone.
+        // The head did not take part. Set it to the position of the ring, and check several laps.
+        // SAFETY: the head word, accessed by everyone through atomics.
         unsafe { AtomicU64::from_ptr(producer.memory().base().as_ptr().cast()) }.store(1, Ordering::Relaxed);
         for value in 1..9 {
             assert_eq!(producer.try_push(&numbered(0, value)), Ok(value));

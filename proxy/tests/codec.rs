@@ -1,4 +1,4 @@
-//! A request survives its way through a slot, and no slot, whatever it holds, breaks the reader.
+//! A request survives encoding and decoding, and no content of a slot crashes the reader.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,7 @@ fn amo() -> impl Strategy<Value = (AmoType, AmoOp)> {
 fn request() -> impl Strategy<Value = Request> {
     let copy = || {
         let parts = (pe(), bits(63), local(), bits(63), prop::option::of(reply()));
-        // What is in the slot is small.
+        // A value in the slot is small.
         parts.prop_map(|(pe, offset, local, size, reply)| match local {
             Local::Value(_) => (pe, offset, local, size % 9, reply),
             _ => (pe, offset, local, size, reply),
@@ -106,7 +106,7 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Those below are about all operations.
+/// The properties below hold for all operations.
 #[test]
 fn every_operation_is_tried() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -124,7 +124,7 @@ proptest! {
         let encoded = request.encode().unwrap();
         let mut chunks = encoded.chunks;
         for (index, chunk) in chunks.iter_mut().enumerate() {
-            // A chunk that is not used holds what an earlier request left there.
+            // A chunk that is not used holds data of an earlier request.
             if encoded.mask & (1 << index) == 0 {
                 *chunk = [litter, !litter];
             }
@@ -148,7 +148,7 @@ proptest! {
         match Request::decode(&chunks) {
             Request::Invalid { w0, .. } => prop_assert_eq!(w0, chunks[0][0]),
             valid => {
-                // What is valid can be said again and means the same.
+                // A valid request can be encoded again to the same meaning.
                 let encoded = valid.encode().unwrap();
                 prop_assert_eq!(Some(encoded.mask), chunks_used(chunks[0][0]).ok());
                 prop_assert_eq!(Request::decode(&encoded.chunks), valid);

@@ -1,5 +1,5 @@
-//! On a core that another thread computes on, the proxy thread does not take turns with it: it sleeps, and is woken by
-//! each request.
+//! On a core that another thread computes on, the proxy thread does not alternate with it. It sleeps, and each request
+//! wakes it.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ fn bind_to(core: usize) {
     sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
-/// The proxy thread on `core`, as on a machine that has cores to spare, and a channel to it.
+/// The proxy thread on `core`, configured as on a machine with spare cores, and a channel to it.
 fn proxy(core: usize) -> (Proxy, Producer) {
     let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
@@ -66,7 +66,7 @@ fn a_contended_proxy_thread_sleeps_and_is_woken_by_requests() {
             bind_to(here);
             let before = proxy.driver().woken();
             for _ in 0..ROUNDS {
-                std::thread::sleep(PAUSE); // what comes next finds it asleep, or, if it polls, in the other's turn
+                std::thread::sleep(PAUSE); // the next request finds it asleep, or polling in the other's slice
                 let position = producer.push::<Refused>(&Request::Nop, || Ok(())).unwrap();
                 until(|| producer.completed() > position);
             }
@@ -75,7 +75,7 @@ fn a_contended_proxy_thread_sleeps_and_is_woken_by_requests() {
         });
         asking.join().unwrap()
     });
-    // With cores to spare it would poll for 5 ms behind each request, and be woken by few.
+    // With spare cores it would poll for 5 ms behind each request, and few requests would wake it.
     println!("{woken} of {ROUNDS} requests woke it");
     assert!(woken >= ROUNDS / 2, "{woken} of {ROUNDS} requests woke it");
 }

@@ -1,5 +1,5 @@
-//! Memory that rails reach and the CPU does not: what goes straight there, what is still copied, and in which order
-//! they are seen.
+//! Memory that rails can access and the CPU cannot: which bytes go there directly, which are still copied, and the
+//! order in which they become visible.
 #![allow(clippy::unwrap_used)]
 
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ const BLOCK: u64 = 64 << 10;
 const SIGNAL: u64 = HEAP as u64 - 8;
 const ID: u32 = 3;
 
-/// What a copy engine was asked for.
+/// A call of a copy engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
     Copied(usize),
@@ -34,7 +34,7 @@ struct Watched {
     did: Arc<Mutex<Vec<Did>>>,
 }
 
-// SAFETY: all of it is the inner copy engine's.
+// SAFETY: all calls are those of the inner copy engine.
 unsafe impl CopyEngine for Watched {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         self.copy_engine.staging_buffer()
@@ -79,7 +79,7 @@ struct Pe {
 }
 
 impl Pe {
-    /// Where bytes of its memory can be looked at.
+    /// The address at which the test can access bytes of its memory.
     fn at(&self, offset: u64, len: u64) -> *mut u8 {
         self.memory.reachable(self.memory.base().addr().get() + offset as usize, len as usize).unwrap()
     }
@@ -99,12 +99,12 @@ impl Pe {
     }
 }
 
-/// Two PEs; the rails of the first `reached` ones reach their memory.
+/// Two PEs; the rails of the first `reached` ones can access their memory.
 fn two_pes(reached: usize) -> [Pe; 2] {
     two_pes_within(reached, Settings::default().timeout_s)
 }
 
-/// The same with a time-out, in seconds.
+/// As [`two_pes`], with a time-out in seconds.
 fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     let mut settings = Settings::default();
     settings.timeout_s = timeout_s;
@@ -127,7 +127,7 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
         Addresses { host: vec![nobody.clone()], proxy: pe.engine.addresses() }
     });
     for (me, pe) in pes.iter_mut().enumerate() {
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
         let segment = unsafe { Segment::new(ID, 0, pe.memory.base().as_ptr(), HEAP as u64) };
         // SAFETY: the memory outlives the engine.
         unsafe { pe.engine.add_staged_segment(segment) };
@@ -147,7 +147,7 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     pes
 }
 
-/// Does a command of PE 0 to its end, and tells what its and its target's copy engines did meanwhile.
+/// Runs a command of PE 0 to its end, and returns the calls of its and its target's copy engines meanwhile.
 fn run(pes: &mut [Pe; 2], command: Command) -> [Vec<Did>; 2] {
     // SAFETY: sources and destinations are the PEs' memory or the callers', and outlive the loop.
     unsafe { pes[0].engine.submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap();
@@ -176,7 +176,7 @@ fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
     let command = put_signal(&pes, BLOCK - 3);
     let [source, target] = run(&mut pes, command);
     assert_eq!(source, [], "the source copies nothing");
-    // The word comes, is changed and goes back.
+    // The word is read, changed and written back.
     assert_eq!(target, [Did::FlushedNicWrites, Did::Copied(8), Did::Copied(8)]);
     assert_eq!(pes[1].bytes(BLOCK, BLOCK), [vec![7; BLOCK as usize - 3], vec![0; 3]].concat());
     assert_eq!(pes[1].bytes(SIGNAL, 8), 1u64.to_ne_bytes());
@@ -224,11 +224,11 @@ fn ranges_that_leave_the_memory_are_refused_as_ever() {
     assert!(error.to_string().contains("PE 1"), "{error}");
 }
 
-/// Whose operation came too late has its buffers back: what had not been sent until then is not sent from them.
+/// The owner of an operation that has timed out has its buffers back: no byte is sent from them after that.
 #[test]
 fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
     const LEN: u64 = 2000;
-    // How far the target has come by then.
+    // The target's progress at the time-out.
     for rounds in [3, 6, 12, 25, 50, 100] {
         let mut pes = two_pes_within(0, 1);
         let mut host = vec![1u8; LEN as usize];
@@ -259,7 +259,7 @@ fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
     }
 }
 
-/// Starts many commands of PE 0 in one round, and does them to their ends.
+/// Starts many commands of PE 0 in one round, and runs them to their ends.
 fn run_all(pes: &mut [Pe; 2], commands: impl Iterator<Item = Command>) -> [Vec<Did>; 2] {
     for command in commands {
         // SAFETY: as for `run`.

@@ -1,4 +1,4 @@
-//! Promises of failover that the torture test cannot see, on the mock fabric.
+//! Guarantees of failover that the torture test cannot check, on the mock fabric.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -33,7 +33,7 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
         engines.iter().map(|e| Addresses { host: host.addresses(), proxy: e.addresses() }).collect();
     let mut connection_infos = Vec::new();
     for (engine, memory) in engines.iter_mut().zip(memory) {
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
         let segment = unsafe { Segment::new(0, 0, memory.as_mut_ptr().cast(), HEAP as u64) };
         // SAFETY: the memory outlives the engines.
         connection_infos.push(unsafe { engine.register(segment) }.unwrap());
@@ -52,7 +52,7 @@ fn an_answer_that_cannot_be_sent_keeps_nobody_else_waiting() {
     let fabric = Fabric::new(1, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
-    // The host endpoint believes in a connection of which PE 0 knows that it is broken.
+    // The host endpoint believes in a connection that PE 0 knows to be broken.
     fabric.leave_half_open(3 * LANES, 0);
     assert!(engines[0].endpoint().reply(1, FROM_HOST, 0, &mut [0x80; 200]));
     let source = [7u64; 16];
@@ -98,7 +98,7 @@ fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
     assert_eq!(memory[2][8], 5);
 }
 
-/// Where NICs perform AMOs, they perform those on a PE's own memory too: a CPU's would not be atomic with them.
+/// Where NICs perform AMOs, they perform those on a PE's own memory too, because a CPU's would not be atomic with them.
 #[test]
 fn an_amo_on_own_memory_is_the_nics_where_all_are() {
     for native in [false, true] {
@@ -119,7 +119,7 @@ fn an_amo_on_own_memory_is_the_nics_where_all_are() {
     }
 }
 
-/// A queue pair that refuses a write discards the signal behind it. The signal must not come over another rail then.
+/// A queue pair that refuses a write discards the signal behind it. Then the signal must not arrive over another rail.
 #[test]
 fn a_signal_does_not_come_without_its_data() {
     let fabric = Fabric::new(3, FabricConfig { again: 0, ..FabricConfig::default() });
@@ -130,7 +130,7 @@ fn a_signal_does_not_come_without_its_data() {
     let command = Command::PutSignal { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: last, signal };
     let mut refused = 0;
     for round in 0..6 {
-        fabric.refuse_next_write(round as usize / 2 % LANES); // now and then the one that is used
+        fabric.refuse_next_write(round as usize / 2 % LANES); // sometimes it is the rail in use
         // SAFETY: the source outlives the engines' use of it.
         unsafe { engines[0].endpoint().submit(2, command, Owner { issuer: 0, tag: None }) }.unwrap();
         for second in 0..8 {
@@ -159,8 +159,8 @@ fn live(engines: &mut [Engine], clock: &mut u32, seconds: u32) {
     }
 }
 
-/// An AMO, a put whose source is kept, and a flag: what leaves a message, a buffer and a write that no operation is
-/// about.
+/// Starts an AMO, a put with a copied source, and a flag. They leave a message, a buffer and a write that belong to no
+/// operation.
 fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), symrail_transport::Error> {
     let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
     let amo = Command::Amo { offset: 8, ty, op, operand: 1, compare: 0, fetch };
@@ -172,7 +172,7 @@ fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), sym
     endpoint.put_flag(pe, 0, 1)
 }
 
-/// Asks for as much as finds room, while nobody else does anything. How often.
+/// Starts as many operations as have room, while all others are idle. Returns their number.
 fn fill(engine: &mut Engine, pe: u32, bytes: &[u8]) -> u64 {
     let mut count = 0;
     while engine.endpoint().ready() {
@@ -192,9 +192,9 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
         let (mut clock, bytes) = (0, [7u8; 300]);
         let _hangs = engines.remove(1);
         if lanes == 1 {
-            fabric.leave_half_open(1, 0); // and refuses new connections of PE 0
+            fabric.leave_half_open(1, 0); // it also refuses new connections of PE 0
         }
-        // As much as finds room: after that there is none for anybody.
+        // As many operations as have room. Afterwards no other operation has any.
         let room = fill(&mut engines[0], 1, &bytes);
         live(&mut engines, &mut clock, TIMEOUT + 5);
         let endpoint = engines[0].endpoint();
@@ -206,7 +206,7 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
         let refused = ask_for_all(endpoint, 1, &bytes).unwrap_err().to_string();
         assert!(refused.contains("PE 1") && refused.contains("60 s"), "{refused}");
         assert!((0..1000).any(|_| engines[0].prepare_sleep()), "{lanes} lanes: who polls cannot sleep");
-        // As much finds room for PE 2, which does not answer yet.
+        // As many operations for PE 2, which does not answer yet, have room again.
         let again = fill(&mut engines[0], 2, &bytes);
         assert!(again >= room, "{lanes} lanes: room for {room}, then for {again}");
         live(&mut engines, &mut clock, 20);
@@ -216,7 +216,7 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
     }
 }
 
-/// Who has a connection because of a keepalive alone, and has lost it without being told, refuses a new one until he
+/// A PE that has a connection only because of a keepalive, and has lost it without notice, refuses a new one until it
 /// has sent something.
 #[test]
 fn who_has_had_a_keepalive_gives_one_back() {
@@ -272,7 +272,7 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, bytes) = (0, [7u8; 300]);
-    // Often enough to notice what is not given back.
+    // Often enough to detect a leak.
     for _ in 0..5 {
         (0..LANES).for_each(|lane| fabric.take_down(LANES + lane));
         fill(&mut engines[0], 1, &bytes);
@@ -293,7 +293,7 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
     }
 }
 
-/// Neither what waits for another lane when its peer is given up, nor what a rail gives back only then.
+/// After a peer is given up, no work waits for another lane, not even work that a rail returns only then.
 #[test]
 fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
     for given_back_late in [false, true] {
@@ -301,14 +301,14 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes(&fabric, &mut memory, false);
         let (mut clock, bytes) = (0, [7u8; 300]);
-        // What is under way on the first lane stays so at first, or fails at once.
+        // Work on the first lane stays under way at first, or fails at once.
         fabric.take_down(LANES + 1);
         if given_back_late {
             fabric.pull_out(LANES);
         } else {
             fabric.take_down(LANES);
         }
-        // So much that the second lane is used, too.
+        // The put is so large that it uses the second lane, too.
         let put = Command::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
         for _ in 0..300 {
             // SAFETY: the source outlives the engines' use of it.
@@ -329,7 +329,7 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
             !engines[0].endpoint().is_active(),
             "given back late: {given_back_late}: something waits for another lane"
         );
-        // What was dropped is not done when the peer is used again.
+        // Dropped work is not done when the peer is used again.
         let seen = memory[1].clone();
         assert!(given_back_late || seen == [0; HEAP / 8], "something arrived over a lane that was down");
         [LANES, LANES + 1].into_iter().for_each(|rail| fabric.bring_up(rail));
@@ -340,7 +340,7 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
     }
 }
 
-/// Has PE 0 ask PE 1 for something on all lanes.
+/// Makes PE 0 start operations to PE 1 on all lanes.
 fn ask_on_all_lanes(engines: &mut [Engine], bytes: &[u8]) {
     for _ in 0..4 * LANES {
         ask_for_all(engines[0].endpoint(), 1, bytes).unwrap();
@@ -360,7 +360,7 @@ fn who_does_not_poll_is_late_and_its_lanes_stay_in_use() {
     let (mut clock, bytes) = (0, [7u8; 300]);
     for round in 1..=3 {
         ask_on_all_lanes(&mut engines, &bytes);
-        // PE 1 does not get a core for long, then for one poll, then not again.
+        // PE 1 gets no core for long, then for one poll, then not again.
         for rarely in 1..=5 {
             let starved = engines.remove(1);
             live(&mut engines, &mut clock, TIMEOUT / 7);
@@ -393,7 +393,7 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
         (1, 1),
         "the lane that is dead, and no other"
     );
-    // It gives back what it has; others do that, and it is used again when it works.
+    // The lane's work moves to other lanes, and the lane is used again when it works.
     fabric.take_down(LANES + 1);
     live(&mut engines, &mut clock, 2);
     assert!(engines[0].endpoint().is_quiet(0), "others do its work");
@@ -404,8 +404,8 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
     assert_eq!(engines[0].endpoint().lanes_down(), 0);
 }
 
-/// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in,
-/// and sees all done.
+/// Takes ports down, runs `meanwhile` with two puts from PE 0 to PE 1 under way, one on each lane, takes the ports up,
+/// and checks that all puts complete.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
     let fabric = Fabric::new(7, FabricConfig { again: 0, delay: 0, renews: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
@@ -437,7 +437,7 @@ fn work_leaves_a_port_that_is_down_when_another_way_is_seen_to_work() {
 
 #[test]
 fn ports_that_are_all_down_are_waited_for() {
-    // All of PE 0; all of both PEs; one lane at one end and the other lane at the other.
+    // All ports of PE 0; all ports of both PEs; one lane at one end and the other lane at the other.
     for cables in [&[0, 1][..], &[0, 1, 2, 3], &[0, LANES + 1]] {
         puts_while_out(cables, |_, engines, clock| {
             live(engines, clock, 10);
@@ -446,21 +446,20 @@ fn ports_that_are_all_down_are_waited_for() {
     }
 }
 
-/// Each end sees the other's port work for a moment, and its own down again.
+/// Each end observes the other's port up for a moment, and its own down again.
 #[test]
 fn a_sign_that_another_way_worked_before_the_port_went_down_again_is_none() {
     let cables = [0, LANES + 1];
     puts_while_out(&cables, |fabric, engines, clock| {
         live(engines, clock, 2);
         cables.iter().for_each(|&rail| fabric.plug_in(rail));
-        engines[2].poll(); // moves what travels, while the others do not look
+        engines[2].poll(); // moves the flights, while the other PEs do not poll
         cables.iter().for_each(|&rail| fabric.pull_out(rail));
         live(engines, clock, 10);
     });
 }
 
-/// The last lane is the one that the other end has just accepted: a complaint about it would leave none to talk about
-/// that.
+/// The other end has just accepted the last lane. A report that it is broken would leave no lane for the exchange.
 #[test]
 fn an_offer_is_not_followed_by_a_complaint() {
     let fabric = Fabric::new(11, FabricConfig { again: 0, delay: 0, renews: true, ..FabricConfig::default() });
@@ -469,7 +468,8 @@ fn an_offer_is_not_followed_by_a_complaint() {
     let polls = |engine: &mut Engine| (0..10).for_each(|_| _ = engine.poll());
     fabric.take_down(LANES);
     fabric.bring_up(LANES);
-    // PE 1 offers, PE 0 accepts; before PE 1 hears of it, it is another second, in which it cannot offer again.
+    // PE 1 offers and PE 0 accepts. Before PE 1 learns of it, another second passes, in which PE 1 must not offer
+    // again.
     engines[1].endpoint().tick(1);
     polls(&mut engines[0]);
     fabric.pull_out(LANES);

@@ -1,5 +1,4 @@
-//! Requests that no peer of ours would send: refused by the target agent, to whoever asked, and nothing but the heap is
-//! touched.
+//! Requests that no regular peer sends: the target agent refuses them, answers their sender, and touches only the heap.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,7 +12,7 @@ use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Piece, Rail, RailSink,
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Keepalive, Outcome, Place, Refusal, Reply, Request, RequestKind, Token};
 
-/// Bytes of the heap, where it starts, and bytes of each of its neighbours in memory.
+/// Size of the heap, its start, and the size of each of its neighbours in memory.
 const HEAP: usize = 4096;
 const START: u64 = 1 << 20;
 const END: u64 = START + HEAP as u64;
@@ -24,14 +23,14 @@ struct World {
     engine: Engine,
     /// PE 1's rail, driven by the test.
     peer: Box<dyn Rail>,
-    /// What the victim wants to see, and what it shows to the peer.
+    /// The token that the victim requires, and the token that it sends.
     token: Token,
     ours: Token,
     sequence: u32,
     memory: Vec<u64>,
 }
 
-/// Keeps messages.
+/// Records messages.
 #[derive(Default)]
 struct Inbox(Vec<Vec<u8>>);
 
@@ -71,7 +70,7 @@ impl World {
         World { engine, peer, token, ours, sequence: 0, memory }
     }
 
-    /// Sends what is behind a message's token; what is behind those of the answers.
+    /// Sends a message behind its token; returns the answers without their tokens.
     fn send(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
         let answers = self.send_bare(&[&self.token.bytes(), message].concat());
         answers.iter().map(|answer| self.ours.open(answer).expect("an answer is for who asked").to_vec()).collect()
@@ -83,7 +82,7 @@ impl World {
         // SAFETY: without an id the bytes are copied during the call.
         assert!(unsafe { self.peer.send(0, local, None) }.is_ok());
         let mut inbox = Inbox::default();
-        // An answer that can wait is sent when nothing else has happened for a while.
+        // An answer that can wait is sent after some idle rounds.
         for _ in 0..200 {
             self.engine.poll();
             self.peer.poll(&mut inbox);
@@ -91,7 +90,7 @@ impl World {
         inbox.0
     }
 
-    /// Sends a request in its place; the outcomes that come back with its acknowledgement.
+    /// Sends a request in its turn; returns the outcomes that arrive with its acknowledgement.
     fn ask(&mut self, request: Request, payload: &[u8]) -> Vec<Outcome> {
         self.sequence += 1;
         let request = Request { sequence: self.sequence, ..request };
@@ -157,12 +156,12 @@ fn what_is_not_inside_of_the_heap_is_refused() {
             }
         }
     }
-    // From inside to outside.
+    // The range begins inside and ends outside.
     let put = world.ask(request(RequestKind::Put, END - 32, 0), &payload);
     assert_eq!(put[0].refusal, Refusal::OutOfSegment);
     assert_eq!(world.changed(), [0; 0]);
     assert_eq!(world.engine.agent_counts(), (81, 81));
-    // And it goes on to serve.
+    // The target still serves.
     assert_eq!(world.ask(request(RequestKind::Put, END - 64, 0), &payload), []);
     let at = BESIDE + HEAP - 64;
     assert_eq!(world.changed(), (at..at + 64).step_by(8).collect::<Vec<_>>());
@@ -190,7 +189,7 @@ fn what_no_processor_does_is_refused() {
         let outcomes = world.ask(Request { operand, ..request(RequestKind::Get, offset, 0) }, &[]);
         assert!(matches!(outcomes[..], [Outcome { refusal, len: 0, .. }] if refusal != Refusal::None), "{outcomes:?}");
     }
-    // What only staging does is nothing to who stages nothing.
+    // Requests for staging are refused where nothing is staged.
     let place = Place { offset: START, len: 8 }.encode();
     for kind in [RequestKind::Pull, RequestKind::PullSignal, RequestKind::Push] {
         assert_eq!(world.ask(request(kind, START, START), &place)[0].refusal, Refusal::Undefined);
@@ -248,7 +247,7 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
         Keepalive { origin: 0, source: 1 }.encode().to_vec(),
         Vec::new(),
     ];
-    // Nothing, nothing known, what the victim shows to others, and all that is not it by one bit.
+    // Tokens: none, zero, the victim's outgoing one, and all that differ from the right one by one bit.
     let token = u64::from_le_bytes(world.token.bytes());
     let near = (0..64).map(|bit| token ^ 1 << bit);
     let forged: Vec<u64> = [0, u64::MAX, u64::from_le_bytes(world.ours.bytes())].into_iter().chain(near).collect();
@@ -260,7 +259,7 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
             sent += 1;
         }
     }
-    // Too short for a token.
+    // Messages that are too short for a token.
     for len in 0..Token::SIZE {
         assert!(world.send_bare(&world.token.bytes()[..len]).is_empty());
         sent += 1;
@@ -280,7 +279,7 @@ fn what_is_counted_must_have_the_token() {
     let mut arrive = |immediate| {
         let local = LocalBuf { ptr: [0u8; 8].as_mut_ptr(), len: 0, key: LocalKey::default() };
         let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate: Some(immediate), more: false };
-        // SAFETY: nothing is read or written.
+        // SAFETY: the length is 0, so no byte is read or written.
         assert!(unsafe { world.peer.write(0, Piece { local, remote }, options) }.is_ok());
         for _ in 0..200 {
             world.engine.poll();

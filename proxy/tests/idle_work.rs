@@ -1,4 +1,4 @@
-//! The proxy thread looks after what host threads have left behind, whether it sleeps or always polls.
+//! The proxy thread handles work that host threads have left behind, whether it sleeps or always polls.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use symrail_transport::mock::{Fabric, FabricConfig};
 
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy thread, what it has been asked to do, and how often it has done so.
+/// A proxy thread, the number of runs of its idle task, and whether the task finds work.
 fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
@@ -27,7 +27,7 @@ fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     (proxy, count, more)
 }
 
-/// How often the idle task is run within this long.
+/// The number of runs of the idle task within this time.
 fn runs(count: &AtomicU64, span: Duration) -> u64 {
     let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
     while begun.elapsed() < span {
@@ -41,7 +41,7 @@ fn what_was_left_behind_is_looked_after() {
     for options in [Options::default(), Options { spin: true, ..Options::default() }] {
         let (_proxy, count, more) = proxy(options);
         more.store(true, Ordering::Relaxed);
-        // Between two naps, which are of 2 ms at most; not only every so many rounds.
+        // The task runs between two naps, which last 2 ms at most, and not only every so many rounds.
         let begun = Instant::now();
         while runs(&count, Duration::from_millis(500)) < 20 {
             assert!(begun.elapsed() < TIME_LIMIT, "{options:?}");
@@ -49,7 +49,7 @@ fn what_was_left_behind_is_looked_after() {
     }
 }
 
-/// Waits for something, meanwhile doing something else.
+/// Waits for a condition, and runs `meanwhile` repeatedly.
 fn until(done: impl Fn() -> bool, meanwhile: impl Fn()) {
     let begun = Instant::now();
     while !done() {
@@ -64,8 +64,8 @@ fn what_was_left_behind_ends_a_long_absence() {
     let (proxy, count, _) = proxy(Options::default());
     let driver = proxy.driver();
     let turn = driver.wait_turn();
-    // Who has found one at it several times in a row is away for 2 ms each time; nothing else than being told cuts that
-    // short.
+    // A thread that has found a driving thread several times in a row sleeps for 2 ms each time. Only a wake-up cuts
+    // that short.
     for _ in 0..20 {
         let before = driver.woken();
         until(|| driver.woken() > before, || driver.leave_behind());

@@ -1,8 +1,8 @@
 //! Models of the channel: every interleaving (up to a bound on preemptions) and every value that the memory model
 //! lets a load return. Run with `RUSTFLAGS="--cfg loom" cargo test -p symrail-proxy --release --test loom_channel`.
 //!
-//! A ring of two slots; producers push requests that use different chunks, so that a slot's unused chunks would be
-//! taken for new ones two laps later if the consumer did not stamp them.
+//! The ring has two slots. Producers push requests that use different chunks. So a slot's unused chunks would be read
+//! as new ones two laps later if the consumer did not write the parity to them.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -58,7 +58,7 @@ fn push_as_gpu(producer: &Producer, request: &Request) -> u64 {
     producer.push_as_gpu(request, thread::yield_now).unwrap()
 }
 
-/// Takes the next request and checks that it is the next one of one of the producers: not torn, not stale, not twice.
+/// Takes the next request and checks that it is the next one of a producer: not torn, not stale, not repeated.
 fn take_one_of(consumer: &mut Consumer, left: &mut [Vec<Request>]) {
     let (position, request) = take(consumer);
     let owner = left.iter().position(|requests| requests.first() == Some(&request));
@@ -66,12 +66,12 @@ fn take_one_of(consumer: &mut Consumer, left: &mut [Vec<Request>]) {
     assert!(consumer.complete(position));
 }
 
-/// The first lap is over and the second one waits to be taken, while two producers write the third one. They learn
-/// of free slots from the consumer or from one another.
+/// The first lap is over and the second one waits to be taken, while two producers write the third one. They learn of
+/// free slots from the consumer or from each other.
 fn two_producers_reach_the_third_lap(push: fn(&Producer, &Request) -> u64, preemptions: usize) {
     explore(preemptions, move || {
         let (producer, mut consumer) = channel(0);
-        // Lap 0 uses chunk 1 of one slot and chunk 2 of the other, lap 1 none of them, lap 2 others than lap 0.
+        // Lap 0 uses chunk 1 of one slot and chunk 2 of the other, lap 1 uses none of them, lap 2 swaps those of lap 0.
         for (words, taken) in [([3, 4], true), ([5, 8], false)] {
             for word in words {
                 push(&producer, &carrying(word));
@@ -137,7 +137,8 @@ fn a_producer_lends_itself_to_the_consumer_for_three_laps() {
     });
 }
 
-/// One producer, chosen masks, no bound: the stamping alone. Lap 0 uses chunk 1, lap 1 does not, lap 2 does again.
+/// One producer, chosen masks, no bound: only the parity of unused chunks. Lap 0 uses chunk 1, lap 1 does not, lap 2
+/// does.
 #[test]
 fn an_unused_chunk_is_not_taken_two_laps_later() {
     explore(3, || {
@@ -155,8 +156,8 @@ fn an_unused_chunk_is_not_taken_two_laps_later() {
     });
 }
 
-/// What the engine wrote before it completed a request is visible to whoever sees the flush word pass it, and so is
-/// the count of failures, whatever the order of completion.
+/// The engine's writes before it completed a request are visible to a thread that observes the flush word behind it,
+/// and so is the count of failures, whatever the order of completion.
 #[test]
 fn the_flush_word_publishes_what_was_delivered() {
     explore(3, || {
@@ -188,7 +189,7 @@ fn the_flush_word_publishes_what_was_delivered() {
     });
 }
 
-/// A quiet covers what another producer has pushed, and finds out that it has failed.
+/// A quiet covers a request that another producer has pushed, and observes its failure.
 #[test]
 fn a_quiet_covers_what_others_pushed_before() {
     explore(2, || {
@@ -243,7 +244,7 @@ fn a_reply_is_whole() {
     });
 }
 
-/// A consumer that sleeps is woken by a push: loom finds a lost wake-up as a deadlock.
+/// A push wakes a sleeping consumer: loom reports a lost wake-up as a deadlock.
 fn sleep_and_wake(producers: usize, preemptions: usize) {
     explore(preemptions, move || {
         let (producer, mut consumer) = channel(0);
@@ -280,7 +281,7 @@ fn two_pushes_wake_the_consumer() {
     sleep_and_wake(2, 2);
 }
 
-/// A requester that sleeps is woken by its answer.
+/// An answer wakes its sleeping requester.
 #[test]
 fn an_answer_wakes_its_requester() {
     explore(3, || {
@@ -302,7 +303,7 @@ fn an_answer_wakes_its_requester() {
     });
 }
 
-/// Who stops driving the engine wakes one that sleeps because it drove.
+/// A thread that stops driving the engine wakes one that sleeps because of it.
 #[test]
 fn the_engine_is_handed_over() {
     explore(3, || {

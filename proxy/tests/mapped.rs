@@ -1,5 +1,5 @@
-//! Memory of peers that a PE's device has mapped: what its copy engine copies there and from there, in which order it
-//! is seen, and what becomes of copies that fail. The CPU touches none of it.
+//! Peers' memory that a PE's device has mapped: the copies of its copy engine to and from it, their order, and the
+//! effect of failed copies. The CPU touches none of it.
 #![allow(clippy::unwrap_used)]
 
 use std::ptr::NonNull;
@@ -20,12 +20,12 @@ use symrail_transport::wire::Token;
 
 const HEAP: usize = 16 << 20;
 const ID: u32 = 3;
-/// Where the target's data and words are.
+/// Offsets of the target's data and words.
 const DEST: u64 = 1 << 20;
 const SIGNAL: u64 = HEAP as u64 - 8;
 const FLAG: u64 = HEAP as u64 - 16;
 
-/// A copy engine that counts, and fails when told to.
+/// A copy engine that counts copies, and fails on request.
 struct Watched {
     copy_engine: GuardedCopyEngine,
     seen: Arc<Seen>,
@@ -33,15 +33,15 @@ struct Watched {
 
 #[derive(Default)]
 struct Seen {
-    /// Copies through the staging buffer, and copies between memories.
+    /// The number of copies through the staging buffer, and between memories.
     staging_buffer: AtomicUsize,
     between: AtomicUsize,
-    /// Copies between memories end in an error, and copy nothing.
+    /// Whether copies between memories end in an error, and copy nothing.
     fails: AtomicBool,
     failed: std::sync::Mutex<Vec<u64>>,
 }
 
-// SAFETY: all of it is the inner copy engine's.
+// SAFETY: all calls are those of the inner copy engine.
 unsafe impl CopyEngine for Watched {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         self.copy_engine.staging_buffer()
@@ -112,7 +112,7 @@ impl Pe {
     }
 }
 
-/// Two PEs, of which the first has mapped the other's memory if asked to.
+/// Two PEs. If `mapped`, the first has mapped the other's memory.
 fn two_pes(mapped: bool) -> [Pe; 2] {
     let fabric = Fabric::new(1, FabricConfig { again: 0, ..FabricConfig::default() });
     let policy = Policy::new(&Settings::default(), false);
@@ -126,7 +126,7 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         let copy_engine = copy_engine.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));
         let seen = Arc::<Seen>::default();
         windows.push(engine.stage(Box::new(Watched { copy_engine, seen: Arc::clone(&seen) })).unwrap());
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
         let segment = unsafe { Segment::new(ID, 0, memory.base().as_ptr(), HEAP as u64) };
         // SAFETY: the memory outlives the engine.
         unsafe { engine.add_staged_segment(segment) };
@@ -156,7 +156,7 @@ fn poll(pes: &mut [Pe; 2]) {
     }
 }
 
-/// What a kernel of PE 0 asks for, up to its quiet. Each round `check` may read the memories.
+/// Pushes the requests of a kernel of PE 0, up to its quiet. `check` may read the memories in each round.
 fn ask(pes: &mut [Pe; 2], requests: &[Request], mut check: impl FnMut(&[Pe; 2])) {
     let last = requests.iter().map(|request| pes[0].device.try_push(request).unwrap()).fold(0, u64::max);
     for _ in 0..200_000 {
@@ -208,7 +208,7 @@ fn what_is_not_mapped_goes_through_the_window() {
     assert!(mine[0] > 0 && theirs[0] > 0 && (mine[1], theirs[1]) == (0, 0));
 }
 
-/// A PE's own memory is never copied so: its device may have no room for the kernel that would do it.
+/// A PE's own memory is never copied this way: its device may have no room for the kernel that would do it.
 #[test]
 fn a_pes_own_memory_goes_through_the_window() {
     let mut pes = two_pes(true);
@@ -269,7 +269,7 @@ fn a_copy_that_fails_is_told_and_its_signal_is_not_sent() {
     assert_eq!((pes[0].device.errors(), pes[1].word(SIGNAL)), (1, 0));
     let error = pes[0].engine.take_device_error().unwrap().to_string();
     assert!(["PE 1", "70000", "the link is down"].iter().all(|part| error.contains(part)), "{error}");
-    // And the next one works.
+    // The next one succeeds.
     pes[0].seen.fails.store(false, Ordering::Relaxed);
     pes[0].write(0, &pattern(70_000, 4));
     ask(&mut pes, &[request], |_| {});
@@ -293,7 +293,7 @@ fn ranges_that_leave_the_memory_are_refused() {
 fn memory_that_the_device_does_not_copy_to_is_reached_through_the_window() {
     let mut pes = two_pes(false);
     let stranger = GuardedMemory::new(HEAP).unwrap();
-    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
     let segment = unsafe { Segment::new(ID, 0, pes[0].memory.base().as_ptr(), HEAP as u64) };
     // SAFETY: memory of as many bytes, which outlives the engine.
     let refused = unsafe { pes[0].engine.map_peers(&segment, vec![0, stranger.base().addr().get()]) };

@@ -1,4 +1,4 @@
-//! PEs are connected when they are first needed, in a job of many of whom few talk to each other.
+//! PEs are connected when they are first needed, in a large job in which few PEs talk to each other.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +18,7 @@ use symrail_transport::region::Segment;
 const PES: u32 = 1000;
 const HEAP: usize = 4096;
 
-/// Counts what a thread has allocated and not freed.
+/// Counts the bytes that a thread has allocated and not freed.
 struct Counting;
 
 thread_local! {
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // At the end of a thread there is nothing to count any more.
+    // At the end of a thread the counter is gone, and no count is needed.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The few PEs of the job that exist, and who was asked about.
+/// The directory of the few PEs of the job that exist, and a log of queries.
 #[derive(Default)]
 struct Book {
     entries: HashMap<u32, (Addresses, Vec<u8>)>,
@@ -72,7 +72,7 @@ fn engine(fabric: &Fabric, pe: u32, n_pes: u32, rails: usize) -> Engine {
     Engine::new(Endpoint::new(Role::Proxy, pe, n_pes, rails, policy).unwrap(), pe, n_pes)
 }
 
-/// Two PEs of many, with their memory and what each asked the directory.
+/// Two PEs of many, with their memory and their queries to the directory.
 struct Two {
     engines: [Engine; 2],
     memory: [Vec<u8>; 2],
@@ -103,7 +103,7 @@ impl Two {
         self.books.each_ref().map(|book| book.asked.lock().unwrap().clone())
     }
 
-    /// Has the first do something to the second's memory, and waits until that is done.
+    /// Starts an operation of the first PE on the second's memory, and waits until it is complete.
     fn run(&mut self, command: Command) {
         // SAFETY: the tests' sources live until the quiet below has ended.
         unsafe { self.engines[0].submit(WHO[1], command, Owner { issuer: 0, tag: None }) }.unwrap();
@@ -163,7 +163,7 @@ fn a_pe_that_is_never_addressed_costs_an_engine_nearly_nothing() {
         drop(engine);
         held
     };
-    held(PES); // what is allocated once
+    held(PES); // one-time allocations
     let more = held(PES + MORE) - held(PES);
     assert!(more < MORE as isize, "{more} bytes for {MORE} more PEs");
 }

@@ -1,5 +1,5 @@
-//! While a host thread waits, the proxy thread leaves the engine to it and only looks, ever more rarely, whether that
-//! is still so. (One test, since it looks for the only proxy thread of its process.)
+//! While a host thread waits, the proxy thread leaves the engine to it and only checks, ever more rarely, whether it
+//! still drives. There is only one test, since it looks up the only proxy thread of its process.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use symrail_transport::mock::{Fabric, FabricConfig};
 
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const LOOKS: u64 = 100;
-/// Between two polls, after the first few.
+/// The time between two checks, after the first few.
 const RAREST: Duration = Duration::from_millis(2);
 
 /// This process's proxy threads.
@@ -25,7 +25,7 @@ fn proxies() -> Vec<PathBuf> {
         .collect()
 }
 
-/// How often a thread has slept so far.
+/// The number of a thread's sleeps so far.
 fn sleeps(task: &Path) -> u64 {
     let status = fs::read_to_string(task.join("status")).unwrap();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -60,7 +60,7 @@ fn who_waits_has_the_engine_to_itself(proxy: &Proxy, task: &Path) {
     until("it takes over", || rounds() > polled);
 }
 
-/// Who mostly does something else should not let peers wait for long.
+/// A PE that mostly computes should not make peers wait for long.
 fn who_waits_now_and_then_is_looked_at_more_often(proxy: &Proxy, task: &Path) {
     let ten_looks = || {
         let (slept, since) = (sleeps(task), Instant::now());
@@ -70,7 +70,7 @@ fn who_waits_now_and_then_is_looked_at_more_often(proxy: &Proxy, task: &Path) {
         });
         since.elapsed()
     };
-    // Others may have the core for most of the time. Looks that are rare are never as close to one another.
+    // Other processes may have the core most of the time. Rare checks are never as close to one another.
     until("ten looks that are close to one another", || ten_looks() < RAREST * 10 / 2);
 }
 

@@ -1,5 +1,5 @@
-//! Two sessions over `tcp;ofi_rxm` with two rails, whose memory is in part the host's and in part such that neither
-//! rails nor the CPU reach it: whatever touches that directly ends the test by a fault.
+//! Two sessions over `tcp;ofi_rxm` with two rails. A part of their memory is host memory. Neither rails nor the CPU can
+//! access the other part, so a direct access ends the test by a fault.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, Barrier, Mutex};
@@ -17,7 +17,7 @@ use symrail_transport::topology::allowed_cpus;
 const HEAP: usize = 4 << 20;
 const WORDS: u64 = (HEAP - 4096) as u64;
 
-/// What both PEs tell each other, in turn.
+/// The exchange of connection infos and handles between both PEs.
 struct Exchange {
     barrier: Barrier,
     said: Mutex<[Vec<u8>; 2]>,
@@ -38,7 +38,7 @@ struct Pe {
     session: Session,
     guarded: Arc<GuardedMemory>,
     host: Vec<u64>,
-    /// Of each PE: guarded memory, host memory.
+    /// For each PE: guarded memory, host memory.
     handles: [[[u8; HANDLE_SIZE]; 2]; 2],
 }
 
@@ -63,9 +63,9 @@ fn open(me: usize, exchange: &Exchange) -> Option<Pe> {
     session.connect(&exchange.exchange(me, session.connection_info())).unwrap();
     let mut host = vec![0u64; HEAP / 8];
     let mine = [
-        // SAFETY: as below. TCP does not reach it.
+        // SAFETY: as below. TCP does not access it.
         unsafe { session.register_staged(guarded.base().as_ptr(), HEAP, Some(&guarded.export())) }.unwrap(),
-        // SAFETY: it lives as long as the session, and is looked at by raw pointers.
+        // SAFETY: it lives as long as the session, and only raw pointers access it.
         unsafe { session.register(host.as_mut_ptr().cast(), HEAP) }.unwrap(),
     ];
     let all = exchange.exchange(me, mine.iter().flat_map(|memory| memory.encode()).collect());
@@ -77,7 +77,7 @@ fn open(me: usize, exchange: &Exchange) -> Option<Pe> {
 }
 
 impl Pe {
-    /// Where this PE's memory of a kind can be looked at.
+    /// The address at which the test can access this PE's memory of a kind.
     fn see(&self, kind: usize) -> *mut u8 {
         match kind {
             0 => self.guarded.reachable(self.guarded.base().addr().get(), HEAP).unwrap(),
@@ -85,7 +85,7 @@ impl Pe {
         }
     }
 
-    /// Where operations find it.
+    /// The address that operations use.
     fn local(&self, kind: usize) -> *mut u8 {
         if kind == 0 { self.guarded.base().as_ptr() } else { self.see(1) }
     }
@@ -108,17 +108,17 @@ fn run(me: usize, exchange: &Exchange) {
     let Some(pe) = open(me, exchange) else { return };
     let (session, peer) = (&pe.session, 1 - me);
     let third = HEAP / 3;
-    // From each kind of local memory to each kind of the peer's: out, with a signal, and back.
+    // From each kind of local memory to each kind of the peer's: a put, one with a signal, and a get.
     for (round, (near, far)) in [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().enumerate() {
         for len in [1, 8, 5000, 1_000_003] {
             let seed = 17 * round + len;
             for i in 0..len {
-                // SAFETY: inside of the second third of this PE's memory, which nobody else uses now.
+                // SAFETY: inside of the second third of this PE's memory, which no other code uses now.
                 unsafe { pe.see(near).add(third + i).write_volatile(byte(i, seed + me)) };
             }
             let value = (100 * round + len) as u64;
             let source = Source::Stable(pe.local(near).wrapping_add(third));
-            // SAFETY: memory of this PE that stays as it is until the quiet.
+            // SAFETY: memory of this PE that stays unchanged until the quiet.
             unsafe {
                 let signal = pe.place(peer, far, WORDS);
                 let (to, data) = (pe.place(peer, far, 0), (source, len as u64));
@@ -134,7 +134,7 @@ fn run(me: usize, exchange: &Exchange) {
             }
             session.quiet(3).unwrap();
             let back = pe.local(near).wrapping_add(2 * third);
-            // SAFETY: memory of this PE that nobody else uses until the quiet.
+            // SAFETY: memory of this PE that no other code uses until the quiet.
             unsafe { session.get(4, pe.place(peer, far, 0), back, len as u64) }.unwrap();
             session.quiet(4).unwrap();
             for i in 0..len {
@@ -144,7 +144,7 @@ fn run(me: usize, exchange: &Exchange) {
             exchange.barrier.wait();
         }
     }
-    // AMOs of both on words of PE 0, values that are copied, and a word of its own.
+    // AMOs of both PEs on words of PE 0, copied values, and AMOs on a PE's own word.
     for kind in [0, 1] {
         for i in 0..200u64 {
             // SAFETY: no buffers but a copied word.
@@ -170,7 +170,7 @@ fn run(me: usize, exchange: &Exchange) {
         assert_eq!((pe.word(kind, WORDS + 16), pe.word(kind, WORDS + 24)), (5, 5));
         assert!((0..200).all(|i| pe.word(kind, WORDS + 64 + 8 * i) == i));
     }
-    // What is outside is refused, and what is no longer registered too.
+    // A range outside of the memory is refused, and so is memory that is no longer registered.
     let outside = pe.place(peer, 0, HEAP as u64 - 1);
     // SAFETY: nothing is started.
     assert!(unsafe { session.put(0, outside, Source::Stable(pe.local(1)), 2) }.is_err());

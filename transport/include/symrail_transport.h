@@ -15,8 +15,8 @@
  * belongs to a context, a number from 0 to 4095 that the caller chooses. A quiet waits for the operations of its
  * context. Fences order the operations of all contexts.
  *
- * The target's CPU applies AMOs, signals and small puts, unless SYMRAIL_AMO_PATH or SYMRAIL_IB_MODE choose otherwise. So
- * a PE has to make progress for its peers: by SYMRAIL_TRANSPORT_THREAD, by repeated calls of
+ * The target's CPU applies AMOs, signals and small puts, unless SYMRAIL_AMO_PATH or SYMRAIL_IB_MODE choose otherwise.
+ * So a PE has to make progress for its peers: by SYMRAIL_TRANSPORT_THREAD, by repeated calls of
  * symrail_transport_progress, or by waiting in a quiet.
  *
  * Any thread may call any function but open and close at any time. Every function returns 0 or one of the negative

@@ -1,4 +1,4 @@
-//! What PEs tell each other to connect, and what must be the same on all of them.
+//! The connection info that PEs exchange, and the settings that must agree on all of them.
 
 use serde::{Deserialize, Serialize};
 use symrail_core::agreement::same;
@@ -11,15 +11,15 @@ use symrail_transport::{Error, Pe, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ConnectionInfo {
     pub version: u32,
-    /// Whether NICs perform AMOs; else CPUs do.
+    /// Whether NICs perform AMOs; otherwise CPUs do.
     pub native_amo: bool,
-    /// The fabric that its rails are on.
+    /// The fabric of its rails.
     pub fabric: String,
     /// The IB mode; empty where the backend is not ibverbs.
     pub ib_mode: String,
     /// The addresses of its rails, in lane order.
     pub rails: Vec<Vec<u8>>,
-    /// The keys of the window through which memory is staged; empty where none is.
+    /// The keys of the staging window; empty where there is none.
     pub window: Vec<u8>,
 }
 
@@ -30,8 +30,7 @@ impl ConnectionInfo {
         encoding::encode(self)
     }
 
-    /// Reads the connection infos of all PEs and checks that they agree. What follows connection info in its bytes is
-    /// ignored.
+    /// Decodes the connection infos of all PEs and checks that they agree. Bytes behind a connection info are ignored.
     pub fn decode_all(connection_infos: &[Vec<u8>], n_pes: u32) -> Result<Vec<ConnectionInfo>> {
         if connection_infos.len() != n_pes as usize {
             let why = format!("{} connection infos in a job of {n_pes} PEs", connection_infos.len());

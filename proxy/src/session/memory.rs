@@ -1,11 +1,11 @@
-//! The handle of registered memory, which travels to peers as it is.
+//! The handle of registered memory, which travels to peers unchanged.
 
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe, Result};
 
 /// Size of an encoded handle in bytes; NVSHMEM's handles are as large.
 pub const HANDLE_SIZE: usize = 512;
-/// The most rails of a session: so many of the longest keys fit into a handle.
+/// The most rails of a session: a handle has room for so many keys of the maximum length.
 pub const MOST_RAILS: usize = (HANDLE_SIZE - HEAD) / 8;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SyM1");
@@ -15,9 +15,9 @@ const HEAD: usize = 48;
 /// Memory that a PE has registered.
 ///
 /// # Encoding
-/// Little endian: magic, PE, id (4 bytes each), number of keys (2), whether it is staged (1), a byte of padding, then 8
-/// bytes each: the offset among its PE's registrations, the length, the address in its PE, the address that rails take
-/// for its first byte; then a key of 8 bytes for each rail.
+/// Little endian: magic, PE, id (4 bytes each), number of keys (2), whether it is staged (1), a byte of padding. Then
+/// come 8 bytes each: the offset among its PE's registrations, the length, the address in its PE, the address of its
+/// first byte for rails. A key of 8 bytes for each rail follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     pe: Pe,
@@ -26,7 +26,7 @@ pub struct Memory {
     len: u64,
     base: u64,
     address: u64,
-    /// Empty for memory that rails do not reach.
+    /// Keys by rail; empty for memory that rails cannot access.
     keys: Vec<u64>,
     staged: bool,
 }
@@ -57,7 +57,7 @@ impl Memory {
         Memory { pe, id, offset, len, base, address: 0, keys: Vec::new(), staged: true }
     }
 
-    /// The same with the connection info of its rails, which reach it as well.
+    /// The handle of a segment that both a copy engine and rails can access, with the connection info for its rails.
     pub(super) fn direct(pe: Pe, segment: Segment, connection_info: &[u8]) -> Result<Memory> {
         Ok(Memory { staged: true, ..Memory::new(pe, segment, connection_info)? })
     }
@@ -68,13 +68,13 @@ impl Memory {
         self.staged
     }
 
-    /// Whether rails reach it.
+    /// Whether rails can access it.
     #[must_use]
     pub fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// The PE whose memory it is.
+    /// The PE that owns it.
     #[must_use]
     pub fn pe(&self) -> Pe {
         self.pe
@@ -100,7 +100,7 @@ impl Memory {
         self.len == 0
     }
 
-    /// The address of its first byte in the PE whose it is.
+    /// The address of its first byte in its PE.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
@@ -138,13 +138,13 @@ impl Memory {
         Ok(Memory { pe, id: half(bytes, 8), offset, len, base, address: word(bytes, 40), keys, staged })
     }
 
-    /// What [`Regions::learn_separate`](symrail_transport::region::Regions::learn_separate) takes.
+    /// The argument for [`Regions::learn_separate`](symrail_transport::region::Regions::learn_separate).
     pub(super) fn connection_info(&self) -> Vec<u8> {
         self.keys.iter().flat_map(|key| [self.address.to_le_bytes(), key.to_le_bytes()].concat()).collect()
     }
 }
 
-/// What an operation needs of a handle that its session knows already.
+/// The fields of a handle that an operation needs when its session knows the handle already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub pe: Pe,
@@ -168,7 +168,7 @@ impl Head {
 }
 
 fn malformed(why: String) -> Error {
-    // Whose it is stands in it, if anywhere.
+    // The sender is only known from the handle, if at all.
     Error::Malformed { what: "memory handle", pe: 0, why }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     fn handles_come_back_with_any_number_of_rails() {
         for rails in [1, 2, 16, MOST_RAILS] {
             let base = std::ptr::without_provenance_mut(0x7000_1000);
-            // SAFETY: nothing here follows the address.
+            // SAFETY: no code here dereferences the address.
             let segment = unsafe { Segment::new(7, 0x2000, base, 5000) };
             let connection_info: Vec<u8> =
                 (0..rails as u64).flat_map(|r| [77u64.to_le_bytes(), (u64::MAX - r).to_le_bytes()].concat()).collect();

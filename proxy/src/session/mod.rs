@@ -1,30 +1,30 @@
-//! The transport for runtimes that have a symmetric heap of their own: a session is one PE's rails, with the engine and
-//! the target agent behind them, over memory that the runtime registers piece by piece.
+//! The transport for runtimes that have a symmetric heap of their own. A session has one PE's rails, with the engine
+//! and the target agent behind them, over memory that the runtime registers in pieces.
 //!
 //! | module | concept |
 //! |---|---|
 //! | this | opening, connecting, registering; progress |
-//! | `operation` | put, get, AMOs, put_signal, fence, quiet, and how a caller waits |
-//! | [`memory`] | the handle by which peers reach registered memory |
-//! | `connection_info` | what PEs tell each other to connect, and what must be the same on all |
+//! | `operation` | put, get, AMOs, put_signal, fence, quiet, and a caller's wait |
+//! | [`memory`] | the handle by which peers address registered memory |
+//! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
 //!
-//! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are faces of
-//! it.
+//! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are interfaces
+//! to it.
 //!
 //! # How memory is named
-//! Each PE gives what it registers offsets of its own, never the same ones twice, so that a handle that is out of date
-//! is refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions),
-//! memory that is laid out *separately*). A peer learns a handle when it first uses it.
+//! Each PE gives each registration offsets of its own, and never the same ones twice. So the target refuses a stale
+//! handle, instead of accessing other memory (see [`Regions`](symrail_transport::region::Regions), memory that is laid
+//! out *separately*). A peer learns a handle when it first uses it.
 //!
-//! # Memory that neither rails nor the CPU reach
-//! A GPU's, say. With a [`CopyEngine`] for it, such memory is registered by [`Session::register_staged`], and
-//! operations on it are [staged](crate::stage): the same operations, by the same handles. All PEs have a copy engine,
-//! or none.
+//! # Memory that neither rails nor the CPU can access
+//! Such memory, for example a GPU's, needs a [`CopyEngine`]. [`Session::register_staged`] registers it, and operations
+//! on it are [staged](crate::stage): the same operations with the same handles. Either all PEs have a copy engine, or
+//! none.
 //!
-//! # Who drives
-//! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be
-//! called again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does
-//! not serve its peers' AMOs and signals.
+//! # Progress
+//! Any thread may call. A call drives the engine for as long as it waits. Between such calls, either the program calls
+//! [`Session::progress`] repeatedly, or the session has a thread of its own ([`Progress::Thread`]). A PE that does
+//! neither does not serve its peers' AMOs and signals.
 
 mod connection_info;
 pub mod memory;
@@ -48,16 +48,16 @@ use connection_info::ConnectionInfo;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 
-/// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with at least as
-/// much between two of them.
+/// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with a gap of at
+/// least this size between two of them.
 const GRAIN: u64 = 4096;
 
-/// Who polls while nobody waits.
+/// What polls while no call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The session's own thread, which sleeps when nothing happens.
     Thread,
-    /// Whoever calls [`Session::progress`].
+    /// The caller of [`Session::progress`].
     Caller,
 }
 
@@ -76,7 +76,7 @@ pub struct Session {
     next: Mutex<Next>,
 }
 
-/// What the next registration gets.
+/// The id and the offset of the next registration.
 struct Next {
     id: u32,
     offset: u64,
@@ -85,11 +85,11 @@ struct Next {
 impl Session {
     /// Opens the rails of PE `me` of `n_pes`.
     ///
-    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known.
-    /// `copy_engine` is for memory that only it reaches, and has a window of [`STAGING_BUFFER_BYTES`].
+    /// `host` has the PEs of this host, which share its NICs; [`HostPes::alone`] if they are not known. `copy_engine`
+    /// is for memory that only it can access; its staging buffer has [`STAGING_BUFFER_BYTES`].
     ///
     /// # Errors
-    /// What choosing and opening rails says; a PE outside of the job.
+    /// The error of choosing or opening rails; a PE outside of the job.
     pub fn open(
         me: Pe,
         n_pes: u32,
@@ -141,7 +141,8 @@ impl Session {
             rails,
             reasons: choice.reasons,
             copy_limit,
-            // Operations end by themselves after TIMEOUT_S of polling; a little later is a time-out of last resort.
+            // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
+            // resort.
             time_limit: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
             gpudirect: settings.gpudirect,
             next: Mutex::new(Next { id: 1, offset: GRAIN }),
@@ -160,7 +161,7 @@ impl Session {
         self.n_pes
     }
 
-    /// What the rails are and can do.
+    /// The properties of the rails.
     #[must_use]
     pub fn rails(&self) -> &[RailCaps] {
         &self.rails
@@ -172,23 +173,23 @@ impl Session {
         &self.reasons
     }
 
-    /// The most bytes of a put whose source may be used again at once.
+    /// The most bytes of a put whose source the caller may reuse at once.
     #[must_use]
     pub fn copy_limit(&self) -> usize {
         self.copy_limit
     }
 
-    /// What all PEs have to be told for [`Session::connect`]: some hundred bytes.
+    /// The data that all PEs need for [`Session::connect`]: some hundred bytes.
     #[must_use]
     pub fn connection_info(&self) -> Vec<u8> {
         self.connection_info.encode()
     }
 
-    /// Connects to all PEs, whose connection infos are given in their order, this one's too. Once, before the first
-    /// operation.
+    /// Connects to all PEs. `connection_infos` has one entry per PE in their order, including this one. It is called
+    /// once, before the first operation.
     ///
     /// # Errors
-    /// connection info that cannot be read, PEs that do not agree, what the backend says about an address.
+    /// A malformed connection info, PEs that do not agree, or the error of the backend about an address.
     pub fn connect(&self, connection_infos: &[Vec<u8>]) -> Result<()> {
         let connection_infos = ConnectionInfo::decode_all(connection_infos, self.n_pes)?;
         let mut engine = self.driver.engine();
@@ -206,14 +207,14 @@ impl Session {
         Ok(())
     }
 
-    /// Registers `len` bytes at `base` for operations of all PEs, and as a buffer of this one's. Peers need the handle.
+    /// Registers `len` bytes at `base` for operations of all PEs, and as a local buffer. Peers need the handle.
     ///
     /// # Safety
-    /// The memory stays mapped until [`Session::deregister`], or until the session is dropped, and is used by others
-    /// only in ways that allow for concurrent changes.
+    /// The memory stays mapped until [`Session::deregister`], or until the session is dropped. Other code uses it only
+    /// in ways that allow for concurrent changes.
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
         // SAFETY: the caller's promise.
@@ -233,14 +234,14 @@ impl Session {
         }
     }
 
-    /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails
-    /// take what is `exported` of it, they move large operations' bytes themselves; else the copy engine does.
+    /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails can
+    /// register it as `exported`, they move large operations' bytes themselves; otherwise the copy engine does.
     ///
     /// # Safety
     /// As for [`Session::register`].
     ///
     /// # Errors
-    /// The session has no copy engine; a rail that does not reach the memory, where the settings demand it.
+    /// The session has no copy engine, or a rail cannot access the memory although the settings demand it.
     pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
         // SAFETY: the caller's promise.
@@ -268,25 +269,25 @@ impl Session {
         }
     }
 
-    /// As [`Session::register_local`], for memory that only the copy engine reaches. Without it the buffer cannot be
-    /// used.
+    /// As [`Session::register_local`], for memory that only the copy engine can access. Without it operations cannot
+    /// use the buffer.
     ///
     /// # Safety
-    /// As for [`Session::register_local`]; the copy engine reaches the memory.
+    /// As for [`Session::register_local`]; the copy engine can access the memory.
     pub unsafe fn register_local_staged(&self, base: *mut u8, len: usize) {
         let (id, _) = self.take_next(base, 0);
         // SAFETY: the caller's promise.
         unsafe { self.driver.engine().add_staged_buffer(base, len, id) };
     }
 
-    /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered
-    /// memory is copied through the transport's own, where the fabric needs registration.
+    /// Registers a local buffer, as a source or destination. Without it, where the fabric needs registration, a buffer
+    /// outside of registered memory is copied through the transport's own buffers.
     ///
     /// # Safety
     /// The memory stays mapped until [`Session::deregister_local`].
     ///
     /// # Errors
-    /// What the provider says.
+    /// The error of the provider.
     pub unsafe fn register_local(&self, base: *mut u8, len: usize) -> Result<()> {
         let (id, _) = self.take_next(base, 0);
         // SAFETY: the caller's promise.
@@ -300,8 +301,8 @@ impl Session {
         engine.remove_staged_buffer(base);
     }
 
-    /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; forgets that of another. No
-    /// operation on it may be under way.
+    /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; for a peer's memory it
+    /// drops the local record. No operation on the memory may be under way.
     pub fn deregister(&self, memory: &Memory) {
         let mut engine = self.driver.engine();
         if memory.pe() == self.me {
@@ -310,15 +311,16 @@ impl Session {
         engine.forget_separate(memory.pe(), memory.offset());
     }
 
-    /// Takes in what has arrived, sends what waits: call it again and again where the session has no thread of its own.
-    /// Returns how much happened. Does not block: another thread that drives the engine right now does just this.
+    /// Handles arrivals and posts waiting operations. A program calls it repeatedly where the session has no thread of
+    /// its own. Returns the number of events. It does not block: if another thread drives the engine right now, that
+    /// one does the work.
     pub fn progress(&self) -> usize {
         self.driver.try_poll()
     }
 
     fn take_next(&self, base: *const u8, len: usize) -> (u32, u64) {
         let mut next = symrail_core::lock(&self.next);
-        // What is aligned in memory is aligned in offsets: AMOs are checked by these.
+        // Offsets keep the alignment of addresses, because AMOs are checked by offset.
         let offset = next.offset + base.addr() as u64 % GRAIN;
         let id = next.id;
         next.id += 1;

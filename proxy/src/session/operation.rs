@@ -12,26 +12,27 @@ use super::memory::{HANDLE_SIZE, Head, Memory};
 use crate::Engine;
 use crate::engine::FIRST_CONTEXT;
 
-/// What an operation is counted for: each context has its own quiet.
+/// The context of an operation. Each context has its own quiet.
 pub type Context = u16;
 
-/// Flush requests are counted for nobody in particular: what one context's quiet flushes, another's may have written.
+/// The issuer of flush requests. It is no particular context, because a flush for one context's quiet may cover
+/// another's writes.
 const FLUSHES: Issuer = 0;
 
 fn issuer(context: Context) -> Issuer {
     context.saturating_add(FIRST_CONTEXT)
 }
 
-/// Polls between two checks of the clock, and how long a thread polls in vain before it lets others run.
+/// Polls between two checks of the clock, and the time for which a thread polls without progress before it yields.
 const POLLS_PER_CHECK: u32 = 16;
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 
-/// A place in registered memory of some PE.
+/// A place in registered memory of a PE.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     handle: &'a [u8; HANDLE_SIZE],
     head: Head,
-    /// Bytes from the memory's first.
+    /// Offset from the memory's first byte.
     at: u64,
 }
 
@@ -39,13 +40,13 @@ impl<'a> Place<'a> {
     /// The byte `at` of the memory behind an encoded handle.
     ///
     /// # Errors
-    /// [`Error::Malformed`]: it is not a handle.
+    /// [`Error::Malformed`] if it is not a handle.
     #[inline]
     pub fn new(handle: &'a [u8; HANDLE_SIZE], at: u64) -> Result<Place<'a>> {
         Ok(Place { handle, head: Head::read(handle)?, at })
     }
 
-    /// The place whose address in its PE is `address`; below the memory's first byte it is outside.
+    /// The place with this address in its PE; below the memory's first byte it is outside.
     ///
     /// # Errors
     /// As for [`Place::new`].
@@ -70,24 +71,24 @@ impl<'a> Place<'a> {
 }
 
 impl Session {
-    /// Starts to write `len` bytes.
+    /// Starts a write of `len` bytes.
     ///
     /// # Safety
     /// A [`Source::Stable`] source stays valid and unchanged until a quiet of its context.
     ///
     /// # Errors
-    /// Nothing was started: outside of the memory, no such PE, a copied source of more than [`Session::copy_limit`]
-    /// bytes, or no room within the time-out.
+    /// On an error nothing was started: the place is outside of the memory, the PE does not exist, a copied source has
+    /// more than [`Session::copy_limit`] bytes, or there was no room within the time-out.
     pub unsafe fn put(&self, context: Context, to: Place<'_>, source: Source, len: u64) -> Result<()> {
         let dest = to.offset(Operation::Put, len)?;
         // SAFETY: the caller's promise.
         unsafe { self.start(context, &[to], Command::Put { dest, source, len }) }
     }
 
-    /// Starts to read `len` bytes.
+    /// Starts a read of `len` bytes.
     ///
     /// # Safety
-    /// `dest` stays valid and is used by nobody else until the operation is complete.
+    /// `dest` stays valid, and no other code uses it, until the operation is complete.
     ///
     /// # Errors
     /// As for [`Session::put`].
@@ -97,10 +98,10 @@ impl Session {
         unsafe { self.start(context, &[from], Command::Get { source, dest, len }) }
     }
 
-    /// Starts an AMO. With `old`, the old value is stored there by the time the operation is complete.
+    /// Starts an AMO. With `old`, the old value is stored there when the operation is complete.
     ///
     /// # Safety
-    /// `old` stays valid and is used by nobody else until then.
+    /// `old` stays valid, and no other code uses it, until then.
     ///
     /// # Errors
     /// As for [`Session::put`]; a word that is not aligned, an operation that is not defined on the type.
@@ -118,7 +119,8 @@ impl Session {
         unsafe { self.start(context, &[word], Command::Amo { offset, ty, op, operand, compare, fetch }) }
     }
 
-    /// Starts to write `len` bytes and then to update a signal word of the same PE: who sees the signal sees the bytes.
+    /// Starts a write of `len` bytes and then an update of a signal word of the same PE. A reader that observes the
+    /// signal also observes the bytes.
     ///
     /// # Safety
     /// As for [`Session::put`].
@@ -147,17 +149,17 @@ impl Session {
         unsafe { self.start(context, &[to, signal], command) }
     }
 
-    /// Orders what comes after it behind what came before it, to each PE. Returns at once; gets are not ordered.
+    /// Orders later operations behind earlier ones, to each PE. Returns at once. Gets are not ordered.
     pub fn fence(&self) {
         self.driver.engine().fence();
     }
 
-    /// Waits until everything that was started in `context` is complete: visible at its target, or here. Costs
-    /// next to nothing when nothing was.
+    /// Waits until all operations of `context` are complete: visible at their targets, or here. It costs next to
+    /// nothing when there are none.
     ///
     /// # Errors
-    /// The first failure since the last quiet; a time-out. It does not wait for what else is under way then: what fails
-    /// later is the next quiet's error.
+    /// The first failure since the last quiet, or a time-out. It does not wait for the other operations under way then:
+    /// the next quiet returns later failures.
     pub fn quiet(&self, context: Context) -> Result<()> {
         let issuer = issuer(context);
         self.until(Operation::Quiet, issuer, |engine| {
@@ -187,10 +189,10 @@ impl Session {
         }
     }
 
-    /// Takes in the handles that have not been used before.
+    /// Learns the handles that are used for the first time.
     fn learn(&self, engine: &mut MutexGuard<'_, Engine>, places: &[Place<'_>]) -> Result<()> {
         for place in places {
-            // Its own this PE knows since it has registered them, and no longer than that.
+            // This PE knows its own handles by their registration, and only as long as they are registered.
             if place.pe() == self.me || engine.knows_separate(place.pe(), place.head.offset) {
                 continue;
             }
@@ -210,7 +212,7 @@ impl Session {
         Ok(())
     }
 
-    /// Drives the engine until `done`, or until something of the context has failed.
+    /// Drives the engine until `done`, or until an operation of the context has failed.
     fn until(&self, operation: Operation, issuer: Issuer, mut done: impl FnMut(&mut Engine) -> bool) -> Result<()> {
         let (mut wait, mut turn) = (Wait::new(self), None);
         loop {
@@ -235,7 +237,7 @@ impl Session {
     }
 }
 
-/// One thread's waiting: polls, then yields, and in the end gives up.
+/// The wait of one thread: it polls, then yields, and gives up in the end.
 struct Wait<'a> {
     session: &'a Session,
     since: Option<Instant>,
@@ -247,7 +249,7 @@ impl Wait<'_> {
         Wait { session, since: None, polls: 0 }
     }
 
-    /// After a poll that did not bring the end.
+    /// Continues after a poll without success.
     fn step(&mut self, late: impl FnOnce() -> Error) -> Result<()> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(POLLS_PER_CHECK) {

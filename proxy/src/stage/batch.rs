@@ -4,10 +4,10 @@
 //! become one *run*: their bytes are packed into a part of the staging buffer, or unpacked from it.
 //!
 //! # Order
-//! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
-//! earlier one to complete. Two things keep their order all the same:
-//! - A signal is marked as coming after data, and goes in a later copy than all data that came before it.
-//! - Of overlapping writes in one run, the last one to come wins.
+//! No waiting copy depends on another one: its source would have waited for the earlier one to complete. Two cases keep
+//! their order all the same:
+//! - A signal is marked as following data, and is written by a later copy than all earlier data.
+//! - Of overlapping writes in one run, the last one wins.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,7 @@ const SMALL: usize = 1024;
 const RUN_BYTES: usize = 4096;
 /// The most runs under way.
 const RUNS: usize = 256;
-/// Bytes between two reads that are read as well, because another copy would take longer.
+/// Bytes between two reads that are read as well, because two copies would need more time.
 const GAP: usize = 64;
 
 /// The size of all runs' parts of the staging buffer.
@@ -36,9 +36,9 @@ pub(super) const BATCH_BYTES: usize = RUNS * RUN_BYTES;
 struct Small {
     copy: Copy,
     ticket: Ticket,
-    /// It may not be seen before data that came before it.
+    /// Whether it must not become visible before earlier data.
     after_data: bool,
-    /// How many came before it.
+    /// Its position in the sequence of copies.
     number: u64,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Copies {
     runs: Vec<Run>,
     free: Vec<usize>,
     started: u64,
-    /// Copies that could not be started, to be reported.
+    /// Copies that could not be started, whose failures are to be reported.
     failed: Vec<CopyCompletion>,
     /// Kept for its memory.
     batch: Vec<Small>,
@@ -74,7 +74,7 @@ pub(super) struct Copies {
 unsafe impl Send for Copies {}
 
 impl Copies {
-    /// Copies by `copy_engine`, packed in [`BATCH_BYTES`] bytes of its staging buffer from `buffers` on.
+    /// Copies by `copy_engine`, with runs packed in [`BATCH_BYTES`] bytes of its staging buffer at `buffers`.
     pub fn new(copy_engine: Box<dyn CopyEngine>, buffers: NonNull<u8>) -> Self {
         let run = |at| Run { buffer: buffers.as_ptr().wrapping_add(at * RUN_BYTES), memory: 0, members: Vec::new() };
         Copies {
@@ -90,7 +90,7 @@ impl Copies {
         }
     }
 
-    /// The copy engine, for all that is not a copy between the staging buffer and memory.
+    /// The copy engine, for calls other than copies between the staging buffer and memory.
     pub fn copy_engine(&mut self) -> &mut dyn CopyEngine {
         &mut *self.copy_engine
     }
@@ -100,7 +100,7 @@ impl Copies {
         self.copy_engine.staging_buffer()
     }
 
-    /// Starts a copy. One that comes `after_data` is not seen before data whose copy was started before.
+    /// Starts a copy. With `after_data` it does not become visible before data whose copy was started earlier.
     ///
     /// # Safety
     /// As for [`CopyEngine::start`].
@@ -130,10 +130,10 @@ impl Copies {
         unsafe { self.copy_engine.start_between(copy, ticket.encode()) }
     }
 
-    /// Ends a round: the copy engine is given the copies that have gathered.
+    /// Ends a round: hands the gathered copies to the copy engine.
     pub fn flush(&mut self) {
         if self.writes.len() <= self.copy_engine.room_for_words() {
-            // A kernel that waits is faster than any copy.
+            // A waiting kernel is faster than any copy.
             while let Some(write) = self.writes.pop_front() {
                 self.start_alone(write);
             }
@@ -143,12 +143,12 @@ impl Copies {
         self.copy_engine.flush();
     }
 
-    /// Starts the oldest copies of one direction. `false`: there are none, or no buffer is free.
+    /// Starts the oldest copies of one direction. Returns `false` if there are none, or if no buffer is free.
     fn start_batch(&mut self, to_memory: bool) -> bool {
         let queue = if to_memory { &mut self.writes } else { &mut self.reads };
         let mut batch = std::mem::take(&mut self.batch);
         self.signals.clear();
-        // Each run has two members at least.
+        // Each run has at least two members.
         while batch.len() < 2 * self.free.len()
             && let Some(small) = queue.front()
         {
@@ -156,7 +156,7 @@ impl Copies {
             if small.after_data {
                 self.signals.push(range);
             } else if self.signals.iter().any(|signal| range.start < signal.end && signal.start < range.end) {
-                break; // it overwrites a signal, which goes later than the batch's data
+                break; // it overwrites a signal, which is written after the batch's data
             }
             batch.extend(queue.pop_front());
         }
@@ -183,7 +183,7 @@ impl Copies {
         any
     }
 
-    /// Starts one copy for all these, which together cover the range.
+    /// Starts one copy for these members, which together cover the range.
     fn start_run(&mut self, members: &[Small], range: Range<usize>) {
         let key = if members.len() > 1 { self.free.pop() } else { None };
         let Some(key) = key else { return members.iter().for_each(|&small| self.start_alone(small)) };
@@ -192,19 +192,19 @@ impl Copies {
         kept.extend_from_slice(members);
         let to_memory = members[0].copy.to_memory;
         if to_memory {
-            // The last one to come wins.
+            // The last write wins.
             kept.sort_unstable_by_key(|small| small.number);
             for Small { copy: part, .. } in &*kept {
-                // SAFETY: inside of the run's buffer; the other end is valid as `start` was promised.
+                // SAFETY: inside of the run's buffer; the caller of `start` keeps the other end valid.
                 unsafe { copy(buffer.wrapping_add(part.memory - range.start), part.host, part.len) };
             }
         }
         let run = Copy { memory: range.start, host: *buffer, len: range.len(), to_memory };
-        // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of,
-        // and, for reads, up to `GAP` bytes between two of them. Where both members are of one segment, so are those
-        // bytes: it is one mapping. Where they are not, the driver refuses a copy across two allocations.
+        // SAFETY: the buffer is the run's own until it is reported. The memory is that of the members, as their callers
+        // promised, and, for reads, up to `GAP` bytes between two of them. If both members are in one segment, so are
+        // those bytes, as it is one mapping. If they are not, the driver refuses a copy across two allocations.
         if unsafe { self.copy_engine.start(run, Ticket::Run(key).encode()) }.is_err() {
-            // Neighbours need not be of one allocation.
+            // Neighbours need not be in one allocation.
             let mut kept = std::mem::take(&mut self.runs[key].members);
             kept.drain(..).for_each(|small| self.start_alone(small));
             self.runs[key].members = kept;
@@ -213,13 +213,13 @@ impl Copies {
     }
 
     fn start_alone(&mut self, Small { copy, ticket, .. }: Small) {
-        // SAFETY: promised to `start`.
+        // SAFETY: the promise of the callers of `start`.
         if let Err(why) = unsafe { self.copy_engine.start(copy, ticket.encode()) } {
             self.failed.push(CopyCompletion { ticket: ticket.encode(), result: Err(why) });
         }
     }
 
-    /// Reports copies that have ended. Returns how many calls of the copy engine's those were.
+    /// Reports completed copies. Returns the number of copy engine copies among them.
     pub fn poll(&mut self, ended: &mut Vec<CopyCompletion>) -> usize {
         ended.append(&mut self.failed);
         let Copies { copy_engine, runs, free, .. } = self;
@@ -228,8 +228,8 @@ impl Copies {
             let Run { buffer, memory, members } = &mut runs[key];
             for Small { copy: part, ticket, .. } in members.drain(..) {
                 if !part.to_memory && moved.result.is_ok() {
-                    // SAFETY: inside of the run's buffer, which no copy uses now; the other end is valid as `start` was
-                    // promised.
+                    // SAFETY: inside of the run's buffer, which no copy uses now; the caller of `start` keeps the other
+                    // end valid.
                     unsafe { copy(part.host, buffer.wrapping_add(part.memory - *memory), part.len) };
                 }
                 ended.push(CopyCompletion { ticket: ticket.encode(), result: moved.result.clone() });
@@ -257,7 +257,7 @@ mod tests {
         state: Arc<Mutex<State>>,
     }
 
-    /// What it was asked for, and how it is to behave.
+    /// The recorded copies, and the configured behaviour.
     #[derive(Default)]
     struct State {
         started: Vec<Copy>,
@@ -269,7 +269,7 @@ mod tests {
     // SAFETY: the pointers of copies are used in one thread.
     unsafe impl Send for Recorder {}
 
-    // SAFETY: the staging buffer is its own, and what is copied is reported once.
+    // SAFETY: the staging buffer is its own, and each copy is reported once.
     unsafe impl CopyEngine for Recorder {
         fn staging_buffer(&self) -> (NonNull<u8>, usize) {
             (NonNull::from(&*self.staging_buffer).cast(), 8 * self.staging_buffer.len())
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Memory, a place in the staging buffer for each copy, and what was started last.
+    /// Memory, a place in the staging buffer for each copy, and the last started copies.
     struct World {
         copies: Copies,
         state: Arc<Mutex<State>>,
@@ -343,7 +343,7 @@ mod tests {
         fn write(&mut self, at: usize, bytes: &[u8], after_data: bool) {
             let host = self.place();
             let (memory, ticket) = (self.at + at, Ticket::Fragment(self.places));
-            // SAFETY: a place of the staging buffer, which is used again after a thousand copies; the memory is long
+            // SAFETY: a place in the staging buffer, which is reused after a thousand copies; the memory is long
             // enough.
             unsafe {
                 copy(host, bytes.as_ptr(), bytes.len());
@@ -353,7 +353,7 @@ mod tests {
             }
         }
 
-        /// Ends a round: addresses and lengths of what was copied, and how many copies were reported.
+        /// Ends a round: returns addresses and lengths of the copies, and the number of reported copies.
         fn round(&mut self) -> (Vec<(usize, usize)>, usize) {
             self.copies.flush();
             let mut ended = Vec::new();
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn neighbours_are_one_copy_and_a_lone_one_is_itself() {
         let mut world = World::new();
-        // In whatever order they come.
+        // The order of the copies does not matter.
         for i in 0..256usize {
             let at = i * 149 % 256;
             world.write(4 * at, &(at as u32).to_ne_bytes(), false);
@@ -383,11 +383,11 @@ mod tests {
         let expected: Vec<u8> = (0..256u32).flat_map(u32::to_ne_bytes).collect();
         assert_eq!((world.bytes(0, 1024), world.bytes(4096, 8)), (expected, vec![7; 8]));
         assert_eq!(world.round(), (vec![], 0));
-        // Where the driver refuses a copy, each goes by itself.
+        // Where the driver refuses a run, each copy is made alone.
         world.state.lock().unwrap().refuses = true;
         (0..3).for_each(|i| world.write(8 * i, &[i as u8; 8], false));
         assert_eq!(world.round(), (vec![(0, 8), (8, 8), (16, 8)], 3));
-        // Few words are left to a kernel that waits, one by one; many are not.
+        // A few words are left to a waiting kernel, one by one; many are not.
         world.state.lock().unwrap().refuses = false;
         world.state.lock().unwrap().words = 3;
         (0..3).for_each(|i| world.write(8 * i, &[i as u8; 8], i == 2));
@@ -414,7 +414,8 @@ mod tests {
         }
     }
 
-    /// Puts and signals at random, often on one another: what is there at the end is what came last, and no signal goes
+    /// Random puts and signals, often on the same memory: in the end the last write wins, and no signal becomes visible
+    /// before earlier data.
     /// before data that came before it.
     #[test]
     fn signals_stay_behind_data_and_the_last_write_wins() {

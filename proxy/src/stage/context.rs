@@ -1,4 +1,4 @@
-//! What the files of staging share in one call, and whose a copy is.
+//! The state that the files of staging share in one call, and the owner of a copy.
 
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::command::Issuer;
@@ -7,13 +7,13 @@ use symrail_transport::region::Regions;
 use super::batch::Copies;
 use super::peers::Peers;
 
-/// What source and target share in one call.
+/// The state that source and target share in one call.
 pub struct StageContext<'a> {
     pub copies: &'a mut Copies,
     pub endpoint: &'a mut Endpoint,
     /// Segments and buffers that the CPU cannot touch.
     pub memory: &'a Regions,
-    /// Peers' memory that the copy engine reaches.
+    /// Peers' memory that the copy engine can access.
     pub peers: &'a Peers,
     pub issuer: Issuer,
 }

@@ -1,8 +1,8 @@
-//! Operations on memory that neither rails nor the CPU reach: they go through a staging buffer of host memory.
+//! Staging: operations on memory that neither rails nor the CPU can access go through a staging buffer of host memory.
 //!
-//! Some fabrics cannot read a GPU's memory. Rails then see the *staging buffer* only: host memory of the copy engine,
-//! registered with every rail. An operation is split into fragments. Each has a chunk of the staging buffer at its
-//! source and one at its target:
+//! Some fabrics cannot read a GPU's memory. Then rails access only the *staging buffer*: host memory of the copy engine
+//! that is registered with every rail. An operation is split into fragments. Each has a chunk of the staging buffer at
+//! its source and one at its target:
 //!
 //! | operation on such memory at the target | the source | the target |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | get | sends `Push`, copies its chunk to the destination | copies to a chunk, writes the source's chunk |
 //! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
 //! | large put or get, rails reach the memory | posts a put or get between the two memories | nothing |
-//! | put or get, the device has mapped the memory | has its copy engine copy between the two | nothing |
+//! | put or get, the device has mapped the memory | lets its copy engine copy between the two | nothing |
 //!
 //! All but the last two are an `AgentRequest`. The target reports its outcome when the
 //! bytes are delivered. Targets read and write sources' staging buffers, never the reverse. So a source needs no room
@@ -23,7 +23,7 @@
 //! and data keep one order and no NIC has to be atomic with the CPU.
 //!
 //! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies by itself. A signal
-//! follows such a copy when that has ended.
+//! follows such a copy when the copy has ended.
 //!
 //! # Order
 //! Fragments arrive in any order. So a fence holds later operations back until earlier ones to the same PE have
@@ -31,7 +31,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `context` | what these files share in one call, and whose a copy is |
+//! | `context` | the state that these files share in one call, and the owner of a copy |
 //! | `staging_buffer` | the staging buffer, divided into chunks |
 //! | `source` | this PE's operations, from start to end |
 //! | `order` | operations that fences hold back |
@@ -73,10 +73,10 @@ pub use words::WordLocks;
 
 /// Size of the staging buffer, in bytes.
 pub const STAGING_BUFFER_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
-/// Copies that the copy engine has under way at most: one for each chunk, and one for each operation between memory
-/// that its device reaches.
+/// Limit of concurrent copies of the copy engine: one for each chunk, and one for each operation between two memories
+/// that its device can access.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
-/// What lives as long as staging does.
+/// State that lives as long as staging.
 struct StageResources {
     copies: Copies,
     memory: Regions,
@@ -104,7 +104,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Staging by `copy_engine`, whose operations on the endpoint are `issuer`'s.
+    /// Staging by `copy_engine`. Its operations on the endpoint belong to `issuer`.
     ///
     /// # Errors
     /// The copy engine's staging buffer is smaller than [`STAGING_BUFFER_BYTES`].
@@ -132,7 +132,7 @@ impl Stage {
     /// The staging buffer, to be registered with all rails.
     pub(crate) fn staging_buffer(&self) -> Segment {
         let (base, bytes) = self.resources.copies.staging_buffer();
-        // SAFETY: host memory that the copy engine keeps as long as it lives, and gives to nobody else.
+        // SAFETY: host memory that the copy engine keeps as long as it lives, and shares with no other user.
         unsafe { Segment::new(STAGING_BUFFER_ID, STAGING_BUFFER_OFFSET, base.as_ptr(), bytes as u64) }
     }
 
@@ -151,8 +151,7 @@ impl Stage {
         let mut refused = Vec::new();
         for (base, pe) in bases.iter_mut().zip(0..) {
             if pe == me {
-                // The device may copy within its memory by a kernel, for which there is no room while another one
-                // spins.
+                // The device may copy within its memory by a kernel, which cannot run while another kernel spins.
                 *base = 0;
             } else if *base != 0
                 && let Err(why) = self.resources.copies.copy_engine().prepare_peer(*base)
@@ -172,7 +171,7 @@ impl Stage {
 
     /// See [`Engine::learn_staged`](crate::Engine::learn_staged).
     pub(crate) fn learn_separate(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
-        // Rails do not reach it, so there are no keys; connection info has one at least.
+        // Rails cannot access it, so it has no keys, but connection info needs at least one entry.
         self.resources.memory.learn_separate(pe, offset, len, &[0; 16])
     }
 
@@ -207,7 +206,7 @@ impl Stage {
         &self.resources.memory
     }
 
-    /// Starts an operation, whichever memory it is about.
+    /// Starts an operation on any kind of memory.
     ///
     /// # Safety
     /// As for [`Endpoint::submit`].
@@ -222,7 +221,7 @@ impl Stage {
         unsafe { self.source.submit(self.resources.with(endpoint), pe, command, owner) }
     }
 
-    /// Orders what comes after it behind what came before it, per destination.
+    /// Orders later operations behind earlier ones, per destination.
     pub(crate) fn fence(&mut self) {
         self.source.fence();
     }
@@ -232,12 +231,12 @@ impl Stage {
         self.source.ready()
     }
 
-    /// Whether everything that `issuer` issued here is complete.
+    /// Whether all operations that `issuer` issued here are complete.
     pub(crate) fn is_quiet(&self, issuer: Issuer) -> bool {
         self.source.accounts.is_quiet(issuer)
     }
 
-    /// The first error since it was last asked for, of operations without a tag.
+    /// The first error of operations without a tag since the last call.
     pub(crate) fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
         self.source.accounts.take_error(issuer)
     }
@@ -277,7 +276,7 @@ impl Stage {
         self.source.accounts.next_finished()
     }
 
-    /// Whether polling is needed: the end of a copy wakes nobody.
+    /// Whether polling is needed, because the end of a copy wakes no thread.
     pub(crate) fn is_busy(&self) -> bool {
         self.resources.copies.pending() > 0 || self.source.is_busy() || self.target.is_busy()
     }

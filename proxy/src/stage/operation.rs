@@ -9,30 +9,30 @@ use symrail_transport::{Error, Pe, Result};
 use super::context::StageContext;
 use super::staging_buffer::{Chunk, EAGER, Pool, STAGING_BUFFER_OFFSET};
 
-/// An operation.
+/// The state of an operation.
 pub(super) struct Staged {
     pub pe: Pe,
     pub command: Command,
     pub owner: Owner,
     /// A copy of the source, if the caller may reuse it at once.
     pub kept: Option<[u8; 16]>,
-    /// The local buffer is memory that the CPU cannot touch.
+    /// Whether the CPU cannot touch the local buffer.
     pub local_is_device: bool,
-    /// The target's memory is such memory.
+    /// Whether the CPU cannot touch the target's memory.
     pub remote_is_device: bool,
     pub route: Route,
-    /// Bytes split so far, and whether those are all.
+    /// Bytes split so far, and whether that is all.
     pub split: u64,
     pub all_split: bool,
-    /// Waits in `to_split`.
+    /// Whether it is in `to_split`.
     pub queued: bool,
     /// Fragments under way.
     pub fragments: u32,
-    /// The signal that follows when all fragments are done.
+    /// The signal to send when all fragments are done.
     pub signal: Option<Signal>,
     pub value: u64,
     pub error: Option<Error>,
-    /// The result has been reported; fragments may still be under way.
+    /// Whether the result has been reported; fragments may still be under way.
     pub reported: bool,
     pub since: u32,
 }
@@ -42,13 +42,13 @@ pub(super) struct Staged {
 pub(super) enum Route {
     /// In fragments, through staging buffers and messages.
     Staged,
-    /// Rails reach both.
+    /// Rails, which can access both.
     Rails,
-    /// The device reaches both: it has mapped the peer's memory at this address.
+    /// The device, which can access both: it has mapped the peer's memory at this address.
     Device(usize),
 }
 
-/// Which part of its operation a fragment is.
+/// The part of its operation that a fragment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// Bytes.
@@ -66,9 +66,9 @@ pub(super) struct Fragment {
     pub at: u64,
     pub len: usize,
     pub chunk: Option<Chunk>,
-    /// Its bytes travel in the message.
+    /// Whether its bytes travel in the message.
     pub eager: bool,
-    /// The copy under way is the last step.
+    /// Whether the copy under way is the last step.
     pub last: bool,
 }
 
@@ -213,7 +213,7 @@ pub(super) fn remote_is_device(ctx: &StageContext<'_>, pe: Pe, command: &Command
             if data {
                 range(dest, len)?;
             }
-            // The target agent finds out which memory the signal is in.
+            // The target agent determines the memory of the signal.
             Ok(data || inside(signal.offset))
         }
         Command::Amo { offset, ty, op, .. } => {

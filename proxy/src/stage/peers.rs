@@ -1,4 +1,4 @@
-//! Peers' memory that this PE's device has mapped: copies there and back need neither rails nor the peer.
+//! Peers' memory that this PE's device has mapped: copies to and from it need neither rails nor the peer.
 
 use symrail_transport::Pe;
 use symrail_transport::region::Segment;
@@ -8,12 +8,12 @@ use symrail_transport::region::Segment;
 pub(super) struct Peers {
     offset: u64,
     len: u64,
-    /// By PE; 0 where it is not mapped, and for this PE.
+    /// Addresses by PE; 0 where it is not mapped, and for this PE.
     bases: Vec<usize>,
 }
 
 impl Peers {
-    /// Peers' parts of a segment at these addresses.
+    /// Peers' parts of a segment that are mapped at these addresses.
     pub fn new(segment: &Segment, bases: Vec<usize>) -> Self {
         Peers { offset: segment.offset(), len: segment.bytes(), bases }
     }
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn only_what_lies_in_a_peers_mapped_segment_is_found() {
-        // SAFETY: nothing here follows the address.
+        // SAFETY: no code here dereferences the address.
         let segment = unsafe { Segment::new(1, 1 << 48, std::ptr::null_mut(), 4096) };
         let peers = Peers::new(&segment, vec![0, 1 << 30, 0]);
         assert_eq!(peers.find(1, (1 << 48) + 64, 4032), Some((1 << 30) + 64));

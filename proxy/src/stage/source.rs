@@ -24,11 +24,11 @@ pub(super) struct Source {
     pub(super) staged: slab::Slab<Staged>,
     pub(super) fragments: slab::Slab<Fragment>,
     orders: Orders,
-    /// Operations to be split, in order.
+    /// Operations to split, in order.
     pub(super) to_split: VecDeque<usize>,
-    /// Fragments that the endpoint had no room for.
+    /// Fragments for which the endpoint had no room.
     pub(super) unsent: VecDeque<usize>,
-    /// The last round reached its limit of copied bytes before all was split.
+    /// Whether the last round reached its limit of copied bytes before everything was split.
     pub(super) more: bool,
     pub accounts: Accounts,
     /// Reused, so that rounds do not allocate.
@@ -38,7 +38,7 @@ pub(super) struct Source {
     last_tick: u32,
 }
 
-// SAFETY: the pointers inside are buffers of operations under way, whose owners promised (`submit`) to keep them valid
+// SAFETY: the pointers inside are buffers of operations under way. Their owners promised (`submit`) to keep them valid
 // whichever thread completes the operation.
 unsafe impl Send for Source {}
 
@@ -99,7 +99,7 @@ impl Source {
             return Err(Error::Full { operation: command.operation(), pe });
         }
         let route = route(&ctx, pe, &command, (local_is_device, remote_is_device));
-        // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
+        // SAFETY: the caller's promise; `keep` does not access memory that the CPU cannot touch.
         let kept = unsafe { keep(&command, local_is_device) }?;
         let staged = Staged {
             pe,
@@ -133,7 +133,7 @@ impl Source {
         Ok(())
     }
 
-    /// Has an operation split when its turn comes.
+    /// Queues an operation to be split.
     fn queue(&mut self, key: usize) {
         if let Some(s) = self.staged.get_mut(key) {
             s.queued = true;
@@ -185,7 +185,7 @@ impl Source {
             unsafe { copy(from, bytes.as_ptr(), len) };
         }
         if s.reported {
-            return self.end(key, Ok(())); // its owner does not wait for the bytes any more
+            return self.end(key, Ok(())); // its owner no longer waits for the bytes
         }
         if s.local_is_device {
             fragment.last = true;
@@ -281,7 +281,7 @@ impl Source {
             let (idle, pe) = (s.fragments == 0, s.pe);
             self.report(key);
             if idle {
-                // Nobody waits for an operation that a fence holds back.
+                // An operation that a fence holds back has nothing under way.
                 if self.orders.forget(pe, key) {
                     self.staged.remove(key);
                 } else {

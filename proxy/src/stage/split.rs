@@ -25,7 +25,7 @@ impl Source {
             }
             let Some(by_cpu) = self.split(ctx, key) else { return };
             copied += by_cpu;
-            // One that has ended on the way is not queued any more.
+            // An operation that has ended meanwhile is not queued any more.
             if let Some(s) = self.staged.get_mut(key).filter(|s| s.all_split) {
                 s.queued = false;
                 self.to_split.pop_front();
@@ -46,7 +46,7 @@ impl Source {
             _ => 0,
         };
         if len == 0 {
-            // An AMO, a signal, or an operation that a fence had held back.
+            // An AMO, a signal, or an operation that a fence held back.
             let local_device = s.local_is_device && matches!(s.command, Command::Amo { .. });
             let chunk = if local_device { Some(self.pool.take(8)?) } else { None };
             let part = match s.command {
@@ -120,16 +120,16 @@ impl Source {
     }
 
     pub(super) fn start_copy(&mut self, ctx: &mut StageContext<'_>, fragment: usize, copy: Copy) {
-        // SAFETY: the chunk is the fragment's own until the copy ends; the other end was found to be the copy engine's
-        // memory.
+        // SAFETY: the chunk is the fragment's own until the copy ends; the other end was checked to be the copy
+        // engine's memory.
         if let Err(why) = unsafe { ctx.copies.start(copy, Ticket::Fragment(fragment), false) } {
             self.copy_failed(fragment, why);
         }
     }
 
     fn copy_between(&mut self, ctx: &mut StageContext<'_>, fragment: usize, copy: Between) {
-        // SAFETY: one end was found to be the copy engine's memory and the other a peer's that its device has mapped;
-        // both are the operation's own until it is complete.
+        // SAFETY: one end was checked to be the copy engine's memory, and the other to be a peer's memory that its
+        // device has mapped. Both are the operation's own until it is complete.
         if let Err(why) = unsafe { ctx.copies.start_between(copy, Ticket::Fragment(fragment)) } {
             self.copy_failed(fragment, why);
         }

@@ -16,7 +16,7 @@ pub(super) const EAGER: usize = 4096;
 pub(super) const LARGE: usize = 512 << 10;
 /// The smallest fragment of a split operation.
 const SMALLEST_FRAGMENT: u64 = 64 << 10;
-/// How many fragments a large operation has, so that both copies and the transfer overlap.
+/// Number of fragments of a large operation, so that both copies and the transfer overlap.
 const FRAGMENTS: u64 = 4;
 
 /// Bytes of one pool.
@@ -46,7 +46,7 @@ pub(super) struct Pool {
     free: [Vec<u16>; 3],
 }
 
-// SAFETY: the pointer is an address in the copy engine's staging buffer, which belongs to the process; reaching it
+// SAFETY: the pointer is an address in the copy engine's staging buffer, which belongs to the process. Accessing it
 // needs unsafe code.
 unsafe impl Send for Pool {}
 
@@ -63,7 +63,7 @@ impl Pool {
         Some(Chunk { class: class as u8, index })
     }
 
-    /// Returns a chunk. Chunks that a rail may still reach are never returned.
+    /// Returns a chunk. A chunk that a rail may still access is never returned.
     pub fn release(&mut self, chunk: Chunk) {
         self.free[usize::from(chunk.class)].push(chunk.index);
     }
@@ -73,7 +73,7 @@ impl Pool {
         self.base.as_ptr().wrapping_add(Self::within(chunk))
     }
 
-    /// A chunk's first `len` bytes, as peers address them.
+    /// A chunk's first `len` bytes, in terms of peers' addresses.
     pub fn place(&self, chunk: Chunk, len: usize) -> Place {
         Place { offset: self.offset + Self::within(chunk) as u64, len: len as u64 }
     }

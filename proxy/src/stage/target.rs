@@ -1,7 +1,7 @@
 //! Peers' requests on memory that the CPU cannot touch.
 //!
 //! Requests wait for a chunk in order; after that they are independent ([the module](super) has a table of their
-//! steps). A request ends when nothing that was started for it is under way.
+//! steps). A request ends when no copy, word or operation for it is under way.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ struct Task {
     step: Step,
     /// Copies and words under way.
     waits: u32,
-    /// The signal is in memory that the CPU reaches: it is updated when the data is delivered.
+    /// Whether the signal is in memory that the CPU can access. It is updated when the data is delivered.
     then_signal: bool,
     value: u64,
     refusal: Refusal,
@@ -50,7 +50,7 @@ pub(super) struct Target {
     pool: Pool,
     tasks: slab::Slab<Task>,
     words: Words,
-    /// Tasks that wait for a chunk, and those that the endpoint had no room for.
+    /// Tasks that wait for a chunk, and tasks for which the endpoint had no room.
     waiting: VecDeque<usize>,
     unsent: VecDeque<usize>,
     /// Reused, so that rounds do not allocate.
@@ -235,7 +235,7 @@ impl Target {
         match task.request.kind {
             RequestKind::PutSignal | RequestKind::PullSignal => {
                 if ctx.memory.local(signal, 8).is_some() {
-                    // The data's copy has been started: the signal is marked as coming after it.
+                    // The data's copy has been started, so the signal is marked as following it.
                     self.change_word(ctx, key, signal, AmoType::U64, false);
                 } else {
                     task.then_signal = true;
@@ -284,7 +284,7 @@ impl Target {
 
     /// Starts a copy. If that fails, ends the task and returns `false`.
     fn start_copy(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent, key: usize, copy: Copy) -> bool {
-        // SAFETY: the chunk is the task's own until the copy ends; the other end was found to be the copy engine's
+        // SAFETY: the chunk is the task's own until the copy ends; the other end was checked to be the copy engine's
         // memory.
         let started = unsafe { ctx.copies.start(copy, Ticket::Task(key), false) };
         match (started, self.tasks.get_mut(key)) {
@@ -325,7 +325,7 @@ impl Target {
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(chunk) = task.chunk.filter(|_| task.place.len <= 8) {
             let mut value = [0u8; 8];
-            // SAFETY: the chunk has at least 8 bytes, of which no copy uses any now.
+            // SAFETY: the chunk has at least 8 bytes, and no copy uses them now.
             unsafe { copy(value.as_mut_ptr(), self.pool.ptr(chunk), task.place.len as usize) };
             task.value = u64::from_ne_bytes(value);
             return self.end_if_done(agent, key);
@@ -355,8 +355,8 @@ impl Target {
 
     fn submit(&self, ctx: &mut StageContext<'_>, pe: Pe, command: Command, key: usize) -> Result<()> {
         let owner = Owner { issuer: ctx.issuer, tag: Some(Ticket::Task(key).encode()) };
-        // SAFETY: the chunk is the task's own until the operation's end has been reported, and kept if that was a
-        // time-out.
+        // SAFETY: the chunk is the task's own until the operation's end has been reported. After a time-out it is never
+        // returned.
         unsafe { ctx.endpoint.submit(pe, command, owner) }.map(drop)
     }
 

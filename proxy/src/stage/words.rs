@@ -1,9 +1,9 @@
 //! Atomics and signals on words that the CPU cannot touch: read, changed, written back.
 //!
-//! Each word has one read or write under way at most. Requests that arrive meanwhile are applied together in the next
-//! round. So all requests are atomic with one another (words that overlap must have one size). The device's own loads,
-//! stores and atomics on the same word are not atomic with them. Engines that stage the same memory take turns at each
-//! word ([`WordLocks`]).
+//! At most one read or write of each word is under way. Requests that arrive meanwhile are applied together in the next
+//! round. So all requests are atomic with one another (overlapping words must have the same size). The device's own
+//! loads, stores and atomics on the same word are not atomic with them. Engines that stage the same memory take turns
+//! at each word ([`WordLocks`]).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -24,19 +24,19 @@ pub(super) struct WordRequest {
     pub op: AmoOp,
     pub operand: u64,
     pub compare: u64,
-    /// The source wants the old value.
+    /// Whether the source wants the old value.
     pub fetch: bool,
-    /// It signals data whose copy was started before.
+    /// Whether it signals data whose copy was started earlier.
     pub after_data: bool,
-    /// The task that it is part of.
+    /// The task that it is a part of.
     pub task: usize,
 }
 
-/// The words that one of several engines is changing, by address. A clone is of the same words.
+/// The words that one of several engines is changing, by address. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct WordLocks(Arc<Mutex<HashSet<usize>>>);
 
-/// How often an engine writes a word before another one has its turn.
+/// How often an engine writes a word before another engine gets its turn.
 const TURN: u32 = 4;
 
 /// A word whose copies are under way.
@@ -45,35 +45,35 @@ struct Word {
     size: usize,
     chunk: Chunk,
     writing: bool,
-    /// The write signals data.
+    /// Whether the write signals data.
     after_data: bool,
     /// Requests that wait for the copy under way.
     next: Vec<WordRequest>,
-    /// Requests that are being written back: task and old value.
+    /// Requests whose result is being written back: task and old value.
     applied: Vec<(usize, u64)>,
-    /// How often it was written.
+    /// The number of writes in this turn.
     writes: u32,
 }
 
 /// All words with copies under way.
 #[derive(Default)]
 pub(super) struct Words {
-    /// Where other engines change words of the same memory.
+    /// The locks that are shared with other engines on the same memory, if there are any.
     locks: Option<WordLocks>,
     words: slab::Slab<Word>,
-    /// By address and size.
+    /// Words by address and size.
     by_place: HashMap<(usize, usize), usize>,
     /// Requests that have not begun, in order.
     waiting: VecDeque<WordRequest>,
 }
 
 impl Words {
-    /// Takes turns with other engines that have these locks.
+    /// Shares words with other engines that have these locks.
     pub fn share(&mut self, locks: WordLocks) {
         self.locks = Some(locks);
     }
 
-    /// Whether polling again may begin requests: another engine's turn at a word ends without a word to this one.
+    /// Whether polling again may begin requests. The end of another engine's turn at a word is not announced.
     pub fn is_busy(&self) -> bool {
         self.locks.is_some() && !self.waiting.is_empty()
     }
@@ -166,7 +166,7 @@ impl Words {
     ) {
         let Some(word) = self.words.get(key) else { return };
         let copy = Copy { memory: word.address, host: pool.ptr(word.chunk), len: word.size, to_memory };
-        // SAFETY: the chunk is the word's own; the address was checked to be memory of the copy engine's kind.
+        // SAFETY: the chunk is the word's own; the address was checked to be the copy engine's memory.
         if let Err(why) = unsafe { ctx.copies.start(copy, Ticket::Word(key), word.after_data) } {
             tracing::warn!(why, "a word could not be copied");
             self.give_up(key, pool, failed);

@@ -1,4 +1,4 @@
-//! What the programs do: each step is exact, and is checked by whoever sees its effects.
+//! The steps of the programs. Each is exact, and the PE that observes its effects checks it.
 
 use symrail_proxy::channel::{Request, Width};
 use symrail_transport::amo::{AmoOp, AmoType};
@@ -36,7 +36,7 @@ impl World {
         self.submit(source, target, command, None);
     }
 
-    /// Small operations, of which many travel together; then gets, which see them all.
+    /// Small operations that travel together, and then gets, which return all their results.
     pub fn batch(&mut self, source: usize, target: usize, part: u64) {
         for _ in 0..16 + self.random.below(48) {
             match self.random.below(3) {
@@ -52,7 +52,7 @@ impl World {
         self.get(source, target, part);
     }
 
-    /// A device asks for more than an engine takes in a round, and goes on while that is under way.
+    /// A device pushes more than an engine takes in a round, and continues while that is under way.
     pub fn device_streams(&mut self, source: usize, target: usize, part: u64) {
         let (engine, count) = (self.random.below(self.pes[source].devices.len() as u64), self.random.below(600));
         for at in 0..count {
@@ -84,7 +84,7 @@ impl World {
         self.submit(source, target, command, Some(tag << 16 | target as u64));
     }
 
-    /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
+    /// A random word type. The sums stay small, so their low half equals the whole, but a NIC treats it differently.
     pub fn word_type(&mut self) -> AmoType {
         // Staging changes words of one size.
         let types = [AmoType::U64, AmoType::I64, AmoType::U32];
@@ -96,7 +96,7 @@ impl World {
         stream.pair += 1;
         let value = stream.pair;
         let ptr = self.keep(source, value.to_ne_bytes().to_vec());
-        // Of memory that the CPU cannot touch no copy can be kept.
+        // Memory that the CPU cannot touch cannot be copied.
         let guarded = matches!(&self.pes[source].memory, Memory::Guarded(m) if m.reachable(ptr.addr(), 8).is_some());
         let copied = self.random.below(2) == 0 && !guarded;
         let put = |dest| Command::Put {
@@ -116,7 +116,7 @@ impl World {
         let commands = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
         for command in commands[self.random.below(3) as usize] {
             self.pes[source].fence();
-            // What comes second after a fence is behind it, too.
+            // The second operation after a fence is behind it, too.
             if self.random.below(2) == 0 {
                 let noise = if self.random.below(2) == 0 { put(part + NOISE) } else { set(part + NOISE) };
                 self.submit(source, target, noise, None);
@@ -142,13 +142,13 @@ impl World {
         let ptr = self.keep(source, fill);
         let set = Signal { offset: part + SIGNAL, value: count, op: AmoOp::Set };
         let add = Signal { value: 1, op: AmoOp::Add, ..set };
-        // A block that is under way has been waited for, so the signals are in order, too.
+        // The previous block was awaited, so the signals are in order, too.
         let signal = if self.random.below(2) == 0 { set } else { add };
         if self.random.below(2) == 0 {
             let command = Command::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
             return self.submit(source, target, command, None);
         }
-        // The same in other words.
+        // The same data in several puts.
         for (at, len) in self.parts(len) {
             let from = Source::Stable(ptr.wrapping_add(at as usize));
             self.submit(source, target, Command::Put { dest: part + BLOCK + at, source: from, len }, None);
@@ -159,13 +159,13 @@ impl World {
         self.submit(source, target, command, None);
     }
 
-    /// Where each of some parts of so many bytes begins, and how long it is.
+    /// The start and the length of each part of so many bytes.
     fn parts(&mut self, len: u64) -> Vec<(u64, u64)> {
         let part = len.div_ceil(1 + self.random.below(9)).next_multiple_of(8).max(8);
         (0..len).step_by(part as usize).map(|at| (at, part.min(len - at))).collect()
     }
 
-    /// More puts at once than there is room for, and behind them one that may wait to be coalesced.
+    /// More puts at once than have room, and behind them one that may wait to be coalesced.
     pub fn crowd(&mut self, source: usize, target: usize, part: u64) {
         self.crowds_left -= 1;
         self.quiet(source);

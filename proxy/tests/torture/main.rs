@@ -1,29 +1,26 @@
 //! Random programs over a fabric with fault injection: the real endpoint, engine and agent, a mock wire.
 //!
-//! Two or three PEs in one thread, each with one or several proxy threads' engines, polled in a random order. Each PE
-//! has, towards each peer, a stream of steps
-//! that must stay exact whatever the fabric does, started through its engine or through a host endpoint:
-//! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of
-//!   A;
-//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`;
-//!   the target then writes something else there, which stays;
-//! - *sums*: AMO adds and fetch-adds, by any engine: every one applied once, fetched values all different;
-//! - *gets* of what a quiet has completed;
+//! Two or three PEs run in one thread, each with the engines of one or several proxy threads, polled in a random order.
+//! Each PE has, towards each peer, a stream of steps, started through its engine or through a host endpoint. The steps
+//! must stay exact whatever the fabric does:
+//! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B. B is never ahead of A;
+//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1. At a signal of `n` the block holds `n`;
+//!   then the target overwrites the block, and its values stay;
+//! - *sums*: AMO adds and fetch-adds, by any engine. Each is applied once, and all fetched values differ;
+//! - *gets* of data that a quiet has completed;
 //! - *crowds*: so many puts at once that buffers run short;
 //! - in every fourth world, *devices* whose channels hold more than an engine takes in a round.
 //!
-//! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
-//! buffers are such memory too: whatever touches it directly ends the test by a fault. Where PEs have several lanes,
-//! rails fail and come back at random moments (never lane 0 when it performs atomics, which nothing can repeat, or when
-//! connections have to be renewed over another); in the end all are used again. In some worlds cables are pulled out
-//! instead, of all lanes at once if chance wants it, or nothing passes any more and nobody is told. Now and then a PE
-//! gets no core for some seconds.
+//! In one test the symmetric memory is ordinary. In the other neither rails nor the CPU can access it, nor half of the
+//! local buffers, so a direct access ends the test by a fault. Where PEs have several lanes, rails fail and come back
+//! at random moments (never lane 0 when it performs atomics, which nothing can repeat, or when connections have to be
+//! renewed over another lane). In the end all are used again. In some worlds ports go down instead, sometimes of all
+//! lanes at once, or all traffic stops without notice. Now and then a PE gets no core for some seconds.
 //!
-//! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
+//! A failing seed is printed. `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 
 //!
-//! Where to read: `pe` is one PE, `world` the fabric and what must hold at every moment, `actions` what the programs
-//! do.
+//! `pe` is one PE, `world` is the fabric and the invariants at every moment, `actions` is the steps of the programs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -60,7 +57,7 @@ fn run(seed: u64, staged: bool) {
     }
 }
 
-/// A quiet flushes what was put without a completion; what a fence holds back behind that must go on waiting.
+/// A quiet flushes puts without a completion. Operations that a fence holds back behind those must still wait.
 #[test]
 fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
     for seed in 0..100 {
@@ -72,7 +69,7 @@ fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
     }
 }
 
-/// What travels through windows is staging's own: no operation names them, at either end.
+/// Staging alone uses windows: no operation may name them, at either end.
 #[test]
 fn windows_are_nobodys_source_or_destination() {
     let mut world = world(1, true);
@@ -92,7 +89,7 @@ fn windows_are_nobodys_source_or_destination() {
         },
     ];
     for command in commands {
-        // SAFETY: refused before anything is touched, and the word lives until the end.
+        // SAFETY: the operation is refused before any access, and the word lives until the end.
         let refused = unsafe { world.pes[0].engines[0].submit(1, command, owner) }.unwrap_err();
         assert!(matches!(refused, Error::OutOfSegment { .. }), "{command:?}: {refused}");
     }
@@ -109,7 +106,7 @@ fn every_promise_holds_for_memory_that_nobody_can_touch() {
     run_all(true);
 }
 
-/// Messages were sent again ahead of a write that was lost before them, and could not be reported as lost yet.
+/// Seeds on which messages were once sent again ahead of a write that was lost before them and not reported yet.
 const ONCE_FAILED: [u64; 2] = [2354, 8968];
 
 fn run_all(staged: bool) {

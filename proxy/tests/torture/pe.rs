@@ -14,12 +14,12 @@ use crate::world::{BUFFERS, HEAP};
 
 pub struct Pe {
     pub engines: Vec<Engine>,
-    /// By engine, a device that streams operations, in some worlds.
+    /// A device that streams operations, for each engine, in some worlds.
     pub devices: Vec<Producer>,
-    /// What starts operations in place of the engines.
+    /// The endpoint that starts operations in place of the engines.
     pub host: Option<Endpoint>,
     pub memory: Memory,
-    /// A kernel that waits at times, and writes then what it finds in the mailbox.
+    /// A kernel that waits at times, and then performs the writes in the mailbox.
     pub kernel: Option<Reader>,
     /// Sources must outlive their operations.
     pub sources: Vec<Box<[u8]>>,
@@ -61,7 +61,7 @@ impl Pe {
         self.host.as_mut().map_or_else(|| self.engines.iter_mut().for_each(Engine::fence), Endpoint::fence);
     }
 
-    /// Starts or goes on with a quiet; whether it has ended.
+    /// Starts or continues a quiet; returns whether it has ended.
     pub fn quiet(&mut self) -> bool {
         assert!(self.devices.iter().all(|device| device.errors() == 0));
         self.engines.iter_mut().for_each(|engine| engine.start_quiet(HOST));
@@ -90,7 +90,7 @@ impl Pe {
         of_engines + self.host.as_ref().map_or(0, Endpoint::lanes_down)
     }
 
-    /// What a second's passing is told.
+    /// Announces the passing of a second.
     pub fn tick(&mut self, second: u32) {
         self.engines.iter_mut().for_each(|engine| engine.endpoint().tick(second));
         if let Some(host) = &mut self.host {
@@ -98,7 +98,7 @@ impl Pe {
         }
     }
 
-    /// The kernel comes, goes or looks, as the dice fall.
+    /// The kernel appears, leaves or polls, at random.
     pub fn kernel(&mut self, dice: u64) {
         let (Some(kernel), Memory::Guarded(memory)) = (&mut self.kernel, &self.memory) else { return };
         match dice {
@@ -106,7 +106,7 @@ impl Pe {
             1..4 => {
                 kernel.take(|address, bytes| {
                     let to = memory.reachable(address, bytes.len()).unwrap();
-                    // SAFETY: `reachable` checked the range; all runs in this thread.
+                    // SAFETY: `reachable` checked the range; all code runs in this thread.
                     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                 });
             }
@@ -135,12 +135,12 @@ impl Pe {
         unsafe { at.cast::<u64>().read_volatile() }
     }
 
-    /// A local buffer that holds `bytes`, in memory that nobody can touch.
+    /// A local buffer that holds `bytes`, in guarded memory.
     pub fn guarded(&mut self, bytes: &[u8]) -> Option<*mut u8> {
         let Memory::Guarded(memory) = &self.memory else { return None };
         let at = memory.base().addr().get() + HEAP + self.used;
         let to = memory.reachable(at, bytes.len()).filter(|_| self.used + bytes.len() <= BUFFERS)?;
-        // SAFETY: `reachable` checked the range, of which nobody else uses anything.
+        // SAFETY: `reachable` checked the range, and no other code uses it.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.used += bytes.len().next_multiple_of(64);
         Some(memory.base().as_ptr().with_addr(at))

@@ -1,4 +1,4 @@
-//! PEs over a fabric, and what must hold of their memory.
+//! PEs over a fabric, and the invariants of their memory.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -20,26 +20,26 @@ use symrail_transport::wire::Token;
 
 use crate::pe::{Memory, Pe};
 
-/// Bytes of each PE's memory, and of the part of it that belongs to one source PE.
+/// Size of each PE's memory, and of the part of it that belongs to one source PE.
 pub const HEAP: usize = 1 << 20;
 pub const PART: usize = 1 << 18;
-/// Where things are in a part.
+/// Offsets in a part.
 pub const A: u64 = 0;
 pub const B: u64 = 64;
 pub const SUM: u64 = 128;
 pub const SIGNAL: u64 = 192;
 pub const LAST: u64 = 256;
-/// Where puts go that nobody looks at.
+/// The destination of puts that are not checked.
 pub const NOISE: u64 = 320;
 pub const BLOCK: u64 = 4096;
 pub const BLOCK_MAX: u64 = 32 << 10;
-/// Behind the longest block: where crowds of so many puts of so many bytes go.
+/// The destination of crowds, so many puts of so many bytes, behind the longest block.
 pub const CROWD: u64 = BLOCK + BLOCK_MAX;
 pub const CROWD_SIZE: u64 = 150;
 pub const CROWD_BYTES: u64 = 600;
-/// Several pieces of what is staged.
+/// Several fragments of a staged operation.
 pub const STAGED_BLOCK_MAX: u64 = 200 << 10;
-/// Bytes for local buffers behind the heap, where both are memory that nobody can touch.
+/// Bytes for local buffers behind the heap, where both are guarded memory.
 pub const BUFFERS: usize = 8 << 20;
 
 pub struct Random(u64);
@@ -57,7 +57,7 @@ impl Random {
     }
 }
 
-/// What one PE has done to one peer.
+/// The operations of one PE on one peer.
 #[derive(Default)]
 pub struct Stream {
     pub pair: u64,
@@ -67,16 +67,16 @@ pub struct Stream {
     pub crowds: u64,
     pub seen_pair: u64,
     pub block_len: u64,
-    /// The block is under way: its next content must wait for the quiet.
+    /// Whether the block is under way. Its next content must wait for the quiet.
     pub block_busy: bool,
-    /// The signal that the target saw and behind which it wrote over the block itself.
+    /// The signal that the target observed before it overwrote the block itself.
     pub consumed: u64,
 }
 
-/// All PEs, as one thread's endpoints find them when they first need them.
+/// The directory of all PEs in one thread's endpoints.
 struct AllPes {
     addresses: Vec<Addresses>,
-    /// Of the heap; none where it is staged.
+    /// Keys of the heap; none where it is staged.
     keys: Vec<Vec<u8>>,
 }
 
@@ -98,18 +98,18 @@ pub struct World {
     pub staged: bool,
     pub fabric: Fabric,
     pub lanes: usize,
-    /// Which rails do not work, and which may fail; one fails or comes back at every so many polls, 0 for never.
+    /// Which rails do not work, which may fail, and after how many polls one fails or comes back; 0 for never.
     pub down: Vec<bool>,
     pub mortal: Vec<usize>,
     pub fails_every: u64,
-    /// Cables are pulled out and plugged in again, instead, or nothing passes and nobody is told.
+    /// Whether ports go down and up instead, or traffic stops without notice.
     pub pulls: bool,
     pub mutes: bool,
     /// A PE that gets no core for some polls.
     pub starved: Option<(usize, u64)>,
     pub polls: u64,
     pub polls_per_second: u64,
-    /// They take long.
+    /// The remaining number of crowds, which need long.
     pub crowds_left: u32,
 }
 
@@ -119,14 +119,14 @@ pub fn random(seed: u64) -> Random {
 
 pub fn world(seed: u64, staged: bool) -> World {
     let mut random = random(seed);
-    // Much is different with a single lane.
+    // A single lane takes other paths.
     let (lanes, native_amo) = ([1, 1, 1, 2, 3, 4][random.below(6) as usize], random.below(2) == 0);
     let native_amo = native_amo && !staged;
     let threads = if native_amo { 1 } else { 1 + random.below(lanes as u64) as usize };
     world_with(seed, random, (lanes, threads), native_amo, staged)
 }
 
-/// With so many lanes and proxy threads.
+/// A world with so many lanes and proxy threads.
 pub fn world_with(
     seed: u64,
     mut random: Random,
@@ -164,7 +164,7 @@ pub fn world_with(
     let fabric = Fabric::new(seed, config);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
-    // The lane of each rail, in the order in which they are opened.
+    // The lane of each rail, in the order of opening.
     let opened = RefCell::new(Vec::new());
     let endpoint = |role: Role, me: usize, thread: usize| {
         let share = Share::of(thread, threads, lanes);
@@ -207,17 +207,17 @@ pub fn world_with(
     };
     let addresses: Vec<Vec<Addresses>> =
         (0..threads).map(|thread| pes.iter().map(|p| addresses(p, thread)).collect()).collect();
-    // The connection infos of each thread, PE by PE.
+    // The connection infos of each thread, by PE.
     let (mut connection_infos, mut direct_connection_infos) = (vec![Vec::new(); threads], vec![Vec::new(); threads]);
-    // Rails reach nothing of it, or the heaps, or local buffers as well.
+    // Rails can access none of it, or the heaps, or local buffers as well.
     let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
     let guarded = |pe: &Pe| if let Memory::Guarded(memory) = &pe.memory { Some(Arc::clone(memory)) } else { None };
     let guarded: Vec<_> = pes.iter().filter_map(guarded).collect();
-    // Devices have mapped nothing, each about every other peer's memory, or all.
+    // Devices have mapped nothing, or each about every other peer's memory, or all.
     let mapped_of_4 = if staged { [0, 2, 4][random.below(3) as usize] } else { 0 };
     for pe in &mut pes {
         let base = pe.base();
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
         let segment = unsafe { Segment::new(0, 0, base, HEAP as u64) };
         match &pe.memory {
             // SAFETY: the memory is dropped after the engines.
@@ -254,9 +254,9 @@ pub fn world_with(
                     assert_eq!(unsafe { engine.map_peers(&segment, bases.collect()) }, []);
                     // SAFETY: behind the heap, in the copy engine's memory.
                     unsafe { engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
-                    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+                    // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
                     let all = unsafe { Segment::new(2, 0, base, reached as u64) };
-                    // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
+                    // SAFETY: the memory is dropped after the engine. Not all mock rails accept it.
                     let offer = || unsafe { engine.register_direct(all, memory.export().as_export()) }.ok();
                     direct_connection_infos[thread].push((reached > 0).then(offer).flatten().unwrap_or_default());
                 }
@@ -289,8 +289,7 @@ pub fn world_with(
     let pulls = renews && seed.is_multiple_of(2);
     let mutes = !renews && seed.is_multiple_of(3);
     let polls_per_second = [100, 1000][random.below(2) as usize];
-    // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept
-    // without that.
+    // Where connections have to be renewed, one lane stays up for the exchange. Where ports go down, none has to.
     let spared = usize::from(native_amo || renews && !pulls);
     let opened = opened.into_inner();
     let mortal = (0..opened.len()).filter(|&rail| opened[rail] >= spared).collect();
@@ -366,7 +365,7 @@ impl World {
         self.fails_every = 0;
     }
 
-    /// What must hold at every moment.
+    /// Checks the invariants.
     pub fn check(&mut self) {
         for target in 0..self.pes.len() {
             for source in 0..self.pes.len() {
@@ -383,7 +382,7 @@ impl World {
                     let consumed = stream.consumed == signal;
                     let content = if consumed { !(signal as u8) } else { signal as u8 };
                     let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
-                    // All of a short block, samples of a long one.
+                    // All words of a short block, samples of a long one.
                     let step = (stream.block_len / 512).next_multiple_of(8).max(8);
                     for at in (0..stream.block_len).step_by(step as usize) {
                         let seen = pe.word(part + BLOCK + at);
@@ -404,7 +403,7 @@ impl World {
             self.poll_one();
         }
         let owner = Owner { issuer: HOST, tag };
-        // What has an order takes one engine, and sums take any.
+        // Ordered steps use one engine, and sums use any.
         let engines = self.pes[source].engines.len();
         let any = matches!(command, Command::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
         let engine = if any { self.random.below(engines as u64) as usize } else { target % engines };
@@ -431,7 +430,7 @@ impl World {
             }
             assert!(round < 2_000_000, "PE {pe} never becomes quiet");
             if round == 50_000 {
-                self.heal(); // with so much against it, it would take too long
+                self.heal(); // against so many faults the end would take too long
             }
             self.poll_one();
         }
