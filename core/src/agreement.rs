@@ -1,21 +1,21 @@
-//! What must be the same on all PEs.
+//! Values that must be equal on all PEs.
 
 use std::fmt::Display;
 
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 
-/// Refuses values of PEs that are not all the same.
+/// Checks that the values of all PEs are equal.
 ///
 /// # Errors
-/// [`Error::Mismatch`], naming the first PE that differs from the most, one of the most, and both values.
+/// [`Error::Mismatch`] that names the first PE that differs from the majority, one of the majority, and both values.
 pub fn same<V: PartialEq + Display>(what: &'static str, values: impl IntoIterator<Item = (Pe, V)>) -> Result<()> {
     let values: Vec<(Pe, V)> = values.into_iter().collect();
     let Some((_, first)) = values.first() else { return Ok(()) };
     if values.iter().all(|(_, value)| value == first) {
         return Ok(());
     }
-    // Quadratic, but only on the way to an error, and at most once.
+    // This is quadratic, but runs only before an error, and at most once.
     let (mut usual, mut most) = (0, 0);
     for (at, (_, value)) in values.iter().enumerate() {
         let count = values.iter().filter(|(_, other)| other == value).count();

@@ -1,7 +1,7 @@
-//! Atomic memory operations: which there are, and how a CPU applies one.
+//! Atomic memory operations, and their execution by a CPU.
 //!
-//! Everything that applies an AMO with the CPU (the target agent, a same-host peer, the PE itself)
-//! goes through [`apply`], so that all of them are atomic with one another.
+//! Every CPU that performs an AMO (for the target agent, a same-host peer, or the PE itself) uses [`apply`], so all
+//! AMOs are atomic with one another.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -26,14 +26,14 @@ pub enum AmoType {
     F64 = 5,
 }
 
-/// What an AMO does. Whether the old value comes back is a property of the request, not of the operation.
+/// The operation of an AMO. Whether it returns the old value is a property of the request, not of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum AmoOp {
-    /// Returns the value and leaves it.
+    /// Returns the value and does not change it.
     Fetch = 0,
-    /// Stores the operand (`swap` when the old value is wanted).
+    /// Stores the operand (`swap` if the old value is returned).
     Set = 1,
     /// Adds the operand; integers wrap.
     Add = 2,
@@ -93,18 +93,18 @@ impl AmoOp {
 /// Applies one AMO with the CPU and returns the old value, zero-extended to 64 bits.
 ///
 /// `operand` and `compare` carry the value's bits in their low `ty.size()` bytes.
-/// Sequentially consistent: it orders the caller's earlier stores before it.
-/// An operation that is not [defined on](AmoOp::defined_on) the type leaves memory alone and returns the value.
+/// It is sequentially consistent: the caller's earlier stores are ordered before it. An operation that is not [defined
+/// on](AmoOp::defined_on) the type does not change memory, and returns the value.
 ///
 /// # Safety
-/// `address` is valid for reads and writes of `ty.size()` bytes, aligned to it, and reached by others only
-/// through atomic operations while this call runs.
+/// `address` is valid for reads and writes of `ty.size()` bytes and aligned to it. Others access it only by atomic
+/// operations while this call runs.
 pub unsafe fn apply(address: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64) -> u64 {
     const ORDER: Ordering = Ordering::SeqCst;
     /// The AMO on a word of one width, by its atomic type, its bits' type and its floating-point type.
     macro_rules! apply_to {
         ($atomic:ident, $bits:ident, $float:ident) => {{
-            // SAFETY: the caller vouches for validity, alignment and atomic sharing.
+            // SAFETY: the caller guarantees validity, alignment and atomic sharing.
             let word = unsafe { $atomic::from_ptr(address.cast()) };
             let (operand, compare) = (operand as $bits, compare as $bits);
             let add = |old| Some(($float::from_bits(old) + $float::from_bits(operand)).to_bits());
@@ -126,7 +126,7 @@ pub unsafe fn apply(address: *mut u8, ty: AmoType, op: AmoOp, operand: u64, comp
     if ty.size() == 4 { apply_to!(AtomicU32, u32, f32) } else { apply_to!(AtomicU64, u64, f64) }
 }
 
-/// What a word of `ty` that holds `old` holds after the AMO; bits as in [`apply`].
+/// The value of a word of `ty` after the AMO if it held `old` before; bits as in [`apply`].
 #[must_use]
 pub fn value_after(old: u64, ty: AmoType, op: AmoOp, operand: u64, compare: u64) -> u64 {
     let mask = u64::MAX >> (64 - 8 * ty.size());
@@ -154,7 +154,7 @@ mod tests {
 
     fn on(start: u64, ty: AmoType, op: AmoOp, operand: u64, compare: u64) -> (u64, u64) {
         let mut word = start;
-        // SAFETY: a local word, aligned for both sizes, that nobody else sees.
+        // SAFETY: a local word, aligned for both sizes, that no other thread accesses.
         let old = unsafe { apply((&raw mut word).cast(), ty, op, operand, compare) };
         (old, word)
     }

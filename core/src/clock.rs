@@ -1,8 +1,8 @@
-//! What time it is, for all that waits: the system's, or that of a simulation whose thread this is.
+//! The clock for all waiting code: the system's, or that of a simulation in this thread.
 
 use std::time::{Duration, Instant};
 
-/// This moment.
+/// The current time.
 #[inline]
 #[must_use]
 pub fn now() -> Instant {
@@ -13,7 +13,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// How long ago a moment was that [`now`] has given.
+/// The time since a moment that [`now`] returned.
 #[inline]
 #[must_use]
 pub fn since(moment: Instant) -> Duration {

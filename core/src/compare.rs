@@ -1,6 +1,6 @@
 //! Comparisons of a word with a value, and the numbers that interfaces have for them.
 
-/// How a word is compared.
+/// The comparison of a word with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Cmp {
     /// Equal.
@@ -18,7 +18,7 @@ pub enum Cmp {
 }
 
 impl Cmp {
-    /// Whether `a` compares to `b` so.
+    /// Whether the comparison holds for `a` and `b`.
     #[inline]
     #[must_use]
     pub fn holds<T: PartialOrd + Copy>(self, a: T, b: T) -> bool {

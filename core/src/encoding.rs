@@ -1,4 +1,4 @@
-//! What PEs send one another while they join and connect, as bytes: what postcard makes of it.
+//! The encoding of data that PEs exchange while they join and connect: postcard's.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 
-/// A value as bytes.
+/// Encodes a value.
 #[must_use]
 pub fn encode(value: &impl Serialize) -> Vec<u8> {
-    // Serialising plain collections into memory has no way to fail.
+    // Serialising plain collections into memory cannot fail.
     postcard::to_allocvec(value).unwrap_or_default()
 }
 
-/// Reads what PE `pe` has sent, and gives the bytes behind it. `what` names it in the error.
+/// Decodes a value that PE `pe` has sent, and returns the bytes behind it. `what` names the value in the error.
 ///
 /// # Errors
 /// [`Error::Malformed`].
@@ -22,7 +22,7 @@ pub fn decode_first<'b, T: DeserializeOwned>(bytes: &'b [u8], what: &'static str
     postcard::take_from_bytes(bytes).map_err(|error| Error::Malformed { what, pe, why: why(error) })
 }
 
-/// As [`decode_first`], of bytes behind which nothing follows.
+/// As [`decode_first`], but no bytes may follow.
 ///
 /// # Errors
 /// [`Error::Malformed`].
@@ -33,10 +33,10 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &'static str, pe: Pe) -> 
     }
 }
 
-/// Reads what all PEs have sent, in their order.
+/// Decodes the values of all PEs, in their order.
 ///
 /// # Errors
-/// As for [`decode`], naming the first PE whose bytes are malformed.
+/// As for [`decode`]; it names the first PE with malformed bytes.
 pub fn decode_all<T: DeserializeOwned>(all: &[Vec<u8>], what: &'static str) -> Result<Vec<T>> {
     all.iter().zip(0..).map(|(bytes, pe)| decode(bytes, what, pe)).collect()
 }

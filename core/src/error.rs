@@ -1,14 +1,14 @@
-//! What can go wrong, as values that say where and what to do about it.
+//! Errors as values that name the place and the remedy.
 
 use std::fmt;
 
 use crate::escaped::Escaped;
 use crate::pe::Pe;
 
-/// The result of everything in this crate that can fail.
+/// The result of fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Which operation an error belongs to.
+/// The operation of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Writing to remote memory.
@@ -35,19 +35,18 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What a rail reported about one work request or about itself.
+/// The report of a rail about one work request or about itself.
 ///
-/// A fault knows nothing of PEs and operations; whoever posted the work request
-/// adds that and makes it an [`Error`].
+/// A fault has no PE and no operation. The poster of the work request adds these and makes it an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`), an errno, or what a target's agent calls its
+    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`), an errno, or the code of a target agent's
     /// refusal.
     pub code: i32,
-    /// The provider's own words for it.
+    /// The provider's text.
     pub text: String,
-    /// The way failed, not the work: on another rail, or later, it may succeed. Never for what a target or a NIC
-    /// refused (a wrong key, a range that is not registered).
+    /// Whether the path failed, and not the request. Then it may succeed on another rail, or later. It is never set for
+    /// a request that a target or a NIC refused (a wrong key, a range that is not registered).
     pub retryable: bool,
 }
 
@@ -57,7 +56,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What an [`Error`] is about, as far as it says so.
+/// The PE, rail, operation and size of an [`Error`], as far as it has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Subject<'e> {
     /// The operation that failed.
@@ -66,31 +65,31 @@ pub struct Subject<'e> {
     pub pe: Option<Pe>,
     /// The rail's name.
     pub rail: Option<&'e str>,
-    /// How many bytes.
+    /// The size in bytes.
     pub bytes: Option<u64>,
 }
 
-/// An error of the transport. Every variant names what is needed to act on it.
+/// An error of the transport. Every variant has the data that is needed to act on it.
 #[derive(Debug, Clone, thiserror::Error, strum::EnumDiscriminants)]
 #[strum_discriminants(name(ErrorKind), doc = "Which [`Error`] it is: for interfaces that have a code for each.")]
 #[non_exhaustive]
 pub enum Error {
-    /// An environment variable holds something else than it accepts.
+    /// An environment variable has a value that is not accepted.
     #[error("{name}={}: not accepted; use {accepted}", Escaped(.value))]
     Setting {
         /// The variable's full name.
         name: String,
-        /// The value that it held.
+        /// The value.
         value: String,
-        /// What it accepts, in words.
+        /// A description of accepted values.
         accepted: String,
     },
-    /// A library that is loaded at run time is not there or too old.
+    /// A library that is loaded at run time is missing or too old.
     #[error("{} cannot be used: {}; {remedy}", Escaped(.library), Escaped(.reason))]
     Library {
         /// The library's file name or path.
         library: String,
-        /// What the loader or the version check said.
+        /// The reason that the loader or the version check reported.
         reason: String,
         /// The remedy.
         remedy: String,
@@ -110,10 +109,10 @@ pub enum Error {
         call: &'static str,
         /// The rail's name.
         rail: String,
-        /// What the provider said.
+        /// The fault that the provider reported.
         fault: Fault,
     },
-    /// An operation failed on its way or at its target.
+    /// An operation failed in the fabric or at its target.
     #[error("{operation} of {bytes} bytes to PE {pe} over rail {rail} failed: {fault}")]
     Operation {
         /// The operation that failed.
@@ -124,10 +123,10 @@ pub enum Error {
         rail: String,
         /// The operation's size in bytes.
         bytes: u64,
-        /// What the provider said.
+        /// The fault that the provider reported.
         fault: Fault,
     },
-    /// Too much is in flight; nothing was started.
+    /// Too many operations are in flight. Nothing was started.
     #[error("no room for another {operation} to PE {pe}: make progress (quiet, wait or poll), then try again")]
     Full {
         /// The operation that failed.
@@ -135,7 +134,7 @@ pub enum Error {
         /// The target.
         pe: Pe,
     },
-    /// Nothing came back in time.
+    /// An operation did not complete in time.
     #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive?")]
     Timeout {
         /// The operation that failed.
@@ -145,14 +144,14 @@ pub enum Error {
         /// The time-out that passed.
         seconds: u64,
     },
-    /// The PE has been given up.
+    /// The PE has been given up as dead.
     #[error("{operation} to PE {pe} cannot be done: {why}")]
     PeerLost {
         /// The operation that failed.
         operation: Operation,
-        /// The PE that has been given up.
+        /// The PE.
         pe: Pe,
-        /// What became of it.
+        /// The reason.
         why: String,
     },
     /// A PE number outside of the job.
@@ -170,7 +169,7 @@ pub enum Error {
     OutOfSegment {
         /// The operation that failed.
         operation: Operation,
-        /// The PE whose memory was meant.
+        /// The PE of the memory.
         pe: Pe,
         /// The symmetric offset.
         offset: u64,
@@ -196,7 +195,7 @@ pub enum Error {
     Misaligned {
         /// The operation that failed.
         operation: Operation,
-        /// The PE whose memory was meant.
+        /// The PE of the memory.
         pe: Pe,
         /// The symmetric offset.
         offset: u64,
@@ -217,17 +216,17 @@ pub enum Error {
         /// Its value.
         other_value: String,
     },
-    /// connection info, handle or message that cannot be understood.
+    /// A connection info, handle or message that is malformed.
     #[error("{what} from PE {pe} is malformed: {why}")]
     Malformed {
-        /// What was read.
+        /// The name of the malformed data.
         what: &'static str,
         /// The sender.
         pe: Pe,
         /// The reason.
         why: String,
     },
-    /// The operating system refused something.
+    /// The operating system refused a call.
     #[error("{what} failed: {reason}")]
     System {
         /// The operation that failed.
@@ -235,7 +234,7 @@ pub enum Error {
         /// The system's error.
         reason: String,
     },
-    /// Something this combination of provider and settings cannot do.
+    /// This combination of provider and settings does not support a request.
     #[error("{what} is not supported by {by}; {remedy}")]
     Unsupported {
         /// The requested value.
@@ -248,7 +247,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the error is about, for interfaces that have it apart from the text.
+    /// The error's PE, rail, operation and size, for interfaces that return them separately from the text.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         let of = |operation, pe| Subject { operation: Some(operation), pe: Some(pe), ..Subject::default() };

@@ -1,12 +1,12 @@
-//! Text that others wrote, in messages.
+//! Untrusted text in messages.
 
 use std::fmt::{self, Write as _};
 
 /// The most characters that a message shows.
 const LONGEST: usize = 200;
 
-/// A text from outside, as a message can show it: what a terminal would obey stands as an escape, and of a long text
-/// the beginning is enough.
+/// An untrusted text in the form for a message: characters that a terminal would interpret are escaped, and a long text
+/// is shortened to its beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(pub &'a str);
 

@@ -1,10 +1,10 @@
 //! Floating-point numbers of eight bits.
 //!
-//! Every code has one value, which an `f32` holds exactly. The way back rounds to the nearest code, of two equally near
-//! ones to the even one, and what is too large becomes the largest finite number, as GPUs' saturating conversions have
-//! it; [`f32_to_e4m3b15`] follows its own rule.
+//! Every code has one value, which an `f32` holds exactly. The reverse conversion rounds to the nearest code, and a tie
+//! to the even one. A value that is too large becomes the largest finite number, as in GPUs' saturating conversions.
+//! [`f32_to_e4m3b15`] has its own rule.
 
-/// A format with IEEE's layout: so many bits of mantissa, this bias, and this code as the largest finite number.
+/// A format with IEEE's layout: bits of mantissa, bias, and the code of the largest finite number.
 struct Format {
     mantissa_bits: u32,
     bias: i32,
@@ -16,7 +16,7 @@ const E4M3: Format = Format { mantissa_bits: 3, bias: 7, largest: 0x7e, nan: 0x7
 const E5M2: Format = Format { mantissa_bits: 2, bias: 15, largest: 0x7b, nan: 0x7e };
 
 impl Format {
-    /// The value of a code that is finite.
+    /// The value of a finite code.
     fn decode(&self, code: u8) -> f32 {
         let magnitude = i32::from(code & 0x7f);
         let (exponent, mantissa) = (magnitude >> self.mantissa_bits, magnitude & ((1 << self.mantissa_bits) - 1));
@@ -36,11 +36,11 @@ impl Format {
         let unit = 2f32.powi(1 - self.bias - self.mantissa_bits as i32);
         let normal = unit * (1 << self.mantissa_bits) as f32;
         if size < normal {
-            // The sum's unit is that of these codes, so that the addition rounds to them, and its last bits are the
+            // The sum's unit is that of these codes, so the addition rounds to them, and the sum's last bits are the
             // code.
             return sign | (size + unit * (1 << (f32::MANTISSA_DIGITS - 1)) as f32).to_bits() as u8;
         }
-        // Half a unit, less one if the last bit is even: then the half itself does not carry.
+        // Half a unit, less one if the last bit is even: then a tie does not carry.
         let rounded = size.to_bits() + (1 << (dropped - 1)) - 1 + (size.to_bits() >> dropped & 1);
         sign | ((rounded >> dropped) - ((127 - self.bias as u32) << self.mantissa_bits)) as u8
     }
@@ -58,7 +58,7 @@ pub fn f32_to_e4m3(value: f32) -> u8 {
     E4M3.encode(value)
 }
 
-/// The value of an e5m2 code: bias 15, infinities and NaNs as IEEE has them.
+/// The value of an e5m2 code: bias 15, infinities and NaNs as in IEEE.
 #[must_use]
 pub fn e5m2_to_f32(code: u8) -> f32 {
     half::f16::from_bits(u16::from(code) << 8).to_f32()
@@ -73,14 +73,14 @@ pub fn f32_to_e5m2(value: f32) -> u8 {
 /// The largest e4m3b15, as a half-precision number: 1.875.
 const E4M3B15_LARGEST: u16 = 0x3f80;
 
-/// The value of an e4m3b15 code: the bits of a half-precision number of which the upper exponent bit is left out.
+/// The value of an e4m3b15 code: the bits of a half-precision number without the upper exponent bit.
 #[must_use]
 pub fn e4m3b15_to_f32(code: u8) -> f32 {
     let wide = u16::from(code) << 8;
     half::f16::from_bits(wide & 0x8000 | (wide & 0x7f00) >> 1).to_f32()
 }
 
-/// The e4m3b15 code of a number, rounded to half precision first and from there half up in magnitude. What is too
+/// The e4m3b15 code of a number, rounded to half precision first, and then half up in magnitude. A value that is too
 /// large, infinite or NaN becomes ±1.875; -0 stays -0.
 #[must_use]
 pub fn f32_to_e4m3b15(value: f32) -> u8 {
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Values that the formats' definitions give.
+    /// Values from the formats' definitions.
     #[test]
     fn golden_values() {
         for (code, value) in [(0x00, 0.0), (0x01, 2f32.powi(-9)), (0x08, 2f32.powi(-6)), (0x38, 1.0), (0x7e, 448.0)] {
@@ -149,7 +149,8 @@ mod tests {
                     continue;
                 }
                 let middle = (low + high) / 2.0;
-                // e4m3b15 rounds to half precision first, which the smallest numbers' neighbours are further from.
+                // e4m3b15 rounds to half precision first, so values next to the middle must differ by more than its
+                // precision.
                 let step = if name == "e4m3b15" { 2f32.powi(-10) } else { f32::EPSILON };
                 let near = |factor: f32| middle * factor;
                 let even = code + code % 2;

@@ -1,25 +1,25 @@
-//! What all other crates name: PEs, errors, and the codes of operations.
+//! Common definitions of all crates: PEs, errors, and the codes of operations.
 //!
 //! # Invariants
 //! - This crate knows no fabric, no heap and no device, and opens nothing.
-//! - A code of an interface stands in one place, with its conversion and a test.
+//! - Each code of an interface is defined in one place, with its conversion and a test.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`pe`] | numbers of PEs |
-//! | [`error`] | what can go wrong |
-//! | [`amo`] | atomic operations, and how a CPU applies one |
+//! | [`error`] | errors |
+//! | [`amo`] | atomic operations, and their execution by a CPU |
 //! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
-//! | [`segment`] | which bytes of this process stand behind which offsets |
-//! | [`wait`] | what threads do while they wait |
-//! | [`clock`] | what time it is, for all that waits |
-//! | `simulation` | who simulates many PEs in one thread gives them time and memory (feature `simulation`) |
+//! | [`segment`] | the memory of this process at symmetric offsets |
+//! | [`wait`] | back-off for waiting threads |
+//! | [`clock`] | the clock for all waiting code |
+//! | `simulation` | time and memory for a simulation of many PEs in one thread (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
-//! | [`guard`] | the border of C interfaces |
+//! | [`guard`] | the boundary of C interfaces |
 //! | [`pci`] | addresses on a PCI bus |
-//! | [`escaped`] | text from outside, in messages |
-//! | [`encoding`] | what PEs send one another while they join, as bytes |
-//! | [`agreement`] | what must be the same on all PEs |
+//! | [`escaped`] | untrusted text in messages |
+//! | [`encoding`] | the encoding of data that PEs exchange while they join |
+//! | [`agreement`] | values that must be equal on all PEs |
 
 pub mod agreement;
 pub mod amo;

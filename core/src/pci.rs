@@ -1,4 +1,4 @@
-//! Addresses on a PCI bus, by which NICs and GPUs are told apart.
+//! PCI addresses, which identify NICs and GPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,13 +29,13 @@ pub struct NotPci(pub String);
 impl FromStr for PciAddress {
     type Err = NotPci;
 
-    /// Reads what CUDA, NVML, sysfs and `lspci` write: any case, a domain of up to eight digits or none.
+    /// Parses the output of CUDA, NVML, sysfs and `lspci`: any case, a domain of up to eight digits or none.
     fn from_str(text: &str) -> Result<Self, NotPci> {
         let read = || {
             let (rest, function) = text.rsplit_once('.')?;
             let mut fields = rest.rsplit(':');
             let (device, bus, domain) = (fields.next()?, fields.next()?, fields.next().unwrap_or("0"));
-            // `from_str_radix` takes signs.
+            // `from_str_radix` accepts signs.
             let signed = text.contains(['+', '-']) || fields.next().is_some();
             let byte = |digits| u8::from_str_radix(digits, 16).ok();
             let address = PciAddress {

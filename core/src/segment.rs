@@ -1,9 +1,9 @@
-//! A registered chunk of memory: which bytes of this process stand behind which offsets.
+//! Segments: registered memory of this process at symmetric offsets.
 
-/// A range of this PE's memory that others may reach at symmetric offsets.
+/// A range of this PE's memory that others may access at symmetric offsets.
 ///
-/// What holds a segment reads and writes its bytes for peers and for devices, without asking again. So the range enters
-/// by [`Segment::new`], which is unsafe, and cannot be changed afterwards.
+/// The holder of a segment accesses its bytes for peers and for devices without further checks. So only the unsafe
+/// [`Segment::new`] sets the range, and it cannot be changed afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     id: u32,
@@ -12,26 +12,26 @@ pub struct Segment {
     base: *mut u8,
 }
 
-// SAFETY: the pointer is an address to hand to rails and to compute with; dereferencing it is its users' business.
+// SAFETY: the pointer is an address for rails and for computations; only its users dereference it.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// The `len` bytes at `base`, from the symmetric offset `offset` on. `id` is chosen once for the segment, the same
-    /// on every PE.
+    /// The `len` bytes at `base`, which begin at the symmetric offset `offset`. `id` is unique for the segment and the
+    /// same on every PE.
     ///
     /// # Safety
-    /// - The range is memory of this process, or of a device that the copy engine or the rails it is given to reach.
-    /// - Nobody holds a reference into it while peers may write to it: it is reached through raw pointers, atomics and
-    ///   devices only.
-    /// - It stays mapped as long as anything that was given the segment uses it.
+    /// - The range is memory of this process, or of a device that the segment's copy engine or rails can access.
+    /// - No code holds a reference into it while peers may write to it: it is accessed only by raw pointers, atomics
+    ///   and devices.
+    /// - It stays mapped as long as any user of the segment uses it.
     #[must_use]
     pub const unsafe fn new(id: u32, offset: u64, base: *mut u8, len: u64) -> Segment {
         Segment { id, offset, len, base }
     }
 
-    /// Chosen once for the segment, the same on every PE.
+    /// The id, which is unique for the segment and the same on every PE.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> u32 {

@@ -2,13 +2,13 @@
 
 use crate::amo::AmoOp;
 
-/// How a signal word is updated.
+/// The update of a signal word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SignalOp {
-    /// It is set to the value.
+    /// Sets the word to the value.
     Set,
-    /// The value is added to it.
+    /// Adds the value to the word.
     Add,
 }
 
@@ -22,7 +22,7 @@ impl From<SignalOp> for AmoOp {
 }
 
 impl SignalOp {
-    /// The update that is this AMO, if one is.
+    /// The update that equals this AMO, if there is one.
     #[must_use]
     pub const fn from_amo(op: AmoOp) -> Option<Self> {
         match op {

@@ -1,59 +1,60 @@
-//! A thread that simulates many PEs, one at a time: what time it is for the one that runs, what that one holds in
-//! memory, and how it lets the others run.
+//! A simulation of many PEs in one thread, one at a time: the running PE's time and memory, and a way to let other PEs
+//! run.
 //!
-//! Everything here belongs to the thread. Without a simulation nothing of it is in force.
+//! All state here belongs to the thread. It has no effect without a simulation.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// When all simulations begin.
+/// The start of all simulations.
 static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 thread_local! {
-    /// Nanoseconds since the beginning, in a simulation.
+    /// Nanoseconds since the start, in a simulation.
     static NOW: Cell<Option<u64>> = const { Cell::new(None) };
     static IDLE: Cell<Option<fn()>> = const { Cell::new(None) };
-    /// Bytes that the running PE has taken and not given back since it was last asked for; how far counting is off.
+    /// Bytes that the running PE has allocated and not freed since the last query, and how often counting is turned
+    /// off.
     static HELD: Cell<i64> = const { Cell::new(0) };
     static UNCOUNTED: Cell<u32> = const { Cell::new(1) };
 }
 
-/// This moment in the simulation, if there is one.
+/// The current time in the simulation, if there is one.
 #[inline]
 pub(crate) fn now() -> Option<Instant> {
     NOW.get().map(|now| *BEGINNING + Duration::from_nanos(now))
 }
 
-/// Nanoseconds of the running PE since the simulation began; 0 without one.
+/// The running PE's nanoseconds since the simulation began; 0 without one.
 #[must_use]
 pub fn nanos() -> u64 {
     NOW.get().unwrap_or(0)
 }
 
-/// Sets the time of this thread, or goes back to the system's.
+/// Sets the time of this thread, or returns to the system's.
 pub fn set_nanos(now: Option<u64>) {
     NOW.set(now);
 }
 
-/// The running PE is busy for so many nanoseconds.
+/// Advances the running PE's time by so many nanoseconds, for which it is busy.
 pub fn spend(nanos: u64) {
     NOW.set(NOW.get().map(|now| now + nanos));
 }
 
-/// What a PE calls that finds nothing to do. It returns when there may be something.
+/// Sets the function that an idle PE calls. The function returns when there may be work.
 pub fn set_idle(idle: Option<fn()>) {
     IDLE.set(idle);
 }
 
-/// Lets others run until there may be something to do.
+/// Lets other PEs run until there may be work.
 pub fn idle() {
     if let Some(idle) = IDLE.get() {
         idle();
     }
 }
 
-/// Counts bytes that the running PE takes (or gives back, if negative). For the program's allocator.
+/// Counts bytes that the running PE allocates (or frees, if negative). The program's allocator calls it.
 #[inline]
 pub fn count(bytes: i64) {
     if UNCOUNTED.get() == 0 {
@@ -61,18 +62,18 @@ pub fn count(bytes: i64) {
     }
 }
 
-/// Begins or ends counting.
+/// Turns counting on or off.
 pub fn set_counting(counts: bool) {
     UNCOUNTED.set(u32::from(!counts));
 }
 
-/// The bytes counted since this was last called.
+/// The bytes counted since the last call.
 #[must_use]
 pub fn take_count() -> i64 {
     HELD.take()
 }
 
-/// Does something whose memory is not the running PE's: it belongs to what is simulated around it.
+/// Runs code whose memory does not count as the running PE's: it belongs to the simulated environment.
 pub fn uncounted<R>(what: impl FnOnce() -> R) -> R {
     UNCOUNTED.set(UNCOUNTED.get() + 1);
     let result = what();

@@ -1,14 +1,14 @@
-//! What threads do while they wait, and how they lock.
+//! Back-off for waiting threads, and locking.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Locks a mutex whose holder has no way to leave its content half done.
+/// Locks a mutex whose content a panic cannot leave inconsistent.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waiting that takes the less of a core the longer it lasts: spins, then yields, then sleeps.
+/// A wait that uses less of a core the longer it lasts: it spins, then yields, then sleeps.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     spins: u32,
@@ -17,7 +17,7 @@ pub struct Backoff {
     rounds: u32,
 }
 
-/// What a round of a [`Backoff`] does.
+/// The kind of a round of a [`Backoff`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     /// It spins.
@@ -35,7 +35,7 @@ impl Backoff {
         Backoff { spins, yields, sleep, rounds: 0 }
     }
 
-    /// What the next round does.
+    /// The kind of the next round.
     #[must_use]
     pub fn next(&self) -> Pause {
         match self.rounds {
@@ -55,7 +55,7 @@ impl Backoff {
         self.rounds += 1;
     }
 
-    /// Something happened: the next rounds spin again.
+    /// Notes an event: the next rounds spin again.
     pub fn reset(&mut self) {
         self.rounds = 0;
     }

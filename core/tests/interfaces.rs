@@ -1,4 +1,4 @@
-//! Every operation has its name in every interface that has such operations.
+//! Every operation has its name in every interface that offers such operations.
 
 use symrail_core::{AmoOp, Cmp, SignalOp, VariantArray};
 

@@ -3,9 +3,9 @@
 //! ```text
 //! cargo run --release -p symrail-heap --example copy_speed [own|read] [max MiB]
 //! ```
-//! `own` (default): one core copies again and again, as a put that is not looked at. `read`: another core reads the
-//! destination after each copy, and what is timed is copying and reading together, as with a put and its receiver.
-//! Prints GB/s, the median of several rounds. `copy` is what the crate does.
+//! `own` (default): one core copies again and again, as for a put that is not read. `read`: another core reads the
+//! destination after each copy, and the time covers both copying and reading, as for a put and its receiver. Prints
+//! GB/s, the median of several rounds. `copy` is the crate's routine.
 #![allow(clippy::unwrap_used)]
 
 use std::arch::x86_64 as x86;
@@ -74,22 +74,22 @@ unsafe fn chosen(dst: *mut u8, src: *const u8, len: usize) {
 
 #[derive(Clone, Copy)]
 struct Range(*mut u8, usize);
-// SAFETY: points into a mapping that outlives the threads that it is handed to.
+// SAFETY: points into a mapping that outlives the threads that get it.
 unsafe impl Send for Range {}
 // SAFETY: as above.
 unsafe impl Sync for Range {}
 
-/// What a receiver does with its data.
+/// Reads the data as a receiver does.
 fn sum(range: &Range) -> u64 {
     let mut total = 0u64;
     for at in (0..range.1 & !7).step_by(64) {
-        // SAFETY: inside of the destination, which nobody writes while it is being read.
+        // SAFETY: inside of the destination, which no thread writes while it is being read.
         total = total.wrapping_add(unsafe { range.0.add(at).cast::<u64>().read_unaligned() });
     }
     total
 }
 
-/// GB/s of one routine: the median of rounds.
+/// GB/s of one routine: the median of the rounds.
 fn measure(routine: Routine, dst: *mut u8, src: *const u8, len: usize, read: bool) -> f64 {
     let per_round = (Duration::from_millis(3).as_nanos() as usize / (len / 20 + 20)).clamp(1, 100_000);
     let mut rounds: Vec<f64> = (0..9)
@@ -99,7 +99,7 @@ fn measure(routine: Routine, dst: *mut u8, src: *const u8, len: usize, read: boo
                 read_by_another(routine, dst, src, len, per_round);
             } else {
                 for _ in 0..per_round {
-                    // SAFETY: both ranges are mapped and apart.
+                    // SAFETY: both ranges are mapped and do not overlap.
                     unsafe { routine(dst, src, len) };
                 }
             }

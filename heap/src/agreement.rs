@@ -10,7 +10,7 @@ use crate::handle::HeapHandle;
 /// Checks that all heaps have the same shape. Handles are in the order of PEs.
 ///
 /// # Errors
-/// [`Error::Mismatch`] naming a PE that differs from the most, one of the most, and both values.
+/// [`Error::Mismatch`] that names a PE that differs from the majority, one of the majority, and both values.
 pub fn check_agreement(handles: &[HeapHandle]) -> Result<(), Error> {
     let handles = || (0..).zip(handles);
     same("SYMRAIL_HEAP_SIZE", handles().map(|(pe, handle)| (pe, handle.capacity)))?;
@@ -18,19 +18,19 @@ pub fn check_agreement(handles: &[HeapHandle]) -> Result<(), Error> {
     same("the heap's growth granule", handles().map(|(pe, handle)| (pe, handle.granule)))
 }
 
-/// Which collective call on the heap.
+/// The kind of a collective call on the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum AllocOp {
-    /// `malloc`, `calloc` and `align`: take a block.
+    /// `malloc`, `calloc` and `align`: takes a block.
     Alloc = 0,
-    /// Change a block's size.
+    /// Changes a block's size.
     Realloc = 1,
-    /// Return a block.
+    /// Returns a block.
     Free = 2,
 }
 
-/// One collective call on the heap, as the PEs compare it before they make it.
+/// One collective call on the heap, which the PEs compare before they make it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllocCall {
     /// The number of such calls that this PE made before.
@@ -60,7 +60,7 @@ impl AllocCall {
         bytes
     }
 
-    /// Reads a call that PE `pe` is about to make.
+    /// Decodes a call that PE `pe` is about to make.
     ///
     /// # Errors
     /// [`Error::Malformed`] with the reason.
@@ -81,7 +81,7 @@ impl AllocCall {
     /// Checks that all PEs are about to make the same call. Calls are in the order of PEs.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] naming a PE that differs from the most, one of the most, and both calls.
+    /// [`Error::Mismatch`] that names a PE that differs from the majority, one of the majority, and both calls.
     pub fn check(calls: &[AllocCall]) -> Result<(), Error> {
         same("the collective call on the symmetric heap", (0..).zip(calls.iter().copied()))
     }

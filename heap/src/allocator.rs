@@ -1,32 +1,32 @@
-//! The symmetric allocator: decides which offsets of the heap belong to whom.
+//! The symmetric allocator: assigns offsets of the heap to blocks.
 //!
-//! It never touches heap memory. Its records live in private memory, because peers can write anywhere in the heap,
-//! and a stray put must not be able to corrupt the allocator.
+//! It never accesses heap memory. Its records are in private memory: peers can write anywhere in the heap, and a stray
+//! put must not be able to corrupt the allocator.
 //!
 //! # Invariants
-//! - **Deterministic**: the result is a function of the sequence of calls alone, so PEs that make the same calls get
-//!   the same offsets. Nothing here depends on addresses, time, hashing seeds or memory contents.
+//! - **Deterministic**: the result depends only on the sequence of calls, so PEs that make the same calls get the same
+//!   offsets. Nothing here depends on addresses, time, hashing seeds or memory contents.
 //! - Every byte of `0..committed` is in exactly one block, live or free; no two free blocks touch.
-//! - `committed..capacity` is in no block. It becomes a free block when [`Allocator::commit`] hears that memory
-//!   stands behind it.
+//! - `committed..capacity` is in no block. It becomes a free block when [`Allocator::commit`] is called for it.
 //! - Offsets and block sizes are multiples of [`MIN_ALIGN`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The least alignment of a block, and the unit of block sizes, in bytes.
 ///
-/// A cache line. Blocks that start mid-line would share lines between unrelated data, and would bring back the offset
-/// between source and destination that `rep movsb` copies are an order of magnitude slower with (see
+/// It is a cache line. Blocks that start mid-line would share lines between unrelated data. They would also bring back
+/// the offset between source and destination that makes `rep movsb` copies an order of magnitude slower (see
 /// [`copy`](crate::copy)).
 pub const MIN_ALIGN: u64 = 64;
 
-/// How many free blocks an over-aligned request tries before it takes one that fits at any offset.
+/// The number of free blocks that an over-aligned request tries before it uses one that fits at any offset.
 const ALIGNED_CANDIDATES: usize = 16;
 
-/// Why the allocator did not do what it was asked.
+/// Why the allocator could not satisfy a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocError {
-    /// There is room, but no memory behind it yet: commit `0..to`, tell [`Allocator::commit`], and call again.
+    /// There is room, but it is not committed yet. The caller commits `0..to`, calls [`Allocator::commit`], and repeats
+    /// the request.
     Commit {
         /// The new committed length in bytes.
         to: u64,
@@ -39,22 +39,22 @@ pub enum AllocError {
     NotAllocated,
 }
 
-/// What the allocator holds, in bytes.
+/// The usage of the allocator, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// In live blocks, after rounding up to [`MIN_ALIGN`].
+    /// Bytes in live blocks, after rounding up to [`MIN_ALIGN`].
     pub used: u64,
-    /// Not in live blocks, committed or not.
+    /// Bytes not in live blocks, committed or not.
     pub free: u64,
-    /// The largest block that can be had at the least alignment.
+    /// The largest block that is available at the least alignment.
     pub largest: u64,
-    /// The most that was ever used.
+    /// The maximum of `used` so far.
     pub high_water: u64,
     /// The number of live blocks.
     pub blocks: usize,
-    /// Memory that stands behind the heap.
+    /// Committed memory.
     pub committed: u64,
-    /// The most that can ever be committed.
+    /// The limit of committed memory.
     pub capacity: u64,
 }
 
@@ -66,16 +66,16 @@ pub struct Allocator {
     granule: u64,
     used: u64,
     high_water: u64,
-    /// Offset to size.
+    /// The live blocks: offset to size.
     live: BTreeMap<u64, u64>,
-    /// Offset to size; the same blocks as `free_by_size`.
+    /// The free blocks: offset to size; the same blocks as `free_by_size`.
     free: BTreeMap<u64, u64>,
-    /// (size, offset): the smallest sufficient size first, the lowest offset among equals.
+    /// The free blocks as (size, offset): the smallest sufficient size first, the lowest offset among equals.
     free_by_size: BTreeSet<(u64, u64)>,
 }
 
 impl Allocator {
-    /// An allocator of `0..capacity` with nothing committed. The heap grows by multiples of `granule`, and at last to
+    /// An allocator of `0..capacity` with nothing committed. The heap grows by multiples of `granule`, and finally to
     /// the capacity itself. Both are rounded to [`MIN_ALIGN`] (the capacity down, the granule up).
     #[must_use]
     pub fn new(capacity: u64, granule: u64) -> Self {
@@ -92,7 +92,8 @@ impl Allocator {
         }
     }
 
-    /// Memory stands behind `0..to` now. Smaller than before means nothing; more than the capacity means the capacity.
+    /// Notes that `0..to` is committed. A smaller value than before has no effect; one above the capacity means the
+    /// capacity.
     pub fn commit(&mut self, to: u64) {
         let to = to.min(self.capacity);
         let to = to - to % MIN_ALIGN;
@@ -106,11 +107,11 @@ impl Allocator {
     /// Returns its offset, or `None` for a size of 0.
     ///
     /// The best fit is the smallest free block that holds the request, the lowest of equals. An alignment above
-    /// [`MIN_ALIGN`] can make small blocks useless, so the search tries a few of the best and then takes the
-    /// best of those that fit at any offset; only when there is none does it search all.
+    /// [`MIN_ALIGN`] can make small blocks useless. So the search tries a few of the best, and then uses the best of
+    /// those that fit at any offset. Only when there is none does it search all.
     ///
     /// # Errors
-    /// [`AllocError::Commit`], [`AllocError::Exhausted`], [`AllocError::Alignment`]. Nothing has changed then.
+    /// [`AllocError::Commit`], [`AllocError::Exhausted`], [`AllocError::Alignment`]. On an error nothing has changed.
     pub fn alloc(&mut self, size: u64, align: u64) -> Result<Option<u64>, AllocError> {
         if !align.is_power_of_two() {
             return Err(AllocError::Alignment);
@@ -140,7 +141,7 @@ impl Allocator {
         }
     }
 
-    /// Returns a block to the free ones and tells its size.
+    /// Frees a block and returns its size.
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`] when no live block starts at `offset`, e.g. because it was freed already.
@@ -151,7 +152,8 @@ impl Allocator {
         Ok(size)
     }
 
-    /// Changes a live block's size where it is. `Ok(false)` means that there is no room for that and nothing changed.
+    /// Changes a live block's size in place. `Ok(false)` means that there is no room for that; nothing has changed
+    /// then.
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`]; [`AllocError::Commit`] when the block is the last one and only memory is missing;
@@ -188,7 +190,7 @@ impl Allocator {
         self.live.get(&offset).copied()
     }
 
-    /// What the allocator holds.
+    /// The usage of the allocator.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let tail = self.free_tail().unwrap_or(self.committed);
@@ -222,13 +224,13 @@ impl Allocator {
             .or_else(|| best().find_map(fits))
     }
 
-    /// Where the free block at the end of committed memory starts.
+    /// The start of the free block at the end of committed memory.
     fn free_tail(&self) -> Option<u64> {
         let (&offset, &size) = self.free.last_key_value()?;
         (offset + size == self.committed).then_some(offset)
     }
 
-    /// How far to commit so that a block can end at `end`.
+    /// The commit that is needed for a block to end at `end`.
     fn grow_to(&self, end: Option<u64>) -> AllocError {
         match end {
             Some(end) if end <= self.capacity => AllocError::Commit {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Allocates, committing what the allocator asks for.
+/// Allocates, and commits as the allocator requests.
 fn alloc(a: &mut Allocator, size: u64, align: u64) -> Result<Option<u64>, AllocError> {
     match a.alloc(size, align) {
         Err(AllocError::Commit { to }) => {
@@ -76,14 +76,14 @@ fn grows_by_granules_and_only_as_far_as_needed() {
     assert_eq!(a.alloc(100, 64), Err(AllocError::Commit { to: 64 << 10 }));
     a.commit(64 << 10);
     let first = a.alloc(100, 64).unwrap().unwrap();
-    // The request starts in what is left of the first granule, so two more are enough for 128 KiB.
+    // The request starts in the rest of the first granule, so two more are enough for 128 KiB.
     assert_eq!(a.alloc(128 << 10, 64), Err(AllocError::Commit { to: 192 << 10 }));
-    // The capacity is no multiple of the granule: the last growth is to the capacity.
+    // The capacity is no multiple of the granule, so the last growth is to the capacity.
     assert_eq!(a.alloc(970 << 10, 64), Err(AllocError::Commit { to: 1000 << 10 }));
     assert_eq!(a.alloc(1000 << 10, 64), Err(AllocError::Exhausted));
     assert_eq!(a.stats().largest, (1000 << 10) - 128);
     assert_eq!(a.stats().committed, 64 << 10);
-    // A block at the end grows in place, into memory that has yet to be committed.
+    // A block at the end grows in place, into memory that is not committed yet.
     assert_eq!(a.resize(first, 100 << 10), Err(AllocError::Commit { to: 128 << 10 }));
     assert_eq!(resize(&mut a, first, 100 << 10), Ok(true));
     assert_eq!(a.stats().used, 100 << 10);
@@ -158,7 +158,7 @@ struct Model {
 }
 
 impl Model {
-    /// The free ranges of `0..CAPACITY`, by reading everything.
+    /// The free ranges of `0..CAPACITY`, from a scan of everything.
     fn holes(&self) -> Vec<(u64, u64)> {
         let mut live = self.live.clone();
         live.sort_unstable();
@@ -179,7 +179,7 @@ impl Model {
     }
 }
 
-/// Plays the steps against allocator and model; returns every offset that was given.
+/// Applies the steps to allocator and model; returns every assigned offset.
 fn play(steps: &[Step]) -> Result<Vec<Option<u64>>, TestCaseError> {
     let mut a = Allocator::new(CAPACITY, 100_000);
     let mut model = Model::default();

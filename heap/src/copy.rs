@@ -1,6 +1,6 @@
-//! Copying between mappings: the way of puts to and gets from same-host peers.
+//! Copying between mappings, for puts to and gets from same-host peers.
 //!
-//! Which routine is best depends on the processor and on who reads next, so the choice was measured
+//! The best routine depends on the processor and on the next reader, so the choice was measured
 //! (`examples/copy_speed.rs`; Zen 5, glibc 2.36, GB/s when another core reads each copy):
 //!
 //! | bytes | ahead | memcpy | `rep movsb` | AVX-512 loop | non-temporal |
@@ -12,11 +12,12 @@
 //! | 64 MiB | 0 | 14 | 17 | 15 | 17 |
 //! | 64 MiB | 40 | 14 | 13 | 15 | 18 |
 //!
-//! - `rep movsb` takes destination lines without first reading them from the other core's cache, which is where a
+//! - `rep movsb` obtains destination lines without first reading them from the other core's cache, which is where a
 //!   put's destination is. glibc stops using it somewhat below 1 MiB here.
 //! - On AMD family 0x19 (Zen 3 and 4) `rep movsb` was seen to fall to 2 GB/s when the destination is 1 to 63 bytes
-//!   ahead of the source modulo the page size, and glibc 2.36 uses it there. So it is avoided there, and memcpy too.
-//! - Non-temporal stores cost the receiver a trip to memory, so they are for copies that no cache holds.
+//!   ahead of the source modulo the page size, and glibc 2.36 uses it there. So both `rep movsb` and memcpy are avoided
+//!   there.
+//! - Non-temporal stores cost the receiver an access to memory, so they are for copies that no cache holds.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "copy_x86.rs"]
@@ -36,21 +37,21 @@ mod large {
     }
 }
 
-/// From here on memcpy is not the best on every processor. Below it is, down to 17 bytes, where a call costs more than
-/// two moves.
+/// From this size on memcpy is not the best routine on every processor. Below it is, down to 17 bytes, where a call
+/// costs more than two moves.
 const LARGE: usize = 4096;
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// A copy of 1, 2, 4 or 8 bytes from or to an address aligned to its length reads or writes it at once: nobody sees
-/// half of it. Whatever the length, stores that the calling thread makes afterwards are not visible before the copy.
+/// A copy of 1, 2, 4 or 8 bytes from or to an address aligned to its length reads or writes it at once: no thread
+/// observes a part of it. For any length, later stores of the calling thread do not become visible before the copy.
 ///
 /// # Safety
 /// `src` is mapped for `len` bytes of loads and `dst` for `len` bytes of stores; they do not overlap. Both may be
-/// shared with other processes; what these write meanwhile may or may not be copied.
+/// shared with other processes; concurrent writes of these may or may not be copied.
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every branch touches exactly the first `len` bytes. Where two moves overlap, both lie inside of them,
+    // SAFETY: every branch accesses exactly the first `len` bytes. Where two moves overlap, both are inside of them,
     // and the values are read before either is written.
     unsafe {
         match len {
@@ -112,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Copies `len` bytes at the given misalignments and checks every byte, and those around.
+    /// Copies `len` bytes at the given misalignments and checks every byte, and the neighbouring ones.
     fn check(len: usize, from: usize, to: usize) {
         let pattern = |at: usize| (at * 31 + at / 251) as u8 | 1;
         let source: Vec<u8> = (0..len + 64).map(pattern).collect();
@@ -146,7 +147,7 @@ mod tests {
         let target = word.as_ptr() as usize;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Unaligned on purpose: the promise is about the aligned side.
+                // The source is unaligned on purpose: the guarantee concerns the aligned side.
                 let values = [0u64, u64::MAX].map(u64::to_ne_bytes);
                 let mut bytes = [[0u8; 9]; 2];
                 bytes[1][1..].copy_from_slice(&values[1]);
@@ -157,7 +158,7 @@ mod tests {
                     }
                 }
             });
-            // What counts is how often the reader sees the writer at work, not how often it reads.
+            // The number of changes that the reader observes counts, not the number of its reads.
             let (start, mut seen, mut changes, mut torn) = (Instant::now(), 0, 0, None);
             while changes < 50_000 && torn.is_none() && start.elapsed() < Duration::from_secs(3) {
                 for _ in 0..1000 {

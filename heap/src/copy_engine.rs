@@ -1,15 +1,15 @@
-//! Copying to and from memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
+//! Copying to and from memory that the CPU cannot touch: a GPU's, or its stand-in in tests.
 //!
 //! A copy engine copies between such memory and a *staging buffer*: its own host memory, which the CPU, NICs and the
-//! device reach. Copies are started and polled, and neither blocks. Copies depend on nothing that runs on the device: a
-//! kernel that never ends must not hold them up.
+//! device can access. Copies are started and polled, and neither call blocks. Copies must not depend on anything that
+//! runs on the device: a kernel that never ends must not delay them.
 
 use std::ptr::NonNull;
 
 /// One copy between the staging buffer and memory that the CPU cannot touch.
 #[derive(Debug, Clone, Copy)]
 pub struct Copy {
-    /// Address of the memory, as its device names it.
+    /// Address of the memory in the device's address space.
     pub memory: usize,
     /// Address in the staging buffer.
     pub host: *mut u8,
@@ -22,9 +22,9 @@ pub struct Copy {
 /// One copy within memory that the CPU cannot touch: from a peer's to this PE's own, or the other way.
 #[derive(Debug, Clone, Copy)]
 pub struct Between {
-    /// Destination, as the device addresses it.
+    /// Address of the destination on the device.
     pub to: usize,
-    /// Source, as the device addresses it.
+    /// Address of the source on the device.
     pub from: usize,
     /// Bytes.
     pub len: usize,
@@ -33,23 +33,23 @@ pub struct Between {
 /// The end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyCompletion {
-    /// The ticket that was given to [`CopyEngine::start`] or [`CopyEngine::start_between`].
+    /// The ticket of the call of [`CopyEngine::start`] or [`CopyEngine::start_between`].
     pub ticket: u64,
-    /// Success, or why the copy failed.
+    /// Success, or the reason of the failure.
     pub result: Result<(), String>,
 }
 
-/// Copies to and from memory that the CPU cannot touch. Driven by one thread at a time.
+/// Copies to and from memory that the CPU cannot touch. One thread at a time drives it.
 ///
 /// # Safety
 /// Callers read and write the staging buffer without further checks. So an implementation:
 /// - returns the same staging buffer on every call: host memory of its own that is valid for reads and writes as long
-///   as it lives, aligned to a page, shared with nobody else;
-/// - touches the staging buffer and the memory only as a copy says, and not after it has reported that one;
-/// - reports each copy that it has accepted once, by the ticket it was given.
+///   as it lives, aligned to a page, shared with no one else;
+/// - accesses the staging buffer and the memory only as a copy specifies, and not after it has reported that copy;
+/// - reports each accepted copy once, by its ticket.
 ///
-/// Copies *to* the memory take effect in the order in which they were started: whoever sees a later one sees the
-/// earlier ones. Copies *from* it are ordered with nothing.
+/// Copies *to* the memory take effect in the order in which they were started: a reader that observes a later one also
+/// observes the earlier ones. Copies *from* it have no order.
 pub unsafe trait CopyEngine: Send {
     /// The staging buffer: its first byte and its length in bytes. It lives as long as the copy engine and is aligned
     /// to a page.
@@ -58,49 +58,49 @@ pub unsafe trait CopyEngine: Send {
     /// Starts a copy and returns at once.
     ///
     /// # Safety
-    /// `copy.host` is `len` bytes in the staging buffer that nobody changes (to the memory) or uses (from it) until the
-    /// copy has been reported, and `copy.memory` is memory of the kind that this copy engine is for.
+    /// `copy.host` is `len` bytes in the staging buffer that no one changes (for a copy to the memory) or uses (for one
+    /// from it) until the copy has been reported. `copy.memory` is memory of the kind that this copy engine is for.
     ///
     /// # Errors
-    /// Why it cannot be done; it is not reported a second time.
+    /// The reason why the copy is impossible; it is not reported a second time.
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
 
-    /// Prepares copies between a peer's memory and its own: a set-up during the first copy could deadlock with a kernel
-    /// that spins. `peer` is the address at which the device has mapped the peer's memory.
+    /// Prepares copies between a peer's memory and its own, because a set-up during the first copy could deadlock with
+    /// a kernel that spins. `peer` is the address at which the device has mapped the peer's memory.
     ///
     /// # Errors
     /// The reason why such copies are impossible.
     fn prepare_peer(&mut self, peer: usize) -> Result<(), String>;
 
-    /// Starts a copy between a peer's memory and its own and returns at once. It is ordered with nothing.
+    /// Starts a copy between a peer's memory and its own and returns at once. The copy has no order with others.
     ///
     /// # Safety
     /// Both ranges are memory of the kind that this copy engine is for, one of them a peer's which its device has
-    /// mapped. Nobody changes the source or uses the destination until the copy has been reported.
+    /// mapped. No one changes the source or uses the destination until the copy has been reported.
     ///
     /// # Errors
-    /// Why it cannot be done; it is not reported a second time.
+    /// The reason why the copy is impossible; it is not reported a second time.
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String>;
 
-    /// Makes NICs' writes to the memory visible to the device, where that takes an explicit flush. Callers flush before
-    /// they change words that tell of such writes.
+    /// Makes NICs' writes to the memory visible to the device, where that needs an explicit flush. Callers flush before
+    /// they change words that signal such writes.
     fn flush_nic_writes(&mut self) {}
 
-    /// How many writes of up to 8 bytes a waiting kernel would take now, one by one. That is faster than one copy of
+    /// The number of writes of up to 8 bytes that a waiting kernel would perform now, one by one, faster than a copy of
     /// all.
     fn room_for_words(&mut self) -> usize {
         0
     }
 
-    /// Ends a batch: work that several copies share is done here. [`CopyEngine::poll`] does it too.
+    /// Ends a batch: performs work that several copies share. [`CopyEngine::poll`] does it too.
     fn flush(&mut self) {}
 
-    /// Reports copies that have ended. Returns how many.
+    /// Reports completed copies. Returns their number.
     fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize;
 
-    /// Copies under way, for which [`CopyEngine::poll`] has to be called.
+    /// The number of copies under way. While there are any, the caller has to call [`CopyEngine::poll`].
     fn pending(&self) -> usize;
 
-    /// How many of those are to the memory.
+    /// The number of those that are to the memory.
     fn writing(&self) -> usize;
 }

@@ -1,14 +1,14 @@
-//! Large copies on x86-64. What is used when is explained in the parent module.
+//! Large copies on x86-64. The parent module explains the choice of routines.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __m256i, _mm_sfence, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
 use std::ptr::copy_nonoverlapping;
 use std::sync::LazyLock;
 
-/// From here on a copy does not stay in any cache that source and destination share, so it need not pass through one.
+/// A copy of at least this size does not stay in any cache that source and destination share, so it need not pass one.
 const NON_TEMPORAL: usize = 32 << 20;
 
-/// Traits of this processor.
+/// Properties of this processor.
 #[derive(Clone, Copy)]
 struct Processor {
     avx: bool,
@@ -20,7 +20,7 @@ static PROCESSOR: LazyLock<Processor> = LazyLock::new(|| Processor {
     rep_movsb: std::is_x86_feature_detected!("ermsb") && !is_zen_3_or_4(),
 });
 
-/// AMD family 0x19 is Zen 3 and Zen 4, nothing else.
+/// AMD family 0x19 is exactly Zen 3 and Zen 4.
 fn is_zen_3_or_4() -> bool {
     let vendor = __cpuid(0);
     let amd = [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes);
@@ -35,7 +35,7 @@ fn is_zen_3_or_4() -> bool {
 /// As for [`super::copy`].
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     let processor = *PROCESSOR;
-    // SAFETY: the caller's promise; AVX is there where it is used.
+    // SAFETY: the caller's promise; AVX is only used where the processor has it.
     unsafe {
         if processor.avx && len >= NON_TEMPORAL {
             by_vectors::<true>(dst, src, len);
@@ -49,12 +49,12 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// The processor's own copy loop. Its stores are ordered before later ones, if not among themselves.
+/// The processor's own copy loop. Its stores are ordered before later stores, though not among themselves.
 ///
 /// # Safety
 /// As for [`super::copy`].
 unsafe fn by_rep_movsb(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller's promise. The ABI keeps the direction flag clear, so it counts upwards.
+    // SAFETY: the caller's promise. The ABI keeps the direction flag clear, so the loop counts upwards.
     unsafe {
         asm!(
             "rep movsb",
@@ -73,7 +73,7 @@ unsafe fn by_vectors<const STREAM: bool>(dst: *mut u8, src: *const u8, len: usiz
     const STEP: usize = 4 * size_of::<__m256i>();
     let head = dst.align_offset(size_of::<__m256i>()).min(len);
     let body = (len - head) / STEP * STEP;
-    // SAFETY: the caller's promise. Head, body and tail lie inside of `len`, and `dst + head` is aligned to a vector.
+    // SAFETY: the caller's promise. Head, body and tail are inside of `len`, and `dst + head` is aligned to a vector.
     unsafe {
         copy_nonoverlapping(src, dst, head);
         for at in (head..head + body).step_by(STEP) {
@@ -90,7 +90,7 @@ unsafe fn by_vectors<const STREAM: bool>(dst: *mut u8, src: *const u8, len: usiz
         copy_nonoverlapping(src.add(head + body), dst.add(head + body), len - head - body);
     }
     if STREAM {
-        // Non-temporal stores may be seen after later stores, such as a signal, unless a fence stands between.
+        // Without a fence, non-temporal stores may become visible after later stores, such as a signal.
         _mm_sfence();
     }
 }
@@ -107,7 +107,7 @@ mod tests {
             let mut targets = vec![vec![0u8; 20_100]; 4];
             let places: Vec<*mut u8> = targets.iter_mut().map(|target| target.as_mut_ptr().wrapping_add(to)).collect();
             let at = source.as_ptr().wrapping_add(from);
-            // SAFETY: source and targets are long enough; AVX is used where there is AVX.
+            // SAFETY: source and targets are long enough; AVX is only used where the processor has it.
             unsafe {
                 by_rep_movsb(places[0], at, len);
                 copy(places[1], at, len);

@@ -2,7 +2,7 @@
 
 use symrail_transport::Pe;
 
-/// The result of everything in this crate that can fail.
+/// The result of fallible functions of this crate.
 pub type Result<T, E = HeapError> = std::result::Result<T, E>;
 
 /// An error of the symmetric heap.
@@ -14,7 +14,7 @@ pub enum HeapError {
         "PE {pe}: the symmetric heap has no room for {requested} bytes (alignment {align}): {free} of {heap_size} bytes are free, the largest block has {largest}; raise SYMRAIL_HEAP_SIZE (now {heap_size}) on all PEs"
     )]
     Exhausted {
-        /// The PE that asked.
+        /// The PE of the call.
         pe: Pe,
         /// The request in bytes; `u64::MAX` when a count times a size does not fit in 64 bits.
         requested: u64,
@@ -27,12 +27,12 @@ pub enum HeapError {
         /// The capacity, in bytes.
         heap_size: u64,
     },
-    /// An alignment that cannot be had.
+    /// An unsupported alignment.
     #[error(
         "PE {pe}: alignment {align} is not possible in the symmetric heap; use a power of two from {least} to {most}"
     )]
     Alignment {
-        /// The PE that asked.
+        /// The PE of the call.
         pe: Pe,
         /// The requested size, in bytes.
         align: u64,
@@ -46,7 +46,7 @@ pub enum HeapError {
         "PE {pe}: {address:#x} is not the start of an allocated block of the symmetric heap (at {base:#x}, {heap_size} bytes); was it freed already?"
     )]
     NotAllocated {
-        /// The PE that asked.
+        /// The PE of the call.
         pe: Pe,
         /// The local address.
         address: usize,
@@ -60,7 +60,7 @@ pub enum HeapError {
         "PE {pe}: the block at {address:#x} belongs to the runtime or to a typed slice, which gives it back itself (SymSlice::free)"
     )]
     Kept {
-        /// The PE that asked.
+        /// The PE of the call.
         pe: Pe,
         /// The local address.
         address: usize,
@@ -68,7 +68,7 @@ pub enum HeapError {
     /// The operating system refused memory.
     #[error("PE {pe}: {call} for {bytes} bytes of symmetric heap failed: {reason}; {remedy}")]
     Memory {
-        /// The PE that asked.
+        /// The PE of the call.
         pe: Pe,
         /// The system call.
         call: &'static str,
@@ -79,7 +79,7 @@ pub enum HeapError {
         /// The remedy.
         remedy: &'static str,
     },
-    /// What concerns several PEs: settings or calls that differ, malformed handles, kinds that do not exist here.
+    /// An error that concerns several PEs: different settings or calls, malformed handles, unsupported kinds.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),
 }

@@ -1,4 +1,4 @@
-//! Memory that the CPU does not touch, in a form that NICs may find it by.
+//! Memory that the CPU does not touch, exported for NICs.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,14 +8,14 @@ use symrail_transport::device::Export;
 /// An exported range, which lives until rails have registered it.
 #[derive(Debug)]
 pub enum Exported {
-    /// Memory of a GPU, by CUDA's number; and a dmabuf of all of it, where there is one.
+    /// Memory of a GPU with this CUDA number, and a dmabuf of all of it, where there is one.
     Gpu(i32, Option<OwnedFd>),
-    /// The first byte of another mapping.
+    /// Memory that has another mapping, which begins here.
     Mapping(*mut u8),
 }
 
 impl Exported {
-    /// A GPU's memory: a dmabuf, or its address alone where driver or GPU do not make one.
+    /// A GPU's memory: a dmabuf, or only its address where the driver or the GPU does not create one.
     ///
     /// # Errors
     /// As for [`Gpu::dmabuf`].
@@ -23,7 +23,7 @@ impl Exported {
         Ok(Exported::Gpu(gpu.ordinal(), gpu.dmabuf(at, bytes)?))
     }
 
-    /// As rails take it.
+    /// The form for rails.
     #[must_use]
     pub fn as_export(&self) -> Export<'_> {
         match self {

@@ -1,4 +1,4 @@
-//! Memory that stands in for a GPU's where there is none: loads and stores at its addresses fault.
+//! Guarded memory: it stands in for a GPU's in tests. Loads and stores at its addresses fault.
 //!
 //! The memory is mapped twice. The published mapping permits no access, so any direct access by the CPU faults. The
 //! copy engine uses a second, writable mapping; it copies late, and in an order as loose as its contract permits. Peers
@@ -26,10 +26,11 @@ use crate::peers::{Refusal, open_heap};
 
 /// A copy is delayed by up to this many polls.
 const MOST_POLLS: u64 = 8;
-/// A copy between two memories, which stands in for a large one, by up to this many: a message is faster.
+/// A copy between two memories, which stands in for a large one, is delayed by up to this many polls: a message is
+/// faster.
 const MOST_POLLS_BETWEEN: u64 = 256;
 
-/// Memory at addresses that nobody can touch.
+/// Memory that faults on direct access by the CPU.
 #[derive(Debug)]
 pub struct GuardedMemory {
     file: OwnedFd,
@@ -37,11 +38,11 @@ pub struct GuardedMemory {
     open: Mapping,
 }
 
-/// Others' guarded memory that a copy engine copies to and from like its own, once they are known.
+/// Peers' guarded memory that a copy engine can access like its own, once it is known.
 pub type GuardedPeers = OnceLock<Vec<Arc<GuardedMemory>>>;
 
 impl GuardedMemory {
-    /// Zeroed memory of at least `bytes`.
+    /// Creates zeroed memory of at least `bytes`.
     ///
     /// # Errors
     /// The system's error.
@@ -61,7 +62,7 @@ impl GuardedMemory {
         Ok(Arc::new(Self { file, closed, open }))
     }
 
-    /// The handle by which peers map it; none may if it is `private`.
+    /// The handle by which peers map it; `private` forbids that.
     ///
     /// # Errors
     /// The system's error.
@@ -82,17 +83,17 @@ impl GuardedMemory {
         })
     }
 
-    /// A peer's, mapped here too.
+    /// Maps a peer's guarded memory.
     ///
     /// # Errors
-    /// Why it cannot be mapped.
+    /// The reason why it cannot be mapped.
     pub fn of_peer(own: &HeapHandle, theirs: &HeapHandle) -> Result<Arc<Self>, Refusal> {
         let file = open_heap(own, theirs, MemoryKind::Device)?;
         let len = usize::try_from(theirs.capacity).map_err(|_| Refusal::Map(Errno::ENOMEM))?;
         Self::of_file(file, len).map_err(|error| Refusal::Map(error.errno))
     }
 
-    /// The first byte, where nobody can touch it.
+    /// The first byte, at the address that faults.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.closed.base()
@@ -104,13 +105,14 @@ impl GuardedMemory {
         self.closed.len()
     }
 
-    /// All of it, for rails.
+    /// All of the memory, exported for rails.
     #[must_use]
     pub fn export(&self) -> Exported {
         Exported::Mapping(self.open.base().as_ptr())
     }
 
-    /// Where the CPU finds the `len` bytes at `address`; `None` unless all of them are this memory's.
+    /// The address at which the CPU can access the `len` bytes at `address`; `None` unless all of them are in this
+    /// memory.
     #[must_use]
     pub fn reachable(&self, address: usize, len: usize) -> Option<*mut u8> {
         let at = address.checked_sub(self.closed.base().addr().get())?;
@@ -130,15 +132,15 @@ pub struct GuardedCopyEngine {
     memory: Arc<GuardedMemory>,
     peers: Arc<GuardedPeers>,
     staging_buffer: Mapping,
-    /// In order of start; the two directions are not ordered with each other.
+    /// Copies in order of start; the two directions are not ordered with each other.
     to: VecDeque<Waiting<Copy>>,
     from: VecDeque<Waiting<Copy>>,
-    /// Ordered with nothing.
+    /// Copies without any order.
     between: Vec<Waiting<Between>>,
     random: u64,
 }
 
-// SAFETY: the pointers of waiting copies lie in the staging buffer, which is the copy engine's own.
+// SAFETY: the pointers of waiting copies are in the staging buffer, which is the copy engine's own.
 unsafe impl Send for GuardedCopyEngine {}
 
 impl GuardedCopyEngine {
@@ -156,13 +158,13 @@ impl GuardedCopyEngine {
         Ok(Self { memory, peers: Arc::default(), staging_buffer, to, from, between: Vec::new(), random: seed | 1 })
     }
 
-    /// The same, which has these peers' memory mapped.
+    /// Adds peers' memory that this engine has mapped.
     #[must_use]
     pub fn with_peers(self, peers: Arc<GuardedPeers>) -> Self {
         Self { peers, ..self }
     }
 
-    /// Where the CPU finds bytes of its own memory or of a peer's.
+    /// The address at which the CPU can access bytes of its own memory or a peer's.
     fn find(&self, address: usize, len: usize) -> Option<*mut u8> {
         std::iter::once(&self.memory)
             .chain(self.peers.get().into_iter().flatten())
@@ -175,7 +177,7 @@ impl GuardedCopyEngine {
         self.between.iter_mut().for_each(|w| w.polls -= 1);
         for Waiting { copy: c, ticket, .. } in &ready {
             let (Some(to), Some(from)) = (self.find(c.to, c.len), self.find(c.from, c.len)) else { continue };
-            // SAFETY: `find` checked both ends; the caller of `start_between` vouches that nobody else uses them.
+            // SAFETY: `find` checked both ends; the caller of `start_between` promises that no other code uses them.
             unsafe { copy(to, from, c.len) };
             ended(CopyCompletion { ticket: *ticket, result: Ok(()) });
         }
@@ -230,8 +232,8 @@ unsafe impl CopyEngine for GuardedCopyEngine {
                 let Some(Waiting { copy: c, ticket, .. }) = queue.pop_front() else { break };
                 let Some(memory) = self.memory.reachable(c.memory, c.len) else { continue };
                 let (to, from) = if c.to_memory { (memory, c.host) } else { (c.host, memory) };
-                // SAFETY: `reachable` checked one end; the caller of `start` vouches for the other, in the staging
-                // buffer.
+                // SAFETY: `reachable` checked one end; the caller of `start` keeps the other, in the staging buffer,
+                // valid.
                 unsafe { copy(to, from, c.len) };
                 ended(CopyCompletion { ticket, result: Ok(()) });
                 count += 1;

@@ -1,8 +1,8 @@
-//! What a PE publishes about its heap, so that others can check agreement and, on the same host, map it.
+//! The handle that a PE publishes about its heap. Other PEs use it to check agreement and, on the same host, to map the
+//! heap.
 //!
 //! The encoding starts with a magic number and a version. It comes from peers, so decoding checks everything it can.
-//! What differs from PE to PE has a fixed size in it, so that a table of many handles keeps what they have in common
-//! once.
+//! Fields that differ among PEs have a fixed size, so that a table of many handles stores their common part once.
 
 use serde::{Deserialize, Serialize};
 use symrail_core::encoding;
@@ -15,15 +15,15 @@ const MAGIC: [u8; 4] = *b"SyHp";
 const VERSION: u16 = 3;
 const WHAT: &str = "heap handle";
 
-/// No process has more than 47 bits of addresses for user memory (5-level paging has to be asked for).
+/// No process has more than 47 bits of addresses for user memory (5-level paging needs an explicit request).
 const CAPACITY_MAX: u64 = 1 << 47;
 
-/// What memory a heap is made of, as peers see it.
+/// The kind of a heap's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryKind {
     /// Shared host memory.
     Host,
-    /// Host memory that the GPU can reach.
+    /// Host memory that the GPU can access.
     Pinned,
     /// GPU memory.
     Device,
@@ -39,13 +39,13 @@ impl From<HeapKind> for MemoryKind {
     }
 }
 
-/// One PE's heap, as described to the others.
+/// The description of one PE's heap for other PEs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapHandle {
     /// The PE's process, in its PID namespace.
     #[serde(with = "postcard::fixint::le")]
     pub pid: u32,
-    /// The memory file's number in that process.
+    /// The memory file's descriptor in that process.
     #[serde(with = "postcard::fixint::le")]
     pub fd: u32,
     /// The memory file's device number.
@@ -56,24 +56,24 @@ pub struct HeapHandle {
     pub inode: u64,
     /// The heap's size in bytes, committed or not.
     pub capacity: u64,
-    /// The heap grows by multiples of this, in bytes.
+    /// The unit of the heap's growth, in bytes.
     pub granule: u64,
-    /// Which part of the heap this is about. Host memory is one file, so 0.
+    /// The part of the heap that this handle describes. Host memory is one file, so 0.
     pub segment: u32,
-    /// Counts the heaps that this process has made, so that an old mapping is not taken for a new heap's.
+    /// The number of the heap in this process, so that an old mapping is not used for a new heap.
     #[serde(with = "postcard::fixint::le")]
     pub generation: u32,
     /// The kind of memory.
     pub kind: MemoryKind,
-    /// The PE wants nobody to map its heap (`SYMRAIL_DISABLE_P2P`).
+    /// Whether the PE forbids others to map its heap (`SYMRAIL_DISABLE_P2P`).
     pub private: bool,
     /// The PE's host.
     pub host: HostIdentity,
 }
 
 impl HeapHandle {
-    /// Whether two PEs on one host may map each other's heaps, as far as their handles tell: the same on all PEs, which
-    /// whether they succeed is not.
+    /// Whether two PEs on one host may map each other's heaps, as far as their handles show. All PEs compute the same
+    /// answer, whereas the success of a mapping may differ.
     #[must_use]
     pub fn may_share(&self, other: &HeapHandle) -> bool {
         !self.private
@@ -88,7 +88,7 @@ impl HeapHandle {
         encoding::encode(&(MAGIC, VERSION, self))
     }
 
-    /// Reads a handle that PE `pe` published.
+    /// Decodes a handle that PE `pe` published.
     ///
     /// # Errors
     /// [`Error::Malformed`] with the reason.

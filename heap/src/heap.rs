@@ -15,17 +15,17 @@ use crate::host::HostIdentity;
 use crate::mapping::{ADDRESS_ALIGN, MAPPING_ALIGN, MapError};
 use crate::memory::{HostMemory, Memory, Segment};
 
-/// By how much the heap grows at least, in bytes. Registering memory with a NIC costs time and keys per segment,
-/// and pins pages per byte: this is few segments for large heaps and little memory for small programs.
+/// The least growth of the heap, in bytes. Registering memory with a NIC costs time and keys per segment, and pins
+/// pages per byte. This size means few segments for large heaps and little memory for small programs.
 pub const GROWTH: u64 = 64 << 20;
 
-/// The least alignment that can be asked for: what `shmem_align` requires.
+/// The least alignment that a caller may request: that of `shmem_align`.
 const ALIGN_LEAST: u64 = size_of::<*const ()>() as u64;
 
-/// What helps when memory is refused to a heap that grows.
+/// The remedy when the system refuses memory to a heap that grows.
 const LESS: &str = "allocate less, or run fewer PEs on this host";
 
-/// Counts the heaps of this process.
+/// The number of heaps of this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// A block of the heap.
@@ -37,15 +37,15 @@ pub struct Allocation {
     pub ptr: NonNull<u8>,
     /// Its size in bytes, rounded up to [`MIN_ALIGN`].
     pub size: u64,
-    /// The segment that the heap has grown by for it: to be registered, and its keys to be exchanged, before a peer
-    /// may reach the block.
+    /// The segment by which the heap has grown for it. The caller must register it and exchange its keys before a peer
+    /// accesses the block.
     pub grown: Option<Segment>,
 }
 
 /// One PE's symmetric heap.
 ///
-/// All calls that change it are collective in meaning: each PE makes the same calls in the same order, and gets the
-/// same offsets. Nothing here communicates; [`SymmetricHeap::describe`] gives what PEs exchange to check it.
+/// All calls that change it are collective by convention: each PE makes the same calls in the same order, and gets the
+/// same offsets. Nothing here communicates; [`SymmetricHeap::describe`] returns the data that PEs exchange to check it.
 #[derive(Debug)]
 pub struct SymmetricHeap {
     me: Pe,
@@ -54,7 +54,7 @@ pub struct SymmetricHeap {
     handle: HeapHandle,
     calls: u64,
     grows_on_demand: bool,
-    /// Offsets of blocks that only their owner gives back.
+    /// Offsets of blocks that only their owner frees.
     kept: BTreeSet<u64>,
 }
 
@@ -96,7 +96,7 @@ impl SymmetricHeap {
         let handle = HeapHandle {
             host,
             pid: std::process::id(),
-            // A file number is not negative.
+            // A file descriptor is not negative.
             fd: memory.fd().unsigned_abs(),
             device,
             inode,
@@ -114,9 +114,9 @@ impl SymmetricHeap {
         Ok(heap)
     }
 
-    /// A heap over memory that is there already and that the CPU may not be able to touch: `bytes` at `base`, in one
-    /// segment. The heap reads and writes none of it, so blocks of [`SymmetricHeap::calloc`] are not zeroed, and those
-    /// that [`SymmetricHeap::realloc`] moves have undefined contents.
+    /// A heap over existing memory that the CPU may not be able to touch: `bytes` at `base`, in one segment. The heap
+    /// never accesses it. So blocks of [`SymmetricHeap::calloc`] are not zeroed, and blocks that
+    /// [`SymmetricHeap::realloc`] moves have undefined contents.
     ///
     /// # Safety
     /// As for [`Segment::new`].
@@ -144,7 +144,7 @@ impl SymmetricHeap {
         Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept: BTreeSet::new() })
     }
 
-    /// Takes a block of `size` bytes with undefined contents. `None` for a size of 0.
+    /// Allocates a block of `size` bytes with undefined contents. `None` for a size of 0.
     ///
     /// # Errors
     /// [`HeapError::Exhausted`], and [`HeapError::Memory`] when the heap has to grow and the system refuses.
@@ -152,12 +152,12 @@ impl SymmetricHeap {
         self.take(size, MIN_ALIGN)
     }
 
-    /// Takes a block of `count` times `size` bytes and sets it to zero. `None` when either is 0.
+    /// Allocates a block of `count` times `size` bytes and sets it to zero. `None` when either is 0.
     ///
     /// # Errors
     /// As for [`SymmetricHeap::alloc`].
     pub fn calloc(&mut self, count: u64, size: u64) -> Result<Option<Allocation>> {
-        // A product that does not fit is more than any heap has.
+        // A product that overflows exceeds any heap.
         let block = self.take(count.saturating_mul(size), MIN_ALIGN)?;
         if let Some(block) = block {
             self.memory.zero(block.offset, block.size);
@@ -165,20 +165,20 @@ impl SymmetricHeap {
         Ok(block)
     }
 
-    /// Takes a block of `size` bytes whose address and offset are multiples of `align`. `None` for a size of 0.
+    /// Allocates a block of `size` bytes whose address and offset are multiples of `align`. `None` for a size of 0.
     ///
     /// # Errors
     /// [`HeapError::Alignment`], and as for [`SymmetricHeap::alloc`].
     pub fn align(&mut self, align: u64, size: u64) -> Result<Option<Allocation>> {
-        // The memory itself starts at no better alignment.
+        // The memory itself is aligned no better.
         if !align.is_power_of_two() || !(ALIGN_LEAST..=ADDRESS_ALIGN as u64).contains(&align) {
             return Err(self.alignment(align));
         }
         self.take(size, align)
     }
 
-    /// As [`SymmetricHeap::align`], but that pages which the heap has to grow by for the block are taken when they are
-    /// touched, so that a machine without memory is noticed then.
+    /// As [`SymmetricHeap::align`], but pages by which the heap grows for the block are allocated on first access. A
+    /// machine without memory is only detected then.
     ///
     /// # Errors
     /// As for [`SymmetricHeap::align`].
@@ -187,7 +187,7 @@ impl SymmetricHeap {
         let block = self.align(align, size);
         self.grows_on_demand = false;
         if let Ok(Some(Allocation { offset, size, grown: Some(segment), .. })) = block {
-            // What of the new pages is not the block's, whole ones.
+            // Whole units of the new pages that are not the block's.
             let unit = MAPPING_ALIGN as u64;
             let end = segment.end();
             let (before, behind) = (offset / unit * unit, (offset + size).next_multiple_of(unit));
@@ -201,14 +201,14 @@ impl SymmetricHeap {
         block
     }
 
-    /// Changes the size of the block at `ptr` to `size` bytes, moving it and its contents if need be. A null `ptr`
-    /// takes a new block; a size of 0 frees the block and gives `None`.
+    /// Changes the size of the block at `ptr` to `size` bytes, moving it and its contents if necessary. A null `ptr`
+    /// allocates a block; a size of 0 frees the block and returns `None`.
     ///
-    /// The contents are this PE's own. Whoever calls sees to it that no peer is still writing.
+    /// The contents are this PE's own. The caller ensures that no peer is still writing.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`], [`HeapError::Kept`], and as for [`SymmetricHeap::alloc`]. The block is as it was
-    /// then.
+    /// [`HeapError::NotAllocated`], [`HeapError::Kept`], and as for [`SymmetricHeap::alloc`]. On an error the block is
+    /// unchanged.
     pub fn realloc(&mut self, ptr: *mut u8, size: u64) -> Result<Option<Allocation>> {
         if ptr.is_null() {
             return self.alloc(size);
@@ -225,12 +225,12 @@ impl SymmetricHeap {
         let old = self.allocator.size_of(offset).unwrap_or(0);
         let Some(block) = self.take(size, MIN_ALIGN)? else { return Ok(None) };
         self.memory.copy(offset, block.offset, old.min(block.size));
-        // It is live: its size was just asked for.
+        // The block is live: its size was just looked up.
         let _ = self.allocator.free(offset);
         Ok(Some(Allocation { grown: block.grown.or(grown), ..block }))
     }
 
-    /// Marks the block at `ptr` as its owner's: [`SymmetricHeap::free`] and [`SymmetricHeap::realloc`] refuse it from
+    /// Reserves the block at `ptr` for its owner: [`SymmetricHeap::free`] and [`SymmetricHeap::realloc`] refuse it from
     /// now on.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl SymmetricHeap {
         Ok(())
     }
 
-    /// Returns a block that was [kept](SymmetricHeap::keep), for its owner.
+    /// Frees a block that was [kept](SymmetricHeap::keep), on behalf of its owner.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`].
@@ -251,7 +251,7 @@ impl SymmetricHeap {
         self.free(ptr)
     }
 
-    /// Returns the block at `ptr`. A null `ptr` does nothing.
+    /// Frees the block at `ptr`. A null `ptr` has no effect.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`], [`HeapError::Kept`].
@@ -265,8 +265,8 @@ impl SymmetricHeap {
         Ok(())
     }
 
-    /// What this PE is about to call, for comparing with the others ([`AllocCall::check`]). `ptr` is the block of a
-    /// realloc or free, else null; a pointer that is not in the heap has offset `u64::MAX`.
+    /// The call that this PE is about to make, for comparison with the other PEs' ([`AllocCall::check`]). `ptr` is the
+    /// block of a realloc or free, else null. A pointer that is not in the heap has offset `u64::MAX`.
     #[must_use]
     pub fn describe(&self, op: AllocOp, size: u64, align: u64, ptr: *const u8) -> AllocCall {
         let offset = if ptr.is_null() { 0 } else { self.offset_of(ptr, 0).unwrap_or(u64::MAX) };
@@ -280,7 +280,8 @@ impl SymmetricHeap {
         (offset.checked_add(len)? <= self.allocator.stats().committed).then_some(offset)
     }
 
-    /// Where `len` bytes at symmetric offset `offset` are in this process; `None` unless all of them are committed.
+    /// The address of `len` bytes at symmetric offset `offset` in this process; `None` unless all of them are
+    /// committed.
     #[must_use]
     pub fn ptr_of(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
         (offset.checked_add(len)? <= self.allocator.stats().committed).then(|| self.at(offset))
@@ -292,16 +293,16 @@ impl SymmetricHeap {
         self.allocator.size_of(self.offset_of(ptr, 0)?)
     }
 
-    /// The committed ranges, in the order of growth: what has to be registered.
+    /// The committed ranges, in the order of growth. The caller registers them.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         self.memory.segments()
     }
 
-    /// The one that the heap began with.
+    /// The initial segment.
     #[must_use]
     pub fn first_segment(&self) -> Segment {
-        // Every way to make a heap commits one.
+        // Every constructor commits one.
         self.memory.segments()[0]
     }
 
@@ -323,7 +324,7 @@ impl SymmetricHeap {
         self.memory.capacity()
     }
 
-    /// Usage figures.
+    /// The usage of the heap.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.allocator.stats()
@@ -338,7 +339,7 @@ impl SymmetricHeap {
         Ok(offset.map(|offset| self.allocation(offset, grown)))
     }
 
-    /// Asks the allocator, and once more after committing what it wants committed.
+    /// Makes an allocation, and once more after committing the memory that the allocator asks for.
     fn growing<T>(
         &mut self,
         size: u64,
@@ -351,7 +352,7 @@ impl SymmetricHeap {
             match ask(&mut self.allocator) {
                 Ok(answer) => return Ok((answer, grown)),
                 Err(AllocError::Commit { to }) if grown.is_none() => grown = self.commit(to)?,
-                // A second wish for memory cannot be: the first was for enough.
+                // A second request for memory is impossible, since the first was for enough.
                 Err(AllocError::Commit { .. } | AllocError::Exhausted) => return Err(self.exhausted(size, align)),
                 Err(AllocError::Alignment) => return Err(self.alignment(align)),
                 Err(AllocError::NotAllocated) => return Err(self.not_allocated(ptr)),

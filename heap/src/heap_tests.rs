@@ -12,7 +12,7 @@ fn heap_of(size: u64, growth: u64) -> SymmetricHeap {
 
 /// Fills a block and returns its sum.
 fn fill(block: &Allocation, value: u8) {
-    // SAFETY: the block is live and nobody else knows of it.
+    // SAFETY: the block is live and no other code knows it.
     unsafe { block.ptr.write_bytes(value, block.size as usize) };
 }
 
@@ -191,7 +191,7 @@ fn settings_that_cannot_work_are_errors() {
 #[test]
 fn memory_that_the_system_refuses_is_an_error_and_changes_nothing() {
     let mut heap = heap_of(4 * MIB, 2 * MIB);
-    // An allocator that believes in more than there is makes the memory refuse.
+    // An allocator with a larger capacity than the memory makes the memory refuse.
     heap.allocator = Allocator::new(8 * MIB, 2 * MIB);
     heap.allocator.commit(2 * MIB);
     let before = heap.stats();
@@ -213,7 +213,7 @@ fn blocks_that_are_kept_are_their_owners() {
     assert!(matches!(heap.realloc(block, 128), Err(HeapError::Kept { .. })));
     assert!(matches!(heap.realloc(block, 0), Err(HeapError::Kept { .. })));
     heap.free_kept(block).unwrap();
-    // The next block there is anybody's.
+    // The next block at that place is an ordinary one.
     let again = heap.alloc(64).unwrap().unwrap().ptr.as_ptr();
     assert_eq!(again, block);
     heap.free(again).unwrap();

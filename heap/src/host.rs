@@ -1,4 +1,4 @@
-//! Which host a process runs on, for deciding whether two PEs can share memory.
+//! The identity of a process's host, for the decision whether two PEs can share memory.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -9,20 +9,21 @@ use symrail_transport::Error;
 /// The longest host name, in bytes (what the kernel allows too).
 pub const HOST_NAME_MAX: usize = 64;
 
-/// Identifies a host as far as sharing memory goes.
+/// The identity of a host with respect to sharing memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIdentity {
-    /// The kernel's boot id: hosts with equal names, or one host before and after a reboot, have different ones.
-    /// Zero if it cannot be read.
+    /// The kernel's boot id. It differs for hosts with equal names, and for one host before and after a reboot. Zero if
+    /// it cannot be read.
     pub boot_id: u128,
-    /// The inode of the process's PID namespace: elsewhere its PID means nothing. Zero if it cannot be read.
+    /// The inode of the process's PID namespace. In another namespace its PID is meaningless. Zero if it cannot be
+    /// read.
     pub pid_namespace: u64,
     /// The host's name, or `SYMRAIL_FAKE_HOST`; at most [`HOST_NAME_MAX`] bytes.
     pub name: String,
 }
 
 impl HostIdentity {
-    /// Finds out about this process. `fake_name` replaces the host's name.
+    /// The identity of this process's host. `fake_name` replaces the host's name.
     ///
     /// # Errors
     /// [`Error::Setting`] for a fake name that is empty or too long.
@@ -56,7 +57,7 @@ impl HostIdentity {
         self.name == other.name && self.same_machine(other)
     }
 
-    /// Whether both processes run on one booted kernel, whatever their hosts are called. An unknown boot id equals
+    /// Whether both processes run on one booted kernel, whatever the names of their hosts. An unknown boot id equals
     /// nothing.
     #[must_use]
     pub fn same_machine(&self, other: &HostIdentity) -> bool {

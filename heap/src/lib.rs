@@ -1,35 +1,36 @@
-//! The symmetric heap: which memory every PE has at the same offsets, and who can reach it by loads and stores.
+//! The symmetric heap: memory that every PE has at the same offsets, and access to it by loads and stores.
 //!
 //! # Invariants
 //! - PEs that make the same calls get the same offsets ([`allocator`]).
-//! - What the heap knows about itself is not in the heap: a stray put breaks data, not the allocator.
-//! - The address range never moves; memory comes behind it segment by segment, and is not taken away ([`memory`]).
-//! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
-//!   wire, and the reason is kept ([`peers`]).
-//! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`],
-//!   [`guarded`], [`copy_engine`], [`mailbox`], [`mailbox_copy_engine`], [`cuda`] and [`copy`].
-//! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
+//! - The heap's metadata is not in the heap: a stray put damages data, not the allocator.
+//! - The address range never moves. Memory is committed segment by segment, and never removed ([`memory`]).
+//! - A peer's heap is mapped only when it is certainly the one that the peer described. Otherwise it is accessed
+//!   through the transport, and the reason is kept ([`peers`]).
+//! - Other processes change heap memory at any time, so it is accessed only by raw pointers. `unsafe` is in
+//!   [`mapping`], [`memory`], [`guarded`], [`copy_engine`], [`mailbox`], [`mailbox_copy_engine`], [`cuda`] and
+//!   [`copy`].
+//! - Nothing here communicates. The owner of the heap exchanges handles and calls.
 //!
 //! # Where to start
-//! [`heap`] puts the rest together: [`SymmetricHeap::new`], [`SymmetricHeap::alloc`], [`SymmetricHeap::segments`].
+//! [`heap`] combines the rest: [`SymmetricHeap::new`], [`SymmetricHeap::alloc`], [`SymmetricHeap::segments`].
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`heap`] | one PE's heap: blocks, segments, offsets and addresses |
-//! | [`allocator`] | which offsets belong to whom; touches no memory |
+//! | [`allocator`] | assigns offsets to blocks; never accesses memory |
 //! | [`memory`] | the memory file behind the offsets |
 //! | [`mapping`] | mapping and unmapping files |
-//! | [`handle`], [`host`] | what a PE publishes about its heap and its host |
-//! | [`site`] | where PEs run: what their rails depend on |
-//! | [`agreement`] | what PEs must have or call alike |
+//! | [`handle`], [`host`] | the data that a PE publishes about its heap and its host |
+//! | [`site`] | the hosts of PEs, which determine their rails |
+//! | [`agreement`] | settings and calls that must be equal on all PEs |
 //! | [`peers`] | the mapped heaps of same-host peers |
-//! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
+//! | [`copy`](mod@copy) | copying between mappings, for same-host puts and gets |
 //! | [`copy_engine`] | copying to and from memory that the CPU cannot touch |
-//! | [`mailbox`], [`mailbox_copy_engine`] | small writes to it, left to a kernel that waits |
-//! | [`export`] | handing such memory to NICs |
+//! | [`mailbox`], [`mailbox_copy_engine`] | small writes to it that a waiting kernel makes |
+//! | [`export`] | exporting such memory for NICs |
 //! | [`guarded`] | such memory where there is no GPU, for tests |
-//! | [`cuda`] | GPUs: their memory, and host memory that they reach |
-//! | [`error`] | what can go wrong |
+//! | [`cuda`] | GPUs: their memory, and host memory that they can access |
+//! | [`error`] | errors |
 
 pub mod agreement;
 pub mod allocator;

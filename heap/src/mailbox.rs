@@ -1,23 +1,23 @@
 //! Small writes to a GPU's memory that a waiting kernel makes for the CPU.
 //!
-//! The CPU reaches a GPU's memory through the driver only, which takes microseconds for a word. A kernel that waits for
-//! something has nothing else to do: it polls host memory for writes that it is to make, and makes them.
+//! The CPU can access a GPU's memory only through the driver, which costs microseconds for a word. A waiting kernel is
+//! otherwise idle, so it polls host memory for writes from the CPU, and performs them.
 //!
-//! Who waits says so, one *reader* at a time, in a word that it alone writes: whether it is there, the number of its
-//! turn (*epoch*), and how many entries have been taken since the start. The CPU makes entries for the epoch that it
-//! sees, and for no other. When it sees another one, or that nobody is there, then what has not been counted will never
-//! be taken, and comes back. So no word is written by both, each entry is done by one of them, and nobody waits for the
-//! other.
+//! One waiting thread at a time is the *reader*. It announces itself in a word that it alone writes: whether it is
+//! present, the number of its turn (*epoch*), and the number of entries taken since the start. The CPU makes entries
+//! only for the epoch that it observes. When it observes another epoch, or an absent reader, the entries that are not
+//! counted as taken will never be taken, and return to the caller. So no word is written by both sides, exactly one
+//! side performs each entry, and neither waits for the other.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 0 | the reader's word: bit 63 it is there, epoch, number of the last entry taken |
+//! | 0 | the reader's word: bit 63 is its presence, then the epoch, then the number of the last entry taken |
 //! | 128 … | 16 entries of two halves: address, tag; value, tag |
 //!
-//! An entry's tag has the size of the value, the epoch and the entry's number, twice, so that each half of an entry,
-//! which is read at once, tells whether it is there. Each half begins a line of its own, since a GPU's loads of one
-//! line of host memory go one behind the other, and those into different ones at the same time.
-//! `kernels/include/symrail/mail.cuh` is the reader's side.
+//! An entry's tag has the size of the value, the epoch and the entry's number. It is stored twice, so that each half of
+//! an entry, which is read at once, shows whether it is there. Each half begins a line of its own, since a GPU loads
+//! from one line of host memory serially, and from different lines in parallel. `kernels/include/symrail/mail.cuh`
+//! implements the reader.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::copy::copy;
 use crate::copy_engine::Copy;
 
-/// Bytes of a mailbox.
+/// Size of a mailbox in bytes.
 pub const MAILBOX_BYTES: usize = ENTRIES_AT + 2 * ENTRIES * HALF_BYTES;
 /// Position and number of entries, and the distance of their halves.
 pub const ENTRIES_AT: usize = 128;
@@ -36,7 +36,7 @@ pub const ENTRIES_AT: usize = 128;
 pub const ENTRIES: usize = 16;
 /// See [`ENTRIES_AT`].
 pub const HALF_BYTES: usize = 128;
-/// The reader is there.
+/// The bit for the reader's presence.
 pub const PRESENT: u64 = 1 << 63;
 /// The lowest bit of the epoch, and the bits of epoch and number together.
 pub const EPOCH_SHIFT: u32 = 38;
@@ -45,38 +45,38 @@ pub const POSITION: u64 = (1 << 62) - 1;
 /// The lowest bit of the size in a tag, a power of two.
 pub const SIZE_SHIFT: u32 = 62;
 const NUMBER: u64 = (1 << EPOCH_SHIFT) - 1;
-/// No entry has this tag: no number is so high.
+/// No entry has this tag, because no number is so high.
 const BLANK: u64 = u64::MAX;
 
-/// The CPU's side.
+/// The CPU's side of a mailbox.
 pub struct Mailbox {
     base: NonNull<u8>,
     /// The owner of the memory.
     _memory: Arc<dyn Any + Send + Sync>,
-    /// The reader's word, as it was seen last.
+    /// The newest value of the reader's word that the CPU has observed.
     said: u64,
-    /// The reader's epoch for which there are entries, and the number of the last one that it has taken.
+    /// The reader's epoch for which there are entries, and the number of the last entry that it has taken.
     epoch: u64,
     taken: u64,
-    /// Entries that have not been counted, the oldest first.
+    /// Entries that are not known to be taken, the oldest first.
     offered: VecDeque<(Copy, u64)>,
 }
 
-// SAFETY: the pointers are to memory that is kept, and that belongs to the process; whoever has the mailbox uses them.
+// SAFETY: the pointers are to memory that is kept alive and belongs to the process; only the mailbox's owner uses them.
 unsafe impl Send for Mailbox {}
 
 impl Mailbox {
     /// A mailbox in zeroed memory.
     ///
     /// # Safety
-    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to [`HALF_BYTES`], are `memory`'s as long as that lives, and reached
-    /// through atomics only.
+    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to [`HALF_BYTES`], are `memory`'s as long as that lives, and are
+    /// accessed only by atomics.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, memory: Arc<dyn Any + Send + Sync>) -> Self {
         Mailbox { base, _memory: memory, said: 0, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
     }
 
-    /// The number of entries that were neither taken nor given back.
+    /// The number of entries that were neither taken nor returned.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offered.len()
@@ -89,23 +89,23 @@ impl Mailbox {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: inside of the mailbox and aligned, as all places here are; others reach it through atomics, as
-        // promised.
+        // SAFETY: inside of the mailbox and aligned, as all offsets here are; others access it by atomics, as the
+        // creator promised.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().wrapping_add(at).cast()) }
     }
 
-    /// What readers have said last: whether one is there, its epoch, what it has taken. Of two that follow one another
-    /// closely the earlier one's words may arrive later: the position tells.
+    /// The newest state of readers: whether one is present, its epoch, and the number of entries it has taken. The
+    /// earlier of two consecutive readers may write its word later; the position shows that.
     fn reader(&mut self) -> (bool, u64, u64) {
         let word = self.word(0).load(Ordering::Acquire);
-        // Positions wrap; the shift makes the difference's highest bit its sign.
+        // Positions wrap. The shift moves the difference's highest bit to the sign.
         if ((word & POSITION).wrapping_sub(self.said & POSITION) << 2) as i64 >= 0 {
             self.said = word;
         }
         (self.said & PRESENT != 0, self.said & POSITION & !NUMBER, self.said & NUMBER)
     }
 
-    /// The number of writes that the reader would take now.
+    /// The number of writes that the reader would accept now.
     pub fn room(&mut self) -> usize {
         let (present, epoch, _) = self.reader();
         let here = present && (self.offered.is_empty() || epoch == self.epoch);
@@ -116,8 +116,8 @@ impl Mailbox {
         ENTRIES_AT + 2 * (number as usize % ENTRIES) * HALF_BYTES
     }
 
-    /// Leaves a write of one aligned value of 1 to 8 bytes to the reader. `false` where it is none, nobody is there or
-    /// no entry free.
+    /// Passes a write of one aligned value of 1 to 8 bytes to the reader. Returns `false` where it is not such a write,
+    /// no reader is present, or no entry is free.
     ///
     /// # Safety
     /// `write.host` can be read; `write.memory` is memory that the reader's device may write.
@@ -147,7 +147,7 @@ impl Mailbox {
         true
     }
 
-    /// Tells whose writes have been taken, and gives back, in order, those that nobody will take.
+    /// Reports the tickets of entries that have been taken, and returns, in order, those that no reader will take.
     pub fn poll(&mut self, taken: &mut dyn FnMut(u64), back: &mut dyn FnMut(Copy, u64)) {
         if self.offered.is_empty() {
             return;
@@ -172,7 +172,7 @@ impl Mailbox {
     }
 }
 
-/// Memory of a mailbox that no device reaches.
+/// The memory of a mailbox without a device.
 #[repr(align(128))]
 struct Place([AtomicU64; MAILBOX_BYTES / 8]);
 
@@ -181,12 +181,12 @@ struct Place([AtomicU64; MAILBOX_BYTES / 8]);
 pub fn pair() -> (Mailbox, Reader) {
     let place = Arc::new(Place([const { AtomicU64::new(0) }; MAILBOX_BYTES / 8]));
     let base = NonNull::from(&place.0).cast();
-    // SAFETY: zeroed memory of its own, which is made of atomics.
+    // SAFETY: zeroed memory of its own, which consists of atomics.
     let mailbox = unsafe { Mailbox::new(base, Arc::clone(&place) as _) };
     (mailbox, Reader { base, _memory: place, position: 0, there: false })
 }
 
-/// The reader's side, for what stands in for a kernel in tests. It is not there yet.
+/// The reader's side, for the stand-in of a kernel in tests. It is not present at first.
 pub struct Reader {
     base: NonNull<u8>,
     _memory: Arc<dyn Any + Send + Sync>,
@@ -203,13 +203,13 @@ impl Reader {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().wrapping_add(at).cast()) }
     }
 
-    /// Whether it is there.
+    /// Whether it is present.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.there
     }
 
-    /// Comes, or goes.
+    /// Makes the reader present or absent.
     pub fn set_present(&mut self, there: bool) {
         if there && !self.there {
             self.position = (self.position + (1 << EPOCH_SHIFT)) & POSITION;

@@ -1,4 +1,4 @@
-//! A copy engine that leaves small writes to a kernel that waits, where there is one.
+//! A copy engine that leaves small writes to a waiting kernel, where there is one.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -8,29 +8,29 @@ use crate::mailbox::Mailbox;
 
 /// Another copy engine, and a [`Mailbox`] beside it.
 ///
-/// Writes take effect in the order in which they were started: what follows one in the mailbox is there too, or is held
-/// back until the mailbox is empty; and nothing is put there while copies to the memory are under way.
+/// Writes take effect in the order in which they were started. A write behind one in the mailbox goes there too, or is
+/// held back until the mailbox is empty. No write goes to the mailbox while copies to the memory are under way.
 pub struct MailboxCopyEngine<M> {
     inner: M,
     mailbox: Mailbox,
-    /// Copies to the memory that wait for the mailbox to be empty, the oldest first.
+    /// Copies to the memory that wait until the mailbox is empty, the oldest first.
     held: VecDeque<(Copy, u64)>,
     /// Kept for its memory.
     back: VecDeque<(Copy, u64)>,
 }
 
-// SAFETY: the pointers of waiting copies lie in the copy engine's staging buffer.
+// SAFETY: the pointers of waiting copies are in the copy engine's staging buffer.
 unsafe impl<M: Send> Send for MailboxCopyEngine<M> {}
 
 impl<M: CopyEngine> MailboxCopyEngine<M> {
-    /// Leaves to `inner` what does not go by the mailbox.
+    /// Leaves copies that do not use the mailbox to `inner`.
     pub fn new(inner: M, mailbox: Mailbox) -> Self {
         MailboxCopyEngine { inner, mailbox, held: VecDeque::new(), back: VecDeque::new() }
     }
 }
 
-// SAFETY: the inner copy engine's staging buffer and copies; what is left to a reader is reported when the reader or
-// the inner copy engine has done it.
+// SAFETY: staging buffer and copies are the inner copy engine's. A write that is left to a reader is reported when the
+// reader or the inner copy engine has done it.
 unsafe impl<M: CopyEngine> CopyEngine for MailboxCopyEngine<M> {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         self.inner.staging_buffer()
@@ -82,14 +82,14 @@ unsafe impl<M: CopyEngine> CopyEngine for MailboxCopyEngine<M> {
             ended(CopyCompletion { ticket, result: Ok(()) });
         };
         self.mailbox.poll(&mut taken, &mut |copy, ticket| back.push_back((copy, ticket)));
-        // Writes that come back are older than those held.
+        // Returned writes are older than those held back.
         while let Some(copy) = self.back.pop_back() {
             self.held.push_front(copy);
         }
         while self.mailbox.is_empty()
             && let Some((copy, ticket)) = self.held.pop_front()
         {
-            // SAFETY: promised to `start`, until the copy is reported.
+            // SAFETY: the caller of `start` keeps it valid until the copy is reported.
             if let Err(why) = unsafe { self.inner.start(copy, ticket) } {
                 count += 1;
                 ended(CopyCompletion { ticket, result: Err(why) });

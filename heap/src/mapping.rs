@@ -1,4 +1,4 @@
-//! Shared mappings of a memory file: the one place that maps and unmaps.
+//! Shared mappings of a memory file. Only this module maps and unmaps them.
 
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
@@ -10,11 +10,10 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonym
 /// The unit of mappings: the size of a huge page, so that the kernel can use them.
 pub const MAPPING_ALIGN: usize = 2 << 20;
 
-/// What mappings start at a multiple of, and so the most that an allocation can ask for as its alignment. It costs
-/// addresses only.
+/// The alignment of mappings, and so the largest alignment of an allocation. It costs only addresses.
 pub const ADDRESS_ALIGN: usize = 64 << 20;
 
-/// No machine that this runs on has smaller pages, in bytes.
+/// The smallest page size of supported machines, in bytes.
 const SMALLEST_PAGE: usize = 4096;
 
 /// Why a mapping could not be made or changed.
@@ -26,18 +25,18 @@ pub struct MapError {
     pub errno: Errno,
 }
 
-/// Whether the pages of a new mapping can be reached.
+/// Whether the pages of a new mapping are accessible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Not before [`Mapping::open`].
+    /// They are not accessible before [`Mapping::open`].
     Closed,
-    /// For loads and stores.
+    /// They are accessible for loads and stores.
     Open,
 }
 
 /// A shared mapping, unmapped when dropped. It needs no open file.
 ///
-/// Other processes change this memory at any time. It is reached by raw pointers, never by references.
+/// Other processes change this memory at any time. It is accessed by raw pointers, never by references.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -52,18 +51,18 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of `file`, shared, at a multiple of [`ADDRESS_ALIGN`].
     ///
-    /// No swap space is set aside. The mapping must not reach beyond the file's end.
+    /// No swap space is reserved. The mapping must not extend beyond the file's end.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` for a length that is 0 or not a multiple of [`MAPPING_ALIGN`].
+    /// The error of the kernel; `EINVAL` for a length that is 0 or not a multiple of [`MAPPING_ALIGN`].
     pub fn of_file(file: BorrowedFd<'_>, len: usize, access: Access) -> Result<Self, MapError> {
         let fail = |errno| MapError { call: "mmap", errno };
         let len =
             NonZeroUsize::new(len).filter(|len| len.get().is_multiple_of(MAPPING_ALIGN)).ok_or(fail(Errno::EINVAL))?;
-        // The kernel chooses addresses at page granularity: reserve more than needed, and map over the aligned part.
+        // The kernel chooses addresses at page granularity, so reserve more than needed, and map over the aligned part.
         let reserved_len = len.checked_add(ADDRESS_ALIGN - SMALLEST_PAGE).ok_or(fail(Errno::ENOMEM))?;
         let flags = MapFlags::MAP_NORESERVE;
-        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new private mapping at an address of the kernel's choice affects nothing that exists.
         let reserved = unsafe {
             mmap_anonymous(None, reserved_len, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | flags).map_err(fail)?
         };
@@ -75,7 +74,7 @@ impl Mapping {
             Access::Open => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         };
         let flags = flags | MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-        // SAFETY: `aligned..aligned + len` lies in the range reserved above, which is ours and unused.
+        // SAFETY: `aligned..aligned + len` is in the range reserved above, which is ours and unused.
         let mapped = unsafe { mmap(NonZeroUsize::new(aligned), len, protection, flags, file, 0) };
         if let Err(errno) = mapped {
             // SAFETY: the reservation is ours and nothing points into it.
@@ -85,8 +84,8 @@ impl Mapping {
         let mapped_end = aligned + len.get();
         for (from, to) in [(start, aligned), (mapped_end, end)] {
             if from < to {
-                // SAFETY: these are the parts of the reservation before and after the file, unused. That they stay
-                // reserved if this fails harms nobody.
+                // SAFETY: these are the unused parts of the reservation before and after the file. If this fails, they
+                // stay reserved, which is harmless.
                 let _ = unsafe { munmap(reserved.map_addr(|_| NonZeroUsize::MIN.saturating_add(from - 1)), to - from) };
             }
         }
@@ -96,26 +95,27 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Asks for huge pages. Whether there are any for shared memory is the administrator's choice
+    /// Requests huge pages. The administrator decides whether shared memory gets any
     /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), so a refusal is no error.
     fn prefer_huge_pages(&self) {
         // SAFETY: advice about a whole mapping that is ours; it changes no contents.
         let _ = unsafe { madvise(self.base.cast(), self.len.get(), MmapAdvise::MADV_HUGEPAGE) };
     }
 
-    /// Makes bytes `from..to` reachable for loads and stores.
+    /// Makes bytes `from..to` accessible for loads and stores.
     ///
     /// # Errors
-    /// `EINVAL` for a range that is not inside or not at multiples of [`MAPPING_ALIGN`], else what the kernel says.
+    /// `EINVAL` for a range that is not inside or not at multiples of [`MAPPING_ALIGN`], otherwise the error of the
+    /// kernel.
     pub fn open(&self, from: usize, to: usize) -> Result<(), MapError> {
         let fail = |errno| MapError { call: "mprotect", errno };
         self.check(from, to).map_err(fail)?;
-        // SAFETY: the range is inside of this mapping, and giving access breaks no pointer.
+        // SAFETY: the range is inside of this mapping, and granting access invalidates no pointer.
         unsafe { mprotect(self.base.add(from).cast(), to - from, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
             .map_err(fail)
     }
 
-    /// Touches every page of bytes `from..to`, so that it is there.
+    /// Touches every page of bytes `from..to`, so that it is allocated.
     ///
     /// # Errors
     /// As for [`Mapping::open`]; `EINVAL` also from a kernel before 5.14.
@@ -143,7 +143,7 @@ impl Mapping {
         self.len.get()
     }
 
-    /// Never: an empty mapping cannot be made.
+    /// Always `false`: an empty mapping cannot be created.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

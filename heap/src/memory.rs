@@ -1,8 +1,8 @@
 //! Host memory for the symmetric heap: a memory file that same-host peers can map too.
 //!
-//! The file has its full size from the start and is sealed, so that no one can take memory away from under those who
-//! mapped it. It costs nothing until it is committed. The address range is reserved as a whole at once, so growing
-//! never moves a block.
+//! The file has its full size from the start and is sealed, so that no process can take memory away from processes that
+//! mapped it. It costs nothing until it is committed. The whole address range is reserved at once, so growing never
+//! moves a block.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -23,9 +23,9 @@ pub use symrail_core::Segment;
 /// The memory behind a heap's offsets.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// A memory file, which grows.
+    /// A memory file, which can grow.
     Host(HostMemory),
-    /// Somebody else's memory, which this process may not be able to touch.
+    /// Foreign memory, which this process may not be able to touch.
     Foreign([Segment; 1]),
 }
 
@@ -74,7 +74,7 @@ impl Memory {
     pub fn base(&self) -> NonNull<u8> {
         match self {
             Memory::Host(memory) => memory.base(),
-            // `over` was given an address that is not null.
+            // The address of `over` is not null.
             Memory::Foreign([all]) => NonNull::new(all.base()).unwrap_or(NonNull::dangling()),
         }
     }
@@ -94,7 +94,7 @@ impl Memory {
     }
 }
 
-/// Bytes that are taken between two checks of how much memory is free.
+/// Bytes that are allocated between two checks of free memory.
 const PIECE: u64 = 64 << 20;
 
 /// The memory file of one PE's heap.
@@ -110,7 +110,7 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Reserves `capacity` bytes, of which nothing can be reached yet.
+    /// Reserves `capacity` bytes, none of which are accessible yet.
     ///
     /// # Errors
     /// The system's error.
@@ -135,15 +135,15 @@ impl HostMemory {
         })
     }
 
-    /// Puts memory behind `0..to`, in one new segment. `Ok(None)` when it was there already.
+    /// Commits `0..to`, in one new segment. `Ok(None)` when it was committed already.
     ///
-    /// The pages are taken now: a machine without memory then says so here, where it is an error, and not at a later
-    /// store, where it is a signal. With small pages that costs 24 ms for 64 MiB (and 30 ms at the first touch), with
-    /// huge pages 3 ms in all.
+    /// The pages are allocated now: a machine without memory then reports an error here, instead of a signal at a later
+    /// store. With small pages that costs 24 ms for 64 MiB (against 30 ms at the first touch), with huge pages 3 ms in
+    /// all.
     ///
     /// # Errors
-    /// What the kernel says; `ENOMEM` when more is wanted than is available; `EINVAL` beyond the capacity or not at a
-    /// multiple of [`MAPPING_ALIGN`](crate::mapping::MAPPING_ALIGN). Nothing is committed then.
+    /// The error of the kernel; `ENOMEM` when the request exceeds the available memory; `EINVAL` beyond the capacity or
+    /// not at a multiple of [`MAPPING_ALIGN`](crate::mapping::MAPPING_ALIGN). On an error nothing is committed.
     pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         let from = self.committed;
         if to > from && to <= self.capacity() {
@@ -152,10 +152,10 @@ impl HostMemory {
         self.commit_on_demand(to)
     }
 
-    /// As [`HostMemory::commit`], but that each page is taken when it is first touched.
+    /// As [`HostMemory::commit`], but each page is allocated on its first access.
     ///
     /// # Errors
-    /// As for [`HostMemory::commit`], but that a machine without memory is not noticed.
+    /// As for [`HostMemory::commit`], but a lack of memory is not detected.
     pub fn commit_on_demand(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         let from = self.committed;
         if to <= from {
@@ -164,7 +164,7 @@ impl HostMemory {
         if to > self.capacity() {
             return Err(MapError { call: "commit", errno: Errno::EINVAL });
         }
-        // Both are at most the capacity, which fitted in usize and i64.
+        // Both are at most the capacity, which fits usize and i64.
         self.mapping.open(from as usize, to as usize)?;
         let id = self.segments.len() as u32;
         // SAFETY: `from` is inside of the mapping, which stays as long as the heap, and nothing refers into it.
@@ -174,15 +174,15 @@ impl HostMemory {
         Ok(Some(segment))
     }
 
-    /// Takes the pages of `from..to`.
+    /// Allocates the pages of `from..to`.
     ///
     /// # Errors
-    /// What the kernel says; `ENOMEM` when more is wanted than is available.
+    /// The error of the kernel; `ENOMEM` when the request exceeds the available memory.
     pub fn take(&self, from: u64, to: u64) -> Result<(), MapError> {
         self.take_while(from, to, available)
     }
 
-    /// Takes pages that hold nothing yet. On an error they are given back, to those who do with less.
+    /// Allocates pages that hold no data yet. On an error it frees them, for processes that need less.
     fn take_all_or_nothing(&self, from: u64, to: u64, available: impl Fn() -> Option<u64>) -> Result<(), MapError> {
         self.take_while(from, to, available).inspect_err(|_| {
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -190,8 +190,8 @@ impl HostMemory {
         })
     }
 
-    /// Takes pages piece by piece, as long as there is memory for what is left: the other PEs of this host may be
-    /// taking theirs.
+    /// Allocates pages piece by piece, as long as there is memory for the rest: the other PEs of this host may be
+    /// allocating theirs.
     fn take_while(&self, from: u64, to: u64, available: impl Fn() -> Option<u64>) -> Result<(), MapError> {
         let mut at = from;
         while at < to {
@@ -205,7 +205,7 @@ impl HostMemory {
 
     fn take_piece(&self, from: u64, to: u64) -> Result<(), MapError> {
         let (start, end) = (from as usize, to as usize);
-        // Only faults give huge pages: fallocate takes small ones even where huge ones are allowed.
+        // Only page faults allocate huge pages; fallocate allocates small ones even where huge ones are allowed.
         if self.huge_pages && self.mapping.open(start, end).and_then(|()| self.mapping.populate(start, end)).is_ok() {
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl HostMemory {
             .map_err(|errno| MapError { call: "fallocate", errno })
     }
 
-    /// Sets `len` bytes at `offset` to zero. A range that is not committed is left alone.
+    /// Sets `len` bytes at `offset` to zero. It ignores a range that is not committed.
     pub fn zero(&mut self, offset: u64, len: u64) {
         if offset.checked_add(len).is_some_and(|end| end <= self.committed) {
             // SAFETY: the range is committed, so it is mapped for stores; nothing holds a reference into it.
@@ -221,7 +221,7 @@ impl HostMemory {
         }
     }
 
-    /// Copies `len` bytes from `from` to `to`. Ranges that overlap or are not committed are left alone.
+    /// Copies `len` bytes from `from` to `to`. It ignores ranges that overlap or are not committed.
     pub fn copy(&mut self, from: u64, to: u64, len: u64) {
         let inside = |start: u64| start.checked_add(len).is_some_and(|end| end <= self.committed);
         if inside(from) && inside(to) && from.abs_diff(to) >= len {
@@ -249,33 +249,33 @@ impl HostMemory {
         &self.segments
     }
 
-    /// The file's number in this process.
+    /// The file's descriptor in this process.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// The file's device and inode numbers, which tell it from any other file of this host.
+    /// The file's device and inode numbers, which identify it on this host.
     #[must_use]
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 }
 
-/// Whether the administrator allows huge pages for shared memory that asks for them.
+/// Whether the administrator allows huge pages for shared memory that requests them.
 #[must_use]
 pub fn huge_pages_allowed() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
         .is_ok_and(|choice| ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|yes| choice.contains(yes)))
 }
 
-/// Refuses to take more memory than there is. Trying would not fail: the kernel would end some process, perhaps this
-/// one.
+/// Refuses to allocate more memory than there is. An attempt would not fail: the kernel would kill some process,
+/// perhaps this one.
 fn enough(wanted: u64, available: Option<u64>) -> Result<(), Errno> {
     if available.is_some_and(|available| wanted > available) { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
-/// The memory that the kernel can give without the out-of-memory killer, in bytes.
+/// The memory that the kernel can provide without the out-of-memory killer, in bytes.
 fn available() -> Option<u64> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

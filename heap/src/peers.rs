@@ -1,9 +1,8 @@
-//! Peers whose heaps can be reached by loads and stores.
+//! Peers whose heaps are accessible by loads and stores.
 //!
-//! A PE on the same host is reached through `/proc/<pid>/fd/<fd>`, which needs no helper process, no socket and no name
-//! in a file system that someone would have to clean up. The file is mapped as a whole, once, so that growth of the
-//! peer's heap needs nothing here. A PE that cannot be mapped is reached over the wire; why is kept, not reported as an
-//! error.
+//! A same-host PE's heap is opened as `/proc/<pid>/fd/<fd>`. That needs no helper process, no socket and no file name
+//! that would need a clean-up. The file is mapped as a whole, once, so growth of the peer's heap needs no action here.
+//! A PE that cannot be mapped is accessed through the transport. The reason is kept, and is no error.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,14 +20,14 @@ use crate::handle::{HeapHandle, MemoryKind};
 use crate::mapping::{Access, Mapping};
 use crate::memory::SEALS;
 
-/// The path to a PE's heap.
+/// The means of access to a PE's heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// This PE's own.
+    /// It is this PE's own heap.
     Own,
-    /// Mapped into this process.
+    /// It is mapped into this process.
     Mapped,
-    /// Over the wire.
+    /// It is accessed through the transport.
     Wire(Refusal),
 }
 
@@ -36,38 +35,38 @@ pub enum Reach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nobody has tried.
+    /// No attempt was made.
     NotOpened,
     /// `SYMRAIL_DISABLE_P2P` is set on one of the two PEs.
     Disabled,
-    /// The PE runs on another host, or counts as if.
+    /// The PE runs on another host, or simulates that.
     OtherHost {
         /// This PE's host.
         ours: String,
         /// The peer's host.
         theirs: String,
     },
-    /// One kernel, but the peer's PID means nothing here, e.g. because it runs in another container.
+    /// Both run on one kernel, but the peer's PID is meaningless here, e.g. because it runs in another container.
     OtherPidNamespace,
-    /// Memory of this kind is not mapped this way.
+    /// This mapping does not support this kind of memory.
     Kind(MemoryKind),
-    /// Its heap's size differs from ours.
+    /// The sizes of the heaps differ.
     Capacity {
         /// The peer's, in bytes.
         theirs: u64,
     },
-    /// The file cannot be opened: the process is gone, or we may not look into it.
+    /// The file cannot be opened: the process has ended, or permissions forbid it.
     Open(Errno),
     /// The file is not the one that the handle describes.
     OtherFile,
-    /// The file could still change its size, which would take mapped memory away.
+    /// The file could still change its size, which would remove mapped memory.
     NotSealed,
-    /// Not mappable.
+    /// The file cannot be mapped.
     Map(Errno),
 }
 
 impl Refusal {
-    /// Whether the PE should have been mapped: it is on this host, and nobody has asked for anything else.
+    /// Whether the PE should have been mapped: it is on this host, and no setting forbids it.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         matches!(self, Refusal::Open(_) | Refusal::OtherFile | Refusal::NotSealed | Refusal::Map(_))
@@ -91,23 +90,23 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The heaps of all PEs, as far as they can be reached by loads and stores.
+/// The heaps of all PEs, with the means of access to each.
 #[derive(Debug)]
 pub struct PeerMap {
     own: HeapHandle,
-    /// Where each PE's heap starts in this process; 0 where it is not mapped.
+    /// The address of each PE's heap in this process; 0 where it is not mapped.
     bases: Sparse<usize>,
-    /// By PE, which of these it is: most PEs are reached as others are.
+    /// For each PE the index of its kind of access, which most PEs share.
     reach: Vec<u32>,
     kinds: Vec<Reach>,
-    /// By (PE, segment). The handle says which generation it is.
+    /// Mappings by (PE, segment). The handle has the generation.
     mappings: HashMap<(Pe, u32), (HeapHandle, Mapping)>,
     opened: u64,
     hits: u64,
 }
 
 impl PeerMap {
-    /// A map of `n_pes` PEs that knows only this one. `base` is where this PE's heap starts.
+    /// A map of `n_pes` PEs that knows only this one. `base` is the address of this PE's heap.
     ///
     /// # Errors
     /// [`Error::NoSuchPe`] if `me` is not below `n_pes`.
@@ -128,7 +127,7 @@ impl PeerMap {
     }
 
     fn set_reach(&mut self, index: usize, reach: Reach) {
-        // PEs of one host follow one another as a rule.
+        // PEs of one host are consecutive as a rule.
         let kind = self.kinds.iter().rposition(|kind| *kind == reach).unwrap_or_else(|| {
             self.kinds.push(reach);
             self.kinds.len() - 1
@@ -136,13 +135,13 @@ impl PeerMap {
         self.reach[index] = kind as u32;
     }
 
-    /// Maps PE `pe`'s heap if that is possible, and says how it is reached from now on.
+    /// Maps PE `pe`'s heap if possible, and returns the means of access from now on.
     ///
-    /// Opening what is mapped already costs a look-up. A handle of a later generation replaces the mapping: pointers
-    /// into the old one are void then.
+    /// Opening a mapped heap again costs a look-up. A handle of a later generation replaces the mapping, which
+    /// invalidates pointers into the old one.
     ///
     /// # Errors
-    /// [`Error::NoSuchPe`]. That a heap cannot be mapped is no error: see [`Reach::Wire`].
+    /// [`Error::NoSuchPe`]. A heap that cannot be mapped is no error: see [`Reach::Wire`].
     pub fn open(&mut self, pe: Pe, handle: &HeapHandle) -> Result<&Reach, Error> {
         let index = self.index(pe)?;
         if *self.reach_at(index) == Reach::Own {
@@ -170,7 +169,7 @@ impl PeerMap {
         Ok(self.reach_at(index))
     }
 
-    /// Unmaps PE `pe`'s heap. Pointers into it are void then. Does nothing for this PE and for unmapped ones.
+    /// Unmaps PE `pe`'s heap, which invalidates pointers into it. Does nothing for this PE and for unmapped ones.
     pub fn close(&mut self, pe: Pe) {
         if let Ok(index) = self.index(pe)
             && *self.reach_at(index) == Reach::Mapped
@@ -181,7 +180,8 @@ impl PeerMap {
         }
     }
 
-    /// Whether PE `pe`'s heap is mapped and its process has ended. What is mapped stays, so that nothing else tells.
+    /// Whether PE `pe`'s heap is mapped and its process has ended. The mapping survives the process, so nothing else
+    /// shows that.
     #[must_use]
     pub fn has_ended(&self, pe: Pe) -> bool {
         let mut mapped = self.mappings.iter().filter(|((owner, _), _)| *owner == pe);
@@ -191,7 +191,7 @@ impl PeerMap {
         })
     }
 
-    /// How PE `pe`'s heap is reached, and if over the wire, why.
+    /// The means of access to PE `pe`'s heap, and the reason if that is the transport.
     ///
     /// # Errors
     /// [`Error::NoSuchPe`].
@@ -199,8 +199,8 @@ impl PeerMap {
         Ok(self.reach_at(self.index(pe)?))
     }
 
-    /// Where `len` bytes at symmetric offset `offset` of PE `pe` are in this process; `None` if they are not mapped or
-    /// not inside of the heap.
+    /// The address of `len` bytes at symmetric offset `offset` of PE `pe` in this process; `None` if they are not
+    /// mapped or not inside of the heap.
     #[must_use]
     pub fn peer_ptr(&self, pe: Pe, offset: u64, len: u64) -> Option<NonNull<u8>> {
         let base = *self.bases.get(pe);
@@ -210,14 +210,14 @@ impl PeerMap {
         NonNull::new(std::ptr::with_exposed_provenance_mut(base.checked_add(usize::try_from(offset).ok()?)?))
     }
 
-    /// Where each PE's heap starts in this process, for those who check bounds themselves; 0 where it is not mapped.
-    /// Good as long as the map lives and maps that PE.
+    /// The address of each PE's heap in this process, for callers that check bounds themselves; 0 where it is not
+    /// mapped. An address is valid as long as the map lives and maps that PE.
     #[must_use]
     pub fn bases_now(&self) -> Arc<[usize]> {
         (0..).zip(&self.reach).map(|(pe, _)| *self.bases.get(pe)).collect()
     }
 
-    /// The number of heaps mapped, and of those found mapped already.
+    /// The number of heaps mapped, and of opens that found the heap mapped already.
     #[must_use]
     pub fn opened_and_hits(&self) -> (u64, u64) {
         (self.opened, self.hits)
@@ -255,25 +255,26 @@ pub(crate) fn open_heap(own: &HeapHandle, handle: &HeapHandle, kind: MemoryKind)
     open_memory_file(handle)
 }
 
-/// Points at the file that a handle describes, and no other, without opening it.
+/// Finds the file that a handle describes, and no other, without opening it.
 fn find_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
     let path = format!("/proc/{}/fd/{}", handle.pid, handle.fd);
     let pointed = open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
     let status = fstat(&pointed).map_err(Refusal::Open)?;
-    // A device or pipe has no size, and a directory cannot be opened for writing, so this leaves files.
+    // Devices and pipes have no size, and directories cannot be opened for writing, so only files remain.
     let identity = (status.st_dev, status.st_ino, u64::try_from(status.st_size).unwrap_or(0));
     if identity == (handle.device, handle.inode, handle.capacity) { Ok(pointed) } else { Err(Refusal::OtherFile) }
 }
 
 /// Opens the file that a handle describes.
 ///
-/// The process may have died and its PID and file number may belong to anything by now, e.g. a terminal or a device
-/// whose opening has effects. So the file is first only pointed at, examined, and then opened through that pointer.
+/// The process may have died, and its PID and descriptor may belong to anything by now, e.g. a terminal or a device
+/// that reacts to being opened. So the file is first referenced by `O_PATH`, checked, and then opened through that
+/// reference.
 fn open_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
     let pointed = find_memory_file(handle)?;
     let path = format!("/proc/self/fd/{}", pointed.as_raw_fd());
     let file = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
-    // Files that are not of memory do not know of seals at all.
+    // Other files do not support seals at all.
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
     if SealFlag::from_bits_truncate(seals).contains(SEALS) { Ok(file) } else { Err(Refusal::NotSealed) }
 }

@@ -15,7 +15,7 @@ use crate::host::HostIdentity;
 pub struct Site {
     /// Its host.
     pub host: HostIdentity,
-    /// The inode of its network namespace: elsewhere its loopback interface is another. 0 if it cannot be read.
+    /// The inode of its network namespace. Another namespace has another loopback interface. 0 if it cannot be read.
     pub network: u64,
     /// The cores that it may use.
     pub cpus: CpuSet,
@@ -31,7 +31,7 @@ impl Site {
         Site { host, network, cpus: allowed_cpus(), gpu }
     }
 
-    /// Whether both run on one machine, and in one network there.
+    /// Whether both run on one machine, in one network namespace.
     fn shares_network(&self, other: &Site) -> bool {
         self.host.same_machine(&other.host) && self.network == other.network && self.network != 0
     }
@@ -42,7 +42,7 @@ impl Site {
         encoding::encode(self)
     }
 
-    /// Reads the sites of all PEs.
+    /// Decodes the sites of all PEs.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -50,7 +50,7 @@ impl Site {
         encoding::decode_all(all, "site")
     }
 
-    /// The PEs of `me`'s host, of all PEs' sites. Cores are the machine's, whatever host a PE plays.
+    /// The PEs of `me`'s host, from all PEs' sites. Cores belong to the machine, even if PEs simulate different hosts.
     #[must_use]
     pub fn pes_of_host(all: &[Site], me: usize) -> HostPes {
         let Some(mine) = all.get(me) else { return HostPes::alone(CpuSet::new()) };

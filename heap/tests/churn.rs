@@ -1,10 +1,11 @@
-//! A long-running program does not leak: neither blocks nor memory.
+//! A long-running program leaks neither blocks nor memory.
 #![allow(clippy::unwrap_used)]
 
 use symrail_heap::SymmetricHeap;
 use symrail_transport::env::Settings;
 
-/// Resident memory of this process in pages. The only test in this file, so that no other test's memory is in it.
+/// Resident memory of this process in pages. This is the only test in the file, because other tests' memory would
+/// count.
 fn resident_pages() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -20,7 +21,7 @@ fn a_hundred_thousand_blocks_later_nothing_has_grown() {
     let mut seen = None;
     for round in 0..100_000usize {
         let block = heap.alloc(sizes[round % sizes.len()]).unwrap().unwrap();
-        // SAFETY: the block is live and nobody else knows of it.
+        // SAFETY: the block is live and no other code knows it.
         unsafe { block.ptr.write_bytes(1, 4096.min(block.size as usize)) };
         live.push_back(block);
         if live.len() > 20 {

@@ -1,4 +1,4 @@
-//! Writes that a reader may take, who comes and goes: each is done once, in order, by the reader or by the copy engine.
+//! Writes that a temporary reader may take: each is done once, in order, by the reader or by the copy engine.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -27,15 +27,15 @@ fn parts(seed: u64) -> Parts {
 }
 
 fn word(memory: &GuardedMemory, address: usize) -> &AtomicU64 {
-    // SAFETY: an aligned word of the memory, reached through atomics.
+    // SAFETY: an aligned word of the memory, accessed by atomics.
     unsafe { AtomicU64::from_ptr(memory.reachable(address, 8).unwrap().cast()) }
 }
 
-/// Starts writing `value` to the memory's `index`th word, from a place of its own in the staging buffer.
+/// Starts to write `value` to the memory's word `index`, from a place of its own in the staging buffer.
 fn write(copy_engine: &mut impl CopyEngine, base: usize, index: usize, value: u64, ticket: u64) {
     let place = (ticket as usize % 1024) * 64;
     let host = copy_engine.staging_buffer().0.as_ptr().wrapping_add(place);
-    // SAFETY: inside of the staging buffer, and free again after so many tickets.
+    // SAFETY: inside of the staging buffer; the place is free again after so many tickets.
     unsafe {
         host.cast::<u64>().write(value);
         copy_engine.start(Copy { memory: base + index * 8, host, len: 8, to_memory: true }, ticket).unwrap();
@@ -65,7 +65,7 @@ fn who_waits_writes_and_what_it_leaves_comes_back() {
     assert_eq!((polled(&mut copy_engine), copy_engine.pending()), (vec![], 3), "nobody has taken anything");
     assert!(reader.take(stored) && reader.take(stored));
     assert_eq!(polled(&mut copy_engine), [0, 1]);
-    // Whoever leaves has taken two: the third is the copy engine's, and never the next reader's.
+    // The leaving reader has taken two: the third is the copy engine's, and never the next reader's.
     reader.set_present(false);
     reader.set_present(true);
     let started = Instant::now();
@@ -131,7 +131,7 @@ fn a_full_mailbox_and_odd_sizes_are_the_movers() {
     assert_eq!(word(&memory, base + ENTRIES * 8).load(Ordering::Relaxed), ENTRIES as u64);
 }
 
-/// A thread that comes, takes and goes, one that writes, and one that looks: data is never older than the flag behind
+/// One thread appears, takes entries and leaves, one writes, and one reads: data is never older than the flag behind
 /// it.
 #[test]
 fn each_write_is_done_once_and_in_order_whoever_comes_and_goes() {
@@ -171,7 +171,7 @@ fn each_write_is_done_once_and_in_order_whoever_comes_and_goes() {
         let (started, mut next, mut due) = (Instant::now(), 0, 0);
         while due < 2 * ROUNDS {
             assert!(started.elapsed() < LIMIT, "{due} of {next} came back");
-            // In bursts: behind copies of the copy engine's nothing would be left to the reader.
+            // Writes come in bursts: behind copies of the copy engine nothing would be left to the reader.
             for _ in 0..if copy_engine.pending() == 0 { 1 + next % 5 } else { 0 } {
                 write(&mut copy_engine, base, (next & 1) as usize, next / 2 + 1, next);
                 next += 1;

@@ -1,4 +1,5 @@
-//! Two processes see each other's stores and atomics in a mapped heap, and nobody maps what was not described.
+//! Two processes observe each other's stores and atomics in a mapped heap, and no process maps a file that was not
+//! described.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Child, Command, Stdio};
@@ -31,7 +32,7 @@ fn map_of(heap: &SymmetricHeap) -> PeerMap {
 
 fn amo(map: &PeerMap, pe: u32, offset: u64, op: AmoOp, operand: u64) -> u64 {
     let word = map.peer_ptr(pe, offset, 8).unwrap();
-    // SAFETY: a mapped, aligned word that both processes reach through atomics only.
+    // SAFETY: a mapped, aligned word that both processes access only by atomics.
     unsafe { apply(word.as_ptr(), AmoType::U64, op, operand, 0) }
 }
 
@@ -43,7 +44,7 @@ fn wait_for(map: &PeerMap, pe: u32, offset: u64, value: u64, mut alive: impl FnM
     }
 }
 
-/// A child that is ended when the test ends, however it ends.
+/// A child process that is killed at the end of the test in any case.
 struct Peer(Child);
 
 impl Peer {
@@ -216,7 +217,7 @@ fn opening_twice_is_a_hit_and_a_new_generation_is_mapped_anew() {
 
     let second = heap(4 << 20);
     assert!(second.handle().generation > first.handle().generation);
-    // SAFETY: the first word of each heap's committed memory, reached by this thread only.
+    // SAFETY: the first word of each heap's committed memory, accessed only by this thread.
     unsafe {
         first.base().cast::<u64>().write_volatile(1);
         second.base().cast::<u64>().write_volatile(2);
@@ -225,7 +226,7 @@ fn opening_twice_is_a_hit_and_a_new_generation_is_mapped_anew() {
     assert_eq!(peek(&map), 1);
     map.open(1, second.handle()).unwrap();
     assert_eq!((peek(&map), map.opened_and_hits()), (2, (2, 1)));
-    // The file outlives its owner as long as it is mapped.
+    // The mapped file outlives its owner.
     drop(second);
     assert_eq!(peek(&map), 2);
     map.close(1);

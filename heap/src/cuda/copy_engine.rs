@@ -1,10 +1,11 @@
 //! Copies between a GPU's memory and pinned host memory, on streams of their own.
 //!
-//! One stream copies to the GPU, so that copies take effect in order; a second copies from it; two more, in turn, copy
-//! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that
-//! the driver might load or allocate late is used once at the start, because a kernel that never ends would keep it
-//! from being loaded. In a context of their own they do not wait either for those who load or free something in the
-//! program's context ([`Gpu::in_context_of_its_own`]). That context is current during calls only: a host thread that
+//! One stream copies to the GPU, so that copies take effect in order. A second copies from it. Two more, in turn, copy
+//! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. The engine
+//! uses everything once at the start that the driver might load or allocate late, because a kernel that never ends
+//! would block that. In a context of their own the streams do not wait either for a thread that loads or frees
+//! something in the program's context ([`Gpu::in_context_of_its_own`]). That context is current only during calls: a
+//! host thread that drives the proxy's engine keeps its own context for its libraries, such as PyTorch.
 //! drives the proxy's engine keeps its own, in which its libraries, such as PyTorch, go on.
 
 use std::collections::VecDeque;
@@ -17,46 +18,45 @@ use symrail_cuda::{Current, Gpu, NicWrites, PinnedBuffer};
 
 use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 
-/// One stream, and what is under way on it.
+/// One stream, and its copies under way.
 struct Lane {
     stream: CUstream,
     /// Copies under way, in order.
     tickets: VecDeque<u64>,
-    /// In order: events, and how many copies each follows.
+    /// Events in order, and the number of copies before each.
     events: VecDeque<(CUevent, usize)>,
-    /// Copies that no event follows yet.
+    /// Copies behind the last event.
     unmarked: usize,
 }
 
 /// A [`CopyEngine`] for the memory of one GPU.
 pub struct CudaCopyEngine {
-    /// In the context that copies are made in.
+    /// The GPU in the context of the copies.
     gpu: Arc<Gpu>,
     staging_buffer: PinnedBuffer,
-    /// Of copies from the GPU, to it, and the others between GPUs.
+    /// Lanes: copies from the GPU, copies to it, and two for copies between GPUs.
     lanes: [Lane; LANES],
     /// The lane of the next copy between GPUs.
     next: usize,
     /// Events that no copy uses.
     events: Vec<CUevent>,
-    /// The GPU does not see by itself what NICs have written.
+    /// Whether the GPU observes NICs' writes only after a flush.
     must_ask: bool,
-    /// Copies whose end cannot be known, to be reported.
+    /// Copies whose end cannot be determined, to be reported.
     failed: Vec<CopyCompletion>,
 }
 
-// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call
-// does.
+// SAFETY: any thread may use streams and events after it has made their context current, which every call does.
 unsafe impl Send for CudaCopyEngine {}
 
-/// Two streams between GPUs keep a link busy while the driver begins the next copy.
+/// The number of streams. Two of them between GPUs keep a link busy while the driver begins the next copy.
 const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
 impl CudaCopyEngine {
-    /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` copies under way at a time. It
-    /// does more, but has to ask the driver for something then. The buffer is of the first of two contexts of one GPU,
-    /// copies are made in the second; what is current on this thread stays.
+    /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` concurrent copies. More are
+    /// possible, but then it has to allocate from the driver. The buffer belongs to the first of two contexts of one
+    /// GPU, and the second makes the copies. The current context of this thread stays.
     ///
     /// # Errors
     /// The driver's error.
@@ -76,7 +76,7 @@ impl CudaCopyEngine {
         Ok(copy_engine)
     }
 
-    /// Copies of every shape once, there and back.
+    /// Makes copies of every kind once, to and from the GPU.
     fn warm_up(&mut self) -> Result<()> {
         let device = self.gpu.alloc(self.staging_buffer.bytes().min(1 << 20))?;
         for (len, to_memory) in [(8, true), (8, false), (device.bytes(), true), (device.bytes(), false)] {
@@ -127,8 +127,8 @@ impl CudaCopyEngine {
         unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to, from, copy.len, stream)) }
     }
 
-    /// As [`CopyEngine::prepare_peer`]: copies of both directions and of small and large ones, on each lane. What goes
-    /// to a peer is what was there.
+    /// Implements [`CopyEngine::prepare_peer`] by copies of both directions and of small and large sizes, on each lane.
+    /// It writes the peer's own bytes back to the peer.
     fn greet(&mut self, peer: usize) -> Result<()> {
         let own = self.gpu.alloc(64 << 10)?;
         let here = own.at().get() as usize;
@@ -152,7 +152,7 @@ impl CudaCopyEngine {
         Ok(())
     }
 
-    /// Puts an event behind the copies of a lane that none follows.
+    /// Records an event behind the copies of a lane that have none behind them.
     fn mark(&mut self, lane: usize) -> Result<()> {
         let _current = Current::keep();
         self.gpu.bind()?;
@@ -181,8 +181,8 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
     Ok(Lane { stream, tickets: VecDeque::new(), events: VecDeque::new(), unmarked: 0 })
 }
 
-// SAFETY: the staging buffer is pinned memory that the copy engine owns, and a copy is reported when the driver says
-// that it has ended.
+// SAFETY: the staging buffer is pinned memory that the copy engine owns, and a copy is reported when the driver reports
+// its end.
 unsafe impl CopyEngine for CudaCopyEngine {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         (self.staging_buffer.base(), self.staging_buffer.bytes())
@@ -274,7 +274,7 @@ impl Drop for CudaCopyEngine {
             return;
         }
         for lane in &mut self.lanes {
-            // SAFETY: our own stream and events; copies that are under way end before the staging buffer is given back.
+            // SAFETY: our own stream and events; copies under way end before the staging buffer is freed.
             unsafe {
                 let _ = sys::cuStreamSynchronize(lane.stream);
                 for (event, _) in lane.events.drain(..) {

@@ -2,13 +2,13 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`vmm`] | a symmetric heap in device memory: addresses reserved once, memory behind them segment by segment |
-//! | [`share`] | file descriptors of that memory, handed to the PEs of this host |
+//! | [`vmm`] | a symmetric heap in device memory: addresses are reserved once, memory is mapped segment by segment |
+//! | [`share`] | exchange of that memory's file descriptors with the PEs of this host |
 //! | [`peers`] | peers' segments, mapped and cached |
-//! | [`copy_engine`] | copies to and from device memory that no kernel holds up |
+//! | [`copy_engine`] | copies to and from device memory that no kernel can delay |
 //!
-//! Memory is exported as a fabric handle where the machine permits that, else as a file descriptor; never as managed
-//! memory.
+//! Memory is exported as a fabric handle where the machine permits that, otherwise as a file descriptor. It is never
+//! managed memory.
 
 pub mod copy_engine;
 pub mod peers;

@@ -1,4 +1,5 @@
-//! Peers' device heaps in this GPU's address space: mapped once per segment, cached by (peer, segment, generation).
+//! Peers' device heaps in this GPU's address space. Each segment is mapped once; the cache key is (peer, segment,
+//! generation).
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const MAGIC: [u8; 4] = *b"SyDv";
 pub enum NotMapped {
     /// It was not opened.
     NotOpened,
-    /// `SYMRAIL_DISABLE_P2P`.
+    /// `SYMRAIL_DISABLE_P2P` is set.
     Disabled,
     /// It is on another host, and its memory has no fabric handle.
     OtherHost,
@@ -110,8 +111,8 @@ impl ConnectionInfo {
     }
 }
 
-/// A segment that is being offered to peers: its connection info is sent to everybody, then [`DevicePeers::open`] takes
-/// theirs.
+/// A segment that is offered to peers. The caller sends its connection info to all PEs, and passes theirs to
+/// [`DevicePeers::open`].
 #[derive(Debug)]
 pub struct Offer {
     connection_info: ConnectionInfo,
@@ -119,7 +120,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The connection info to tell.
+    /// The connection info for peers.
     #[must_use]
     pub fn connection_info(&self) -> [u8; CARD_LEN] {
         self.connection_info.encode()
@@ -153,7 +154,8 @@ pub struct DevicePeers {
 }
 
 impl DevicePeers {
-    /// None mapped yet. `host` tells who can be given descriptors; `private` keeps everybody on the proxy.
+    /// A map without peers. `host` determines which PEs can exchange descriptors; `private` keeps all peers on the
+    /// proxy.
     #[must_use]
     pub fn new(me: u32, n_pes: u32, heap: &DeviceHeap, host: &HostIdentity, private: bool) -> Self {
         let none = || Peer { range: None, segments: Vec::new(), why_not: NotMapped::NotOpened };
@@ -193,13 +195,13 @@ impl DevicePeers {
         Ok(Offer { connection_info, exchange })
     }
 
-    /// Maps the segments that all PEs have offered; `connection_infos` holds everybody's, in order of PEs. What is
-    /// mapped already costs a look-up and no message; a segment of a later generation takes the place of all that was
-    /// mapped of that peer. Collective, also in what is mapped already.
+    /// Maps the segments that all PEs have offered. `connection_infos` has one entry per PE, in their order. A segment
+    /// that is mapped already costs a look-up and no message. A segment of a later generation replaces everything that
+    /// was mapped of that peer. The call is collective, also in the set of mapped segments.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not arrive. A peer that cannot be mapped is
-    /// none: see [`why`](Self::why).
+    /// A malformed connection info, or a peer of this host that does not arrive. A peer that cannot be mapped is no
+    /// error: see [`why`](Self::why).
     pub fn open(
         &mut self,
         offer: Offer,
@@ -261,7 +263,7 @@ impl DevicePeers {
         peer.is_some_and(|peer| peer.segments.contains(&(connection_info.segment, connection_info.generation)))
     }
 
-    /// Takes a peer's heap out of this GPU's address space. Kernels that use it have ended.
+    /// Unmaps a peer's heap from this GPU's address space. All kernels that use it have ended.
     pub fn close(&mut self, pe: u32) {
         if let Some(peer) = self.peers.get_mut(pe as usize) {
             peer.forget();
@@ -269,7 +271,7 @@ impl DevicePeers {
         }
     }
 
-    /// Where each PE's heap starts in this GPU's address space; 0 where it is not mapped.
+    /// The address of each PE's heap in this GPU's address space; 0 where it is not mapped.
     #[must_use]
     pub fn bases(&self) -> Vec<DevicePtr> {
         let base = |(peer, pe): (&Peer, u32)| match &peer.range {
@@ -292,7 +294,7 @@ fn map(gpu: &Arc<Gpu>, peer: &mut Peer, connection_info: &ConnectionInfo, fd: Op
     gpu.bind()?;
     let mut fabric = connection_info.fabric;
     let os_handle = match fd {
-        // The driver takes the descriptor's number in place of a pointer.
+        // The driver expects the descriptor's number in place of a pointer.
         Some(fd) => std::ptr::without_provenance_mut(fd as usize),
         None => fabric.as_mut_ptr().cast(),
     };
@@ -313,7 +315,7 @@ fn map(gpu: &Arc<Gpu>, peer: &mut Peer, connection_info: &ConnectionInfo, fd: Op
     Ok(())
 }
 
-/// Equal for PEs that run on one host, as far as their names and the kernel's boot tell.
+/// A value that is equal for PEs on one host, as far as their host names and the kernel's boot id show.
 fn fingerprint(host: &HostIdentity) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

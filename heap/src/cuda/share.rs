@@ -1,8 +1,8 @@
-//! Handing file descriptors to the PEs of this host, pairwise and without a thread that serves.
+//! Exchange of file descriptors among the PEs of this host, pairwise and without a server thread.
 //!
-//! Every PE listens under a name that nobody can guess, tells it to the others with its connection info, connects to
-//! all of them (which needs nobody to accept yet), then serves whoever has connected, then collects. No step waits for
-//! a PE that waits for this one.
+//! Every PE listens under a random name, and sends it to the others with its connection info. It connects to all of
+//! them (which needs no PE to accept yet), then serves the PEs that have connected, then collects their descriptors. No
+//! step waits for a PE that waits for this one.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -18,7 +18,7 @@ use symrail_cuda::error::{CudaError, Result};
 /// Bytes of a socket's name.
 pub const NAME_LEN: usize = 32;
 
-/// One exchange: listening, and known to peers by a name.
+/// One exchange: a listening socket with a name that peers know.
 #[derive(Debug)]
 pub struct Exchange {
     name: [u8; NAME_LEN],
@@ -47,17 +47,17 @@ impl Exchange {
         Ok(Self { name, listener })
     }
 
-    /// The name to tell to peers.
+    /// The name for peers.
     #[must_use]
     pub fn name(&self) -> [u8; NAME_LEN] {
         self.name
     }
 
-    /// Gives a copy of `fd` to every PE in `peers`, and returns theirs in the same order. Collective among PEs of one
+    /// Sends a copy of `fd` to every PE in `peers`, and returns theirs in the same order. Collective among PEs of one
     /// host.
     ///
     /// # Errors
-    /// A peer that does not arrive in time, or what the system says.
+    /// A peer that does not arrive in time, or the error of the system.
     pub fn swap(
         self,
         me: u32,
@@ -100,11 +100,11 @@ fn wait_readable(listener: &UnixListener, deadline: Instant) -> Option<()> {
     let left = deadline.checked_duration_since(Instant::now())?;
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-    // Interrupted is as good as readable: the caller checks again.
+    // An interrupted wait counts as readable: the caller checks again.
     (poll(&mut fds, timeout) != Ok(0)).then_some(())
 }
 
-/// Answers one caller. `false` when it is none of the peers.
+/// Answers one connection. Returns `false` when it is from none of the peers.
 fn serve(
     me: u32,
     stream: &mut UnixStream,
@@ -144,7 +144,7 @@ fn receive(pe: u32, call: &UnixStream) -> Result<OwnedFd> {
         if let ControlMessageOwned::ScmRights(fds) = control
             && let [fd] = fds[..]
         {
-            // SAFETY: a new descriptor that the kernel made for this process; there was room for one only.
+            // SAFETY: a new descriptor that the kernel made for this process; there was room for only one.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn another_user_gets_nothing_and_keeps_nobody_waiting() {
-        // SAFETY: takes and touches nothing.
+        // SAFETY: the call has no arguments and accesses no memory.
         if unsafe { nix::libc::geteuid() } != 0 {
             println!("SKIPPED: to be another user for a while, a test has to be started by root");
             return;
@@ -199,9 +199,9 @@ mod tests {
         let exchanges = [0, 1].map(|pe| Exchange::listen(pe).unwrap());
         let names = exchanges.each_ref().map(Exchange::name);
         let inodes = std::thread::scope(|scope| {
-            // One says nothing, one claims to be the peer.
+            // One stranger sends nothing, one claims to be the peer.
             let strangers = scope.spawn(|| {
-                // SAFETY: the system call itself, unlike libc's function, concerns this thread only, which ends soon.
+                // SAFETY: the system call itself, unlike libc's function, affects only this thread, which ends soon.
                 assert_eq!(unsafe { nix::libc::syscall(nix::libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
                 let address = SocketAddr::from_abstract_name(names[0]).unwrap();
                 let [silent, mut liar] = [(); 2].map(|()| UnixStream::connect_addr(&address).unwrap());

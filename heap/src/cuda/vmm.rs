@@ -1,5 +1,5 @@
-//! A symmetric heap in device memory. Addresses are reserved once, so that they never move; memory comes behind them
-//! segment by segment, each of which peers can map.
+//! A symmetric heap in device memory. Addresses are reserved once, so they never change. Memory is mapped segment by
+//! segment, and peers can map each segment.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::export::Exported;
 use symrail_cuda::error::{CudaError, Result, cuda, failed};
 use symrail_cuda::{DevicePtr, Gpu};
 
-/// Counts segments.
+/// The counter of segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// The way to share a segment with other processes.
+/// How a segment can be shared with other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HandleKind {
-    /// By 64 bytes that mean the same in a whole NVLink domain.
+    /// By a handle of 64 bytes that is valid in a whole NVLink domain.
     Fabric = 1,
     /// By a file descriptor, on one host.
     FileDescriptor = 2,
@@ -36,7 +36,7 @@ impl HandleKind {
     }
 }
 
-/// One piece of the heap, as it was given by the driver.
+/// One allocation of the driver in the heap.
 #[derive(Debug)]
 pub struct DeviceSegment {
     /// Its number.
@@ -45,9 +45,9 @@ pub struct DeviceSegment {
     pub offset: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// The way to share it.
+    /// How it can be shared.
     pub kind: HandleKind,
-    /// Tells it from every other segment that this process has ever had.
+    /// A number that differs for all segments of this process.
     pub generation: u32,
     memory: CUmemGenericAllocationHandle,
 }
@@ -62,10 +62,10 @@ pub struct DeviceHeap {
 }
 
 impl DeviceHeap {
-    /// Reserves addresses for `capacity` bytes, rounded up to what the GPU maps in one piece.
+    /// Reserves addresses for `capacity` bytes, rounded up to the GPU's mapping granularity.
     ///
     /// # Errors
-    /// The GPU has no virtual memory management, or what the driver says.
+    /// The GPU has no virtual memory management, or the error of the driver.
     pub fn reserve(gpu: &Arc<Gpu>, capacity: u64) -> Result<Self> {
         use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED as SUPPORTED;
         if gpu.attribute(SUPPORTED) == 0 {
@@ -85,10 +85,10 @@ impl DeviceHeap {
         Ok(Self { range, granularity, segments: Vec::new(), committed: 0 })
     }
 
-    /// Puts memory behind the first `to` bytes; what is there already stays. Returns the new segment, if any.
+    /// Maps memory for the first `to` bytes, except for parts that have some already. Returns the new segment, if any.
     ///
     /// # Errors
-    /// More than the capacity, or what the driver says.
+    /// More than the capacity, or the error of the driver.
     pub fn grow(&mut self, to: u64) -> Result<Option<&DeviceSegment>> {
         let Some(bytes) = to.checked_sub(self.committed).filter(|&n| n > 0) else { return Ok(None) };
         let bytes = bytes.next_multiple_of(self.granularity);
@@ -115,7 +115,7 @@ impl DeviceHeap {
         Ok(self.segments.last())
     }
 
-    /// All that has memory behind it, for NICs.
+    /// All mapped memory, exported for NICs.
     ///
     /// # Errors
     /// As for [`Gpu::dmabuf`].
@@ -123,7 +123,7 @@ impl DeviceHeap {
         Exported::of_gpu(&self.range.gpu, self.base(), self.committed)
     }
 
-    /// The GPU that it is in.
+    /// The GPU of the heap.
     #[must_use]
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.range.gpu
@@ -135,19 +135,19 @@ impl DeviceHeap {
         DevicePtr::new(self.range.base)
     }
 
-    /// Bytes with memory behind them.
+    /// Bytes with mapped memory.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// Bytes of addresses.
+    /// Bytes of reserved addresses.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.range.bytes
     }
 
-    /// The pieces.
+    /// The segments.
     #[must_use]
     pub fn segments(&self) -> &[DeviceSegment] {
         &self.segments
@@ -201,8 +201,8 @@ impl DeviceSegment {
     }
 }
 
-/// Creates memory that can be handed to others in the widest way that the machine permits. Whether it does is known
-/// only by trying: the attribute says what the GPU can, not what this process may.
+/// Creates memory with the widest sharing that the machine permits. Only an attempt shows that: the attribute describes
+/// the GPU, not the rights of this process.
 fn create(gpu: &Gpu, bytes: u64) -> Result<(CUmemGenericAllocationHandle, HandleKind)> {
     use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED as FABRIC;
     let mut kinds = vec![HandleKind::FileDescriptor];
@@ -225,7 +225,7 @@ fn create(gpu: &Gpu, bytes: u64) -> Result<(CUmemGenericAllocationHandle, Handle
 }
 
 fn properties(gpu: &Gpu, kind: HandleKind) -> CUmemAllocationProp {
-    // SAFETY: a struct of numbers and a pointer; zero means nothing special.
+    // SAFETY: a struct of numbers and a pointer; zero means the default.
     let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
     prop.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.requestedHandleTypes = kind.raw();
@@ -236,7 +236,7 @@ fn properties(gpu: &Gpu, kind: HandleKind) -> CUmemAllocationProp {
     prop
 }
 
-/// Reserved addresses of a GPU, and what is mapped behind them.
+/// Reserved addresses of a GPU, and the mappings in them.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) gpu: Arc<Gpu>,
@@ -261,7 +261,7 @@ impl Range {
         // SAFETY: the driver checks that the part is reserved and free, and the handle's size.
         unsafe { cuda!(gpu, cuMemMap(at, bytes as usize, 0, memory, 0)) }?;
         self.mapped.push((offset, bytes));
-        // SAFETY: a struct of numbers; zero means nothing special.
+        // SAFETY: a struct of numbers; zero means the default.
         let mut access: CUmemAccessDesc = unsafe { std::mem::zeroed() };
         access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
         access.location.id = self.gpu.device();
@@ -270,13 +270,13 @@ impl Range {
         let opened = unsafe { cuda!(gpu, cuMemSetAccess(at, bytes as usize, &raw const access, 1)) };
         if opened.is_err() {
             self.mapped.pop();
-            // SAFETY: mapped above; nobody can have used it.
+            // SAFETY: mapped above, and not used since.
             let _ = unsafe { sys::cuMemUnmap(at, bytes as usize) };
         }
         opened
     }
 
-    /// Takes the mappings away. Kernels that use them have ended.
+    /// Removes all mappings. All kernels that use them have ended.
     pub(super) fn unmap(&mut self) {
         let _ = self.gpu.bind();
         for (offset, bytes) in self.mapped.drain(..) {
