@@ -1,5 +1,5 @@
-//! Gives the library the name by which NVSHMEM asks for it, but for the last digit, which differs from version to
-//! version: `scripts/nvshmem-install.sh` puts it in.
+//! Sets the library's soname to the name that NVSHMEM loads, except for the last digit, which depends on the version.
+//! `scripts/nvshmem-install.sh` inserts that.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,nvshmem_transport_libfabric.so.0");

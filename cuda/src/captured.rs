@@ -1,4 +1,4 @@
-//! Memory with content, also while a stream captures.
+//! Allocation of memory with content, which also works while a stream captures.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::pointer::DevicePtr;
 use crate::stream::Stream;
 
 impl Gpu {
-    /// Device memory that begins with the bytes that are made for its address, and is zeroed behind them. May be called
-    /// while a stream captures, when no other way of getting memory may: the thread's capture mode is relaxed
-    /// meanwhile, and the bytes go by a stream of their own, which waits for no other one.
+    /// Allocates device memory that begins with the bytes that `first` makes for its address; the rest is zero. It may
+    /// be called while a stream captures, unlike other allocations: the thread's capture mode is relaxed meanwhile, and
+    /// the bytes travel on a stream of their own, which waits for no other one.
     ///
     /// # Errors
     /// The driver's error.
@@ -39,17 +39,17 @@ impl Gpu {
     }
 }
 
-/// This thread may do while it lives what would end the capture of a stream else, such as allocating.
+/// While it lives, this thread may make calls that would otherwise end a stream's capture, such as allocations.
 struct RelaxedCapture {
     before: CUstreamCaptureMode,
-    /// The mode is the thread's.
+    /// It makes the type stay on its thread, whose mode it changes.
     _here: PhantomData<*const ()>,
 }
 
 impl RelaxedCapture {
     fn begin(gpu: &Gpu) -> Result<RelaxedCapture> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the driver reads the mode, and writes that of before.
+        // SAFETY: the driver reads the mode, and writes the former one.
         unsafe { cuda!(gpu.ordinal(), cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
         Ok(RelaxedCapture { before: mode, _here: PhantomData })
     }

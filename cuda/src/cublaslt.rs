@@ -1,10 +1,11 @@
-//! Matrix products by cuBLASLt, which is loaded when needed.
+//! Matrix products by cuBLASLt, which is loaded on demand.
 //!
-//! The functions are tried up by hand, as NVRTC's are: libraries of a toolkit's folder or a Python wheel's are found,
-//! too, and a library that is missing is an error.
+//! The functions are looked up one by one, as those of NVRTC. So the library may be in a toolkit's folder or a Python
+//! wheel's, and a missing one is an error.
 //!
-//! cuBLASLt reads matrices by columns. `y = x · wᵀ + bias`, all by rows, is asked for as the product of `w` (turned)
-//! and `x`, both by columns, whose columns are rows of `y`. `Told` is all that the library is told.
+//! cuBLASLt reads matrices by columns. The product `y = x · wᵀ + bias`, all by rows, is requested as the product of `w`
+//! (transposed) and `x`, both by columns. The columns of the result are rows of `y`. `Told` has all attributes of a
+//! product.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -20,20 +21,20 @@ use crate::stream::Stream;
 /// The type of a matrix's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Number {
-    /// 32-bit floats. Products of them are made of these alone, not of shorter ones.
+    /// 32-bit floats. Their products are computed from these, not from shorter ones.
     F32,
     /// IEEE's 16-bit floats.
     F16,
     /// The upper half of 32-bit floats.
     Bf16,
-    /// 8-bit floats of 4 bits of exponent.
+    /// 8-bit floats with 4 bits of exponent.
     E4m3,
-    /// 8-bit floats of 5 bits of exponent.
+    /// 8-bit floats with 5 bits of exponent.
     E5m2,
 }
 
 impl Number {
-    /// Bytes of one.
+    /// Size of a number in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -43,7 +44,7 @@ impl Number {
         }
     }
 
-    /// Whether it has 8 bits: then products have scales, and are of another type.
+    /// Whether it has 8 bits. Then products have scales, and another type.
     #[must_use]
     pub fn is_short(self) -> bool {
         self.bytes() == 1
@@ -66,20 +67,20 @@ impl Number {
 pub struct Product {
     /// Rows of the first factor and of the product.
     pub rows: usize,
-    /// Numbers of a row of both factors.
+    /// Numbers in a row of both factors.
     pub inputs: usize,
-    /// Numbers of a row of the product.
+    /// Numbers in a row of the product.
     pub outputs: usize,
-    /// The types of the first factor's numbers, of the weight's, and of the product's, which the bias has too.
+    /// The types of the first factor's numbers, of the weight's, and of the product's. The bias has the product's type.
     pub numbers: [Number; 3],
-    /// Outputs lie together for each input, instead of inputs for each output.
+    /// Whether the weight's outputs are contiguous for each input, instead of inputs for each output.
     pub by_inputs: bool,
-    /// A number for each output is added to each row.
+    /// Whether a number for each output is added to each row.
     pub has_bias: bool,
-    /// What the addresses of rows, weight and product are multiples of, in bytes.
+    /// The alignment of the addresses of rows, weight and product, in bytes.
     pub aligned: [u32; 3],
-    /// A number may be the sum of sums that several multiprocessors make, which is faster for few rows: then it depends
-    /// on how many rows there are.
+    /// Whether several multiprocessors may sum parts of a number, which is faster for few rows. Then the result depends
+    /// on the number of rows.
     pub split: bool,
 }
 
@@ -101,20 +102,20 @@ const COMPUTE: c_int = 68;
 const TURNED: u32 = 1;
 const ADD_BIAS: u32 = 4;
 
-/// A matrix by columns: the type, rows, columns, and the distance of columns.
+/// A matrix by columns: type, rows, columns, distance of columns.
 type Layout = (i32, u64, u64, i64);
 
-/// What cuBLASLt is told of a product: a 4- or 8-byte value for each attribute.
+/// The attributes of a product for cuBLASLt: a 4- or 8-byte value for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Told {
     product: Vec<(i32, Vec<u8>)>,
-    /// The weight, the rows, the product.
+    /// The layouts of the weight, the rows, and the product.
     layouts: [Layout; 3],
     preference: Vec<(i32, Vec<u8>)>,
 }
 
 impl Product {
-    /// Where what a product needs lies.
+    /// The attributes, for parts at these places.
     fn told(&self, places: &Places, workspace: usize) -> Told {
         let [rows, weight, product] = self.numbers.map(Number::code);
         let [m, n, k] = [self.outputs, self.rows, self.inputs].map(|size| size as u64);
@@ -142,7 +143,7 @@ impl Product {
         let aligned = attribute::ALIGNED.into_iter().zip([of_weight, of_rows, of_product, of_product]);
         let mut preference = vec![(attribute::WORKSPACE, (workspace as u64).to_ne_bytes().to_vec())];
         if !self.split {
-            // No sums of sums: how a number is summed does not depend on how many rows there are.
+            // Partial sums are excluded, so that a number's rounding does not depend on the number of rows.
             preference.push((attribute::REDUCTIONS, 0u32.to_ne_bytes().to_vec()));
         }
         preference.extend(aligned.map(|(key, bytes)| (key, bytes.to_ne_bytes().to_vec())));
@@ -150,20 +151,20 @@ impl Product {
     }
 }
 
-/// Where the parts of a product are, by addresses of the GPU; those that it does not have are 0.
+/// The addresses of a product's parts on the GPU; 0 for parts that it does not have.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Places {
     /// The first factor.
     pub rows: u64,
-    /// The second one.
+    /// The second factor.
     pub weight: u64,
     /// The product.
     pub product: u64,
-    /// Numbers of its type, as many, to which it is added.
+    /// A matrix like the product, to which the product is added.
     pub onto: u64,
     /// The bias.
     pub bias: u64,
-    /// For short numbers a 32-bit float each, by which rows and weight are multiplied, at multiples of 16 bytes.
+    /// The scales of rows and weight, for short numbers: 32-bit floats at multiples of 16 bytes.
     pub scales: [u64; 2],
 }
 
@@ -230,21 +231,21 @@ struct Functions {
     _library: Option<Library>,
 }
 
-/// Something of the library's, ended by its function.
+/// An object of the library, with the function that destroys it.
 struct Owned(Handle, Destroy);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: made by the function that goes with this one, ended once.
+        // SAFETY: made by the function that belongs to this one, destroyed once.
         let _ = unsafe { (self.1)(self.0) };
     }
 }
 
-/// How a product's numbers are summed: of one [`Product`], and for as many rows as one likes.
+/// The algorithm of a [`Product`], for any number of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chosen(Algorithm);
 
-/// cuBLASLt, loaded, for one GPU.
+/// The loaded cuBLASLt, for one GPU.
 pub struct CublasLt {
     gpu: Arc<Gpu>,
     functions: Functions,
@@ -255,20 +256,20 @@ pub struct CublasLt {
 // SAFETY: the library's handle may be used from any thread.
 unsafe impl Send for CublasLt {}
 
-/// Bytes of the workspace, as NVIDIA advises for Hopper.
+/// Bytes of the workspace, NVIDIA's advice for Hopper.
 const WORKSPACE: usize = 32 << 20;
 
 impl CublasLt {
-    /// Loads the library from one of the folders, else from where the system finds libraries: also that which another
-    /// one, as PyTorch, has loaded.
+    /// Loads the library from one of the folders, or else from the system's paths. A library that another one, such as
+    /// PyTorch, has loaded is found, too.
     ///
     /// # Errors
-    /// There is none, or it refuses the GPU.
+    /// The library is missing, or it refuses the GPU.
     pub fn load(gpu: &Arc<Gpu>, folders: &[PathBuf]) -> Result<CublasLt> {
         let functions = Functions::load(folders)?;
         gpu.bind()?;
         let mut handle = null_mut();
-        // SAFETY: the library is there, and writes one handle.
+        // SAFETY: the library is loaded, and writes one handle.
         said(gpu.ordinal(), "cublasLtCreate", unsafe { (functions.create)(&raw mut handle) }, None)?;
         let made = gpu.alloc(WORKSPACE);
         let workspace = match made {
@@ -285,25 +286,25 @@ impl CublasLt {
     /// The library's first choice for a product.
     ///
     /// # Errors
-    /// It has none.
+    /// The library has no algorithm.
     pub fn choose(&self, product: &Product) -> Result<Chosen> {
         self.gpu.bind()?;
-        // Any address: the choice depends on how it is aligned, which the preference says.
+        // Any address will do: the choice depends only on the alignment, which the preference has.
         let places = Places { bias: 256, scales: [256; 2], ..Places::default() };
         let told = product.told(&places, self.workspace.bytes());
         self.functions.choose(self.gpu.ordinal(), self.handle, product, &told)
     }
 
-    /// Puts a product on a stream. What was chosen for more rows does not do for few ones always, as for a single one:
-    /// the library chooses again for these then, and may sum in another order. Products of one library's handle are
-    /// made one after the other, on streams that follow each other: they use one workspace.
+    /// Puts a product on a stream. An algorithm that was chosen for more rows does not always work for few, such as a
+    /// single one. Then the library chooses again, and may sum in another order. All products of one library handle
+    /// share one workspace, so they run one after the other, on streams that wait for each other.
     ///
     /// # Safety
-    /// Rows, weight, product, what it is added to, bias and scales are where `places` says, as the GPU reaches them, and stay until the
-    /// stream has come so far; nobody else writes to them, nor uses the product.
+    /// Rows, weight, product, the matrix to add, bias and scales are where `places` says, at addresses that the GPU can
+    /// access, and stay until the stream has reached this point. No one else writes to them, or uses the product.
     ///
     /// # Errors
-    /// What the library says: an algorithm of another product, as a rule.
+    /// The error of the library; as a rule, an algorithm of another product.
     pub unsafe fn multiply(&self, stream: &Stream, product: &Product, chosen: &Chosen, places: &Places) -> Result<()> {
         self.gpu.bind()?;
         let told = product.told(places, self.workspace.bytes());
@@ -326,7 +327,7 @@ impl Functions {
         let versions = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"];
         let (library, _) = crate::library::open(folders, &versions, RTLD_NOW | RTLD_LOCAL, |_| None::<()>)
             .map_err(|tried| CudaError::NoCublasLt { tried })?;
-        // SAFETY: the library is cuBLASLt by its name.
+        // SAFETY: the library is cuBLASLt, by its name.
         unsafe { Functions::of(library) }
     }
 
@@ -360,11 +361,11 @@ impl Functions {
         })
     }
 
-    /// The library's own form of what it is told: the product, and the three layouts.
+    /// The library's objects for the attributes: the product, and the three layouts.
     fn made(&self, gpu: i32, product: &Product, told: &Told) -> Result<(Owned, [Owned; 3])> {
         let (create, destroy, set) = self.product;
         let mut raw = null_mut();
-        // SAFETY: the library writes one handle. Sums, and scales, are 32-bit floats.
+        // SAFETY: the library writes one handle. Sums and scales are 32-bit floats.
         let made = unsafe { create(&raw mut raw, COMPUTE, Number::F32.code()) };
         said(gpu, "cublasLtMatmulDescCreate", made, Some(product))?;
         let description = Owned(raw, destroy);
@@ -390,7 +391,7 @@ impl Functions {
         let set = ("cublasLtMatmulPreferenceSetAttribute", set);
         set_all(gpu, product, set, &preference, &told.preference)?;
         let (mut found, mut count) = (Found::default(), 0);
-        // SAFETY: handles of this library, and room for one answer and its number.
+        // SAFETY: handles of this library, and room for one result and the number of results.
         let answer = unsafe {
             let (count, found) = (&raw mut count, &raw mut found);
             (self.choose)(handle, description.0, weight.0, rows.0, to.0, to.0, preference.0, 1, found, count)
@@ -419,7 +420,7 @@ impl Functions {
             .map(|at| std::ptr::with_exposed_provenance_mut::<c_void>(at as usize));
         let (one, of_onto) = (1f32, if places.onto == 0 { 0f32 } else { 1f32 });
         let (alpha, beta) = ((&raw const one).cast::<c_void>(), (&raw const of_onto).cast::<c_void>());
-        // SAFETY: the caller's promise; numbers of the host are read during the call.
+        // SAFETY: the caller's promise; the host's numbers are read during the call.
         let multiply = |Chosen(algorithm): &Chosen| unsafe {
             (self.multiply)(
                 handle,
@@ -448,7 +449,7 @@ impl Functions {
     }
 }
 
-/// Sets attributes of something.
+/// Sets attributes of an object.
 fn set_all(
     gpu: i32,
     product: &Product,
@@ -466,7 +467,7 @@ fn set_all(
 /// `CUBLAS_STATUS_NOT_SUPPORTED`.
 const NOT_SUPPORTED: Status = 15;
 
-/// Makes a result of the library's answer.
+/// Converts the library's status to a result.
 fn said(gpu: i32, call: &'static str, answer: Status, product: Option<&Product>) -> Result<()> {
     if answer == 0 { Ok(()) } else { Err(refused(gpu, call, answer, product)) }
 }

@@ -1,16 +1,16 @@
-//! What cuBLASLt is told, by functions in its place that note it. The library itself is not there.
+//! The calls to cuBLASLt, recorded by functions in its place. The library itself is not needed.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
 
 use super::*;
 
-/// A call, by name, with its numbers and the bytes of an attribute.
+/// A call: its name, its numbers, and the bytes of an attribute.
 type Call = (&'static str, Vec<i64>, Vec<u8>);
 
 thread_local! {
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
-    /// What choices and products answer.
+    /// The results of choices and products.
     static ANSWER: RefCell<(Status, c_int)> = const { RefCell::new((0, 1)) };
 }
 
@@ -21,9 +21,9 @@ fn note(name: &'static str, numbers: &[i64], bytes: &[u8]) -> i64 {
     })
 }
 
-/// Handles are the numbers of the calls that made them.
+/// Writes a handle: the number of the call that made it.
 fn hand(out: *mut Handle, number: i64) -> Status {
-    // SAFETY: a place for a handle, as the caller of the function has.
+    // SAFETY: the caller of the function provides a place for a handle.
     unsafe { out.write(std::ptr::without_provenance_mut(number as usize)) };
     0
 }
@@ -46,7 +46,7 @@ unsafe extern "C" fn product(out: *mut Handle, compute: c_int, scale: c_int) -> 
     hand(out, note("product", &[compute.into(), scale.into()], &[]))
 }
 unsafe extern "C" fn set(of: Handle, key: c_int, value: *const c_void, bytes: usize) -> Status {
-    // SAFETY: so many bytes, as the caller says.
+    // SAFETY: the caller provides so many bytes.
     let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes) };
     note("set", &[number(of), key.into()], value);
     0
@@ -66,7 +66,7 @@ unsafe extern "C" fn choose(
     let numbers = [handle, product, a, b, c, d, preference].map(number);
     note("choose", &[&numbers[..], &[wanted.into()]].concat(), &[]);
     let (status, how_many) = ANSWER.with_borrow(|answer| *answer);
-    // SAFETY: places for the answers.
+    // SAFETY: the caller provides places for the results.
     unsafe {
         count.write(how_many);
         found.write(Found { algorithm: [7; 8], ..Found::default() });
@@ -91,13 +91,13 @@ unsafe extern "C" fn multiply(
     bytes: usize,
     stream: *mut c_void,
 ) -> Status {
-    // SAFETY: two 32-bit floats and an algorithm, as the caller passes them.
+    // SAFETY: the caller passes two 32-bit floats and an algorithm.
     let (alpha, beta, algorithm) = unsafe { (*alpha.cast::<f32>(), *beta.cast::<f32>(), *algorithm) };
     assert_eq!((alpha, beta), (1.0, f32::from(u8::from(c.addr() != d.addr()))));
     let numbers = [handle, product, a_layout, b_layout, c_layout, d_layout, workspace, stream].map(number);
     let places = [a, b, c, d.cast_const()].map(|at| at.addr() as i64);
     note("multiply", &[&numbers[..], &places, &[bytes as i64]].concat(), &[]);
-    // Only what `choose` has chosen is supported.
+    // Only the choice of `choose` is supported.
     if algorithm == [7; 8] { ANSWER.with_borrow(|answer| answer.0) } else { NOT_SUPPORTED }
 }
 
@@ -129,7 +129,7 @@ fn calls_by(it: &Product, chosen: Chosen, places: &Places) -> Vec<Call> {
     CALLS.with_borrow_mut(Vec::clear);
     let told = it.told(places, 64);
     let to = (std::ptr::without_provenance_mut(99), (0x9000, 64));
-    // SAFETY: functions of this file, which read nothing.
+    // SAFETY: functions of this file, which do not dereference addresses.
     unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &told), &chosen, places, to) }.unwrap();
     CALLS.take()
 }
@@ -152,7 +152,7 @@ fn a_linear_layer_is_the_turned_weight_times_the_rows_by_columns() {
     assert_eq!(layouts, [[14, 7, 3, 7], [14, 7, 5, 7], [14, 3, 5, 3]]);
     let multiplied = calls.iter().find(|call| call.0 == "multiply").unwrap();
     assert_eq!(multiplied.1, [1000, 1, 4, 5, 6, 6, 0x9000, 99, 0x2000, 0x1000, 0x3000, 0x3000, 64]);
-    // All that was made is ended.
+    // Every object that was made is destroyed.
     let ended: Vec<_> = calls.iter().filter(|call| call.0 == "destroy").map(|call| call.1[0]).collect();
     assert_eq!(ended.len(), 4);
 }

@@ -1,4 +1,4 @@
-//! What the driver says of its GPUs, without a context on any.
+//! Properties of GPUs that the driver reports without a context.
 
 use std::ffi::{c_char, c_int};
 
@@ -7,22 +7,22 @@ use symrail_core::PciAddress;
 
 use super::error::{CudaError, Result, cuda};
 
-/// A GPU that the driver shows.
+/// A GPU of the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Device(pub(crate) CUdevice);
 
 impl Device {
-    /// All of them, by their numbers.
+    /// All GPUs, by their numbers.
     ///
     /// # Errors
-    /// No driver, or what the driver says.
+    /// No driver, or the error of the driver.
     pub fn all() -> Result<Vec<Device>> {
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
         let mut count = 0;
-        // SAFETY: the driver is there, and writes one number.
+        // SAFETY: the library is loaded, and writes one number.
         unsafe {
             cuda!(0, cuInit(0))?;
             cuda!(0, cuDeviceGetCount(&raw mut count))?;
@@ -41,7 +41,7 @@ impl Device {
         self.0
     }
 
-    /// Something about the GPU; 0 where the driver does not know.
+    /// An attribute of the GPU; 0 if the driver does not know it.
     #[must_use]
     pub fn attribute(&self, attribute: CUdevice_attribute) -> i32 {
         let mut value = 0;
@@ -50,7 +50,7 @@ impl Device {
         value
     }
 
-    /// How many multiprocessors it has.
+    /// The number of multiprocessors.
     #[must_use]
     pub fn multiprocessors(&self) -> u32 {
         self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unsigned_abs()
@@ -66,7 +66,7 @@ impl Device {
         (self.attribute(MAJOR), self.attribute(MINOR))
     }
 
-    /// Bytes of its memory; 0 where the driver does not know.
+    /// Size of its memory in bytes; 0 if the driver does not know it.
     #[must_use]
     pub fn memory(&self) -> usize {
         let mut bytes = 0;
@@ -75,19 +75,19 @@ impl Device {
         bytes
     }
 
-    /// Its name, for people.
+    /// Its name, for messages.
     #[must_use]
     pub fn name(&self) -> String {
         self.text(sys::cuDeviceGetName)
     }
 
-    /// Its place on the PCI bus, where the driver tells it.
+    /// Its PCI address, where the driver reports it.
     #[must_use]
     pub fn pci(&self) -> Option<PciAddress> {
         self.text(sys::cuDeviceGetPCIBusId).parse().ok()
     }
 
-    /// What the driver says in words; nothing where it does not know.
+    /// A text from the driver; empty if the driver does not know it.
     fn text(&self, ask: unsafe fn(*mut c_char, c_int, CUdevice) -> CUresult) -> String {
         let mut text = [0u8; 96];
         // SAFETY: the driver writes a terminated string of at most the given length.

@@ -10,7 +10,7 @@ use super::device::Device;
 use super::error::{CudaError, Result, cuda};
 use super::pointer::DevicePtr;
 
-/// A GPU and a context on it, the primary one as a rule, which lives as long as this.
+/// A GPU and a context on it, usually the primary one, which lives as long as this value.
 #[derive(Debug)]
 pub struct Gpu {
     ordinal: i32,
@@ -19,31 +19,31 @@ pub struct Gpu {
     is_primary: bool,
 }
 
-// SAFETY: contexts may be used from any thread; the driver serialises what has to be.
+// SAFETY: any thread may use contexts; the driver serialises calls where necessary.
 unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// What was current on the calling thread, and is again when this goes.
+/// The context that was current on the calling thread. Dropping this value makes it current again.
 #[derive(Debug)]
 pub struct Current {
-    /// Null where nothing was.
+    /// Null if there was none.
     context: CUcontext,
 }
 
 impl Current {
-    /// Looks at what is current. Does nothing without a driver.
+    /// Records the current context. Does nothing without a driver.
     #[must_use]
     pub fn keep() -> Current {
         let mut context = null_mut();
         if Self::has_driver() {
-            // SAFETY: the driver is there, and writes one handle; it says so where it was not started yet.
+            // SAFETY: the library is loaded, and writes one handle; it returns an error if it was not started yet.
             let _ = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
         }
         Current { context }
     }
 
-    /// As [`Gpu::has_driver`], which looks for the library each time.
+    /// As [`Gpu::has_driver`], which looks up the library each time, but cached.
     fn has_driver() -> bool {
         static HAS: OnceLock<bool> = OnceLock::new();
         *HAS.get_or_init(Gpu::has_driver)
@@ -53,40 +53,40 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         if Self::has_driver() {
-            // SAFETY: what was current before; a context that is gone since is refused.
+            // SAFETY: the former current context; the driver refuses one that was destroyed since.
             let _ = unsafe { sys::cuCtxSetCurrent(self.context) };
         }
     }
 }
 
-/// How memory can be given to other processes.
+/// How memory can be shared with other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sharing {
-    /// The driver moves its pages between host and GPU.
+    /// Whether the driver moves its pages between host and GPU.
     pub managed: bool,
-    /// By a file descriptor, on one host.
+    /// Whether it can be shared by a file descriptor, on one host.
     pub descriptor: bool,
-    /// By a fabric handle, in a whole NVLink domain.
+    /// Whether it can be shared by a fabric handle, in a whole NVLink domain.
     pub fabric: bool,
 }
 
 impl Gpu {
-    /// Whether there is a driver. Unlike everything else here this starts no threads of the driver's.
+    /// Whether there is a driver. Unlike all other calls, this one starts no threads of the driver.
     #[must_use]
     pub fn has_driver() -> bool {
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         unsafe { sys::is_culib_present() }
     }
 
     /// The number of GPUs; 0 without a driver.
     #[must_use]
     pub fn count() -> i32 {
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return 0;
         }
         let mut count = 0;
-        // SAFETY: the driver is there; it writes one number.
+        // SAFETY: the library is loaded, and writes one number.
         let answer = unsafe { cuda!(-1, cuInit(0)).and_then(|()| cuda!(-1, cuDeviceGetCount(&raw mut count))) };
         if answer.is_ok() { count } else { 0 }
     }
@@ -96,8 +96,8 @@ impl Gpu {
     pub fn current() -> Option<i32> {
         let (mut context, mut device) = (null_mut(), 0);
         let good = |answer| answer == sys::CUresult::CUDA_SUCCESS;
-        // SAFETY: it tries to load the library; then the driver writes one handle, null where nothing is current, and
-        // one number.
+        // SAFETY: the call tries to load the library. Then the driver writes one handle, null where no context is
+        // current, and one number.
         let found = unsafe {
             sys::is_culib_present()
                 && good(sys::cuInit(0))
@@ -108,21 +108,21 @@ impl Gpu {
         found.then_some(device)
     }
 
-    /// Whether an address is that of a GPU's memory, or of managed memory; `false` for all else, and without a driver.
+    /// Whether an address is in a GPU's memory or in managed memory; `false` otherwise, and without a driver.
     #[must_use]
     pub fn has(address: usize) -> bool {
         Self::memory_at(address) == Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32)
     }
 
-    /// Whether GPUs reach the memory at an address: their own, or host memory that is pinned; `false` without a driver.
+    /// Whether GPUs can access the memory at an address: GPU memory, or pinned host memory; `false` without a driver.
     #[must_use]
     pub fn reaches(address: usize) -> bool {
         Self::memory_at(address).is_some()
     }
 
-    /// The kind of memory at an address that the driver knows.
+    /// The kind of memory at an address, if the driver knows it.
     fn memory_at(address: usize) -> Option<u32> {
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return None;
         }
@@ -134,18 +134,18 @@ impl Gpu {
         (answer == sys::CUresult::CUDA_SUCCESS).then_some(kind)
     }
 
-    /// How the memory at an address can be given to other processes, as the driver tells of its very allocation: not at
-    /// all, if the driver does not know it.
+    /// How the memory at an address can be shared with other processes, according to the driver's record of its
+    /// allocation. Memory without a record cannot be shared.
     #[must_use]
     pub fn sharing(address: u64) -> Sharing {
         use sys::CUmemAllocationHandleType as Kind;
         use sys::CUpointer_attribute as Attribute;
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return Sharing::default();
         }
         let ask = |attribute| {
-            // As wide as the widest of what is asked for.
+            // It is as wide as the widest of the requested attributes.
             let mut value = 0u64;
             // SAFETY: the driver looks the address up, and writes one number of at most 64 bits.
             let answer =
@@ -164,14 +164,14 @@ impl Gpu {
     /// Opens a GPU and makes its primary context current on this thread.
     ///
     /// # Errors
-    /// No driver, no such GPU, or what the driver says.
+    /// No driver, no such GPU, or the error of the driver.
     pub fn open(ordinal: i32) -> Result<Arc<Gpu>> {
-        // SAFETY: it only tries to load the library.
+        // SAFETY: the call only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
         let (mut count, mut device, mut context) = (0, 0, null_mut());
-        // SAFETY: the driver is there, and writes the numbers and handles it is given places for.
+        // SAFETY: the library is loaded, and writes the numbers and handles to the given places.
         unsafe {
             cuda!(ordinal, cuInit(0))?;
             cuda!(ordinal, cuDeviceGetCount(&raw mut count))?;
@@ -187,10 +187,10 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// The same GPU with a context of its own, for copies that kernels wait for. The driver has a lock for each
-    /// context: who loads a module or frees memory holds it until all kernels of the context have ended, and until then
-    /// keeps other threads from beginning copies in it. Memory that was mapped for the GPU (`cuMemMap`) and portable
-    /// pinned memory are reached from all its contexts. What is current on this thread stays.
+    /// The same GPU with a context of its own, for copies for which kernels wait. The driver has a lock for each
+    /// context. A thread that loads a module or frees memory holds it until all kernels of the context have ended, and
+    /// meanwhile keeps other threads from starting copies in the context. All contexts of a GPU can access memory that
+    /// was mapped for it (`cuMemMap`), and portable pinned memory. The current context of this thread stays.
     ///
     /// # Errors
     /// The driver's error, or it is older than CUDA 12.5.
@@ -204,8 +204,8 @@ impl Gpu {
             });
         }
         let (_current, mut context) = (Current::keep(), null_mut());
-        // SAFETY: the driver writes one handle, and makes it current, which ends with `_current`; no parameters make it
-        // a context like others.
+        // SAFETY: the driver writes one handle and makes it current until `_current` is dropped; no parameters mean an
+        // ordinary context.
         unsafe { cuda!(self.ordinal, cuCtxCreate_v4(&raw mut context, null_mut(), 0, self.device.0)) }?;
         Ok(Arc::new(Gpu { ordinal: self.ordinal, device: self.device, context, is_primary: false }))
     }
@@ -229,7 +229,7 @@ impl Gpu {
     #[must_use]
     pub fn driver_version() -> i32 {
         let mut version = 0;
-        // SAFETY: called with a GPU open or after the library was found; it writes one number.
+        // SAFETY: called with a GPU open or after the library was found; the driver writes one number.
         if unsafe { sys::is_culib_present() } {
             // SAFETY: as above.
             let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
@@ -237,7 +237,7 @@ impl Gpu {
         version
     }
 
-    /// Zeroed device memory.
+    /// Allocates zeroed device memory.
     ///
     /// # Errors
     /// The driver's error.
@@ -251,22 +251,22 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Sets device memory to a byte, and waits for it.
+    /// Sets device memory to a byte, and waits until that is done.
     ///
     /// # Safety
-    /// The range is memory of this process that the GPU reaches, and that nobody relies on.
+    /// The range is memory of this process that the GPU can access, and no other code relies on its content.
     ///
     /// # Errors
     /// The driver's error.
     pub unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: usize) -> Result<()> {
         self.bind()?;
-        // SAFETY: the caller vouches for the range.
+        // SAFETY: the caller's promise about the range.
         unsafe { cuda!(self.ordinal, cuMemsetD8_v2(at.get(), byte, bytes)) }?;
         self.synchronize()
     }
 
-    /// Copies to device memory, and waits until it is there: by itself the driver returns when it has read the source,
-    /// and kernels on streams of their own do not wait for the rest.
+    /// Copies to device memory, and waits until the bytes are there. The driver's call alone returns when it has read
+    /// the source, and kernels on streams of their own do not wait for the rest.
     ///
     /// # Safety
     /// As for [`Gpu::fill`].
@@ -275,7 +275,7 @@ impl Gpu {
     /// The driver's error.
     pub unsafe fn write(&self, at: DevicePtr, from: &[u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such
+        // SAFETY: the slice is read during the call; the caller's promise about the range. Null is the stream of such
         // copies.
         unsafe {
             cuda!(self.ordinal, cuMemcpyHtoD_v2(at.get(), from.as_ptr().cast(), from.len()))?;
@@ -286,20 +286,20 @@ impl Gpu {
     /// Copies from device memory.
     ///
     /// # Safety
-    /// The range is memory of this process that the GPU reaches: through a unified address space it could be anything.
+    /// The range is memory of this process that the GPU can access. In a unified address space it could be anything.
     ///
     /// # Errors
     /// The driver's error.
     pub unsafe fn read(&self, at: DevicePtr, to: &mut [u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is written during the call; the caller vouches for the range.
+        // SAFETY: the slice is written during the call; the caller's promise about the range.
         unsafe { cuda!(self.ordinal, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), at.get(), to.len())) }
     }
 
-    /// Waits for everything that was started on the GPU.
+    /// Waits for all work on the GPU.
     ///
     /// # Errors
-    /// The driver's error, of any kernel since.
+    /// The driver's error, of any kernel since the last call.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: no arguments.
@@ -317,8 +317,8 @@ impl Deref for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: retained in `open`, or made in `in_context_of_its_own`, whose memory and streams keep it alive. At
-        // the end of the process the driver may be gone already; then nothing is to do.
+        // SAFETY: retained in `open`, or made in `in_context_of_its_own`; its memory and streams keep it alive. At the
+        // end of the process the driver may be gone already, and there is nothing to do.
         let _ = unsafe {
             if self.is_primary {
                 sys::cuDevicePrimaryCtxRelease_v2(self.device.0)
@@ -338,7 +338,7 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// The GPU's address of it.
+    /// Its address on the GPU.
     #[must_use]
     pub fn at(&self) -> DevicePtr {
         self.at
@@ -350,7 +350,7 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Sets all of it to a byte, and waits for it.
+    /// Sets the whole buffer to a byte, and waits until that is done.
     ///
     /// # Errors
     /// The driver's error.
@@ -359,23 +359,23 @@ impl DeviceBuffer {
         unsafe { self.gpu.fill(self.at, byte, self.bytes) }
     }
 
-    /// Copies to it from `offset` on, and waits until it is there.
+    /// Copies to the buffer at `offset`, and waits until the bytes are there.
     ///
     /// # Errors
-    /// A range outside of it, or what the driver says.
+    /// A range outside of the buffer, or the error of the driver.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         let at = self.part(offset, from.len())?;
-        // SAFETY: inside of the buffer, as was checked.
+        // SAFETY: checked to be inside of the buffer.
         unsafe { self.gpu.write(at, from) }
     }
 
-    /// Copies from it, from `offset` on.
+    /// Copies from the buffer at `offset`.
     ///
     /// # Errors
-    /// A range outside of it, or what the driver says.
+    /// A range outside of the buffer, or the error of the driver.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let at = self.part(offset, to.len())?;
-        // SAFETY: inside of the buffer, as was checked.
+        // SAFETY: checked to be inside of the buffer.
         unsafe { self.gpu.read(at, to) }
     }
 
@@ -393,7 +393,7 @@ impl DeviceBuffer {
     }
 }
 
-/// Whether `len` bytes from `offset` on lie in `0..bytes`.
+/// Whether `len` bytes at `offset` are in `0..bytes`.
 fn inside(offset: usize, len: usize, bytes: usize) -> bool {
     offset.checked_add(len).is_some_and(|end| end <= bytes)
 }

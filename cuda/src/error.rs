@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use cudarc::driver::sys::{self, CUresult};
 
-/// A failure of the CUDA driver, or of what surrounds it.
+/// An error of the CUDA driver or of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -14,9 +14,9 @@ pub enum CudaError {
     /// There is no such GPU.
     #[error("GPU {ordinal} does not exist: the driver shows {count} (CUDA_VISIBLE_DEVICES)")]
     NoSuchGpu {
-        /// Which was asked for.
+        /// The requested number.
         ordinal: i32,
-        /// The number of those.
+        /// The number of GPUs.
         count: i32,
     },
     /// A call of the driver failed.
@@ -30,10 +30,10 @@ pub enum CudaError {
         name: String,
         /// The driver's sentence.
         text: String,
-        /// Sizes and what to do, starting with a colon; or nothing.
+        /// Sizes and the remedy, starting with a colon; or empty.
         detail: String,
     },
-    /// The GPU lacks something.
+    /// The GPU lacks a capability.
     #[error("GPU {gpu} {what}: {remedy}")]
     Lacks {
         /// The GPU's ordinal.
@@ -53,7 +53,7 @@ pub enum CudaError {
         /// The system's error.
         reason: String,
     },
-    /// Something does not fit.
+    /// A request exceeds a limit.
     #[error("{what} of {bytes} bytes does not fit: {limit} bytes are there; {remedy}")]
     TooLarge {
         /// The requested value.
@@ -65,19 +65,19 @@ pub enum CudaError {
         /// The remedy.
         remedy: &'static str,
     },
-    /// There is no NVRTC.
+    /// NVRTC is missing.
     #[error("no NVRTC library: {tried}; install it, or name its folder in LD_LIBRARY_PATH")]
     NoNvrtc {
-        /// The places that were searched.
+        /// The paths that were tried.
         tried: String,
     },
-    /// There is no cuBLASLt.
+    /// cuBLASLt is missing.
     #[error("no cuBLASLt library: {tried}; install it, or name its folder in LD_LIBRARY_PATH")]
     NoCublasLt {
-        /// The places that were searched.
+        /// The paths that were tried.
         tried: String,
     },
-    /// NVRTC does not accept a program.
+    /// NVRTC rejects a program.
     #[error("{name} does not compile for {arch}:\n{log}")]
     Compile {
         /// The program.
@@ -98,17 +98,17 @@ pub enum CudaError {
 /// Results of this crate.
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
-/// Makes a result of a driver's answer.
+/// Converts a driver's status to a result.
 pub fn check(gpu: i32, call: &'static str, answer: CUresult) -> Result<()> {
     if answer == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(gpu, call, answer, String::new())) }
 }
 
-/// The error of a driver's answer.
+/// The error for a driver's status.
 #[cold]
 pub fn failed(gpu: i32, call: &'static str, answer: CUresult, detail: String) -> CudaError {
     let ask = |f: unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
         let mut text = std::ptr::null();
-        // SAFETY: the driver stores a pointer to a constant string, or nothing.
+        // SAFETY: the driver stores a pointer to a constant string, or null.
         let answer = unsafe { f(answer, &raw mut text) };
         if answer != CUresult::CUDA_SUCCESS || text.is_null() {
             return String::from("unknown");
@@ -119,7 +119,7 @@ pub fn failed(gpu: i32, call: &'static str, answer: CUresult, detail: String) ->
     CudaError::Call { call, gpu, name: ask(sys::cuGetErrorName), text: ask(sys::cuGetErrorString), detail }
 }
 
-/// Calls a function of the driver and makes a [`Result`] of its answer.
+/// Calls a function of the driver and converts its status to a [`Result`].
 #[macro_export]
 macro_rules! cuda {
     ($gpu:expr, $function:ident($($argument:expr),* $(,)?)) => {

@@ -1,4 +1,4 @@
-//! Places in a stream's work.
+//! Events: points in a stream's work.
 
 use std::ffi::c_uint;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use crate::driver::Gpu;
 use crate::error::{Result, cuda};
 use crate::stream::Stream;
 
-/// A place in a stream's work, for which others can wait.
+/// A point in a stream's work for which others can wait.
 #[derive(Debug)]
 pub struct Event {
     gpu: Arc<Gpu>,
@@ -21,7 +21,7 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event that is not timed, and that nothing is behind yet.
+    /// Creates an event without timing, which is not recorded yet.
     ///
     /// # Errors
     /// The driver's error.
@@ -29,7 +29,7 @@ impl Event {
         Self::with(gpu, CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// One that is timed.
+    /// Creates an event with timing.
     pub(crate) fn timed(gpu: &Arc<Gpu>) -> Result<Self> {
         Self::with(gpu, CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -47,17 +47,17 @@ impl Event {
         self.raw
     }
 
-    /// Puts the event behind everything that was launched on a stream.
+    /// Records the event behind everything that was launched on a stream.
     ///
     /// # Errors
     /// The driver's error.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         self.gpu.bind()?;
-        // SAFETY: an event of `self` and a stream that is there.
+        // SAFETY: an event of `self` and a live stream.
         unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(self.raw, stream.raw())) }
     }
 
-    /// Waits until the stream has come to where this was last recorded; at once if it never was.
+    /// Waits until the stream has reached the event's last record; at once if it was never recorded.
     ///
     /// # Errors
     /// The driver's error.
@@ -67,10 +67,10 @@ impl Event {
         unsafe { cuda!(self.gpu.ordinal(), cuEventSynchronize(self.raw)) }
     }
 
-    /// The time from this event to a later one, both timed, in nanoseconds.
+    /// The time from this event to a later one, in nanoseconds. Both have timing.
     pub(crate) fn until(&self, later: &Event) -> Result<f64> {
         let mut ms = 0f32;
-        // SAFETY: two events that are there, and a place for the answer.
+        // SAFETY: two live events, and a place for the result.
         unsafe { cuda!(self.gpu.ordinal(), cuEventElapsedTime_v2(&raw mut ms, self.raw, later.raw)) }?;
         Ok(f64::from(ms) * 1e6)
     }

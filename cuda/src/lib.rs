@@ -1,30 +1,30 @@
-//! GPUs, by the CUDA driver and NVRTC: what everything above needs of them, with errors as values.
+//! GPUs, by the CUDA driver and NVRTC: the functions that higher crates need, with errors as values.
 //!
 //! # Invariants
-//! - Nothing here needs CUDA to build, nor to run: the driver, NVRTC and cuBLASLt are loaded when asked for, and
-//!   without a driver [`Gpu::open`] says so.
-//! - A range that safe code names lies inside of memory that its owner allocated; all other device addresses enter
-//!   through `unsafe` functions.
-//! - Nothing here knows of heaps, PEs' memory or channels.
+//! - CUDA is not needed to build or to run this crate. The driver, NVRTC and cuBLASLt are loaded on demand, and without
+//!   a driver [`Gpu::open`] returns an error.
+//! - A range in safe code is inside of memory that its owner allocated. All other device addresses enter through
+//!   `unsafe` functions.
+//! - This crate knows no heaps, no PEs' memory and no channels.
 //!
 //! # Where to start
 //! [`Gpu::open`], then [`Gpu::alloc`] for memory, [`nvrtc`] and [`Module::load`] for programs, [`Stream`] for launches.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`device`] | what the driver says of its GPUs |
+//! | [`device`] | properties of GPUs that the driver reports |
 //! | [`driver`] | one GPU: its context, plain memory, copies |
-//! | `captured` | memory with content, also while a stream captures |
+//! | `captured` | memory with content, which can be allocated while a stream captures |
 //! | [`mod@pointer`] | addresses of GPUs |
-//! | [`pinned`] | host memory that GPUs reach over PCIe |
-//! | [`rdma`] | a GPU's memory in NICs' hands |
+//! | [`pinned`] | host memory that GPUs can access over PCIe |
+//! | [`rdma`] | a GPU's memory for NICs |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
 //! | [`module`] | loaded programs and their kernels |
 //! | [`cublaslt`] | matrix products by cuBLASLt, loaded at run time |
-//! | `library` | the toolkit's libraries, wherever they are |
+//! | `library` | the search for the toolkit's libraries |
 //! | [`stream`] | launches in order, and graphs of them |
-//! | [`event`] | places in a stream's work |
-//! | [`error`] | what the driver said, about which GPU, and what to do |
+//! | [`event`] | points in a stream's work |
+//! | [`error`] | errors with the GPU, the driver's text and the remedy |
 
 mod captured;
 pub mod cublaslt;

@@ -1,11 +1,11 @@
-//! Finding a library of the toolkit's.
+//! The search for a library of the toolkit.
 
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::Library;
 
-/// Opens the first of these names that is in one of the folders, else where the system finds libraries; `before` is
-/// done in the folder before each. What was tried, if there is none.
+/// Opens the first of these names that is in one of the folders, or else on the system's paths. `before` runs in each
+/// folder first. The error has the paths that were tried.
 pub(crate) fn open<B>(
     folders: &[PathBuf],
     names: &[&str],

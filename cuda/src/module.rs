@@ -18,7 +18,7 @@ pub struct Module {
     raw: CUmodule,
 }
 
-// SAFETY: modules belong to a context, which any thread may use.
+// SAFETY: modules belong to a context, and any thread may use it.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
@@ -31,7 +31,7 @@ impl Module {
     pub fn load(gpu: &Arc<Gpu>, program: &Compiled) -> Result<Arc<Self>> {
         gpu.bind()?;
         let mut raw = null_mut();
-        // SAFETY: a whole cubin or a terminated PTX text, as NVRTC gave it.
+        // SAFETY: a whole cubin or a terminated PTX text, from NVRTC.
         let load = |image: &[u8], raw: &mut CUmodule| unsafe { sys::cuModuleLoadData(raw, image.as_ptr().cast()) };
         let mut answer = load(&program.cubin, &mut raw);
         if answer == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU {
@@ -41,17 +41,18 @@ impl Module {
         Ok(Arc::new(Self { gpu: Arc::clone(gpu), raw }))
     }
 
-    /// One of its kernels, loaded into the GPU now: a kernel that is loaded at its first launch can deadlock with one
-    /// that waits for it.
+    /// A kernel of the program, which is loaded into the GPU now: a kernel that is loaded at its first launch can
+    /// deadlock with one that waits for it.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no kernel with this name.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
         self.gpu.bind()?;
         let missing = || CudaError::NoKernel { name: name.into() };
         let text = CString::new(name).map_err(|_| missing())?;
         let (mut raw, mut registers) = (null_mut(), 0);
-        // SAFETY: a loaded module, a terminated string, and places for the answers. Asking for an attribute loads it.
+        // SAFETY: a loaded module, a terminated string, and places for the results. Querying an attribute loads the
+        // kernel.
         unsafe {
             if sys::cuModuleGetFunction(&raw mut raw, self.raw, text.as_ptr()) != CUresult::CUDA_SUCCESS {
                 return Err(missing());
@@ -66,7 +67,7 @@ impl Module {
         Ok(Kernel { _module: Arc::clone(self), raw, registers })
     }
 
-    /// Where one of its global variables or constants is, and its size; `None` where it has none of this name.
+    /// The address and the size of a global variable or constant; `None` if there is none with this name.
     ///
     /// # Errors
     /// The driver's error.
@@ -74,7 +75,7 @@ impl Module {
         self.gpu.bind()?;
         let (mut at, mut bytes) = (0, 0);
         let Ok(name) = CString::new(name) else { return Ok(None) };
-        // SAFETY: a loaded module, a terminated string, and places for the answers.
+        // SAFETY: a loaded module, a terminated string, and places for the results.
         let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, self.raw, name.as_ptr()) };
         Ok((answer == CUresult::CUDA_SUCCESS).then_some((DevicePtr::new(at), bytes)))
     }
@@ -89,7 +90,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: loaded by `load`; kernels hold the module.
+            // SAFETY: loaded by `load`; kernels keep the module alive.
             let _ = unsafe { sys::cuModuleUnload(self.raw) };
         }
     }
@@ -98,7 +99,7 @@ impl Drop for Module {
 /// A kernel of a module.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    // Loaded as long as there is a kernel of it.
+    // The module stays loaded as long as one of its kernels exists.
     _module: Arc<Module>,
     pub(crate) raw: CUfunction,
     registers: i32,
@@ -108,7 +109,7 @@ pub struct Kernel {
 unsafe impl Send for Kernel {}
 
 impl Kernel {
-    /// Registers of a thread.
+    /// Registers per thread.
     #[must_use]
     pub fn registers(&self) -> i32 {
         self.registers

@@ -1,7 +1,7 @@
-//! CUDA C++, compiled at run time by NVRTC, which is loaded when needed.
+//! CUDA C++, compiled at run time by NVRTC, which is loaded on demand.
 //!
-//! The functions are tried up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else,
-//! and a toolkit's folder, or a Python wheel's, is where it is on most machines.
+//! The functions are looked up one by one: `cudarc` loads NVRTC only from the system's paths, but on most machines it
+//! is in a toolkit's folder or a Python wheel's.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -43,13 +43,13 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// The text, in CUDA C++.
     pub text: &'a str,
-    /// Headers: the name that an `#include` says, and the text.
+    /// Headers: the name in an `#include`, and the text.
     pub headers: &'a [(&'a CStr, &'a str)],
-    /// A folder where further headers are.
+    /// A folder with further headers.
     pub include: Option<&'a Path>,
 }
 
-/// NVRTC, loaded.
+/// The loaded NVRTC.
 pub struct Nvrtc {
     create: Create,
     compile: Compile,
@@ -62,15 +62,15 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// Loads NVRTC from one of the folders, else from where the system finds libraries.
+    /// Loads NVRTC from one of the folders, or else from the system's paths.
     ///
     /// # Errors
-    /// There is none.
+    /// NVRTC is missing.
     pub fn load(folders: &[PathBuf]) -> Result<Self> {
         let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
         let (library, builtins) = crate::library::open(folders, &versions, RTLD_NOW, open_builtins)
             .map_err(|tried| CudaError::NoNvrtc { tried })?;
-        // SAFETY: the library is NVRTC by its name.
+        // SAFETY: the library is NVRTC, by its name.
         unsafe { Self::of(library, builtins) }
     }
 
@@ -96,10 +96,10 @@ impl Nvrtc {
         })
     }
 
-    /// As [`Nvrtc::load`], from where CUDA's toolkit usually is: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
+    /// As [`Nvrtc::load`], from the usual folders of CUDA's toolkit: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
     ///
     /// # Errors
-    /// There is none.
+    /// NVRTC is missing.
     pub fn find() -> Result<Self> {
         let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
         let roots = named.chain([PathBuf::from("/usr/local/cuda")]);
@@ -151,17 +151,17 @@ impl Nvrtc {
 /// The functions belong to the library that made the program.
 unsafe fn fetch(program: Handle, (size, get): (Size, Get)) -> Vec<u8> {
     let mut bytes = 0;
-    // SAFETY: the caller's promise; it writes one number.
+    // SAFETY: the caller's promise; the function writes one number.
     if unsafe { size(program, &raw mut bytes) } != 0 {
         return Vec::new();
     }
     let mut out = vec![0u8; bytes];
-    // SAFETY: the caller's promise; there is room for as many bytes as it said.
+    // SAFETY: the caller's promise; there is room for as many bytes as the size.
     unsafe { get(program, out.as_mut_ptr().cast()) };
     out
 }
 
-/// NVRTC opens a second library by its name alone; loaded before from the same folder, it is found.
+/// NVRTC opens a second library by its name alone. It finds a library that was loaded before from the same folder.
 fn open_builtins(folder: &Path) -> Option<Library> {
     let entries = std::fs::read_dir(folder).ok()?;
     let is_builtins = |name: &str| name.starts_with("libnvrtc-builtins.so.") && !name.contains(".alt");
@@ -169,6 +169,6 @@ fn open_builtins(folder: &Path) -> Option<Library> {
         .flatten()
         .map(|e| e.path())
         .find(|p| p.file_name().is_some_and(|n| is_builtins(&n.to_string_lossy())))?;
-    // SAFETY: a library of data and functions without initialisers that matter.
+    // SAFETY: a library of data and functions, whose initialisers have no preconditions.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.ok()
 }

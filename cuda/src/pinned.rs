@@ -1,4 +1,4 @@
-//! Host memory that GPUs reach over PCIe: allocated by the driver, or registered where it is.
+//! Host memory that GPUs can access over PCIe: allocated by the driver, or registered in place.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
 use super::pointer::DevicePtr;
 
-/// Pages of this size are registered as a whole.
+/// Memory is registered in whole pages of this size.
 const PAGE: usize = 4096;
 
-/// Host memory of others that the GPU reaches as long as this lives.
+/// Foreign host memory that the GPU can access as long as this value lives.
 #[derive(Debug)]
 pub struct Registration {
     gpu: Arc<Gpu>,
@@ -22,14 +22,14 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers mapped host memory with a GPU; it is pinned then.
+    /// Registers mapped host memory with a GPU, which pins it.
     ///
     /// # Safety
-    /// `base` points to `bytes` mapped bytes that stay mapped as long as the registration lives, and that nobody
-    /// holds references into while a kernel may change them.
+    /// `base` points to `bytes` mapped bytes that stay mapped as long as the registration lives. No code holds
+    /// references into them while a kernel may change them.
     ///
     /// # Errors
-    /// What the driver says: not mapped, registered already, or over the limit of locked memory.
+    /// The error of the driver: not mapped, registered already, or over the limit of locked memory.
     pub unsafe fn new(gpu: &Arc<Gpu>, base: NonNull<u8>, bytes: usize) -> Result<Self> {
         gpu.bind()?;
         let bytes = bytes.next_multiple_of(PAGE);
@@ -72,13 +72,13 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: registered by `new`, still mapped as its caller promised.
+            // SAFETY: registered by `new`, and still mapped, as its caller promised.
             let _ = unsafe { sys::cuMemHostUnregister(std::ptr::with_exposed_provenance_mut(self.base)) };
         }
     }
 }
 
-/// Zeroed host memory of the driver's, which every GPU of the process reaches.
+/// Zeroed host memory from the driver, which every GPU of the process can access.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     gpu: Arc<Gpu>,
@@ -105,20 +105,20 @@ impl PinnedBuffer {
         unsafe { cuda!(gpu.ordinal(), cuMemHostAlloc(&raw mut host, bytes.max(1), flags)) }?;
         let none = CudaError::Lacks { gpu: gpu.ordinal(), what: "gave no address", remedy: "update the driver" };
         let base = NonNull::new(host.cast::<u8>()).ok_or(none)?;
-        // SAFETY: freshly allocated with this size, and nobody else knows it.
+        // SAFETY: freshly allocated with this size, and no other code knows it.
         unsafe { base.as_ptr().write_bytes(0, bytes) };
         // SAFETY: allocated above; the driver writes one address.
         unsafe { cuda!(gpu.ordinal(), cuMemHostGetDevicePointer_v2(&raw mut device, host, 0)) }?;
         Ok(Self { gpu: Arc::clone(gpu), base, device: DevicePtr::new(device), bytes })
     }
 
-    /// The first byte, for the host.
+    /// The address of the first byte for the host.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The first byte, for GPUs.
+    /// The address of the first byte for GPUs.
     #[must_use]
     pub fn device(&self) -> DevicePtr {
         self.device
@@ -130,7 +130,7 @@ impl PinnedBuffer {
         self.bytes
     }
 
-    /// Reads the `index`-th 64-bit word, which a GPU may change; 0 outside.
+    /// Reads the 64-bit word number `index`, which a GPU may change; 0 if it is outside.
     #[must_use]
     pub fn word(&self, index: usize) -> u64 {
         if (index + 1) * 8 > self.bytes {
@@ -140,7 +140,7 @@ impl PinnedBuffer {
         unsafe { self.base.as_ptr().cast::<u64>().add(index).read_volatile() }
     }
 
-    /// Writes the `index`-th 64-bit word; outside, nothing happens.
+    /// Writes the 64-bit word number `index`; no effect if it is outside.
     pub fn set_word(&self, index: usize, value: u64) {
         if (index + 1) * 8 <= self.bytes {
             // SAFETY: as in `word`.

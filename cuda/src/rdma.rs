@@ -1,4 +1,4 @@
-//! GPUDirect RDMA: a GPU's memory in NICs' hands.
+//! GPUDirect RDMA: access of NICs to a GPU's memory.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -11,19 +11,19 @@ use super::pointer::DevicePtr;
 /// The first driver that exports dmabufs: CUDA 11.7's.
 const FIRST_WITH_DMABUF: i32 = 11_070;
 
-/// When a GPU sees what NICs write to its memory (CUDA's GPUDirect RDMA attributes).
+/// When NICs' writes to a GPU's memory become visible to it (CUDA's GPUDirect RDMA attributes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NicWrites {
-    /// What was written before something else that it sees.
+    /// They become visible before any later write that the GPU observes.
     InOrder,
-    /// When the host has asked the driver for it.
+    /// They become visible after a flush by the host.
     WhenAsked,
-    /// NICs do not reach it, or nobody knows when it sees what they write.
+    /// NICs cannot access the memory, or the visibility is unknown.
     Never,
 }
 
 impl Gpu {
-    /// When this GPU sees what NICs write to its memory.
+    /// When NICs' writes to this GPU's memory become visible to it.
     #[must_use]
     pub fn nic_writes(&self) -> NicWrites {
         use CUdevice_attribute::{
@@ -44,7 +44,7 @@ impl Gpu {
         }
     }
 
-    /// Lets the GPU see what NICs have written to its memory ([`NicWrites::WhenAsked`]).
+    /// Makes NICs' writes to this GPU's memory visible to it ([`NicWrites::WhenAsked`]).
     ///
     /// # Errors
     /// The driver's error.
@@ -56,11 +56,11 @@ impl Gpu {
         unsafe { cuda!(self.ordinal(), cuFlushGPUDirectRDMAWrites(target, scope)) }
     }
 
-    /// A dmabuf of this GPU's memory, for NICs; `None` where driver or GPU do not make one, and the address alone has
-    /// to do.
+    /// Exports this GPU's memory as a dmabuf for NICs. `None` where the driver or the GPU does not create one, so that
+    /// only the address remains.
     ///
     /// # Errors
-    /// NICs do not reach this GPU, or what the driver says.
+    /// NICs cannot access this GPU, or the error of the driver.
     pub fn dmabuf(&self, at: DevicePtr, bytes: u64) -> Result<Option<OwnedFd>> {
         use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as SUPPORTED;
         if self.nic_writes() == NicWrites::Never {

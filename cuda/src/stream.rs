@@ -18,22 +18,22 @@ use crate::pointer::DevicePtr;
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// Threads of each block.
+    /// Threads per block.
     pub threads: u32,
 }
 
-/// How often a wait asks whether a stream is idle before it sleeps in between; each question takes about a microsecond.
+/// The number of queries in a wait before it sleeps between queries. Each query needs about a microsecond.
 const QUERIES: u32 = 2000;
 
-/// A queue of launches: one of its own, because the legacy default stream would wait for kernels that never end by
-/// themselves, or somebody else's.
+/// A queue of launches. It is a stream of its own, because the legacy default stream would wait for kernels that never
+/// end by themselves; or it is a foreign stream.
 #[derive(Debug)]
 pub struct Stream {
     gpu: Arc<Gpu>,
     raw: CUstream,
-    /// Where what is timed starts and ends; none for a stream of somebody else.
+    /// The start and the end of timed work; none for a foreign stream.
     marks: Option<[Event; 2]>,
 }
 
@@ -41,7 +41,7 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A new, non-blocking stream.
+    /// Creates a non-blocking stream.
     ///
     /// # Errors
     /// The driver's error.
@@ -54,11 +54,11 @@ impl Stream {
         Ok(Self { gpu: Arc::clone(gpu), raw, marks: Some(marks) })
     }
 
-    /// A stream that somebody else has made, or one of the driver's own: 0 or 1 is the default stream, 2 the calling
-    /// thread's. It cannot be timed.
+    /// Wraps a foreign stream, or one of the driver's own: 0 or 1 is the default stream, 2 the calling thread's. It
+    /// cannot be timed.
     ///
     /// # Safety
-    /// It is a stream of this GPU's primary context, and stays as long as this is used.
+    /// It is a stream of this GPU's primary context, and stays as long as this value is used.
     #[must_use]
     pub unsafe fn of_others(gpu: &Arc<Gpu>, raw: CUstream) -> Self {
         Self { gpu: Arc::clone(gpu), raw, marks: None }
@@ -73,7 +73,7 @@ impl Stream {
     /// Starts a kernel. Every argument is one 64-bit word: an address or a number.
     ///
     /// # Safety
-    /// The kernel takes exactly these arguments, and what they point to stays valid until the kernel has ended.
+    /// The kernel has exactly these parameters, and memory that they point to stays valid until the kernel has ended.
     ///
     /// # Errors
     /// The driver's error.
@@ -84,21 +84,21 @@ impl Stream {
         unsafe { self.launch_with(kernel, shape, places) }
     }
 
-    /// Starts a kernel whose only argument is a structure of these words, by value.
+    /// Starts a kernel whose only parameter is a structure of these words, by value.
     ///
     /// # Safety
-    /// The kernel takes exactly this argument, and what it points to stays valid until the kernel has ended.
+    /// The kernel has exactly this parameter, and memory that it points to stays valid until the kernel has ended.
     ///
     /// # Errors
     /// The driver's error.
     pub unsafe fn launch_struct(&self, kernel: &Kernel, shape: Shape, argument: &[u64]) -> Result<()> {
-        // SAFETY: the caller's promise; the driver only reads it.
+        // SAFETY: the caller's promise; the driver only reads the argument.
         unsafe { self.launch_with(kernel, shape, vec![argument.as_ptr().cast_mut().cast()]) }
     }
 
-    /// The same, but its blocks may begin when those of the kernel before it on the stream say so
-    /// (`griddepcontrol.launch_dependents`), and wait themselves for what that does (`griddepcontrol.wait`). For compute
-    /// capability 9.0 and later.
+    /// As [`launch_struct`](Self::launch_struct), but the kernel's blocks may begin when those of the kernel before it
+    /// on the stream permit it (`griddepcontrol.launch_dependents`). They themselves wait for that kernel's results
+    /// (`griddepcontrol.wait`). It needs compute capability 9.0 or later.
     ///
     /// # Safety
     /// As for [`launch_struct`](Self::launch_struct).
@@ -144,7 +144,7 @@ impl Stream {
     }
 
     /// # Safety
-    /// The kernel takes what is at these places.
+    /// The kernel's parameters match the values at these places.
     unsafe fn launch_with(&self, kernel: &Kernel, shape: Shape, mut places: Vec<*mut c_void>) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise; the driver copies the arguments during the call.
@@ -166,10 +166,10 @@ impl Stream {
         self.launched("cuLaunchKernel", kernel, shape, answer)
     }
 
-    /// Copies bytes from memory that this GPU reaches to other such memory: its own, a peer's that is mapped, pinned.
+    /// Copies bytes between memory that this GPU can access: its own, a mapped peer's, or pinned host memory.
     ///
     /// # Safety
-    /// Both stay until the stream has come so far, and nobody else writes to them.
+    /// Both ranges stay until the stream has reached this point, and no one else writes to them.
     ///
     /// # Errors
     /// The driver's error.
@@ -179,13 +179,13 @@ impl Stream {
         unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to.get(), from.get(), bytes as usize, self.raw)) }
     }
 
-    /// Copies the first `bytes` from `offset` on of pinned memory to memory of the GPU, in the order of the stream.
+    /// Copies `bytes` at `offset` of pinned memory to memory of the GPU, in the order of the stream.
     ///
     /// # Safety
-    /// The GPU's memory is there, and nobody else uses it until then; the pinned memory stays as it is.
+    /// The GPU's memory is valid, and no one else uses it until then; the pinned memory stays unchanged.
     ///
     /// # Errors
-    /// The driver's error; bytes that the pinned memory does not have.
+    /// The driver's error, or a range outside of the pinned memory.
     pub unsafe fn write(&self, to: DevicePtr, from: &PinnedBuffer, offset: usize, bytes: usize) -> Result<()> {
         self.gpu.bind()?;
         let gpu = self.gpu.ordinal();
@@ -197,7 +197,7 @@ impl Stream {
         unsafe { cuda!(gpu, cuMemcpyHtoDAsync_v2(to.get(), source.cast(), bytes, self.raw)) }
     }
 
-    /// Captures what `work` puts on this stream as a graph, instead of doing it.
+    /// Captures the work that `work` puts on this stream as a graph, instead of running it.
     ///
     /// # Errors
     /// The error of `work` or of the driver.
@@ -205,7 +205,7 @@ impl Stream {
         self.gpu.bind()?;
         let gpu = self.gpu.ordinal();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: a stream of ours.
+        // SAFETY: our own stream.
         unsafe { cuda!(gpu, cuStreamBeginCapture_v2(self.raw, mode)) }?;
         let worked = work();
         let (mut graph, mut executable) = (null_mut(), null_mut());
@@ -213,7 +213,7 @@ impl Stream {
         let ended = unsafe { cuda!(gpu, cuStreamEndCapture(self.raw, &raw mut graph)) };
         worked?;
         ended?;
-        // SAFETY: a graph that was just made, which its executable form does not need any more.
+        // SAFETY: a graph that was just made; its executable form does not need it.
         let made = unsafe {
             let made = sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0);
             let _ = sys::cuGraphDestroy(graph);
@@ -223,10 +223,10 @@ impl Stream {
         Ok(Graph { gpu: Arc::clone(&self.gpu), raw: executable })
     }
 
-    /// Starts everything that a graph holds.
+    /// Starts all work of a graph.
     ///
     /// # Safety
-    /// As for what was captured.
+    /// The promises of the captured calls.
     ///
     /// # Errors
     /// The driver's error.
@@ -236,7 +236,7 @@ impl Stream {
         unsafe { cuda!(self.gpu.ordinal(), cuGraphLaunch(graph.raw, self.raw)) }
     }
 
-    /// Whether launches are captured now, and not done.
+    /// Whether launches are being captured instead of run.
     ///
     /// # Errors
     /// The driver's error.
@@ -248,25 +248,25 @@ impl Stream {
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Lets what is launched from now on wait for what an event was recorded behind.
+    /// Makes later launches wait for the work before an event's last record.
     ///
     /// # Errors
     /// The driver's error.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
-        // SAFETY: a stream of `self` and an event that is there.
+        // SAFETY: a stream of `self` and a live event.
         unsafe { cuda!(self.gpu.ordinal(), cuStreamWaitEvent(self.raw, event.raw(), 0)) }
     }
 
-    /// Marks the start (0) or end (1) of what is timed.
+    /// Marks the start (0) or end (1) of timed work.
     ///
     /// # Errors
-    /// The driver's error; a stream of somebody else.
+    /// The driver's error, or a foreign stream.
     pub fn mark(&self, which: usize) -> Result<()> {
         self.marks()?[which % 2].record(self)
     }
 
-    /// The time between the marks, in nanoseconds, once [`wait`](Self::wait) has returned.
+    /// The time between the marks, in nanoseconds, after [`wait`](Self::wait) has returned.
     ///
     /// # Errors
     /// A mark is missing.
@@ -280,7 +280,7 @@ impl Stream {
         self.marks.as_ref().ok_or(CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy })
     }
 
-    /// Whether everything that was launched has ended.
+    /// Whether all launched work has ended.
     ///
     /// # Errors
     /// A kernel failed.
@@ -293,7 +293,7 @@ impl Stream {
         }
     }
 
-    /// Waits until everything that was launched has ended, at most for `time_limit`.
+    /// Waits until all launched work has ended, for at most `time_limit`.
     ///
     /// # Errors
     /// A kernel failed, or has not ended in time.
@@ -319,7 +319,7 @@ pub struct Graph {
     raw: sys::CUgraphExec,
 }
 
-// SAFETY: graphs may be launched from any thread, one at a time.
+// SAFETY: any thread may launch graphs, one thread at a time.
 unsafe impl Send for Graph {}
 
 impl Drop for Graph {
@@ -334,7 +334,7 @@ impl Drop for Graph {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.marks.is_some() && self.gpu.bind().is_ok() {
-            // SAFETY: created by `new`, destroyed once; the driver keeps what kernels under way need.
+            // SAFETY: created by `new`, destroyed once; the driver keeps the resources of running kernels.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
     }

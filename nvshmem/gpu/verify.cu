@@ -1,6 +1,5 @@
-// An NVSHMEM program that verifies, at the other end, everything that a remote transport has to do for devices: puts
-// and gets of many sizes, single words, signals, every AMO, fences, barriers and collectives. It knows nothing of
-// Symrail.
+// An NVSHMEM program that verifies, at the other end, all functions of a remote transport for devices: puts and gets of
+// many sizes, single words, signals, every AMO, fences, barriers and collectives. It does not depend on Symrail.
 //
 //     verify [SECONDS] [die]     again and again for SECONDS; die: PE 1 is killed in the second round, and PE 0 has to notice
 //
@@ -38,7 +37,7 @@ struct Area {
     uint64_t *flag; // of this kind: flag[0] puts, [1] put_signal, [2] fences; [8] the sum
     uint64_t *in, *out;
 };
-// What went wrong first: a line of this file, and where.
+// The first failure: a line of this file, and the place.
 struct Fault {
     int line;
     u64 at, got, expected;
@@ -95,7 +94,7 @@ __global__ void accesses(Area a, u64 round, int extra) {
         __syncthreads();
         check(__LINE__, a.back, size, mine);
         everybody();
-        // Data with a signal; a signal that is visible has its data.
+        // Data with a signal. If the signal is visible, its data must be.
         fill(a.source, size, mine + 2);
         if (threadIdx.x == 0) {
             nvshmem_putmem_signal_nbi(a.dest, a.source, size, a.flag + 1, told, NVSHMEM_SIGNAL_SET, next);
@@ -116,7 +115,7 @@ __global__ void accesses(Area a, u64 round, int extra) {
         check(__LINE__, a.dest, size, theirs + 3);
         everybody();
     }
-    // Words, by all threads; and by PEs to themselves.
+    // Words by all threads, and by PEs to themselves.
     for (int pe : {next, me}) {
         for (int i = threadIdx.x; i < WORDS; i += blockDim.x) nvshmem_uint64_p(a.words + i, round * 1000 + i + 7 * me, pe);
         everybody();
@@ -202,14 +201,14 @@ __global__ void collectives(Area a, u64 round) {
     everybody();
 }
 
-// PE 0 says whether there is another round.
+// PE 0 announces whether there is another round.
 __global__ void go_on(Area a, u64 word) {
     if (nvshmem_my_pe() == 0)
         for (int pe = 0; pe < nvshmem_n_pes(); pe++) nvshmem_uint64_p(a.flag + 16, word, pe);
     nvshmem_barrier_all();
 }
 
-// One thread, signals there and back.
+// One thread: signals there and back.
 __global__ void ping_pong(uint64_t *flag, u64 first, int rounds, u64 *ns) {
     const int me = nvshmem_my_pe(), peer = me ^ 1;
     u64 from, to;
@@ -223,7 +222,7 @@ __global__ void ping_pong(uint64_t *flag, u64 first, int rounds, u64 *ns) {
     *ns = (to - from) / rounds;
 }
 
-// One thread, a put of 8 bytes and a quiet; then a block, puts of MOST bytes and a quiet for each.
+// One thread: a put of 8 bytes and a quiet. Then a block: puts of MOST bytes and a quiet for each.
 __global__ void puts(Area a, int small, int large, u64 *ns) {
     u64 from, to;
     if (nvshmem_my_pe() != 0) return;
@@ -275,7 +274,7 @@ int main(int argc, char **argv) {
     nvshmem_barrier_all();
     if (me == 0) printf("%d PEs are up\n", n), fflush(stdout);
 
-    // By host threads.
+    // The same by host threads.
     uint64_t *there = (uint64_t *)malloc(4096);
     for (int i = 0; i < 512; i++) there[i] = 31 * i + me;
     nvshmemx_buffer_register(there, 4096);

@@ -1,12 +1,13 @@
-//! NVSHMEM's own settings, for those who have them in their scripts: each is taken as one of ours, and ours win.
+//! NVSHMEM's own settings, which users may have in their scripts. Each is converted to one of ours, and ours take
+//! precedence.
 
 use std::ffi::OsString;
 
 use symrail_transport::env::Settings;
 use symrail_transport::{Error, Result};
 
-/// NVSHMEM's names without `NVSHMEM_` beside ours without `SYMRAIL_`, and how a value is translated: `None` is refused,
-/// and an empty text is left out.
+/// An NVSHMEM name without `NVSHMEM_`, our name without `SYMRAIL_`, the accepted values, and the conversion: `None`
+/// refuses the value, and an empty text leaves it out.
 type Translation = (&'static str, &'static str, &'static str, fn(&str) -> Option<String>);
 
 const TRANSLATIONS: &[Translation] = &[
@@ -41,7 +42,7 @@ const TRANSLATIONS: &[Translation] = &[
         _ => None,
     }),
     ("IB_ADDR_RANGE", "IB_ADDR_RANGE", "a network", |text| {
-        // What NVSHMEM's default says in ours is nothing.
+        // NVSHMEM's default value corresponds to an unset one of ours.
         Some(if text == "::/0" { String::new() } else { text.into() })
     }),
     ("IB_TRAFFIC_CLASS", "IB_TRAFFIC_CLASS", "a number", same),
@@ -67,7 +68,7 @@ fn same(text: &str) -> Option<String> {
     Some(text.into())
 }
 
-/// Yes and no as NVSHMEM reads them.
+/// Parses yes and no as NVSHMEM does.
 fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "true" | "on" => Some(true),
@@ -76,24 +77,24 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// `mlx5_0:1,mlx5_1:1` without ports.
+/// Removes the ports from `mlx5_0:1,mlx5_1:1`.
 fn nic_list(text: &str) -> Option<String> {
     let (sign, list) = text.strip_prefix('^').map_or(("", text), |rest| ("^", rest));
     let names: Vec<&str> = list.split(',').map(|entry| entry.split(':').next().unwrap_or(entry).trim()).collect();
     Some(format!("{sign}{}", names.join(",")))
 }
 
-/// The port of all devices of a list, if any.
+/// The port that all devices of a list have, if any.
 fn ports(text: &str) -> Option<String> {
     let mut ports = text.split(',').filter_map(|entry| entry.split_once(':')).map(|(_, port)| port.trim());
     let Some(first) = ports.next() else { return Some(String::new()) };
     ports.all(|port| port == first).then(|| first.into())
 }
 
-/// The settings of the process's environment.
+/// Reads the settings from the process's environment.
 ///
 /// # Errors
-/// A value that is not accepted, of NVSHMEM's names or ours.
+/// A value of NVSHMEM's or our variables that is not accepted.
 pub fn read() -> Result<Settings> {
     read_from(std::env::vars_os())
 }
@@ -113,7 +114,7 @@ fn read_from(pairs: impl Iterator<Item = (OsString, OsString)>) -> Result<Settin
             all.push((format!("SYMRAIL_{ours}").into(), OsString::from(translated)));
         }
     }
-    // Of a name that comes twice the last counts; one of ours that is empty counts as not given.
+    // If a name occurs twice, the last one counts. One of ours that is empty counts as unset.
     all.extend(given.into_iter().filter(|(_, value)| !value.is_empty()));
     Settings::from_iter(all)
 }

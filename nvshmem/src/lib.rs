@@ -1,24 +1,24 @@
-//! The remote transport that NVSHMEM's host library loads: our sessions ([`symrail_proxy::session`]) behind its plugin
-//! interface.
+//! The remote transport for NVSHMEM's host library: sessions ([`symrail_proxy::session`]) behind its plugin interface.
 //!
-//! NVSHMEM looks for a library `nvshmem_transport_<name>.so.<N>` and calls its `nvshmemt_init` with the version of the
-//! interface. `scripts/nvshmem-install.sh` lays out one file for each version; the layout is chosen here, by the
-//! version we are called with. An unknown version is refused, never guessed.
+//! NVSHMEM loads a library `nvshmem_transport_<name>.so.<N>` and calls its `nvshmemt_init` with the version of the
+//! interface. `scripts/nvshmem-install.sh` installs one file for each version. This library chooses the layout by the
+//! version in that call. It refuses an unknown version and never guesses.
 //!
 //! | module | concept |
 //! |---|---|
-//! | `abi` | what both sides hand to each other: `layout` by version, `verbs` and their numbers |
+//! | `abi` | the interface between both sides: `layout` by version, `verbs` and their numbers |
 //! | `plugin` | one transport: its session, its queue pairs |
 //! | `ops` | the functions that the host library calls |
-//! | `environment` | NVSHMEM's own settings as ours |
-//! | `report` | where errors become codes and messages, and panics end |
+//! | `environment` | conversion of NVSHMEM's own settings |
+//! | `report` | conversion of errors to codes and messages, and containment of panics |
 //!
-//! # What is promised
+//! # Guarantees
 //! - Nothing here ends the process, unwinds into the caller, or waits for longer than about twice `SYMRAIL_TIMEOUT_S`.
 //!   (The host library itself ends the job when an operation fails.)
-//! - Operations are complete when visible at the target; fences order and do not drain; a repeated quiet costs next to
+//! - A complete operation is visible at the target. Fences order and do not drain. A repeated quiet costs next to
 //!   nothing.
-//! - Operations on the PE itself work, since with `NVSHMEM_DISABLE_P2P` the host library sends even those here.
+//! - Operations on the PE itself work, since with `NVSHMEM_DISABLE_P2P` the host library passes even those to the
+//!   transport.
 
 mod abi;
 mod environment;
@@ -33,15 +33,15 @@ use abi::status;
 use plugin::Plugin;
 use report::{Failure, guarded};
 
-/// What the host library calls: `api_version` is 10000 times the version of the interface, which 3.4 to 3.8 count from
-/// 3 to 7.
+/// The entry point of the host library. `api_version` is 10000 times the version of the interface: 3 for NVSHMEM 3.4,
+/// up to 7 for 3.8.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvshmemt_init(out: *mut *mut c_void, _cuda: *mut c_void, api_version: c_int) -> c_int {
     guarded("nvshmemt_init", || {
         if out.is_null() {
             return Err(Failure::argument("no place for the transport".into()));
         }
-        // SAFETY: a place for a pointer, which every version of the host library passes.
+        // SAFETY: every version of the host library passes a place for a pointer.
         unsafe {
             match api_version / 10000 {
                 3 => open::<V3>(out.cast(), api_version),
@@ -56,7 +56,7 @@ unsafe extern "C" fn nvshmemt_init(out: *mut *mut c_void, _cuda: *mut c_void, ap
     })
 }
 
-/// Fills a transport of one version.
+/// Allocates and fills a transport of one version.
 ///
 /// # Safety
 /// `out` is valid for a write.
@@ -73,7 +73,7 @@ unsafe fn open<L: Layout>(out: *mut *mut L, api_version: c_int) -> Result<(), Fa
         let fields = &mut *L::fields(transport);
         fields.state = Box::into_raw(plugin).cast();
         fields.attr = abi::ATTR_CONNECTED;
-        // Old values are where they belong once a quiet has returned, in the host's byte order.
+        // Old values are at their destinations once a quiet has returned, in the host's byte order.
         fields.atomics_complete_on_quiet = 1;
         fields.is_initialized = 1;
         out.write(transport);

@@ -1,7 +1,7 @@
-//! The functions that the host library calls, for every layout.
+//! The functions for the host library, for every layout.
 //!
-//! Pointers in their arguments are the host library's promise: structures that stay as they are during the call, and
-//! buffers that stay until the operation is complete. None of them keeps a structure.
+//! The host library guarantees for pointers in their arguments that structures stay unchanged during the call, and that
+//! buffers stay until the operation is complete. No function keeps a structure.
 
 use std::ffi::{c_int, c_void};
 
@@ -18,10 +18,10 @@ use crate::abi::{AmoBytesDesc, AmoMemDesc, CAP_CPU, MemHandle, PeInfo, RmaBytesD
 use crate::plugin::{Exchange, Plugin};
 use crate::report::{Failure, guarded};
 
-/// Begins the handle of memory that only this PE uses; its address follows.
+/// The prefix of the handle of memory that only this PE uses. The address follows.
 const LOCAL: [u8; 8] = *b"SyMlocal";
 
-/// The functions that all versions have.
+/// The functions of all versions.
 pub fn table<L: Layout>() -> Ops<L> {
     Ops {
         can_reach_peer: Some(can_reach_peer::<L>),
@@ -51,12 +51,12 @@ type PutSignal<L> = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// The one that some versions have.
+/// The function that only some versions have.
 pub fn put_signal_of<L: Layout>() -> Option<PutSignal<L>> {
     Some(put_signal::<L>)
 }
 
-/// What `nvshmemt_init` has put behind a transport.
+/// The plugin that `nvshmemt_init` has attached to a transport.
 ///
 /// # Safety
 /// `t` is null or a transport of ours that has not been finalized.
@@ -73,8 +73,9 @@ unsafe extern "C" fn can_reach_peer<L: Layout>(access: *mut c_int, _peer: *mut P
         if access.is_null() {
             return Err(Failure::null("access"));
         }
-        // Everybody, this PE too: whoever is not connected later fails then, and says why.
-        // SAFETY: the host library's place for a number.
+        // All PEs are reachable, including this one. If a PE is not connected later, the connection fails with the
+        // reason.
+        // SAFETY: the host library provides a place for a number.
         unsafe { access.write(CAP_CPU) };
         Ok(())
     })
@@ -90,11 +91,11 @@ unsafe extern "C" fn connect_endpoints<L: Layout>(
     guarded("connect_endpoints", || {
         // SAFETY: the host library passes its transport.
         let plugin = unsafe { plugin(t) }?;
-        // SAFETY: as above; the fields are filled in by now, and nobody writes them meanwhile.
+        // SAFETY: as above; the fields are filled in by now, and no one writes them meanwhile.
         let fields = unsafe { L::fields(t).read() };
-        // SAFETY: what the host library has put there.
+        // SAFETY: the bootstrap that the host library has put there.
         plugin.connect(fields.my_pe, fields.n_pes, &mut unsafe { Exchange::new(fields.bootstrap) }?)?;
-        // In the version without queue pairs, the last arguments are not passed.
+        // The version without queue pairs does not pass the last arguments.
         if L::QUEUE_PAIRS && !qps.is_null() {
             for i in 0..usize::try_from(n_qps).unwrap_or(0) {
                 // SAFETY: room for so many numbers.
@@ -134,8 +135,8 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             encoded = registered?.encode();
         } else {
             if on_gpu {
-                // SAFETY: memory of the GPU whose copy engine the session has; the library releases the buffer before
-                // it frees it.
+                // SAFETY: memory of the GPU that the session's copy engine serves; the library releases the buffer
+                // before it frees it.
                 unsafe { session.register_local_staged(memory.cast(), bytes) };
             } else {
                 // SAFETY: the buffer stays until it is released.
@@ -144,7 +145,7 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             encoded[..8].copy_from_slice(&LOCAL);
             encoded[8..16].copy_from_slice(&memory.expose_provenance().to_le_bytes());
         }
-        // SAFETY: the host library's place for a handle.
+        // SAFETY: the host library provides a place for a handle.
         unsafe { handle.write(encoded) };
         Ok(())
     })
@@ -171,7 +172,7 @@ unsafe extern "C" fn finalize<L: Layout>(t: *mut L) -> c_int {
         if t.is_null() {
             return Err(Failure::null("the transport"));
         }
-        // SAFETY: the host library gives its transport up; both blocks are ours, from `nvshmemt_init`.
+        // SAFETY: the host library gives up its transport; both blocks are ours, from `nvshmemt_init`.
         unsafe {
             let state = std::mem::replace(&mut (*L::fields(t)).state, std::ptr::null_mut());
             if !state.is_null() {
@@ -224,8 +225,8 @@ unsafe extern "C" fn rma<L: Layout>(
             return Err(Failure::null("the local buffer"));
         }
         let op = Rma::from_number(verb.op).ok_or_else(|| Failure::argument(format!("operation {}", verb.op)))?;
-        // SAFETY: the host library's promise: buffers stay until the operation is complete. A value of `p` does not,
-        // and is copied.
+        // SAFETY: the host library keeps buffers until the operation is complete. It does not keep a value of `p`,
+        // which is copied.
         unsafe {
             match op {
                 Rma::P => session.put(context, place, Source::Copied(ptr), len)?,
@@ -262,7 +263,7 @@ unsafe extern "C" fn amo<L: Layout>(
         }
         let operands = (amo.operand.unwrap_or(target.val), target.cmp);
         let old = amo.fetch.then_some(old);
-        // SAFETY: the place for the old value stays until a quiet.
+        // SAFETY: the destination of the old value stays until a quiet.
         unsafe { plugin.session()?.amo(plugin.context(qp), word, (amo.op, amo.ty), operands, old) }?;
         Ok(())
     })
@@ -311,7 +312,7 @@ unsafe extern "C" fn put_signal<L: Layout>(
                     session.put(context, to, source, len)?;
                 } else {
                     if remotes.len() > 1 {
-                        // Behind the pieces before it, which may be on other rails.
+                        // The signal goes behind the earlier pieces, which may be on other rails.
                         session.fence();
                     }
                     session.put_signal(context, to, (source, len), word, (op, value))?;
@@ -331,7 +332,7 @@ unsafe extern "C" fn fence<L: Layout>(t: *mut L, _pe: c_int, _qp: c_int, _is_mul
 }
 
 unsafe extern "C" fn quiet<L: Layout>(t: *mut L, _pe: c_int, qp: c_int) -> c_int {
-    // Operations to all PEs are counted together: the quiets to the others that follow find nothing to do.
+    // Operations to all PEs are counted together, so the following quiets for other PEs find nothing to do.
     // SAFETY: the host library passes its transport.
     guarded("quiet", || unsafe { plugin(t) }?.quiet(qp))
 }
@@ -341,10 +342,10 @@ fn understood(number: c_int, bytes: AmoBytesDesc, is_float: bool) -> Result<Amo,
     Amo::from_number(number, bytes.element_bytes, is_float).ok_or_else(refused)
 }
 
-/// The place that a remote side describes.
+/// The place of a remote side.
 ///
 /// # Safety
-/// Its handle stays as it is during the call that it was passed to.
+/// Its handle stays unchanged during the call that it was passed to.
 unsafe fn place<'a>(remote: Option<&RmaMemDesc>, pe: c_int) -> Result<Place<'a>, Failure> {
     let remote = remote.ok_or_else(|| Failure::null("the remote side"))?;
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! One transport of the host library's: its session and its queue pairs.
+//! One transport of the host library: its session and its queue pairs.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -18,23 +18,23 @@ use crate::abi::{Bootstrap, qp};
 use crate::environment;
 use crate::report::Failure;
 
-/// Queue pairs that a program can have, besides the host's and the default one.
+/// The limit of a program's queue pairs, besides the host's and the default one.
 const MOST_QPS: u16 = 4000;
 
-/// Behind `state` of the transport structure.
+/// The object in `state` of the transport structure.
 pub struct Plugin {
     settings: Settings,
     host: HostIdentity,
     session: OnceLock<Session>,
-    /// The one whose memory the host library uses.
+    /// The GPU whose memory the host library uses.
     gpu: OnceLock<Arc<Gpu>>,
-    /// The next queue pair: each is a context of the session, under the same number.
+    /// The number of the next queue pair. Each is the context of the session with the same number.
     next_qp: AtomicU16,
 }
 
 impl Plugin {
-    /// Reads the settings and checks whether there are rails at all, so that a host library that could do without us
-    /// learns it now.
+    /// Reads the settings and checks whether there are rails at all, so that a host library that could use another
+    /// transport learns of a failure now.
     pub fn new() -> Result<Plugin, Failure> {
         let settings = environment::read()?;
         log::start(&settings.log);
@@ -51,7 +51,7 @@ impl Plugin {
         self.session.get().ok_or_else(|| Failure::argument("the endpoints are not connected yet".into()))
     }
 
-    /// Opens the rails and connects to all PEs. Collective; the second time it does nothing.
+    /// Opens the rails and connects to all PEs. Collective; a second call has no effect.
     pub fn connect(&self, me: c_int, n_pes: c_int, bootstrap: &mut Exchange<'_>) -> Result<(), Failure> {
         if self.session.get().is_some() {
             return Ok(());
@@ -69,7 +69,7 @@ impl Plugin {
         let opened = gpu
             .and_then(copy_engine)
             .and_then(|copy_engine| Ok(Session::open(me, n_pes, &host, &settings, Progress::Caller, copy_engine)?));
-        // A PE without rails takes part all the same, so that the others do not wait for it.
+        // A PE without rails takes part nevertheless, so that the others do not wait for it.
         let connection_info = opened.as_ref().map_or_else(|_| Vec::new(), Session::connection_info);
         let connection_infos = bootstrap.allgather(&connection_info, n_pes)?;
         let session = opened?;
@@ -81,12 +81,12 @@ impl Plugin {
             tracing::info!("{reason}");
         }
         tracing::info!(me, n_pes, rails = session.rails().len(), "connected");
-        // Nobody else connects: the host library calls from one thread.
+        // No other thread connects: the host library calls from one thread.
         let _ = self.session.set(session);
         Ok(())
     }
 
-    /// Memory of the GPU in a form that NICs may find it by, if there is one and the settings let them.
+    /// Exports the GPU's memory for NICs, if there is a GPU and the settings permit it.
     pub fn export(&self, at: u64, bytes: u64) -> Result<Option<Exported>, Failure> {
         let Some(gpu) = self.gpu.get().filter(|_| self.settings.gpudirect != GpuDirect::Off) else { return Ok(None) };
         match Exported::of_gpu(gpu, DevicePtr::new(at), bytes) {
@@ -98,7 +98,7 @@ impl Plugin {
         }
     }
 
-    /// The PEs of this host, over which NICs are spread. Collective.
+    /// The PEs of this host, which share its NICs. Collective.
     fn pes_of_host(
         &self,
         me: Pe,
@@ -120,11 +120,11 @@ impl Plugin {
     /// The context of a queue pair.
     #[inline]
     pub fn context(&self, qp: c_int) -> Context {
-        // Operations on `ANY` go by the default one.
+        // Operations on `ANY` use the default one.
         Context::try_from(qp).ok().filter(|&c| c < self.next_qp.load(Ordering::Relaxed)).unwrap_or(qp::DEFAULT as u16)
     }
 
-    /// Waits for a queue pair; for `ALL`, for all of devices.
+    /// Waits for a queue pair; for `ALL`, for all queue pairs of devices.
     pub fn quiet(&self, qp: c_int) -> Result<(), Failure> {
         let session = self.session()?;
         if qp != qp::ALL {
@@ -137,8 +137,9 @@ impl Plugin {
     }
 }
 
-/// The host library's proxy thread polls without a pause, and so does a thread that waits for a kernel: on one core,
-/// each operation waits for whole time slices. One PE of a host says so, since a launcher binds all of them alike.
+/// Warns of a single core. The host library's proxy thread polls without a pause, and so does a thread that waits for a
+/// kernel. On one core each operation would wait for whole time slices. Only one PE of a host warns, since a launcher
+/// binds all of them alike.
 fn warn_of_one_core(me: Pe, host: &HostPes) {
     let cpus = host.cpus.get(host.local_pe).filter(|cpus| host.local_pe == 0 && cpus.len() == 1);
     if let Some(core) = cpus.and_then(|cpus| cpus.first()) {
@@ -149,29 +150,29 @@ fn warn_of_one_core(me: Pe, host: &HostPes) {
     }
 }
 
-/// The GPU that the host library has made current, if there is one.
+/// The GPU whose context the host library has made current, if there is one.
 fn gpu() -> Result<Option<Arc<Gpu>>, Failure> {
     Ok(Gpu::current().map(Gpu::open).transpose()?)
 }
 
-/// What copies to and from its memory: rails do not reach it.
+/// The copy engine for the GPU's memory, which rails may not be able to access.
 fn copy_engine(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn CopyEngine>>, Failure> {
     let Some(gpu) = gpu else { return Ok(None) };
     Ok(Some(Box::new(CudaCopyEngine::new([&gpu, &gpu], STAGING_BUFFER_BYTES, MAX_COPIES)?)))
 }
 
-/// What the host library's bootstrap is used for.
+/// Exchanges by the host library's bootstrap.
 pub struct Exchange<'a>(&'a mut Bootstrap);
 
 impl Exchange<'_> {
     /// # Safety
-    /// The bootstrap that the host library has put into the transport structure, or null.
+    /// It is the bootstrap that the host library has put into the transport structure, or null.
     pub unsafe fn new<'a>(bootstrap: *mut Bootstrap) -> Result<Exchange<'a>, Failure> {
         // SAFETY: the caller's promise; the host library keeps it as long as it runs.
         unsafe { bootstrap.as_mut() }.map(Exchange).ok_or_else(|| Failure::null("the bootstrap"))
     }
 
-    /// Everybody's bytes, which may be of different lengths.
+    /// Gathers all PEs' bytes, which may have different lengths.
     fn allgather(&mut self, mine: &[u8], n_pes: u32) -> Result<Vec<Vec<u8>>, Failure> {
         let mut lengths = vec![0u8; 8 * n_pes as usize];
         self.allgather_equal(&(mine.len() as u64).to_le_bytes(), &mut lengths)?;
@@ -195,7 +196,7 @@ impl Exchange<'_> {
         let Some(allgather) = self.0.allgather else { return Err(Failure::null("the bootstrap's allgather")) };
         let bytes =
             c_int::try_from(mine.len()).map_err(|_| Failure::argument("connection info that is too large".into()))?;
-        // SAFETY: the host library's function, with a buffer of `bytes` for each PE.
+        // SAFETY: a function of the host library, with a buffer of `bytes` for each PE.
         let code = unsafe { allgather(mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes, self.0) };
         if code == 0 { Ok(()) } else { Err(Failure::argument(format!("the bootstrap's allgather failed with {code}"))) }
     }

@@ -1,4 +1,4 @@
-//! Where errors become codes and messages, and panics end.
+//! Conversion of errors to codes and messages, and containment of panics.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -9,7 +9,7 @@ use symrail_transport::Error;
 
 use crate::abi::status;
 
-/// A code for the host library, and a sentence for its user.
+/// An error code for the host library, and a sentence for its user.
 pub struct Failure {
     pub code: c_int,
     pub why: String,
@@ -37,10 +37,10 @@ impl From<CudaError> for Failure {
     }
 }
 
-/// Does what a function has to do, says what went wrong, and gives its code.
+/// Runs the body of a function of the interface, prints its error, and returns its code.
 #[inline]
 pub fn guarded(function: &str, body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic leaves behind is behind mutexes that go on after it.
+    // Mutexes that stay usable guard the state that a panic leaves behind.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => status::SUCCESS,
         Ok(Err(failure)) => {
@@ -54,9 +54,10 @@ pub fn guarded(function: &str, body: impl FnOnce() -> Result<(), Failure>) -> c_
     }
 }
 
-/// The host library says that an operation failed, not why; so it is said here, whatever is logged.
+/// The host library reports that an operation failed, but not why. So the reason is printed here, whatever the log
+/// level.
 #[cold]
 fn say(function: &str, why: &str) {
-    // In one piece, since all PEs may say it at once. Where nobody listens there is nothing to do about it.
+    // It is one write, since all PEs may print at once. A failure to print is ignored.
     let _ = std::io::stderr().write_all(format!("symrail: NVSHMEM transport, {function}: {why}\n").as_bytes());
 }

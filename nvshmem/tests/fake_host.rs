@@ -18,7 +18,7 @@ struct Made {
     built: PathBuf,
 }
 
-/// The stand-in, compiled, and the library, installed; `None` where there is no C++ compiler.
+/// The compiled stand-in and the installed library; `None` where there is no C++ compiler.
 fn made() -> Option<&'static Made> {
     static MADE: OnceLock<Option<Made>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -46,7 +46,7 @@ fn install(prefix: &Path, built: &Path, more: &[&str]) -> String {
     succeed(Command::new(script).arg("--prefix").arg(prefix).args(more).env("SYMRAIL_INSTALL_FROM", built))
 }
 
-/// The stand-in for a version of the interface, with settings by NVSHMEM's names.
+/// The command of the stand-in for a version of the interface, with settings by NVSHMEM's names.
 fn stand_in(version: u32, provider: &str, nics: &str) -> Option<Command> {
     let Made { program, prefix, .. } = made()?;
     let mut command = Command::new(program);
@@ -84,8 +84,7 @@ fn one_rail_and_shared_memory() {
     verify(4, "shm", "");
 }
 
-/// The surviving PE names the one that was killed, and has not waited for longer than the time-out with something to
-/// spare.
+/// The surviving PE names the killed one, and has not waited for much longer than the time-out.
 fn a_pe_is_killed(version: u32, provider: &str, nics: &str) {
     let Some(mut job) = stand_in(version, provider, nics) else { return };
     let said = run(job.arg("killed").env("SYMRAIL_TIMEOUT_S", "3"));

@@ -1,6 +1,6 @@
-//! The transport structure, which the plugin allocates and both sides fill, in the versions that are known.
+//! The transport structure of each known version, which the plugin allocates and both sides fill.
 //!
-//! | NVSHMEM | `api_version` / 10000 | size | what is different |
+//! | NVSHMEM | `api_version` / 10000 | size | differences |
 //! |---|---|---|---|
 //! | 3.4 | 3 | 0xF0 | functions first; `is_proxy` in the place of a queue pair; no put_signal |
 //! | 3.5, 3.6 | 4, 5 | 0xF8 | functions last; queue pairs; put_signal |
@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use super::verbs::{AmoVerb, AmoVerb16, AmoVerb20};
 use super::{AmoBytesDesc, AmoMemDesc, Bootstrap, MemHandle, PeInfo, RmaBytesDesc, RmaMemDesc, RmaVerb, Vector};
 
-/// What comes first in all versions.
+/// The first part, which is the same in all versions.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Head {
@@ -21,7 +21,7 @@ pub struct Head {
     pub cap: *mut c_int,
 }
 
-/// What both sides share besides functions.
+/// The fields that both sides share, without the functions.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Fields {
@@ -46,7 +46,7 @@ pub struct Fields {
     pub egm_map: *mut c_void,
 }
 
-/// A function that is not there.
+/// A function that the plugin does not provide.
 type Absent = Option<unsafe extern "C" fn()>;
 
 type Connect<T> = Option<unsafe extern "C" fn(*mut T, *mut c_int, c_int, *mut c_int, c_int) -> c_int>;
@@ -79,7 +79,7 @@ type PutSignalFn<T> = Option<
     ) -> c_int,
 >;
 
-/// The functions that all versions have, in the order that all have.
+/// The functions of all versions, in the common order.
 #[repr(C)]
 pub struct Ops<T: Layout> {
     pub can_reach_peer: Option<unsafe extern "C" fn(*mut c_int, *mut PeInfo, *mut T) -> c_int>,
@@ -97,24 +97,24 @@ pub struct Ops<T: Layout> {
     pub quiet: Option<unsafe extern "C" fn(*mut T, c_int, c_int) -> c_int>,
 }
 
-/// Functions after those that all versions have: two of consistency, and one that takes in remote handles.
+/// Functions behind the common ones: two for consistency, and one that accepts remote handles.
 type Tail = [Absent; 3];
 
-/// One version's structure.
+/// The structure of one version.
 pub trait Layout: Sized + 'static {
-    /// How AMOs are described.
+    /// The description of AMOs.
     type AmoVerb: AmoVerb;
-    /// `connect_endpoints` has all its arguments.
+    /// Whether `connect_endpoints` has all its arguments.
     const QUEUE_PAIRS: bool;
 
-    /// All zero but for the functions.
+    /// A structure that is zero except for the functions.
     fn new(ops: Ops<Self>, put_signal: PutSignalFn<Self>) -> Self;
-    /// Where the first part is; by pointer, since both sides use the structure at the same time.
+    /// The first part. It is a pointer, since both sides use the structure at the same time.
     ///
     /// # Safety
     /// `t` points to a structure of this layout.
     unsafe fn head(t: *mut Self) -> *mut Head;
-    /// Where the shared fields are.
+    /// The shared fields.
     ///
     /// # Safety
     /// As for [`Layout::head`].

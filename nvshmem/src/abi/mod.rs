@@ -1,8 +1,8 @@
-//! What NVSHMEM's host library and a remote transport hand to each other.
+//! The interface between NVSHMEM's host library and a remote transport.
 //!
-//! The structures below are the same in all versions that are known; those that differ are in [`layout`]. They are
-//! declared from their sizes and offsets, which tests check. Units are bytes; pointers of the host library are only
-//! dereferenced where `ops` says why they may be.
+//! The structures below are the same in all known versions; those that differ are in [`layout`]. They are declared from
+//! their sizes and offsets, which tests check. Units are bytes. Pointers of the host library are only dereferenced
+//! where `ops` gives the reason.
 
 pub mod layout;
 pub mod verbs;
@@ -11,10 +11,10 @@ use std::ffi::{c_int, c_void};
 
 use symrail_proxy::session::memory::HANDLE_SIZE;
 
-/// A memory handle: ours to fill, carried to all PEs by the host library.
+/// A memory handle, which the plugin fills and the host library sends to all PEs.
 pub type MemHandle = [u8; HANDLE_SIZE];
 
-/// NVSHMEM's status codes, as far as they matter.
+/// NVSHMEM's status codes that the plugin uses.
 pub mod status {
     use std::ffi::c_int;
     pub const SUCCESS: c_int = 0;
@@ -22,12 +22,12 @@ pub mod status {
     pub const INTERNAL: c_int = 7;
 }
 
-/// What a transport says of itself in `attr`: its endpoints are connected before use.
+/// The flag in `attr`: endpoints are connected before use.
 pub const ATTR_CONNECTED: c_int = 2;
-/// What `can_reach_peer` answers: the CPU writes, reads and does AMOs.
+/// The result of `can_reach_peer`: the CPU writes, reads and performs AMOs.
 pub const CAP_CPU: c_int = 0x10 | 0x20 | 0x40;
 
-/// Queue pairs as the host library numbers them: 0 is for host threads. (3.4 says `is_proxy` instead, which is the same
+/// The host library's numbers of queue pairs: 0 is for host threads. (3.4 has `is_proxy` instead, with the same
 /// numbers.)
 pub mod qp {
     use std::ffi::c_int;
@@ -35,7 +35,7 @@ pub mod qp {
     pub const ALL: c_int = c_int::MAX;
 }
 
-/// Which remote access.
+/// The kind of a remote access.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct RmaVerb {
@@ -49,14 +49,14 @@ pub struct RmaVerb {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct RmaMemDesc {
-    /// The address, in the process whose memory it is.
+    /// The address in the process that owns the memory.
     pub ptr: *mut c_void,
-    /// From the heap's first byte, for remote sides.
+    /// Offset from the heap's first byte, for remote sides.
     pub offset: u64,
     pub handle: *mut MemHandle,
 }
 
-/// The length.
+/// The length of an access.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct RmaBytesDesc {
@@ -67,13 +67,13 @@ pub struct RmaBytesDesc {
 }
 
 impl RmaBytesDesc {
-    /// All of it, in bytes.
+    /// The total length in bytes.
     pub fn bytes(&self) -> Option<u64> {
         u64::try_from(self.element_bytes).ok()?.checked_mul(self.elements as u64)
     }
 }
 
-/// The word of an AMO, its operands, and where the old value goes.
+/// The word of an AMO, its operands, and the destination of the old value.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct AmoMemDesc {
@@ -95,7 +95,7 @@ pub struct AmoBytesDesc {
     pub element_bytes: c_int,
 }
 
-/// A PE as the host library describes it.
+/// The host library's description of a PE.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PeInfo {
@@ -129,15 +129,15 @@ pub struct Vector<T> {
 }
 
 impl<T> Vector<T> {
-    /// Its elements.
+    /// The vector's elements.
     ///
     /// # Safety
-    /// A vector of the host library's, which stays as it is during the call it was passed to.
+    /// It is a vector of the host library, which stays unchanged during the call that it was passed to.
     pub unsafe fn elements(&self) -> &[T] {
         if self.begin.is_null() || self.end <= self.begin {
             return &[];
         }
-        // SAFETY: both point into the vector's one allocation, the second not before the first.
+        // SAFETY: both point into the vector's one allocation, and the second is not before the first.
         unsafe { std::slice::from_raw_parts(self.begin, self.end.offset_from(self.begin).cast_unsigned()) }
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of operations and AMOs, and what they mean to the transport.
+//! The host library's numbers of operations and AMOs, and their transport equivalents.
 
 use std::ffi::c_int;
 
@@ -9,14 +9,14 @@ use symrail_transport::amo::{AmoOp, AmoType};
 pub enum Rma {
     /// Writes.
     Put,
-    /// Writes a value that the caller may change at once.
+    /// Writes a value; the caller may reuse its memory at once.
     P,
     /// Reads.
     Get,
 }
 
 impl Rma {
-    /// From the host library's number.
+    /// The operation for the host library's number.
     pub fn from_number(number: c_int) -> Option<Rma> {
         Some(match number {
             1 => Rma::Put,
@@ -37,7 +37,7 @@ pub struct AmoVerb16 {
     pub is_cmp: c_int,
 }
 
-/// The AMO verb since 3.7, which is passed in memory and no longer in registers.
+/// The AMO verb since 3.7, which is passed in memory instead of in registers.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct AmoVerb20 {
@@ -48,7 +48,7 @@ pub struct AmoVerb20 {
     pub is_float: c_int,
 }
 
-/// What both have.
+/// The common accessors of both.
 pub trait AmoVerb: Copy {
     fn number(&self) -> c_int;
     fn is_float(&self) -> bool;
@@ -72,21 +72,21 @@ impl AmoVerb for AmoVerb20 {
     }
 }
 
-/// An AMO, understood.
+/// A decoded AMO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amo {
     pub op: AmoOp,
     pub ty: AmoType,
-    /// Takes the place of the caller's operand.
+    /// Replaces the caller's operand.
     pub operand: Option<u64>,
-    /// The old value is wanted.
+    /// Whether the old value is wanted.
     pub fetch: bool,
 }
 
 impl Amo {
-    /// From the host library's number, the word's size in bytes, and whether it is a floating-point number.
+    /// The AMO for the host library's number, the word's size in bytes, and whether it is a floating-point number.
     pub fn from_number(number: c_int, bytes: c_int, is_float: bool) -> Option<Amo> {
-        // Only sums depend on the type; all else moves bits.
+        // Only sums depend on the type; all other AMOs move bits.
         let (op, one, fetch) = match number {
             2 => (AmoOp::Add, true, false),
             3 | 8 | 9 => (AmoOp::Set, false, false),

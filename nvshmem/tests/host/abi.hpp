@@ -1,5 +1,5 @@
-// What NVSHMEM's host library and a remote transport hand to each other, declared here a second time, from sizes and
-// offsets alone and for a C++ compiler: if the plugin and this file agree, neither has a slip of its own.
+// The interface between NVSHMEM's host library and a remote transport, declared a second time, only from sizes and
+// offsets and for a C++ compiler. If the plugin and this file agree, neither has a mistake of its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>

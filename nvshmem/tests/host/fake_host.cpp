@@ -1,9 +1,9 @@
-// A stand-in for NVSHMEM's host library: calls every function of a transport in two processes. Everything is verified
-// at the other end.
+// A stand-in for NVSHMEM's host library: it calls every function of a transport in two processes, and verifies every
+// result at the other end.
 //
 //     fake_host VERSION [killed | open [CORE]]     VERSION: 3 to 7, the version of the interface
 //
-// killed: PE 1 is, in the midst of it. open: nothing else is done; by PEs that may use one core only, if it is given.
+// killed: PE 1 is killed during operation. open: the PEs only open the transport; if CORE is given, on this core only.
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -88,9 +88,10 @@ template <int V> struct job : host<V> {
         }
     }
 
-    // Data, a fence, and a word that says that all of it is there.
+    // Data, a fence, and a word that signals all of the data.
     void fences(int peer, uint64_t rounds) {
-        // One access, too large for a socket to swallow, and the flag on the next rail: what is not ordered overtakes.
+        // One access, too large for a socket's buffer, and the flag on the next rail: without an order the flag
+        // overtakes.
         const size_t flag = WORDS_AT + 4096, size = 12000000;
         std::vector<char> data[2] = {std::vector<char>(size), std::vector<char>(size)};
         for (uint64_t round = 1; round <= rounds; round++) {
@@ -103,7 +104,7 @@ template <int V> struct job : host<V> {
                 else p(peer, flag, round, QP_DEFAULT);
             });
             while (word(flag) != round) std::this_thread::yield();
-            // What comes last first: the rest may be arriving meanwhile.
+            // The last byte is checked first, as the rest may be arriving meanwhile.
             for (size_t i = size; i-- > 0;) CHECK(heap[100 + i] == byte(i, static_cast<int>(round) + 1 - me));
             device([&] { quiet(QP_ALL); });
             barrier(&boot);
@@ -123,7 +124,7 @@ template <int V> struct job : host<V> {
                         for (size_t i = 0; i < size; i++) data[i] = byte(i, static_cast<int>(expect) + me);
                         std::vector<rma_memdesc_t> far, near;
                         std::vector<rma_bytesdesc_t> sizes;
-                        // Most of it in the first chunk, the rest in the second.
+                        // Most of it is in the first chunk, the rest in the second.
                         for (size_t done = 0; done < size;) {
                             size_t piece = done == 0 ? first : size - done;
                             far.push_back(remote(peer, CHUNK - first + done));
@@ -157,7 +158,7 @@ template <int V> struct job : host<V> {
         }
     }
 
-    // PE 1 is killed while both put without a pause. What PE 0 has under way fails in time, and PE 0 can leave.
+    // PE 1 is killed while both put without a pause. PE 0's operations fail in time, and PE 0 can end.
     void a_peer_is_killed(int peer) {
         std::vector<char> data(CHUNK / 2);
         int status = 0;
@@ -190,13 +191,13 @@ template <int V> struct job : host<V> {
         barrier(&boot);
         for (size_t i = 0; i < 1200000; i++) CHECK(heap[CHUNK - 600000 + i] == byte(i, peer));
         barrier(&boot);
-        device([&] { accesses(me, QP_DEFAULT); }); // itself
+        device([&] { accesses(me, QP_DEFAULT); }); // on the PE itself
         barrier(&boot);
         for (int pe : {peer, me}) device([&] { amos<uint64_t>(pe, WORDS_AT + 16 * me), amos<uint32_t>(pe, WORDS_AT + 16 * me + 8); }), barrier(&boot);
         fences(peer, 4);
         put_signals(peer);
         queue_pairs(peer);
-        // Both threads of both PEs at once, on PE 0: words that all add to, and a large put each.
+        // Both threads of both PEs at once, on PE 0: all add to the same words, and each makes a large put.
         const size_t sum = WORDS_AT + 10000;
         std::vector<char> a(100000, 'a'), b(100000, 'b');
         std::thread host_thread([&] {
@@ -214,12 +215,12 @@ template <int V> struct job : host<V> {
         barrier(&boot);
         if (me == 0) CHECK(word(sum) == 10000);
         CHECK(heap[99999] == 'a' && heap[299999] == 'b');
-        // Quiets with nothing to wait for.
+        // Quiets without operations to wait for.
         auto start = clock_type::now();
         device([&] { for (int i = 0; i < 5000; i++) quiet(QP_ALL); });
         double each = std::chrono::duration<double, std::micro>(clock_type::now() - start).count() / 10000;
-        CHECK(each < 100); // well below a round trip, on a machine that does other things too
-        // What is wrong is refused, and harms nobody.
+        CHECK(each < 100); // well below a round trip, even on a busy machine
+        // Invalid calls are refused, without harm to other operations.
         handle_t nothing{};
         rma_memdesc_t far{heap, 0, &nothing}, near{a.data(), 0, nullptr}, outside = remote(peer, CHUNK - 1);
         CHECK(t->ops.rma(t, peer, {OP_PUT, 1, 0, nullptr}, &far, &near, {8, 1, 1, 1}, QP_DEFAULT) != 0);

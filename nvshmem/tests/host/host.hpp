@@ -1,5 +1,5 @@
-// What NVSHMEM's host library does with a transport: loads it, fills in the structure, and calls it from a host thread
-// and a proxy thread at the same time.
+// The actions of NVSHMEM's host library on a transport: it loads it, fills in the structure, and calls it from a host
+// thread and a proxy thread at the same time.
 #pragma once
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -54,7 +54,7 @@ template <int V> struct host {
     std::mutex lock;
     std::queue<std::function<void()>> requests;
 
-    // The proxy thread: requests, and progress again and again.
+    // The proxy thread: requests, and repeated progress.
     void proxy() {
         while (!stop) {
             std::function<void()> request;
@@ -83,7 +83,7 @@ template <int V> struct host {
         rma_memdesc_t far = remote(pe, at), near{local, 0, nullptr};
         return t->ops.rma(t, pe, {op, nbi, 0, nullptr}, &far, &near, {size, 1, 1, 1}, qp);
     }
-    // As the host library does: no operation spans two chunks.
+    // No operation spans two chunks, as in the host library.
     void rma(int pe, int op, size_t at, void *local, size_t size, int qp, bool nbi) {
         while (size > 0) {
             size_t piece = std::min(size, CHUNK - at % CHUNK);
@@ -124,7 +124,7 @@ template <int V> struct host {
         CHECK(t->f.atomic_host_endian_min_size <= 4 && !t->last.enforce_cst_at_target);
         boot.rank = me, boot.size = 2, boot.local_pe = me, boot.local_pes = 2;
         boot.allgather = allgather, boot.barrier = barrier;
-        // Heaps at different addresses, so that one cannot pass for the other.
+        // Heaps at different addresses, so that a mix-up is detected.
         heap = static_cast<char *>(mmap(reinterpret_cast<void *>(0x600000000000 + me * 0x10000000000), HEAP,
                                         PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         CHECK(heap != MAP_FAILED);
@@ -135,7 +135,7 @@ template <int V> struct host {
             CHECK(t->ops.can_reach_peer(&t->cap[pe], &info, t) == 0 && t->cap[pe] == 0x70);
         }
         int device = -1;
-        // The first version passes three arguments; what comes in the place of the others is not for reading.
+        // The first version passes three arguments, and the plugin must not read values in place of the others.
         int *const junk = reinterpret_cast<int *>(V == 3 ? 16 : 0);
         CHECK(t->ops.connect_endpoints(t, &device, 1, junk, V == 3 ? 1 << 30 : 0) == 0);
         barrier(&boot);
