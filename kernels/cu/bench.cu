@@ -15,7 +15,7 @@ __device__ __forceinline__ symrail_u64 nanoseconds() {
     return t;
 }
 
-// One thread of two PEs: a put with a signal there, and one back. `out[0]` is the time of all rounds.
+// One thread on each of two PEs: a put with a signal there, and one back. `out[0]` is the time of all rounds.
 extern "C" __global__ void ping_pong(char* data, symrail_u64* signal, symrail_u64 bytes, symrail_u64 rounds,
                                      symrail_u64* out) {
     int me = nvshmem_my_pe(), peer = 1 - me;
@@ -33,7 +33,7 @@ extern "C" __global__ void ping_pong(char* data, symrail_u64* signal, symrail_u6
     nvshmem_quiet();
     out[0] = nanoseconds() - started;
 }
-// The same with signals alone.
+// The same with signals only.
 extern "C" __global__ void signal_ping_pong(symrail_u64* signal, symrail_u64 rounds, symrail_u64* out) {
     int me = nvshmem_my_pe(), peer = 1 - me;
     symrail_u64 started = 0;
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(1024) block_put(char* to, char* fro
     for (symrail_u64 r = 0; r < rounds; r++) nvshmemx_putmem_nbi_block(to + at, from + at, part, peer);
     nvshmem_quiet();
 }
-// The same, and each put is delivered before the next.
+// The same, but each put is delivered before the next begins.
 extern "C" __global__ void __launch_bounds__(1024)
     block_put_quiet(char* to, char* from, symrail_u64 bytes, symrail_u64 rounds) {
     int peer = 1 - nvshmem_my_pe();
@@ -100,7 +100,7 @@ signal_add_rate(symrail_u64* words, symrail_u64 apart, symrail_u64 rounds, symra
     nvshmem_quiet();
     if (thread == 0) out[0] = nanoseconds() - started;
 }
-// The first block begins; the last thread to have its value ends it.
+// The first block starts the time; the last thread with its value ends it.
 extern "C" __global__ void __launch_bounds__(1024) g_many(int* from, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe();
     symrail_u64 thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -119,7 +119,7 @@ extern "C" __global__ void fetch_add_latency(int* word, symrail_u64 rounds, symr
 }
 
 #ifndef BENCH_ON_NVSHMEM
-// What the pieces of a wait, a quiet and a p cost: which variants are best, is measured here.
+// The costs of the parts of a wait, a quiet and a p. They show which variants are best.
 extern "C" __global__ void wait_variants(symrail_u64* signal, symrail_u64 rounds, symrail_u64 variant, symrail_u64* out) {
     int me = symrail_my_pe(), peer = 1 - me;
     volatile symrail_u64* there = (volatile symrail_u64*)symrail_ptr(signal, peer);
@@ -168,7 +168,7 @@ extern "C" __global__ void put_variants(symrail_u64* data, symrail_u64 rounds, s
     }
     out[0] = nanoseconds() - started;
 }
-// Requests that do nothing: what a channel costs, without a wire.
+// Requests that do nothing: the cost of a channel without a fabric.
 SYMRAIL_DEVICE void nothing(symrail_u64 opcode) {
     symrail_request r;
     r.mask = SYMRAIL_MASK_HEAD;

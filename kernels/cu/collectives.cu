@@ -1,33 +1,34 @@
-// Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: between two barriers of the
-// team's PEs, each puts what it has to the others. Memory is symmetric on all sides.
+// Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: each PE puts its data to the
+// others between two barriers of the team. Memory is symmetric on all PEs.
 #include "symrail_device.cuh"
 #include "symrail/combine.cuh"
 
 // Threads of a block.
 #define THREADS 512
 
-// PE `i` of a team, as the job numbers it.
+// The job's number of a team's PE `i`.
 static __device__ int pe_of(const symrail_device_team& team, int i) { return team.start + i * team.stride; }
-// The part of some bytes that a block does.
+// The part of some bytes for this block.
 static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
     symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
     at = part * blockIdx.x;
     return at >= bytes ? 0 : at + part < bytes ? part : bytes - at;
 }
 
-// Puts bytes to `dest` of every PE, itself among them; to each those that are `step` further on in `source`.
+// Puts bytes to `dest` of every PE, including itself. The source for each PE is `step` bytes behind that for the one
+// before.
 static __device__ void spread(const symrail_device_team& team, char* dest, const char* source, symrail_u64 step,
                               symrail_u64 bytes) {
     symrail_u64 at, part = part_of(bytes, at);
     if (part == 0) return;
-    // Each starts with the one behind itself, so that they do not all put to the same one.
+    // Each PE starts with the PE after itself, so that they do not all put to the same one.
     for (int i = 1; i <= team.n_pes; i++) {
         int to = (team.me + i) % team.n_pes;
         symrailx_putmem_nbi_block(dest + at, source + to * step + at, part, pe_of(team, to));
     }
 }
 
-// One block: for what is not worth three launches.
+// One block, for collectives that are not worth three launches.
 extern "C" __global__ void __launch_bounds__(THREADS)
     spread_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 step, symrail_u64 bytes) {
     symrailx_team_sync_block(which);
@@ -35,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     symrailx_barrier_block(which);
 }
 
-// Tells all PEs how many bytes this one has; one block.
+// Sends this PE's number of bytes to all PEs; one block.
 extern "C" __global__ void __launch_bounds__(THREADS)
     tell_length_on_stream(symrail_team_t which, symrail_u64* lengths, symrail_u64 bytes) {
     symrail_device_team team = symrail_team_of(which);
@@ -43,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         symrail_ulonglong_p(lengths + team.me, bytes, pe_of(team, i));
     symrailx_barrier_block(which);
 }
-// Puts this PE's bytes behind those of the PEs before it. `room` is what `dest` holds.
+// Puts this PE's bytes behind those of the PEs before it. `room` is the size of `dest`.
 extern "C" __global__ void __launch_bounds__(THREADS)
     collect_on_stream(symrail_team_t which, char* dest, symrail_u64 room, const char* source, symrail_u64 bytes,
                       const symrail_u64* lengths) {
@@ -58,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         symrail_fail(SYMRAIL_ERROR_NO_ROOM, SYMRAIL_WHAT_COLLECT, symrail_state.me, all);
 }
 
-// One piece of U bytes, past the first-level cache, which does not notice what others write. Of 16 bytes that are not
-// aligned, both halves are.
+// Loads one piece of U bytes past the first-level cache, which is not coherent with writes of others. A piece of 16
+// bytes that is not aligned has aligned halves.
 template <unsigned U>
 static __device__ symrail_wide piece_at(const char* from) {
     if (U == 16 && ((symrail_u64)from & 15) == 0) return symrail_peer_source::load((const symrail_wide*)from);
@@ -83,8 +84,8 @@ static __device__ void store_piece(char* to, symrail_wide piece) {
     }
 }
 
-// What a block combines: bytes of `source` on all PEs, into `dest` here. Of PEs whose memory is not mapped they were
-// copied to `scratch`, `apart` for each PE.
+// The part that a block combines: bytes of `source` on all PEs, into `dest` here. Bytes of PEs whose memory is not
+// mapped were copied to `scratch`, `apart` for each PE.
 struct part {
     symrail_device_team team;
     char* dest;
@@ -97,8 +98,8 @@ struct part {
         const char* mapped = (const char*)symrail_ptr(source, pe_of(team, i));
         return mapped != nullptr ? mapped : scratch + i * apart;
     }
-    // The bytes from `begin` on, in pieces of U, in the order of the PEs; each thread has some pieces under way at a
-    // time.
+    // Combines the bytes from `begin` to `end` in pieces of U, in the order of the PEs. Each thread has several pieces
+    // under way at a time.
     template <unsigned U, int AHEAD>
     __device__ void combine(symrail_u64 begin, symrail_u64 end) const {
         symrail_u64 lap = (symrail_u64)blockDim.x * U;
@@ -118,7 +119,8 @@ struct part {
                 if (at + k * lap < end) store_piece<U>(dest + at + k * lap, all[k]);
         }
     }
-    // In pieces as wide as addresses allow, but for what is left at the end. Elements of 16 bytes are pieces.
+    // Combines all bytes, in pieces as wide as the addresses allow, and the rest in elements. Elements of 16 bytes are
+    // pieces.
     __device__ void combine_all(symrail_u64 bytes, symrail_u64 element) const {
         bool wide = element == 16 || (((symrail_u64)dest | (symrail_u64)source) & 15) == 0;
         symrail_u64 end = wide ? bytes & ~15ull : 0;
@@ -132,9 +134,9 @@ struct part {
     }
 };
 
-// Combines bytes of `source` on all PEs into `dest` here, and with `share` puts them to `dest` of the others. Each PE
-// does another part of the whole, so that sources may be destinations. Where a PE is not mapped, one block does it in
-// parts that fit the scratch memory. With `waits`, one block does what else takes three launches.
+// Combines bytes of `source` on all PEs into `dest` here, and with `share` puts the result to `dest` of the others.
+// Each PE combines a different part of the whole, so a source may be the destination. Where a PE is not mapped, one
+// block works in parts that fit the scratch memory. With `waits`, one block does the work of three launches.
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 bytes, symrail_u64 how,
                      symrail_u64 element, symrail_u64 share, char* scratch, symrail_u64 scratch_bytes,

@@ -1,4 +1,4 @@
-// The measurements of bench.cu on NVSHMEM, for a comparison on the same machine in the same hour:
+// The measurements of bench.cu on NVSHMEM, for a comparison on the same machine at the same time:
 //   nvcc -DBENCH_ON_NVSHMEM -rdc=true -arch=sm_90 bench.cu nvshmem_host.cu …   (scripts/gpu.sh does)
 #include <algorithm>
 #include <cstdio>

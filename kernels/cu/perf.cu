@@ -1,5 +1,5 @@
-// The tests of `symrail perf --device cuda`: each kernel does `calls` calls of one, as perftest/src/perf/measure does
-// them on a host. `out`: {start, end} in nanoseconds over all blocks, wrong answers, a counter for the grid.
+// The tests of `symrail perf --device cuda`. Each kernel makes `calls` calls of one test, as perftest/src/perf/measure
+// does on a host. `out`: {start, end} in nanoseconds over all blocks, wrong results, a counter for the grid.
 #include "symrail_device.cuh"
 
 typedef symrail_u64 u64;
@@ -15,7 +15,7 @@ struct stopwatch {
     }
 };
 
-// Everybody of this PE's grid is here: blocks are few enough to run at the same time.
+// A barrier of this PE's grid. Its blocks are few enough to run at the same time.
 __device__ void grid_barrier(u64* out, u64& arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -34,7 +34,7 @@ __device__ void quiet_of_block() {
     __syncthreads();
 }
 
-// One thread's operations where one was launched, else a block's.
+// The operations of one thread where only one was launched, or else of a block.
 __device__ void put(char* to, char* from, u64 size, int pe) {
     if (blockDim.x == 1) symrail_putmem_nbi(to, from, size, pe);
     else symrailx_putmem_nbi_block(to, from, size, pe);
@@ -64,7 +64,7 @@ KERNEL get_latency(ARGUMENTS) {
     for (u64 c = 0; c < calls; c++) get(dest, source, size, (int)peer, true);
     time.stop();
 }
-// Windows of operations, a quiet after each: small ones by a thread each, others by a block each.
+// Windows of operations with a quiet after each. Small operations are made by a thread each, others by a block each.
 template <bool PUT>
 __device__ void windows(ARGUMENTS) {
     stopwatch time(out);
@@ -109,7 +109,7 @@ KERNEL signal_windows(ARGUMENTS) {
     }
     time.stop();
 }
-// Each thread's own, one after the other.
+// Each thread makes its own, one after the other.
 KERNEL gets(ARGUMENTS) {
     stopwatch time(out);
     u64 at = threadIdx.x % slots * stride;
@@ -137,7 +137,7 @@ KERNEL fenced_puts(ARGUMENTS) {
     time.stop();
 }
 
-// Two PEs take turns: what is sent tells the number of the round.
+// Two PEs take turns: the data holds the number of the round.
 template <class F>
 __device__ void ping_pong(u64* word, u64 first, u64 calls, u64* out, F send) {
     stopwatch time(out);
@@ -161,7 +161,7 @@ KERNEL put_signal_ping_pong(ARGUMENTS) {
     ping_pong((u64*)word, first, calls, out, [=](u64 r) { put_signal(dest, source, size, (u64*)word, r, (int)peer); });
 }
 
-// Each PE puts to all others, its blocks a part each; then all PEs wait for one another.
+// Each PE puts to all others, a part by each block. Then all PEs wait for each other.
 KERNEL all_to_all(ARGUMENTS) {
     stopwatch time(out);
     u64 me = symrail_my_pe(), n = symrail_n_pes(), arrived = 0;

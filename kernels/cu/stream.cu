@@ -1,13 +1,13 @@
 // Operations in the order of a stream: small kernels that start them, for kernels/src/cuda/on_stream.rs.
 #include "symrail_device.cuh"
 
-// The part of a copy that a block does.
+// The part of a copy for this block.
 static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
     symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
     at = part * blockIdx.x;
     return at >= bytes ? 0 : at + part < bytes ? part : bytes - at;
 }
-// The source may be used again by what follows in the stream.
+// Later work on the stream may overwrite the source.
 extern "C" __global__ void __launch_bounds__(1024)
     put_on_stream(char* dest, const char* source, symrail_u64 bytes, symrail_u64 pe) {
     symrail_u64 at, part = part_of(bytes, at);
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     symrail_u64 at, part = part_of(bytes, at);
     if (part != 0) symrailx_getmem_block(dest + at, source + at, part, (int)pe);
 }
-// By one block. Behind everything that this PE has put to the same PE before, as the signal alone.
+// One block: behind all earlier puts of this PE to the same PE, as the signal alone.
 extern "C" __global__ void __launch_bounds__(1024)
     put_signal_on_stream(char* dest, const char* source, symrail_u64 bytes, symrail_u64* signal, symrail_u64 value,
                          symrail_u64 op, symrail_u64 pe) {

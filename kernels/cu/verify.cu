@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* r
         expect(a->big_to + off, sizes[k], left, 2, report, 2);
         symrailx_barrier_all_block();
     }
-    // Four threads at a time, of which one has the block's shared memory for its copy.
+    // Four threads copy at a time, one of which has the block's shared memory for its copy.
     const size_t quarter = 20496;
     size_t part = threadIdx.x / 32 * quarter;
     fill(a->big_from, BIG, me, 5);
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* r
             symrail_uint64_p((unsigned long*)&a->flags[0], r, right);
             symrail_uint64_wait_until((unsigned long*)&a->flags[0], SYMRAIL_CMP_GE, r);
             for (int i = 0; i < 16; i++) CHECK(10, ((volatile symrail_u64*)a->ordered)[i] == r * 100 + i);
-            // Nobody overwrites what the other still reads.
+            // A PE must not overwrite a word that its peer still reads.
             symrail_uint64_p((unsigned long*)&a->flags[1], r, left);
             symrail_uint64_wait_until((unsigned long*)&a->flags[1], SYMRAIL_CMP_GE, r);
             symrail_quiet();
@@ -188,8 +188,8 @@ extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* r
     }
 }
 
-// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a
-// fence. A thread, a warp or the block asks in turn. `big` is room for three times BIGGEST.
+// 16: copies of all sizes, by either unit: put, get, put with signal, and a flag that a store sets behind a fence. A
+// thread, a warp or the block copies in turn. `big` has room for three times BIGGEST.
 #define BIGGEST (16ull << 20)
 SYMRAIL_DEVICE bool asks(int scope) { return scope == 0 ? threadIdx.x == 0 : scope == 1 ? threadIdx.x < 32 : true; }
 SYMRAIL_DEVICE void put_nbi_by(int scope, void* to, const void* from, size_t n, int pe) {
@@ -208,7 +208,7 @@ SYMRAIL_DEVICE void put_signal_by(int scope, void* to, const void* from, size_t 
     if (scope == 1) return symrailx_putmem_signal_warp(to, from, n, signal, value, op, pe);
     symrailx_putmem_signal_block(to, from, n, signal, value, op, pe);
 }
-// With 512 threads.
+// It has 512 threads.
 extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, symrail_u64* report, symrail_u64 sizes) {
     int me = symrail_my_pe(), n = symrail_n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
     bool one = threadIdx.x == 0;
@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, sym
     const size_t bytes[] = {1, 8, 4096, 70001, 1 << 20, (1 << 20) + 13, 9 << 20};
     for (symrail_u64 k = 1; k <= sizes; k++) {
         int scope = (int)(k + 1) % 3, salt = (int)k * 3;
-        // One thread would take seconds where the ends are not aligned alike.
+        // A single thread would need seconds where the ends have different alignments.
         size_t size = bytes[k - 1], off = scope == 0 ? 0 : k % 3;
         fill(from, size, me, salt);
         if (asks(scope)) put_nbi_by(scope, to + off, from, size, right);
@@ -254,8 +254,8 @@ extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, sym
         symrailx_barrier_all_block();
     }
 }
-// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block reads the clock now and then:
-// more would keep PCIe busy.
+// Occupies multiprocessors until `stop` is set, or for so long. One thread of a block reads the clock at intervals,
+// because more reads would keep PCIe busy.
 extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds) {
     symrail_u64 begun = symrail_now(), looked = begun;
     for (bool over = false; !__syncthreads_or(over);) {
@@ -266,7 +266,7 @@ extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds
     }
 }
 
-// 15: teams: each round's values are there after the team's barrier, and PEs are numbered as the host does.
+// 15: teams: each round's values are there after the team's barrier, and kernels number PEs as the host does.
 extern "C" __global__ void teams(area* a, symrail_u64* report, symrail_team_t team, symrail_u64 first, symrail_u64 rounds) {
     int me = symrail_team_my_pe(team), n = symrail_team_n_pes(team), world = symrail_my_pe();
     CHECK(15, symrail_team_translate_pe(team, me, SYMRAIL_TEAM_WORLD) == world);
@@ -296,7 +296,7 @@ extern "C" __global__ void stress_check(area* a, symrail_u64* report, symrail_u6
     for (symrail_u64 i = thread; i < 64 * 1024; i += threads)
         CHECK(12, ((volatile symrail_u64*)a->stress)[i] == (laps - 1) * 65536 + i + left);
 }
-// 13: an address outside of the heaps and a PE that does not exist are reported, and nothing is touched.
+// 13: an address outside of the heaps and a PE that does not exist are reported, and no memory is accessed.
 extern "C" __global__ void wrong_address(symrail_u64* outside) { symrail_uint64_p((unsigned long*)outside, 1, 0); }
 extern "C" __global__ void wrong_pe(area* a) { symrail_int_p(&a->ints[0], 1, symrail_n_pes()); }
 // 14: a wait ends in time.

@@ -1,6 +1,6 @@
-/* Channels between PEs whose memory loads and stores reach: semaphores, packets and memory channels, made by the host
- * (symrail_collectives::gpu::MemoryChannels). Requests to the proxy have channels of their own (symrail/channel.cuh), which
- * puts, gets and signals of symrail_device.cuh use where they need one. */
+/* Channels between PEs with mutually accessible memory: semaphores, packets and memory channels, which the host creates
+ * (symrail_collectives::gpu::MemoryChannels). Requests to the proxy have channels of their own (symrail/channel.cuh),
+ * which puts, gets and signals of symrail_device.cuh use where they need one. */
 #ifndef SYMRAIL_CHANNELS_CUH
 #define SYMRAIL_CHANNELS_CUH
 

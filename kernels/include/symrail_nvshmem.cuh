@@ -1,5 +1,5 @@
-/* The device API under NVSHMEM's names: a device program that includes this in place of <nvshmem.h> and <nvshmemx.h>
- * compiles unchanged, as far as it uses what api.cuh lists. */
+/* The device API under NVSHMEM's names. A device program that includes this in place of <nvshmem.h> and <nvshmemx.h>
+ * compiles unchanged, as far as it uses only functions of api.cuh. */
 #ifndef SYMRAIL_NVSHMEM_CUH
 #define SYMRAIL_NVSHMEM_CUH
 

@@ -1,4 +1,4 @@
-//! What runs on devices: GPU kernels, and the CPU device, whose threads issue the same requests.
+//! Device code: GPU kernels, and the CPU device, whose threads issue the same requests.
 //!
 //! [`barrier_plan`] has the plans of device barriers. `include/symrail_layout.h` mirrors the channels' layout
 //! for CUDA; `examples/emit_layout.rs` writes it.

@@ -1,4 +1,5 @@
-//! The kernels of `cu/collectives.cu` on threads of this machine: no GPU and no CUDA are needed, but a C++ compiler.
+//! Runs the kernels of `cu/collectives.cu` on threads of this machine. That needs a C++ compiler, but no GPU and no
+//! CUDA.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The CPU device's operations, through channels to an engine that delays and reorders, and to mapped peers.
+//! The CPU device's operations, through channels to an engine that delays and reorders, and on mapped peers.
 #![allow(clippy::unwrap_used)]
 
 mod fake;
@@ -46,7 +46,7 @@ fn single_values_and_blocks_come_back_as_they_went() {
             assert_eq!(me.g(single.at(2)?, 1)?, -2.5);
             assert_eq!((me.g(bytes.at(6)?, 1)?, me.g(bytes.at(5)?, 1)?), (0xab, 0));
 
-            // A value-sized put travels in the slot: its source may change at once.
+            // A put of one value travels in the slot, so its source may change at once.
             me.store_local(single, &[1.0])?;
             me.put_nbi(single.at(3)?, single.at(0)?, 1)?;
             me.store_local(single, &[9.0])?;
@@ -142,7 +142,7 @@ fn many_threads_share_rings_of_four_slots() {
     assert_eq!(sums.iter().sum::<u64>(), all * (all - 1) / 2, "every ticket was drawn once");
 }
 
-/// PE 0 produces, PE 1 consumes; both run at once. `send` sends a round's data and its flag.
+/// PE 0 produces and PE 1 consumes at the same time. `send` sends a round's data and its flag.
 fn producer_and_consumer(
     reach: Reach,
     send: impl Fn(&Thread<'_>, Symmetric<u64>, Symmetric<u64>, u64) -> Outcome + Sync,
@@ -221,7 +221,7 @@ fn the_engine_is_told_of_a_fence_once_and_in_its_place() {
     assert_eq!(steps.len(), 50);
 }
 
-/// What is delivered needs no fence, and a device without outstanding operations none of the engine's time.
+/// A fence behind a quiet has nothing to order, and sends no request.
 #[test]
 fn a_fence_behind_a_quiet_asks_for_nothing() {
     let world = World::new(Shape { channels: 1, ..Shape::default() });
@@ -234,7 +234,7 @@ fn a_fence_behind_a_quiet_asks_for_nothing() {
         }
         me.p(words, 10, 1)
     });
-    // Another thread's operation may be on its way; the fence is for that one, too.
+    // Another thread's operation may be under way, and the fence covers that one, too.
     run(&world, 0, ONE, |me| {
         me.fence()?;
         me.quiet()
@@ -317,7 +317,7 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
     }
 }
 
-/// PE 0 comes to its second barrier before PE 1 has heard of its first, and what it said last arrives first.
+/// PE 0 reaches its second barrier before PE 1 gets the signal of its first, and its last signal arrives first.
 #[test]
 fn barriers_do_not_mind_puts_that_overtake_one_another() {
     let world = World::new(Shape { lend: false, timeout: Duration::from_secs(5), ..Shape::default() });
@@ -419,7 +419,7 @@ fn without_an_engine_every_wait_ends() {
         assert!(matches!(me.wait_until(words, Cmp::Ne, 0), Err(DeviceError::WaitTimeout { .. })));
         Ok(())
     });
-    // The abandoned entry is not lent to others before its late answer.
+    // No other request uses the abandoned entry before its late answer.
     run(&world, 0, ONE, |me| {
         assert_eq!(me.atomic_fetch(words, 1), Err(DeviceError::NoReply { channel: 0, replies: 1 }));
         while !world.engines[0].lock().unwrap().poll() {}
@@ -427,7 +427,7 @@ fn without_an_engine_every_wait_ends() {
     });
 }
 
-/// Who offers to drive the engine counts as driving it, and the proxy thread looks in seldom then.
+/// A thread that offers to drive the engine counts as driving it, and the proxy thread rarely checks then.
 #[test]
 fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
     let world = World::new(Shape { lend: false, timeout: Duration::from_millis(100), ..Shape::default() });
@@ -438,7 +438,7 @@ fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
     assert!((1..=512).contains(&offers), "{offers} offers, where a sleeping thread makes none");
 }
 
-/// Threads that all offer, or yield to one another for ever, take the cores from the engine.
+/// Threads that all offer to drive, or yield to each other for ever, take the cores from the engine.
 #[test]
 fn of_many_threads_that_wait_long_for_answers_one_drives() {
     let cores = thread::available_parallelism().unwrap().get();
@@ -456,7 +456,8 @@ fn of_many_threads_that_wait_long_for_answers_one_drives() {
             };
             until(&asked, all);
             let offers = || world.offers[0].load(Ordering::Relaxed);
-            // Once all have taken their turns they sleep, but for one. Whoever offers has had the time to do so.
+            // Once all have had their turns, all but one sleep. A thread that offers to drive has had the time to do
+            // so.
             let drivers = || {
                 world.drivers[0].lock().unwrap().clear();
                 until(&world.offers[0], offers() + 200);
@@ -521,7 +522,7 @@ fn a_block_meets_and_a_broken_block_does_not_hang() {
                 assert_eq!(me.signal_fetch(word)?, round);
             }
             me.sync_block()?;
-            // One thread leaves early; the others go on without it.
+            // One thread ends early, and the others continue without it.
             if me.thread_in_block() == 2 && round == 30 {
                 break;
             }

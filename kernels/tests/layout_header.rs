@@ -1,4 +1,4 @@
-//! The committed C header says what the channels' layout says.
+//! The committed C header equals the rendered channel layout.
 
 use symrail_core::{Cmp, SignalOp, VariantArray};
 
@@ -9,7 +9,7 @@ fn the_header_is_up_to_date() {
     assert_eq!(committed, symrail_proxy::channel::layout::cuda_header(), "run {remedy}");
 }
 
-/// Comparisons and updates of signals have the numbers that kernels' headers give them.
+/// Comparisons and updates of signals have the same numbers in kernels' headers.
 #[test]
 fn the_headers_have_the_numbers_of_the_codes() {
     let headers = [include_str!("../include/symrail/api.cuh"), include_str!("../include/symrail/rma.cuh")].concat();
@@ -23,7 +23,7 @@ fn the_headers_have_the_numbers_of_the_codes() {
     }
 }
 
-/// What only kernels have: in Rust bytes are elements of `u8`, and words are waited for one by one.
+/// Functions that only kernels have: in Rust bytes are elements of `u8`, and words are awaited one by one.
 const OF_KERNELS: [&str; 8] = [
     "putmem",
     "putmem_nbi",
@@ -35,7 +35,7 @@ const OF_KERNELS: [&str; 8] = [
     "wait_until_any",
 ];
 
-/// `docs/gpu.md` promises the operations under the same names.
+/// `docs/gpu.md` promises the same names of operations.
 #[test]
 fn cpu_threads_have_the_functions_of_kernels() {
     let sources = [
@@ -49,7 +49,7 @@ fn cpu_threads_have_the_functions_of_kernels() {
     let functions: Vec<&str> = include_str!("../include/symrail/api.cuh")
         .lines()
         .filter_map(|line| line.trim().strip_prefix("SYMRAIL_DEVICE ")?.split_once('(')?.0.rsplit([' ', '*']).next())
-        // Of `P##_##N##_put_nbi##AFTER`; names that are put together are those of AMOs.
+        // Names are split as in `P##_##N##_put_nbi##AFTER`. Composed names are those of AMOs.
         .filter_map(|name| name.split("##").find(|part| !matches!(*part, "BEFORE" | "P" | "_" | "x_" | "N")))
         .map(|name| name.trim_start_matches("x_").trim_start_matches('_'))
         .filter(|name| !name.ends_with('_'))

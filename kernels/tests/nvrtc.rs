@@ -1,4 +1,4 @@
-//! Every program compiles, for every architecture that is meant, and so do programs that use the API under other names.
+//! Every program compiles for every supported architecture, and so do programs that use the API's alternative names.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
 /// The example of docs/gpu.md.
 const EXAMPLE: Program<'static> = Program::new("device_ring.cu", include_str!("../../shmem/examples/device_ring.cu"));
 
-/// What the Python package needs for PyTorch.
+/// The kernels of the Python package for PyTorch.
 const TORCH: Program<'static> = Program::new("torch.cu", include_str!("../../python/src/torch.cu"));
 
 #[test]
@@ -35,7 +35,7 @@ fn every_program_becomes_ptx_and_machine_code() {
     }
 }
 
-/// Every kind of call, as a user of other symmetric heaps writes it.
+/// Every kind of call, in the style of other symmetric-heap libraries.
 const FAMILIAR: &str = r#"
 #include "symrail_nvshmem.cuh"
 extern "C" __global__ void familiar(float* data, unsigned long long* signal, int* counter, double* sum) {
@@ -78,8 +78,7 @@ fn a_wrong_program_is_told_with_the_compilers_words() {
     assert!(text.contains("wrong.cu") && text.contains("nothing_of_this_name"), "{text}");
 }
 
-/// A value that is put into local memory on its way, for a call that is hardly ever made, costs more than half of the
-/// rate.
+/// A detour of a put value through local memory, for the sake of a rare call, costs more than half of the rate.
 #[test]
 fn single_values_stay_in_registers() {
     let Some(nvrtc) = nvrtc() else { return };

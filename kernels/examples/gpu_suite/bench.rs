@@ -1,4 +1,4 @@
-//! Measures the device API between two GPUs, and a channel with an engine that does nothing.
+//! Measurements of the device API between two GPUs, and of a channel with an engine that does nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::job::{Failure, Job};
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
 
-/// Kernels that measure themselves write nanoseconds here.
+/// The place where kernels that measure themselves write nanoseconds.
 struct Clock<'a> {
     job: &'a Job<'a>,
     out: symrail_kernels::cuda::DeviceBuffer,
 }
 
 impl Clock<'_> {
-    /// Runs a kernel on this PE, several times; the median of what it says, in nanoseconds.
+    /// Runs a kernel on this PE several times; returns the median of its times in nanoseconds.
     fn run(
         &self,
         kernel: &Kernel,
@@ -84,7 +84,7 @@ pub fn run(job: &Job<'_>) -> Result<(), Failure> {
                      unit: &str,
                      scale: &dyn Fn(f64) -> f64|
          -> Result<(), Failure> {
-            // One PE asks, the other one only serves.
+            // One PE starts the operations, the other one only serves.
             together()?;
             if job.me() == 0 {
                 let ns = clock.run(&kernel(name)?, shape, arguments, || Ok(()))?;
@@ -123,7 +123,7 @@ pub fn run(job: &Job<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Block puts of one PE, over several grids; the best is shown.
+/// Block puts of one PE, over several grids. The best is printed.
 fn bandwidth(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     let kernel = job.bench.kernel("block_put")?;
     let most = (job.area_bytes - (2 << 20)) / 2;
@@ -163,7 +163,7 @@ fn bandwidth(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts in the order of a stream: copies by multiprocessors beside those by a copy engine.
+/// Puts in the order of a stream: copies by multiprocessors and by a copy engine.
 fn copies(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     let most = (job.area_bytes - (2 << 20)) as u64 / 2;
     for bytes in (12..=30).step_by(2).map(|bit| 1u64 << bit).filter(|bytes| *bytes <= most) {

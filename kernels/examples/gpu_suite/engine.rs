@@ -1,4 +1,4 @@
-//! Large copies that kernels ask for: by their own loads and stores, or by copy engines (`SYMRAIL_DEVICE_COPY`).
+//! Large copies of kernels: by their own loads and stores, or by copy engines (`SYMRAIL_DEVICE_COPY`).
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use symrail_kernels::cuda::{PinnedBuffer, Shape, Stream};
 use crate::job::{Failure, Job};
 use crate::verify::{CHECKS, tell};
 
-/// Beyond what other checks use: room for three times the largest copy.
+/// The offset behind the memory of other checks, with room for three times the largest copy.
 const AT: u64 = 64 << 20;
-/// The sizes of `cu/verify.cu`: all of them where that does not take long.
+/// The number of sizes in `cu/verify.cu`; all of them are tested where that does not take long.
 const SIZES: u64 = 7;
 const SMALLER_SIZES: u64 = 6;
-/// Those of at least 1 MiB, the threshold's default.
+/// The number of sizes of at least 1 MiB, the default threshold.
 const LARGE: u64 = 3;
-/// Copies of each size that count as one request of an engine, at least: put, get, two puts with a signal, and one
-/// behind which a fence waits.
+/// The least number of an engine's requests for each size: put, get, two puts with a signal, and one behind which a
+/// fence waits.
 const EACH: u64 = 5;
-/// Blocks that keep a part of the GPU busy meanwhile.
+/// Blocks that occupy a part of the GPU meanwhile.
 const SPINNING: Shape = Shape { blocks: 32, threads: 64 };
 const LONGEST_SPIN: Duration = Duration::from_secs(60);
 
-/// Runs the checks, while another kernel spins if asked to; `false` when one failed.
+/// Runs the checks, while another kernel spins if `spinning`. Returns `false` when one failed.
 pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     let report = job.gpu.alloc(CHECKS.len() * 8)?;
     let [copies, spin] = ["copies", "spin"].map(|name| job.verify.kernel(name));
@@ -30,8 +30,8 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     let (aside, stop) = (Stream::new(&job.gpu)?, PinnedBuffer::new(&job.gpu, 4096)?);
     let before = job.state().completed();
     let shape = Shape { blocks: 1, threads: 512 };
-    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive both, since the spinning one
-    // is waited for below.
+    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them. The buffers outlive both kernels, since the
+    // spinning one is waited for below.
     let checked = unsafe {
         if spinning {
             aside.launch(&spin, SPINNING, &[stop.device().get(), LONGEST_SPIN.as_nanos() as u64])?;
@@ -63,7 +63,7 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     Ok(good)
 }
 
-/// Block puts of PE 0 by blocks and by copy engines: many at a time, and one at a time.
+/// Block puts of PE 0, by blocks and by copy engines: many at a time, and one at a time.
 pub fn bench(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     if job.state().engine_from().is_none() {
         return Ok(());
@@ -91,7 +91,7 @@ pub fn bench(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     Ok(job.runtime.barrier_all()?)
 }
 
-/// GB/s of a kernel of `cu/bench.cu`, whose copies are an engine's from so many bytes on.
+/// GB/s of a kernel of `cu/bench.cu`; an engine makes its copies from so many bytes on.
 fn speed(
     job: &Job<'_>,
     name: &str,

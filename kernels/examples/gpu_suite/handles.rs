@@ -1,4 +1,4 @@
-//! Heaps of GPU memory beside the runtime's, mapped by peers: growth, what is cached, and what takes its place.
+//! Heaps of GPU memory besides the runtime's, mapped by peers: growth, caching, and replacement.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::job::{Failure, Job};
 
 const FIRST: u64 = 4 << 20;
 const ALL: u64 = 16 << 20;
-/// What opening again may take.
+/// The time limit for opening again.
 const QUICK: Duration = Duration::from_micros(5);
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs all checks; `false` when one failed.
+/// Runs all checks; returns `false` when one failed.
 pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let (me, n) = (job.me(), job.runtime.n_pes());
     let host = HostIdentity::of_this_process(job.runtime.settings().fake_host.as_deref())?;
@@ -28,7 +28,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         share(&heap, &mut peers, &connection_infos)?;
     }
     good &= check(job, &heap, &peers, 1)?;
-    // Again, with the same connection infos.
+    // Opens again, with the same connection infos.
     let mut quickest = Duration::MAX;
     for _ in 0..20 {
         for segment in heap.segments() {
@@ -45,7 +45,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         good = false;
     }
     good &= check(job, &heap, &peers, 2)?;
-    // Freed and made anew: the old mapping must not be taken for the new memory.
+    // The heap is freed and made anew: the old mapping must not be used for the new memory.
     drop(heap);
     job.runtime.barrier_all()?;
     let mut heap = DeviceHeap::reserve(&job.gpu, ALL)?;
@@ -57,7 +57,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     Ok(good)
 }
 
-/// Offers the last segment to everybody and maps theirs.
+/// Offers the last segment to all PEs and maps theirs.
 fn share(heap: &DeviceHeap, peers: &mut DevicePeers, connection_infos: &Cards<'_>) -> Result<(), Failure> {
     let segment = heap.segments().last().ok_or("no segment")?;
     let offer = peers.offer(segment)?;
@@ -65,7 +65,7 @@ fn share(heap: &DeviceHeap, peers: &mut DevicePeers, connection_infos: &Cards<'_
     Ok(peers.open(offer, segment, &all, TIME_LIMIT)?)
 }
 
-/// Writes to both segments of the right neighbour, and looks at what the left one has written here.
+/// Writes to both segments of the right neighbour, and checks the writes of the left one here.
 fn check(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, round: u64) -> Result<bool, Failure> {
     Ok(check_first(job, heap, peers, round)? & check_at(job, heap, peers, FIRST + 64, round)?)
 }
@@ -96,7 +96,7 @@ fn check_at(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, offset: u64, 
     Ok(found == expected)
 }
 
-/// A block of the symmetric heap in which PEs tell each other connection infos.
+/// A block of the symmetric heap through which PEs exchange connection infos.
 struct Cards<'a> {
     runtime: &'a Runtime,
     at: *mut u8,
@@ -107,18 +107,17 @@ impl<'a> Cards<'a> {
         Ok(Cards { runtime, at: runtime.calloc(runtime.n_pes() as usize, CARD_LEN)? })
     }
 
-    /// Tells everybody connection info and returns everybody's.
+    /// Sends connection info to all PEs and returns all PEs'.
     fn exchange(&self, mine: &[u8; CARD_LEN]) -> Result<Vec<u8>, Failure> {
         let runtime = self.runtime;
         let own = self.at.wrapping_add(runtime.my_pe() as usize * CARD_LEN);
         for pe in 0..runtime.n_pes() {
-            // SAFETY: the block has room for connection info of each PE, and the connection info is copied before the
-            // call returns.
+            // SAFETY: the block has room for the connection info of each PE, which is copied before the call returns.
             unsafe { runtime.put(own, mine.as_ptr(), CARD_LEN, pe) }?;
         }
         runtime.barrier_all()?;
         let mut all = vec![0; runtime.n_pes() as usize * CARD_LEN];
-        // SAFETY: room for all of the block, which nobody writes to between the barriers.
+        // SAFETY: room for the whole block, to which no PE writes between the barriers.
         unsafe { runtime.get(all.as_mut_ptr(), self.at, all.len(), runtime.my_pe()) }?;
         runtime.barrier_all()?;
         Ok(all)

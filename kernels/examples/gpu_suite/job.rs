@@ -12,12 +12,12 @@ use crate::Options;
 
 pub type Failure = Box<dyn std::error::Error>;
 
-/// What the heap is for besides the area.
+/// The part of the heap outside of the area.
 const SPARE: usize = 64 << 20;
-/// Bytes of the area: the largest message twice, and room.
+/// Size of the area in bytes: twice the largest message, and more.
 const AREA: usize = 160 << 20;
 
-/// Everything that a test needs.
+/// The environment of a test.
 pub struct Job<'a> {
     pub runtime: &'a Runtime,
     pub device: GpuDevice<'a>,
@@ -26,12 +26,12 @@ pub struct Job<'a> {
     pub verify: Arc<Module>,
     pub bench: Arc<Module>,
     pub on_stream: OnStream,
-    /// All PEs; made once, because it takes memory from the heap.
+    /// The team of all PEs. It is made once, because it allocates heap memory.
     pub world: Team<'a>,
     /// The area under test, in the GPU's address space.
     pub area: u64,
     pub area_bytes: usize,
-    /// Kernels reach all peers' areas by loads and stores.
+    /// Whether kernels can access all peers' areas by loads and stores.
     pub mapped: bool,
     pub time_limit: Duration,
 }
@@ -52,7 +52,7 @@ impl Job<'_> {
     }
 }
 
-/// What is done with a job.
+/// A function that uses a job.
 type Work = fn(&Job<'_>, &Options) -> Result<(), Failure>;
 
 pub fn run(options: &Options, work: Work) -> Result<(), Failure> {
@@ -77,7 +77,7 @@ fn with(runtime: &Runtime, options: &Options, work: Work) -> Result<(), Failure>
     let [verify, bench] =
         Program::OWN.map(|program| -> Result<_, Failure> { Ok(Module::load(&gpu, &nvrtc.compile(&program, &arch)?)?) });
     let (verify, bench) = (verify?, bench?);
-    // As much as the heap has, for the largest copies.
+    // For the largest copies the area is as large as the heap allows.
     let area_bytes = runtime.settings().heap_size.saturating_sub(SPARE).max(AREA) & !0xfff;
     let block = runtime.align(4096, area_bytes)?;
     let device = runtime.gpu_device(&gpu)?;

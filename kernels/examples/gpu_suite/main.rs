@@ -2,14 +2,13 @@
 //!
 //!     symrail run -n 2 -- gpu_suite [--rounds N] [--no-verify] [--no-bench] [--no-spin] [--nvrtc FOLDER] [--sources KERNELS]
 //!
-//! `SYMRAIL_HEAP_KIND` says what is verified and measured: a heap in host memory (`pinned`), or in GPU memory
-//! (`device`), whose peers are mapped, or with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P` reached by the proxy
-//! only.
+//! `SYMRAIL_HEAP_KIND` chooses the heap: in host memory (`pinned`) or in GPU memory (`device`). Peers' GPU memory is
+//! mapped, or, with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P`, only accessible through the proxy.
 //!
-//! `--no-spin` is for tools under which no two kernels of a process run at a time.
+//! `--no-spin` is for tools under which two kernels of a process cannot run at the same time.
 //!
-//! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it
-//! with all heaps and paths. Without a GPU it says SKIPPED.
+//! Kernels on all PEs check each other's work ([`verify`]), and then [`bench`] prints a table. `scripts/gpu.sh` runs it
+//! with all heaps and paths. Without a GPU it prints SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench;
@@ -25,7 +24,7 @@ use std::process::ExitCode;
 use job::{Failure, Job};
 use symrail_kernels::cuda::{DevicePtr, Gpu};
 
-/// What the command line asks for.
+/// The command line.
 pub struct Options {
     rounds: u32,
     verify: bool,
@@ -47,7 +46,7 @@ fn options() -> Result<Options, String> {
             "--no-verify" => options.verify = false,
             "--no-bench" => options.bench = false,
             "--no-spin" => options.spin = false,
-            // Looked for where it matters.
+            // It is looked up where it is used.
             "--variants" => {}
             "--sources" => options.sources = Some(arguments.next().ok_or("--sources needs a folder")?.into()),
             "--nvrtc" => options.nvrtc.push(arguments.next().ok_or("--nvrtc needs a folder")?.into()),
@@ -57,7 +56,7 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Verifies, then measures.
+/// Verifies, and then measures.
 fn work(job: &Job<'_>, options: &Options) -> Result<(), Failure> {
     if options.verify {
         for round in 1..=options.rounds {
@@ -66,7 +65,7 @@ fn work(job: &Job<'_>, options: &Options) -> Result<(), Failure> {
             job.runtime.barrier_all()?;
             let good = verify::run(job)? & engine::run(job, options.spin)? & on_stream::run(job)?;
             if !good {
-                return Err(format!("a check failed in round {round}").into()); // the others need not wait for this PE
+                return Err(format!("a check failed in round {round}").into()); // no other PE has to wait for this one
             }
             if round % 25 == 0 && round < options.rounds {
                 job.say(&format!("{round} rounds"));

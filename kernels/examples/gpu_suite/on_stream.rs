@@ -1,11 +1,11 @@
-//! Operations in the order of a stream, checked by the host of the PE that they are for.
+//! Operations in the order of a stream, checked by the host of their target PE.
 
 use symrail_kernels::cuda::DevicePtr;
 use symrail_kernels::cuda::on_stream::{Cmp, Copies, SignalOp};
 
 use crate::job::{Failure, Job};
 
-/// Beyond what the kernels of `cu/verify.cu` use.
+/// The offset behind the memory of the kernels of `cu/verify.cu`.
 const AT: u64 = 32 << 20;
 const BYTES: usize = 300_000;
 const ROUNDS: u64 = 20;
@@ -14,7 +14,7 @@ fn pattern(pe: u32, round: u64) -> Vec<u8> {
     (0..BYTES as u64).map(|i| (i * 7 + (i >> 8) * 13 + round * 101 + u64::from(pe) * 31) as u8).collect()
 }
 
-/// Runs all checks; `false` when one failed.
+/// Runs all checks; returns `false` when one failed.
 pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let (me, n) = (job.me(), job.runtime.n_pes());
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
@@ -33,7 +33,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
             println!("PE {me}: on streams: round {round}: {count} wrong bytes, the first at {first}");
             wrong += 1;
         }
-        // The next round's bytes must not arrive before these were looked at.
+        // The next round's bytes must not arrive before these have been read.
         Ok(job.runtime.barrier_all()?)
     };
     // SAFETY: inside of the area under test, which lives as long as the job.

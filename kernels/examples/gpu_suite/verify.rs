@@ -1,11 +1,11 @@
-//! Kernels of all PEs check each other's work.
+//! Checks by kernels: all PEs check each other's work.
 
 use symrail::Group;
 use symrail_kernels::cuda::{DevicePtr, Shape};
 
 use crate::job::{Failure, Job};
 
-/// What the checks of `cu/verify.cu` are about, by number.
+/// The names of the checks of `cu/verify.cu`, by number.
 pub const CHECKS: [&str; 17] = [
     "p of 1, 4, 8 bytes",
     "g of 1, 4, 8 bytes",
@@ -29,14 +29,14 @@ const ROUNDS: u64 = 200;
 const LAPS: u64 = 2;
 const THREADS: u32 = 128;
 
-/// Runs all checks; `false` when one failed.
+/// Runs all checks; returns `false` when one failed.
 pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let report = job.gpu.alloc(CHECKS.len() * 8)?;
     let [verify, stress, check] = ["verify", "stress", "stress_check"].map(|name| job.verify.kernel(name));
     let (verify, stress, check) = (verify?, stress?, check?);
     let shape = Shape { blocks: 1, threads: THREADS };
     let many = Shape { blocks: 8, threads: 256 };
-    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive them.
+    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive the kernels.
     unsafe {
         job.stream.launch(&verify, shape, &[job.area, report.at().get(), ROUNDS])?;
         job.stream.wait(job.time_limit)?;
@@ -56,7 +56,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     Ok(good)
 }
 
-/// Prints what the report on the GPU counts; `false` when a check failed.
+/// Prints the counts of the report on the GPU; returns `false` when a check failed.
 pub fn tell(job: &Job<'_>, report: DevicePtr) -> Result<bool, Failure> {
     let mut bytes = vec![0; CHECKS.len() * 8];
     // SAFETY: inside of the area under test, which lives as long as the job.
@@ -72,7 +72,7 @@ pub fn tell(job: &Job<'_>, report: DevicePtr) -> Result<bool, Failure> {
     Ok(good)
 }
 
-/// A team of all PEs, one in the reverse order, and teams of every second one, each in the place of the last.
+/// A team of all PEs, one in the reverse order, and teams of every second one, each in the memory of the last.
 fn teams(job: &Job<'_>, report: DevicePtr) -> Result<(), Failure> {
     let kernel = job.verify.kernel("teams")?;
     let n = i64::from(job.runtime.n_pes());
@@ -97,7 +97,7 @@ fn teams(job: &Job<'_>, report: DevicePtr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wrong addresses and PEs and waits without end come back as errors, and the device goes on working.
+/// Wrong addresses and PEs, and endless waits, are reported as errors, and the device continues to work.
 fn errors_are_told(job: &Job<'_>) -> Result<bool, Failure> {
     let outside = job.gpu.alloc(64)?;
     let mut good = true;
@@ -106,7 +106,7 @@ fn errors_are_told(job: &Job<'_>) -> Result<bool, Failure> {
         [("wrong_address", outside.at().get(), "in no symmetric heap"), ("wrong_pe", job.area, "no such PE")]
     {
         let kernel = job.verify.kernel(name)?;
-        // SAFETY: one address as its argument, which it must not follow.
+        // SAFETY: its argument is one address, which the kernel must not access.
         unsafe { job.stream.launch(&kernel, one, &[argument]) }?;
         job.stream.wait(job.time_limit)?;
         let found = job.state().check();

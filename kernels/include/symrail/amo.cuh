@@ -1,5 +1,5 @@
-/* Atomic memory operations. All of them on one heap go one way, so that they are atomic with one another: this device's
- * atomics where the heap allows that, else the proxy, even to this PE. */
+/* Atomic memory operations. All of them on one heap take the same path, so that they are atomic with one another: this
+ * device's atomics where the heap allows that, otherwise the proxy, even for this PE's own memory. */
 #ifndef SYMRAIL_AMO_CUH
 #define SYMRAIL_AMO_CUH
 
@@ -89,7 +89,7 @@ SYMRAIL_DEVICE T symrail_amo(T* dest, T value, T compare, int pe, bool fetch) {
     if (symrail_reach_value(dest, pe, mapped) && symrail_first_heap_has_atomics()) return symrail_atom<T, OP>(mapped, value, compare);
     symrail_place place = symrail_find(dest, sizeof(T), pe, SYMRAIL_WHAT_AMO);
     if (!place.ok) return T();
-    /* Reading and storing a word are atomic with everything, over PCIe too. */
+    /* Reading and storing a word are atomic with everything, even over PCIe. */
     if (place.mapped != 0 && (place.atomics || OP == SYMRAIL_AMO_FETCH))
         return symrail_atom<T, OP>((T*)place.mapped, value, compare);
     if (place.mapped != 0 && OP == SYMRAIL_AMO_SET && !fetch) {

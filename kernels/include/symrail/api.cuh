@@ -1,5 +1,5 @@
-/* The functions that device programs call: the names, arguments and meanings that users of symmetric heaps know,
- * one function a type. Thread forms have no suffix; warp and block forms are symrailx_…_warp and symrailx_…_block. */
+/* The functions for device programs, with the names, arguments and meanings of OpenSHMEM and NVSHMEM, one function per
+ * type. Thread forms have no suffix; warp and block forms are symrailx_…_warp and symrailx_…_block. */
 #ifndef SYMRAIL_API_CUH
 #define SYMRAIL_API_CUH
 
@@ -51,7 +51,7 @@ struct symrail_compare {
         symrail_put_signal_bytes<SCOPE>(dest, source, bytes, signal, value, op, pe, false);                          \
     }
 
-/* Elements: the same on n values of a type. */
+/* Elements: the same for n values of a type. */
 #define SYMRAIL_TYPED(P, N, TYPE)                                                                                       \
     SYMRAIL_TYPED_GROUP(P##_##N##_, , TYPE, symrail_thread_scope)                                                \
     SYMRAIL_TYPED_GROUP(P##x_##N##_, _warp, TYPE, symrail_warp_scope)                                            \
@@ -133,7 +133,7 @@ struct symrail_compare {
     DO(P, ulonglong, unsigned long long) DO(P, int32, int) DO(P, int64, long) DO(P, uint32, unsigned int)                        \
     DO(P, uint64, unsigned long) DO(P, size, size_t)
 
-/* Waiting for words of this PE. */
+/* Waits for words of this PE. */
 #define SYMRAIL_WAIT(P, N, TYPE)                                                                                        \
     SYMRAIL_DEVICE void P##_##N##_wait_until(TYPE* word, int cmp, TYPE value) {                                  \
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
@@ -178,7 +178,7 @@ struct symrail_compare {
     SYMRAIL_ORDER_GROUP(P##x_, _warp, symrail_warp_scope)  \
     SYMRAIL_ORDER_GROUP(P##x_, _block, symrail_block_scope)
 
-/* Everything, under one prefix. */
+/* All of them, under one prefix. */
 #define SYMRAIL_DEFINE_API(P)                                  \
     SYMRAIL_RMA_MEM(P##_, , symrail_thread_scope)              \
     SYMRAIL_RMA_MEM(P##x_, _warp, symrail_warp_scope)          \

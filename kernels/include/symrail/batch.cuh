@@ -1,11 +1,12 @@
-/* Many requests of one thread with one reservation. A request on its own costs a round trip to the word that says which
- * position is next; a batch pays that once for up to 32 requests.
+/* Many requests of one thread with one reservation. A single request costs a round trip to the word with the next
+ * position. A batch pays that once for up to 32 requests.
  *
  *     symrailx_batch batch(n);                 // at most n requests follow
  *     for (…) batch.p(&word[i], value, pe);    // or batch.putmem_nbi(…)
- *     batch.end();                             // positions that were not used are given up
+ *     batch.end();                             // gives up unused positions
  *
- * A position that was reserved must be written, or nobody behind it is served: call end() on every way out. */
+ * A reserved position must be written, otherwise the engine serves no request behind it. So every path has to call
+ * end(). */
 #ifndef SYMRAIL_BATCH_CUH
 #define SYMRAIL_BATCH_CUH
 
@@ -27,7 +28,7 @@ struct symrailx_batch {
         last = position + requests;
         open = true;
     }
-    /* Writes one request. `false` when the batch has no position left, or no room came in time. */
+    /* Writes one request. Returns `false` when the batch has no position left, or there was no room in time. */
     SYMRAIL_BATCH_FN bool push(const symrail_request& r) {
         if (!open || position >= last) return false;
         const symrail_channel_view& c = symrail_my_channel();
@@ -52,7 +53,7 @@ struct symrailx_batch {
         r.w[5] = symrail_to_bits(value);
         return push(r);
     }
-    /* As symrail_putmem_nbi. Make the sources visible once, before the first (symrail_fence). */
+    /* As symrail_putmem_nbi. The caller makes the sources visible once, before the first call (symrail_fence). */
     SYMRAIL_BATCH_FN bool putmem_nbi(void* dest, const void* source, size_t bytes, int pe) {
         symrail_place place = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
         if (place.mapped != 0) symrail_copy<symrail_thread_scope>((void*)place.mapped, source, bytes);

@@ -1,8 +1,8 @@
 /* Copies by one thread through a few KiB of its block's shared memory, moved by the multiprocessor's own copy unit
- * (compute capability 9.0 and later): that has whole chunks under way, where a thread's registers hold a few 16-byte
- * loads.
+ * (compute capability 9.0 and later). The unit has whole chunks under way, whereas a thread's registers hold a few
+ * 16-byte loads.
  *
- * A kernel that calls puts or gets of one thread has SYMRAIL_BULK_BYTES of static shared memory for that. One that
+ * A kernel that calls puts or gets of one thread has SYMRAIL_BULK_BYTES of static shared memory for that. A kernel that
  * needs all of its shared memory itself defines SYMRAIL_BULK_BYTES as 0 before it includes the API. */
 #ifndef SYMRAIL_BULK_CUH
 #define SYMRAIL_BULK_CUH
@@ -12,12 +12,12 @@
 #ifndef SYMRAIL_BULK_BYTES
 #define SYMRAIL_BULK_BYTES 4096
 #endif
-/* Fewer bytes are not worth it. */
+/* Copies of fewer bytes are not worthwhile. */
 #define SYMRAIL_BULK_LEAST 512
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && SYMRAIL_BULK_BYTES > 0
 
-/* One chunk goes out while others come in. */
+/* One chunk is stored while others are loaded. */
 #define SYMRAIL_BULK_CHUNKS 4
 #define SYMRAIL_BULK_AHEAD 3
 #define SYMRAIL_BULK_CHUNK (SYMRAIL_BULK_BYTES / SYMRAIL_BULK_CHUNKS)
@@ -44,18 +44,18 @@ SYMRAIL_DEVICE void symrail_bulk_store(symrail_u64 to, symrail_u32 chunk, symrai
 }
 SYMRAIL_DEVICE size_t symrail_bulk_part(size_t left) { return left < SYMRAIL_BULK_CHUNK ? left : SYMRAIL_BULK_CHUNK; }
 
-/* The chunks of a block, and what tells that each has come. They are the first thread's that asks, as long as the block
- * lives. */
+/* The chunks of a block, and the barriers for their arrival. They belong to the first thread that requests them, as
+ * long as the block lives. */
 struct __align__(128) symrail_bulk {
     unsigned char chunks[SYMRAIL_BULK_BYTES];
     symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
     symrail_u64 owner;
-    /* Chunks that have been used so far. */
+    /* The number of chunks used so far. */
     symrail_u32 laps;
 };
 
-/* Whether the chunks are this thread's. Shared memory holds anything at the start, also what an earlier block has left;
- * so the owner says which grid and block it is of. */
+/* Whether the chunks are this thread's. Shared memory is uninitialized at the start, and may hold values of an earlier
+ * block, so the owner includes the grid and the block. */
 SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_bulk& bulk) {
     symrail_u64 grid, block = blockIdx.x + (symrail_u64)gridDim.x * (blockIdx.y + (symrail_u64)gridDim.y * blockIdx.z);
     asm("mov.u64 %0, %%gridid;" : "=l"(grid));
@@ -70,20 +70,20 @@ SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_bulk& bulk) {
     return true;
 }
 
-/* Copies a multiple of 16 bytes between aligned addresses; all of it is written when this returns. False, and nothing
- * done, where the chunks are another thread's. */
+/* Copies a multiple of 16 bytes between aligned addresses; all bytes are written on return. Returns false, and does
+ * nothing, where the chunks are another thread's. */
 static __device__ __noinline__ bool symrail_copy_bulk(symrail_u64 to, symrail_u64 from, size_t bytes) {
     __shared__ symrail_bulk bulk;
     if (!symrail_bulk_mine(bulk)) return false;
     symrail_u32 chunks = symrail_shared_at(bulk.chunks), arrivals = symrail_shared_at(bulk.arrivals);
-    /* The copy unit sees what tells of arrivals, and what this thread has written to the source. */
+    /* The fence makes the barriers, and this thread's writes to the source, visible to the copy unit. */
     asm volatile("fence.proxy.async;" ::: "memory");
     symrail_u32 lap = bulk.laps, asking = lap;
     size_t asked = 0;
     for (size_t done = 0; done < bytes; lap++) {
         for (; asked < bytes && asked < done + SYMRAIL_BULK_AHEAD * SYMRAIL_BULK_CHUNK; asking++) {
             symrail_u32 k = asking % SYMRAIL_BULK_CHUNKS;
-            /* What was in the chunk before has left it: only the last stores may still be reading theirs. */
+            /* The chunk's former bytes have left it: only the last stores may still be reading theirs. */
             asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(SYMRAIL_BULK_CHUNKS - SYMRAIL_BULK_AHEAD) : "memory");
             size_t part = symrail_bulk_part(bytes - asked);
             symrail_bulk_load(chunks + k * SYMRAIL_BULK_CHUNK, from + asked, (symrail_u32)part, arrivals + 8 * k);

@@ -1,5 +1,5 @@
-/* Requests to the proxy: reserve a position, write its chunks, wait for what comes back. proxy/src/channel/mod.rs
- * explains the protocol; here is a GPU's side of it. */
+/* Requests to the proxy: a thread reserves a position, writes its chunks, and waits for the completion.
+ * proxy/src/channel/mod.rs explains the protocol; this is a GPU's side of it. */
 #ifndef SYMRAIL_CHANNEL_CUH
 #define SYMRAIL_CHANNEL_CUH
 
@@ -33,7 +33,7 @@ static __device__ __noinline__ bool symrail_wait_for_room(const symrail_channel_
     return room;
 }
 
-/* Reserves a position for each thread that comes here together, with one atomic for all of them. */
+/* Reserves a position for each thread that arrives here together, with one atomic for all of them. */
 SYMRAIL_DEVICE symrail_u64 symrail_reserve(const symrail_channel_view& c) {
     symrail_u32 active = __activemask(), lane, below;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -54,8 +54,9 @@ SYMRAIL_DEVICE void symrail_write(const symrail_channel_view& c, symrail_u64 pos
         if (r.mask & (1u << i)) symrail_st_pair(slot + i * SYMRAIL_CHUNK_BYTES, r.w[2 * i] | parity, r.w[2 * i + 1]);
 }
 
-/* Pushes a request and returns its position. Memory that the request names was made visible before (symrail_fence_sys).
- * The stores depend on the tail that was read, so they come after the consumer has left the slot. */
+/* Pushes a request and returns its position. The caller has made memory that the request names visible
+ * (symrail_fence_sys). The stores depend on the tail that was read, so they come after the consumer has left the
+ * slot. */
 SYMRAIL_DEVICE symrail_u64 symrail_push(const symrail_channel_view& c, const symrail_request& r) {
     symrail_u64 room = symrail_ld_gpu(c.own + SYMRAIL_OWN_TAIL) + c.slots;
     symrail_u64 position = symrail_reserve(c);
@@ -69,8 +70,8 @@ SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, sy
            (symrail_u64)mask << SYMRAIL_MASK_SHIFT | (symrail_u64)(symrail_u32)pe << SYMRAIL_PE_SHIFT;
 }
 
-/* Waits until every position before `target` is delivered. What came with them is visible then. `false` when time is
- * over. */
+/* Waits until every position before `target` is delivered. The effects of those requests are visible then. Returns
+ * `false` when time is over. */
 SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target, bool crowded = false) {
     symrail_waiter waiter;
     symrail_shared_poll shared(c.ring + SYMRAIL_COMPLETED, c.own + SYMRAIL_OWN_COMPLETED, crowded);
@@ -82,8 +83,8 @@ SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrai
     return !late;
 }
 
-/* Waits for everything that was pushed to a channel so far. Costs loads of device memory when there is nothing to wait
- * for. */
+/* Waits for all requests that were pushed to a channel so far. If there are none, it costs only loads of device
+ * memory. */
 SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
     bool crowded = symrail_is_polled(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
@@ -91,15 +92,15 @@ SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
     if (done < target) symrail_wait_delivered(c, target, crowded);
 }
 
-/* Notes that the proxy changes memory which stores reach without it: a fence has to wait for that. */
+/* Notes that the proxy changes memory that stores also reach directly: a fence has to wait for that. */
 SYMRAIL_DEVICE void symrail_mixed(const symrail_channel_view& c, symrail_u64 position) {
     symrail_max_gpu(c.own + SYMRAIL_OWN_MIXED, position + 1);
 }
 
-/* A reply entry's word in device memory: bit 31 while somebody owns it, and the last generation below. */
+/* A reply entry's word in device memory: bit 31 is set while a thread owns it, and the last generation is below. */
 #define SYMRAIL_REPLY_OWNED 0x80000000u
 
-/* Pushes a request that is answered, and waits for the answer's value. */
+/* Pushes a request with a reply, and waits for the reply's value. */
 static __device__ __noinline__ symrail_u64 symrail_ask(const symrail_channel_view& c, symrail_request& r, int pe) {
     symrail_u32 thread = symrail_block_scope::rank();
     symrail_u32 index = (blockIdx.x * 67u + thread) % (symrail_u32)c.replies, *word;
@@ -123,7 +124,7 @@ static __device__ __noinline__ symrail_u64 symrail_ask(const symrail_channel_vie
         symrail_ld_pair_acquire(at, value, state);
         if ((state & ((1ull << SYMRAIL_GENERATION_BITS) - 1)) == generation) break;
         if (patience.over()) {
-            /* The entry stays owned: a late answer must find nobody else in it. */
+            /* The entry stays owned, so that a late reply reaches no other request. */
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_REPLY, pe, index);
             return 0;
         }

@@ -1,4 +1,4 @@
-/* How two elements of a reduction become one, in pieces of 16 bytes. Types and results are those of the host's
+/* The combination of two elements of a reduction, in pieces of 16 bytes. Types and results equal those of the host's
  * reductions (shmem/src/collective/reduction.rs): integers wrap, and of two floats the first one stays unless the other
  * is less, or greater. */
 #ifndef SYMRAIL_COMBINE_CUH
@@ -6,7 +6,7 @@
 
 #include "memory.cuh"
 
-/* kernels/src/cuda/collectives.rs has the same numbers: an operation, and a type that is shifted. */
+/* kernels/src/cuda/collectives.rs has the same numbers: an operation, and a shifted type. */
 #define SYMRAIL_SUM 0u
 #define SYMRAIL_PRODUCT 1u
 #define SYMRAIL_MIN 2u
@@ -33,7 +33,7 @@ struct symrail_complex {
     T re, im;
 };
 
-/* What has bits only: integers, whose sums and products are those of unsigned numbers. */
+/* Elements that are plain bits: integers, whose sums and products are those of unsigned numbers. */
 template <class T>
 SYMRAIL_DEVICE T symrail_plus(T a, T b) { return (T)(a + b); }
 template <class T>
@@ -71,7 +71,7 @@ SYMRAIL_DEVICE symrail_wide symrail_each(symrail_wide a, symrail_wide b, F combi
     return a;
 }
 
-/* Not inlined: it has all types. */
+/* The function is not inlined, because it has all types. */
 static __device__ __noinline__ symrail_wide symrail_combine(symrail_wide a, symrail_wide b, symrail_u32 how) {
     symrail_u32 op = how & ((1u << SYMRAIL_ELEMENT_SHIFT) - 1), type = how >> SYMRAIL_ELEMENT_SHIFT;
     switch (op) {

@@ -1,9 +1,8 @@
-/* Small deliveries to this device's memory, which the proxy cannot reach but through the driver: a thread that waits
- * for something polls host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the
- * reader.
+/* Small deliveries to this device's memory, which the proxy can only access through the driver. A waiting thread polls
+ * host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; this is the reader.
  *
- * What is written here lies in this device's memory: whoever reads that, over NVLink and PCIe too, does so where this
- * device's fences order it. Those of the whole system take twice as long. */
+ * The written words are in this device's memory. Any reader of them, even over NVLink and PCIe, observes the order of
+ * this device's fences. System-wide fences take twice as long. */
 #ifndef SYMRAIL_MAIL_CUH
 #define SYMRAIL_MAIL_CUH
 
@@ -18,10 +17,10 @@
 #define SYMRAIL_MAIL_POSITION ((1ull << 62) - 1)
 #define SYMRAIL_MAIL_NUMBER ((1ull << SYMRAIL_MAIL_EPOCH_SHIFT) - 1)
 
-/* The readers' word in device memory is their position, and this bit while somebody is the reader. */
+/* The readers' word in device memory is their position, and this bit while a thread is the reader. */
 #define SYMRAIL_MAIL_TAKEN (1ull << 63)
 
-/* Two entries, as they were read. */
+/* Two entries, as they were loaded. */
 struct symrail_mail_entries {
     symrail_u64 w[8];
 };
@@ -29,7 +28,7 @@ struct symrail_mail_entries {
 /* One thread's turn as the reader. */
 struct symrail_mail {
     bool reading;
-    /* Something was taken, and not told yet. */
+    /* Entries were taken, and the proxy does not know yet. */
     bool untold;
     symrail_u64 position;
     SYMRAIL_WAITER_FN symrail_mail() : reading(false), untold(false), position(0) {}
@@ -38,7 +37,7 @@ struct symrail_mail {
         return (position & ~SYMRAIL_MAIL_NUMBER) | ((position + after) & SYMRAIL_MAIL_NUMBER);
     }
 
-    /* Becomes the reader, if nobody is. */
+    /* Makes this thread the reader, if there is none. */
     SYMRAIL_WAITER_FN void come() {
         if (symrail_ld_gpu(symrail_state.mail_word) & SYMRAIL_MAIL_TAKEN) return;
         symrail_u64 last = atomicOr((symrail_u64*)symrail_state.mail_word, SYMRAIL_MAIL_TAKEN);
@@ -48,7 +47,7 @@ struct symrail_mail {
         reading = true;
     }
 
-    /* Reads the next two entries, whether they have come or not. */
+    /* Loads the next two entries, whether they have arrived or not. */
     SYMRAIL_WAITER_FN void look(symrail_mail_entries& entries) {
         if (untold) {
             __threadfence();
@@ -63,7 +62,8 @@ struct symrail_mail {
         }
     }
 
-    /* Writes what has come, each behind the one before. `seen` is what `word` has now, if that was written. */
+    /* Writes arrived entries, each ordered behind the one before. `seen` gets the new value of `word`, if that was
+     * written. */
     SYMRAIL_WAITER_FN void take(const symrail_mail_entries& entries, symrail_u64 word, symrail_u64& seen) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ struct symrail_mail {
         }
     }
 
-    /* One blocking round. */
+    /* One blocking round: loads entries and writes those that have arrived. */
     SYMRAIL_WAITER_FN void once() {
         symrail_mail_entries entries;
         if (!reading) come();
@@ -97,8 +97,9 @@ struct symrail_mail {
         }
     }
 
-    /* Leaves: what comes from now on is for the next reader, or for the driver. What was delivered is visible behind
-     * this. The next reader may say that it is there before this is seen: the CPU goes by the position. */
+    /* Ends this thread's turn as the reader: later entries are for the next reader, or for the driver. Delivered words
+     * are visible behind this. The next reader may announce itself before this becomes visible, because the CPU goes by
+     * the position. */
     SYMRAIL_WAITER_FN void leave() {
         if (!reading) return;
         if (untold) __threadfence();

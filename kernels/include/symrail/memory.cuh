@@ -1,4 +1,4 @@
-/* Loads, stores and atomics whose order is said, as PTX has them; and copies by a thread, a warp or a block. */
+/* Loads, stores and atomics with explicit order, as in PTX; and copies by a thread, a warp or a block. */
 #ifndef SYMRAIL_MEMORY_CUH
 #define SYMRAIL_MEMORY_CUH
 
@@ -23,7 +23,8 @@ SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
 SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
-/* A counter's note for other threads of this device, and a load of it: what was visible before is visible behind. */
+/* Stores a counter's value for other threads of this device, and loads it: what was visible before the store is visible
+ * after the load. */
 SYMRAIL_DEVICE void symrail_note(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
@@ -40,7 +41,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
 SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
-/* A word that others change; what was written before it changed is visible after the load. */
+/* Loads a word that others change. Earlier writes of the thread that changed it are visible after the load. */
 template <class T>
 SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
     T value;
@@ -55,11 +56,11 @@ SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
     }
     return value;
 }
-/* One 16-byte load; what was written before the words changed is visible after it. */
+/* One 16-byte load. Earlier writes of the thread that changed the words are visible after it. */
 SYMRAIL_DEVICE void symrail_ld_pair_acquire(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
     asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
 }
-/* The same without an order. */
+/* The same without order. */
 SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
     asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
 }
@@ -70,11 +71,11 @@ SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b
 SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
-/* The same, behind everything that this thread has done and seen. */
+/* The same, ordered behind everything that this thread has done and observed. */
 SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
-/* A store behind everything that this thread has done and seen. */
+/* A store that is ordered behind everything that this thread has done and observed. */
 SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
@@ -86,7 +87,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_now() {
     return t;
 }
 
-/* Counts a wait's rounds, and says when its time is over. The timer is read now and then only. */
+/* Counts the rounds of a wait, and ends it in time. It reads the timer only at intervals. */
 struct symrail_waiter {
     symrail_u64 deadline;
     symrail_u32 rounds;
@@ -99,7 +100,7 @@ struct symrail_waiter {
     }
 };
 
-/* A value of up to 8 bytes as bits, and back: in registers, whatever else is done with it. */
+/* Converts a value of up to 8 bytes to bits, and back. The value stays in registers, whatever else is done with it. */
 template <class T>
 SYMRAIL_DEVICE symrail_u64 symrail_to_bits(T value) {
     symrail_u64 bits = 0;
@@ -113,7 +114,7 @@ SYMRAIL_DEVICE T symrail_of_bits(symrail_u64 bits) {
     return value;
 }
 
-/* Who does an operation together. */
+/* The threads that perform an operation together. */
 struct symrail_thread_scope {
     static const bool one = true;
     SYMRAIL_SCOPE_FN symrail_u32 rank() { return 0; }
@@ -141,8 +142,8 @@ struct symrail_block_scope {
 
 struct __align__(16) symrail_wide { symrail_u64 a, b; };
 
-/* How a source is read: plainly, since it does not change during a copy; or past the first-level cache, which does not
- * notice when another GPU changes what it holds: memory of peers is read so. */
+/* How a source is read: normally, since it does not change during a copy; or, for peers' memory, past the first-level
+ * cache, which is not coherent with writes of other GPUs. */
 struct symrail_own_source {
     SYMRAIL_SCOPE_FN symrail_wide load(const symrail_wide* p) {
         symrail_wide v;
@@ -162,12 +163,12 @@ struct symrail_peer_source {
     SYMRAIL_SCOPE_FN T value(const T* p) { return *(const volatile T*)p; }
 };
 
-/* Writes are in the order of the loop per thread, not more. */
+/* Writes are ordered per thread, as in the loop, and not otherwise. */
 SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
 }
 
-/* Enough 16-byte loads under way in each thread to cover the latency of a link. */
+/* The number of 16-byte loads under way in each thread that covers the latency of a link. */
 #ifndef SYMRAIL_UNROLL
 #define SYMRAIL_UNROLL 4
 #endif
@@ -184,13 +185,13 @@ SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from
         for (int k = 0; k < SYMRAIL_UNROLL; k++) v[k] = FROM::load(from + i + k * size);
 #pragma unroll
         for (int k = 0; k < SYMRAIL_UNROLL; k++) symrail_store(to + i + k * size, v[k]);
-        /* Warps that run apart touch memory in more places at a time. */
+        /* Warps that drift apart access memory in more places at a time. */
         S::sync();
     }
     for (; i < n; i += size) symrail_store(to + i, FROM::load(from + i));
 }
 
-/* One value of 1, 2, 4 or 8 bytes, never torn, and ordered by fences only: what is ordered by itself is slower. */
+/* One value of 1, 2, 4 or 8 bytes. It is never torn, and only fences order it, because an ordered access is slower. */
 template <class T>
 SYMRAIL_DEVICE void symrail_store_value(T* p, T value) {
     if (sizeof(T) == 8) {
@@ -233,7 +234,7 @@ SYMRAIL_DEVICE void symrail_copy(void* dest, const void* source, size_t bytes) {
         to += head, from += head, bytes -= head;
         symrail_copy_wide<S, FROM>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
         size_t done = bytes & ~(size_t)15;
-        /* What is left of 8 and more goes as one word: values of 8 bytes are never torn. */
+        /* A rest of 8 bytes or more goes as one word, so that values of 8 bytes are never torn. */
         if (bytes - done >= 8) {
             symrail_copy_as<S, FROM>((symrail_u64*)(to + done), (const symrail_u64*)(from + done), 1);
             done += 8;

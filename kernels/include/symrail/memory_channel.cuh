@@ -1,5 +1,6 @@
-/* Memory channels: a buffer of a peer that loads and stores reach, and a semaphore with that peer. The host makes them
- * (MemoryChannels::channel) and hands their addresses to kernels. Any length and any alignment will do. */
+/* Memory channels: a buffer of a peer that is accessible by loads and stores, and a semaphore with that peer. The host
+ * creates them (MemoryChannels::channel) and passes their addresses to kernels. Any length and any alignment is
+ * allowed. */
 #ifndef SYMRAIL_MEMORY_CHANNEL_CUH
 #define SYMRAIL_MEMORY_CHANNEL_CUH
 
@@ -9,7 +10,7 @@
 struct symrail_memory_channel {
     symrail_semaphore semaphore;
     symrail_alarm alarm;
-    /* The peer's copy of the buffer, as this device reaches it, and this PE's. */
+    /* The address of the peer's copy of the buffer on this device, and that of this PE's. */
     symrail_u64 remote;
     symrail_u64 local;
 
@@ -32,20 +33,22 @@ struct symrail_memory_channel {
         symrail_store_value((T*)remote + index, value);
     }
 
-    /* Tells the peer, behind all that the group has put. */
+    /* Signals the peer, behind all puts of the group. */
     template <class S>
     SYMRAIL_WAITER_FN void signal() const {
         S::sync();
         if (S::rank() == 0) semaphore.signal();
     }
-    /* Tells the peer, in no order with what was put. */
+    /* Signals the peer, in no order with puts. */
     SYMRAIL_WAITER_FN void relaxed_signal() const { semaphore.relaxed_signal(); }
-    /* The calling thread waits for the peer's next signal; `false`: it did not come, which the host is told. */
+    /* Makes the calling thread wait for the peer's next signal. `false`: it did not arrive, and the host gets a
+     * report. */
     SYMRAIL_WAITER_FN bool wait() const { return semaphore.wait(alarm, 0); }
-    /* Whether the peer's next signal has come; then it is taken. */
+    /* Whether the peer's next signal has arrived. If so, it is consumed. */
     SYMRAIL_WAITER_FN bool poll() const { return semaphore.poll(); }
 
-    /* Sends bytes as packets of 16 bytes to byte `to` of the peer's buffer, a multiple of 16: twice as many. */
+    /* Sends bytes as packets of 16 bytes to byte `to` of the peer's buffer, a multiple of 16. They need twice as many
+     * bytes. */
     template <class S>
     SYMRAIL_WAITER_FN void put_packets(symrail_u64 to, const void* from, symrail_u64 bytes, symrail_u32 flag) const {
         const char* source = (const char*)from;
@@ -64,7 +67,7 @@ struct symrail_memory_channel {
         }
         return all;
     }
-    /* One packet of 8 bytes, with four bytes of data, in the peer's buffer; and the wait for one in this PE's. */
+    /* Sends one packet of 8 bytes, with four bytes of data, to the peer's buffer; and waits for one in this PE's. */
     SYMRAIL_WAITER_FN void put_packet8(symrail_u64 to, symrail_u32 data, symrail_u32 flag) const {
         symrail_packet8_write(remote + to, data, flag);
     }

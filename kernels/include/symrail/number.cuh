@@ -1,11 +1,11 @@
-/* Types of elements: how they lie in memory, what they are worked on as, and what reductions do with them. The same
- * codes and roundings as collectives/src/number and core/src/fp8.rs, on every architecture alike. */
+/* Types of elements: their form in memory, their type for arithmetic, and their reductions. Codes and roundings equal
+ * those of collectives/src/number and core/src/fp8.rs, on every architecture. */
 #ifndef SYMRAIL_NUMBER_CUH
 #define SYMRAIL_NUMBER_CUH
 
 #include "memory.cuh"
 
-/* What is done with elements, by number. */
+/* The operations on elements, by number. */
 #define SYMRAIL_REDUCE_SUM 0u
 #define SYMRAIL_REDUCE_PROD 1u
 #define SYMRAIL_REDUCE_MIN 2u
@@ -21,10 +21,10 @@ SYMRAIL_DEVICE float symrail_float_of(symrail_u32 bits) {
     memcpy(&value, &bits, 4);
     return value;
 }
-/* 2^n, of a normal number. */
+/* 2^n as a normal number. */
 SYMRAIL_DEVICE float symrail_power_of_two(int n) { return symrail_float_of((symrail_u32)(n + 127) << 23); }
 
-/* A format with IEEE's layout: so many bits of mantissa, this bias, and its largest finite number's code. What is larger
+/* A format with IEEE's layout: bits of mantissa, bias, and the code of the largest finite number. A larger value
  * becomes that. */
 template <int MANTISSA, int BIAS, int LARGEST, int NOT_A_NUMBER>
 struct symrail_narrow_format {
@@ -32,7 +32,7 @@ struct symrail_narrow_format {
     SYMRAIL_SCOPE_FN float magnitude(symrail_u32 code) {
         return symrail_float_of(code << (23 - MANTISSA)) * symrail_power_of_two(127 - BIAS);
     }
-    /* The code of a number, whose sign is the bit above all others. */
+    /* The code of a number; its sign is the bit above all others. */
     SYMRAIL_SCOPE_FN symrail_u32 encode(float value, symrail_u32 sign_bit) {
         symrail_u32 bits = symrail_float_bits(value), sign = (bits >> 31) * sign_bit, size = bits & 0x7fffffffu;
         if (size > 0x7f800000u) return sign | NOT_A_NUMBER;
@@ -46,7 +46,7 @@ struct symrail_narrow_format {
             return sign | (symrail_float_bits(sum) & ((2u << MANTISSA) - 1u));
         }
         const int dropped = 23 - MANTISSA;
-        /* Half a unit, less one if the last bit is even: then the half itself does not carry. */
+        /* Half a unit, less one if the last bit is even: then a tie does not carry. */
         symrail_u32 rounded = size + (1u << (dropped - 1)) - 1u + ((size >> dropped) & 1u);
         return sign | ((rounded >> dropped) - ((symrail_u32)(127 - BIAS) << MANTISSA));
     }
@@ -63,7 +63,7 @@ struct symrail_f16 {
         return symrail_float_of(sign | special | (special != 0 ? (size & 0x3ffu) << 13 : symrail_float_bits(value)));
     }
     SYMRAIL_SCOPE_FN stored store(float value) {
-        /* From the middle above the largest number on it is infinity. */
+        /* A value from the middle above the largest number on is infinity. */
         symrail_u32 size = symrail_float_bits(value) & 0x7fffffffu;
         if (size >= 0x477ff000u && size <= 0x7f800000u)
             return (stored)((symrail_float_bits(value) >> 31 << 15) | 0x7c00u);
@@ -100,7 +100,7 @@ struct symrail_e5m2 {
         return (stored)symrail_narrow_format<2, 15, 0x7b, 0x7e>::encode(value, 0x80u);
     }
 };
-/* A half-precision number of which the upper exponent bit is left out; rounded by way of half precision, half up. */
+/* A half-precision number without the upper exponent bit; it is rounded to half precision first, and then half up. */
 struct symrail_e4m3b15 {
     typedef unsigned char stored;
     typedef float worked;
@@ -115,7 +115,7 @@ struct symrail_e4m3b15 {
         return (stored)((rounded | (half & 0x8000u)) >> 8);
     }
 };
-/* Numbers that are worked on as they are. */
+/* Numbers with native arithmetic. */
 template <class T>
 struct symrail_plain {
     typedef T stored;
@@ -132,7 +132,7 @@ typedef symrail_plain<unsigned long long> symrail_u64n;
 typedef symrail_plain<float> symrail_f32;
 typedef symrail_plain<double> symrail_f64;
 
-/* Integers wrap: they are added and multiplied without their sign. */
+/* Integers wrap: they are added and multiplied as unsigned numbers. */
 template <class W>
 SYMRAIL_DEVICE W symrail_sum_of(W a, W b) { return (W)((symrail_u64)a + (symrail_u64)b); }
 template <class W>
@@ -142,7 +142,7 @@ SYMRAIL_DEVICE float symrail_product_of(float a, float b) { return a * b; }
 SYMRAIL_DEVICE double symrail_sum_of(double a, double b) { return a + b; }
 SYMRAIL_DEVICE double symrail_product_of(double a, double b) { return a * b; }
 
-/* Divided by a number of PEs; integers are cut. */
+/* The quotient by a number of PEs; integers are truncated. */
 template <class W>
 SYMRAIL_DEVICE W symrail_quotient_of(W value, symrail_u32 by) { return (W)((long long)value / (long long)by); }
 SYMRAIL_DEVICE symrail_u64 symrail_quotient_of(symrail_u64 value, symrail_u32 by) { return value / by; }
@@ -154,13 +154,13 @@ SYMRAIL_DEVICE W symrail_reduced(symrail_u32 op, W a, W b) {
     switch (op) {
         case SYMRAIL_REDUCE_SUM: return symrail_sum_of(a, b);
         case SYMRAIL_REDUCE_PROD: return symrail_product_of(a, b);
-        /* What is not a number wins on either side, so that all PEs get the same. */
+        /* A NaN wins on either side, so that all PEs get the same. */
         case SYMRAIL_REDUCE_MIN: return b < a || b != b ? b : a;
         default: return b > a || b != b ? b : a;
     }
 }
 
-/* So many elements of a type, side by side. */
+/* Several elements of a type, side by side. */
 template <class N, int BYTES>
 struct symrail_elements {
     static const int count = BYTES / (int)sizeof(typename N::stored);
@@ -181,7 +181,7 @@ struct symrail_elements {
             memcpy((char*)bytes + i * sizeof(code), &code, sizeof(code));
         }
     }
-    /* Takes others in; `own`: rounded to the type after that. */
+    /* Combines with other elements; `own`: rounds to the type after that. */
     SYMRAIL_WAITER_FN void take(symrail_u32 op, const symrail_elements& others, bool own) {
         switch (op) {
             case SYMRAIL_REDUCE_SUM: all<SYMRAIL_REDUCE_SUM>(others); break;

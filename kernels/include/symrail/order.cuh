@@ -10,10 +10,11 @@ SYMRAIL_DEVICE void symrail_fence() {
     symrail_fence_sys();
     if (symrail_state.n_channels == 0) return;
     const symrail_channel_view& c = symrail_my_channel();
-    /* First, since another thread's fence may come between a request and the note that it is such a one. */
+    /* This is loaded first, since another thread's fence may come between a mixed request and its note. */
     symrail_u64 completed = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
     if (symrail_ld_gpu(c.own + SYMRAIL_OWN_MIXED) > completed) {
-        /* An AMO or a copy went through the proxy to memory that stores reach without it: only delivery orders the two. */
+        /* An AMO or a copy went through the proxy to memory that stores also reach directly: only delivery orders the
+         * two. */
         symrail_drain(c);
         return;
     }
@@ -28,15 +29,16 @@ SYMRAIL_DEVICE void symrail_fence() {
     symrail_max_gpu(c.own + SYMRAIL_OWN_FENCED, position + 1);
 }
 
-/* Waits until everything that any thread of this device asked for before the call is delivered. */
+/* Waits until all operations of any thread of this device before the call are delivered. */
 SYMRAIL_DEVICE void symrail_quiet() {
     for (symrail_u32 i = 0; i < symrail_state.n_channels; i++) symrail_drain(symrail_state.channels[i]);
-    /* For stores to mapped peers. Last: a fence first would wait for the stores of requests, too. */
+    /* This orders stores to mapped peers. It is last, because an earlier fence would also wait for the stores of
+     * requests. */
     symrail_fence_sys();
 }
 
-/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the
- * same time. */
+/* Waits for one word of this PE where small deliveries arrive by the mailbox. The word and the mailbox are loaded at
+ * the same time. */
 template <class T, class F>
 static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
     symrail_waiter waiter;
@@ -62,7 +64,8 @@ static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
     return now;
 }
 
-/* Waits for one word of this PE and returns it; what was delivered before it changed is visible after. */
+/* Waits for one word of this PE and returns it. Data that was delivered before the word changed is visible
+ * afterwards. */
 template <class T, class F>
 SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
     if (symrail_state.mailbox != 0) return symrail_wait_with_mail(word, holds);
@@ -77,8 +80,8 @@ SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
     return now;
 }
 
-/* Waits for any of n words and returns its index; words with a status that is not 0 are left out, and all left out
- * (or time over) is the largest number. */
+/* Waits for any of n words and returns its index. Words whose status is not 0 are left out. Returns the largest number
+ * if all are left out, or if time is over. */
 template <class T, class F>
 SYMRAIL_DEVICE size_t symrail_wait_for_any(T* words, size_t n, const int* status, F holds) {
     symrail_waiter waiter;
@@ -115,7 +118,7 @@ SYMRAIL_DEVICE symrail_device_team symrail_team_of(symrail_team_t team) {
 }
 SYMRAIL_DEVICE int symrail_team_my_pe(symrail_team_t team) { return symrail_team_of(team).me; }
 SYMRAIL_DEVICE int symrail_team_n_pes(symrail_team_t team) { return symrail_team_of(team).n_pes; }
-/* The number that a team's PE has in another team; -1 where it is not in that. */
+/* The number in another team of a team's PE; -1 where it is not in that team. */
 SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrail_team_t to) {
     symrail_device_team a = symrail_team_of(from), b = symrail_team_of(to);
     if (pe < 0 || pe >= a.n_pes) return -1;
@@ -127,7 +130,7 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
     const symrail_step* at = (const symrail_step*)(team.plan + SYMRAIL_PLAN_STEPS);
-    /* A step is on its way while something else is waited for. */
+    /* The next step is loaded while this one is performed. */
     symrail_step step = *at;
     symrail_u64 number = symrail_add_gpu(team.plan, 1) + 1;
     symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_PLAN_SET;

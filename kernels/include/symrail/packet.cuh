@@ -1,8 +1,8 @@
-/* Packets: data with flags inside, so that who reads it needs no signal.
+/* Packets: data with flags inside, so that its reader needs no signal.
  *
- * A word of 64 bits holds four bytes of data below and a flag above. It is written and read in one piece, so that a word
- * with the flag has the data. Two of them, one after the other, are a packet of 16 bytes: one store of both carries
- * eight bytes of data. Writer and reader agree on a flag that the words had not before; 0 is what fresh memory has. */
+ * A word of 64 bits holds four bytes of data below and a flag above. It is written and read at once, so a word with the
+ * flag has the data. Two consecutive words are a packet of 16 bytes: one store of both carries eight bytes of data.
+ * Writer and reader agree on a flag that the words did not have before; fresh memory has 0. */
 #ifndef SYMRAIL_PACKET_CUH
 #define SYMRAIL_PACKET_CUH
 
@@ -20,7 +20,7 @@ SYMRAIL_DEVICE bool symrail_packet_has(symrail_u64 word, symrail_u32 flag) { ret
 SYMRAIL_DEVICE void symrail_packet8_write(symrail_u64 at, symrail_u32 data, symrail_u32 flag) {
     symrail_st_sys(at, symrail_packet_word(data, flag));
 }
-/* Whether the packet has the flag; then `data` is its data. */
+/* Whether the packet has the flag. If so, `data` is its data. */
 SYMRAIL_DEVICE bool symrail_packet8_read(symrail_u64 at, symrail_u32 flag, symrail_u32& data) {
     symrail_u64 word = symrail_ld_sys(at);
     data = (symrail_u32)word;
@@ -37,7 +37,7 @@ SYMRAIL_DEVICE bool symrail_packet16_read(symrail_u64 at, symrail_u32 flag, symr
     return symrail_packet_has(low, flag) && symrail_packet_has(high, flag);
 }
 
-/* Up to eight bytes from any address; those that are not there are 0. */
+/* Loads up to eight bytes from any address; missing bytes are 0. */
 SYMRAIL_DEVICE symrail_u64 symrail_load_some(const char* from, symrail_u64 bytes) {
     if (bytes >= 8 && ((symrail_u64)from & 7) == 0) return *(const symrail_u64*)from;
     symrail_u64 data = 0;
@@ -48,7 +48,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_load_some(const char* from, symrail_u64 bytes
     for (symrail_u32 i = 0; i < 8 && i < bytes; i++) data |= (symrail_u64)(unsigned char)from[i] << (8 * i);
     return data;
 }
-/* The first up to eight bytes of a word, to any address. */
+/* Stores the first up to eight bytes of a word at any address. */
 SYMRAIL_DEVICE void symrail_store_some(char* to, symrail_u64 data, symrail_u64 bytes) {
     if (bytes >= 8 && ((symrail_u64)to & 7) == 0) {
         *(symrail_u64*)to = data;

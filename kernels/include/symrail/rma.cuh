@@ -1,10 +1,11 @@
 /* Puts, gets, single values and puts with a signal.
  *
- * Blocking forms return when the source may be used again (put) or the destination holds the data (get); nbi forms need
- * a quiet for that. Delivery needs a quiet in either case; a put with a signal whose data a copy engine brings waits
- * for that, also its nbi form. Warp and block forms are called by all threads of the group with the same arguments.
- * Blocking forms and those with a signal begin and end with the group in step; nbi forms may not wait at all:
- * synchronise the group before them if it wrote the source, and after them before one thread is quiet. */
+ * Blocking forms return when the caller may reuse the source (put) or the destination has the data (get); nbi forms
+ * need a quiet for that. Delivery needs a quiet in either case. A put with a signal whose data a copy engine copies
+ * waits for that copy, even in its nbi form. All threads of the group call warp and block forms with the same
+ * arguments. Blocking forms and those with a signal synchronise the group at the start and at the end. Other nbi forms
+ * may not synchronise at all: the caller synchronises the group before them if the group wrote the source, and after
+ * them before one thread calls quiet. */
 #ifndef SYMRAIL_RMA_CUH
 #define SYMRAIL_RMA_CUH
 
@@ -37,8 +38,8 @@ SYMRAIL_DEVICE void symrail_push_value(symrail_u64 offset, symrail_u64 bits, sym
     symrail_push(symrail_my_channel(), r);
 }
 
-/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap.
- * The more blocks there are that may copy at the same time, the larger it has to be: all of them share one proxy thread
+/* Whether a copy engine makes the copy, which the proxy starts: between mapped memory of another PE and this PE's heap.
+ * The more blocks may copy at the same time, the larger the copy has to be, because all of them share one proxy thread
  * and one link. */
 SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* local, size_t bytes, int pe) {
     symrail_u64 blocks = (symrail_u64)gridDim.x * gridDim.y * gridDim.z;
@@ -48,8 +49,8 @@ SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* lo
     return at < heap.bytes && bytes <= heap.bytes - at;
 }
 
-/* Puts and gets of bytes through the proxy, by one thread. `mapped`: to memory that stores reach as well. `false` when
- * what was waited for did not come. */
+/* Puts and gets of bytes through the proxy, by one thread. `mapped`: to memory that stores also reach directly. Returns
+ * `false` when a wait failed. */
 static __device__ __noinline__ bool symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local,
                                                         size_t bytes, int pe, bool wait, bool mapped) {
     if (!symrail_has_channel(SYMRAIL_WHAT_RMA, pe) || bytes == 0) return false;
@@ -64,7 +65,8 @@ static __device__ __noinline__ bool symrail_rma_proxied(symrail_u64 opcode, symr
     r.w[0] = symrail_head(opcode, kind, 0, r.mask, pe);
     r.w[1] = offset;
     r.w[2] = bytes;
-    /* The proxy reads the source (and overwrites the destination of a get) after everything that was done to it. */
+    /* The fence orders the proxy's read of the source (or its write to a get's destination) behind everything that was
+     * done to it. */
     symrail_fence_sys();
     const symrail_channel_view& c = symrail_my_channel();
     symrail_u64 position = symrail_push(c, r);
@@ -72,17 +74,17 @@ static __device__ __noinline__ bool symrail_rma_proxied(symrail_u64 opcode, symr
     return !wait || symrail_wait_delivered(c, position + 1);
 }
 
-/* A put by a copy engine, waited for. `false` when it failed, because then nothing must tell of it; or when another
- * request of the same channel failed meanwhile, which the host is told anyhow. */
+/* A put by a copy engine, which is awaited. Returns `false` when it failed, because then no signal may follow; or when
+ * another request of the same channel failed meanwhile, which the host learns anyhow. */
 static __device__ __noinline__ bool symrail_put_by_engine(symrail_u64 offset, const void* local, size_t bytes, int pe) {
     symrail_u64 errors = symrail_ld_sys(symrail_my_channel().ring + SYMRAIL_ERRORS);
     return symrail_rma_proxied(SYMRAIL_OP_PUT, offset, local, bytes, pe, true, true) &&
            symrail_ld_sys(symrail_my_channel().ring + SYMRAIL_ERRORS) == errors;
 }
 
-/* Not in the first heap, or not mapped, or large: finds the mapped address, or lets the proxy do it and returns 0. All
- * threads of a group come here. Copies stay out of functions that are called: those take as many registers as they
- * like, also from kernels whose blocks are too large for that. */
+/* Handles an address that is not in the first heap or not mapped, and a large copy: finds the mapped address, or lets
+ * the proxy copy and returns 0. All threads of a group call it. Copies stay out of called functions, because such a
+ * function may use any number of registers, even in kernels with blocks too large for that. */
 template <class S>
 SYMRAIL_DEVICE symrail_u64 symrail_rma_elsewhere(symrail_u64 opcode, const void* symmetric, const void* local,
                                                  size_t bytes, int pe, bool wait) {
@@ -159,8 +161,8 @@ SYMRAIL_DEVICE T symrail_get_value(const T* source, int pe) {
     return symrail_of_bits<T>(symrail_get_value_slowly(source, __ffs((int)sizeof(T)) - 1, pe));
 }
 
-/* A signal word's update, where it is mapped and this device may do it; with `release`, after everything that the group
- * did before (also when the proxy has to do it). */
+/* Updates a signal word where it is mapped and this device may update it. With `release` the update comes after
+ * everything that the group did before (also when the proxy has to make it). */
 SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_u64 value, int op, bool release) {
     if (place.mapped == 0) return false;
     if (release && op == SYMRAIL_SIGNAL_SET) {
@@ -214,7 +216,7 @@ static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offse
     r.w[2] = bytes;
     r.w[4] = signal;
     r.w[5] = value;
-    /* What travels in the request itself need not be seen by the proxy. */
+    /* The proxy does not read memory for data that travels in the request itself. */
     if (kind != SYMRAIL_LOCAL_VALUE && bytes != 0) symrail_fence_sys();
     const symrail_channel_view& c = symrail_my_channel();
     symrail_u64 position = symrail_push(c, r);
@@ -228,8 +230,8 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
     bool mapped = symrail_reach(dest, bytes, pe, to) & symrail_reach_value(signal, pe, there);
     symrail_place word = {true, symrail_first_heap_has_atomics(), (symrail_u64)there, 0};
     if (S::one && mapped && word.atomics && bytes == 8 && op == SYMRAIL_SIGNAL_SET && (to ^ word.mapped) == 8) {
-        /* Data and signal lie in one aligned piece of device memory: one store of 16 bytes carries both, so that
-         * nothing has to wait between them. */
+        /* Data and signal are in one aligned piece of device memory: one store of 16 bytes carries both, so no wait is
+         * needed between them. */
         symrail_u64 data = *(const symrail_u64*)source;
         return to < word.mapped ? symrail_st_pair(to, data, value) : symrail_st_pair(word.mapped, value, data);
     }

@@ -1,10 +1,10 @@
-/* Which way an operation goes: a mapped address, or the proxy. */
+/* The path of an operation: a mapped address, or the proxy. */
 #ifndef SYMRAIL_ROUTE_CUH
 #define SYMRAIL_ROUTE_CUH
 
 #include "channel.cuh"
 
-/* A symmetric address, found. `mapped` is 0 where the proxy is needed. */
+/* A symmetric address after its look-up. `mapped` is 0 where the proxy is needed. */
 struct symrail_place {
     bool ok;
     bool atomics;
@@ -12,9 +12,9 @@ struct symrail_place {
     symrail_u64 offset;
 };
 
-/* The mapped address of a symmetric one in the first heap, the way that most operations take; where this says no,
- * symrail_find knows more, and a copy engine may do what is large. One thread waits for every instruction here: what
- * does not depend on the address is loaded without a condition, so that a loop does it once. */
+/* Finds the mapped address of a symmetric one in the first heap, the path of most operations. Where it returns false,
+ * symrail_find decides, and a copy engine may make a large copy. One thread waits for every instruction here. So values
+ * that do not depend on the address are loaded unconditionally, and a loop loads them once. */
 SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail_u64& to) {
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)ptr - heap.base;
@@ -24,7 +24,7 @@ SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail
     bool ok = (symrail_u32)pe < SYMRAIL_FIRST_PES && base != 0 && at < heap.bytes && bytes <= heap.bytes - at;
     return __builtin_expect(ok && bytes < symrail_state.engine_from, 1);
 }
-/* The same for a single value: heaps are not smaller than that. */
+/* The same for a single value: no heap is smaller than that. */
 template <class T>
 SYMRAIL_DEVICE bool symrail_reach_value(const T* ptr, int pe, T*& to) {
     const symrail_heap_view& heap = symrail_state.heaps[0];
@@ -59,7 +59,7 @@ static __device__ __noinline__ symrail_place symrail_find(const void* ptr, size_
     return place;
 }
 
-/* How a request names memory of this PE: by symmetric offset when it is in a heap. */
+/* The form of this PE's memory in a request: a symmetric offset when it is in a heap. */
 SYMRAIL_DEVICE symrail_u64 symrail_local(const void* ptr, symrail_u64& kind) {
 #pragma unroll
     for (int i = 0; i < SYMRAIL_MAX_HEAPS; i++) {
@@ -76,7 +76,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_local(const void* ptr, symrail_u64& kind) {
 SYMRAIL_DEVICE int symrail_my_pe() { return symrail_state.me; }
 SYMRAIL_DEVICE int symrail_n_pes() { return symrail_state.n_pes; }
 
-/* Where `pe`'s copy of a symmetric object can be reached with loads and stores; null where it cannot. */
+/* The address of `pe`'s copy of a symmetric object for loads and stores; null where there is none. */
 SYMRAIL_DEVICE void* symrail_ptr(const void* ptr, int pe) {
     return (void*)symrail_find(ptr, 1, pe, SYMRAIL_WHAT_RMA).mapped;
 }

@@ -1,34 +1,34 @@
-/* Semaphores between PEs, counted in 64 bits, and waits that end: after the time-out, or when somebody has given up. */
+/* Semaphores between PEs, counted in 64 bits, and waits that end: after the time-out, or when a thread has given up. */
 #ifndef SYMRAIL_SEMAPHORE_CUH
 #define SYMRAIL_SEMAPHORE_CUH
 
 #include "order.cuh"
 
-/* Why a wait ended without what it was for. */
+/* The reasons why a wait failed. */
 #define SYMRAIL_GIVEN_UP_LATE 1ull
 #define SYMRAIL_GIVEN_UP_TOLD 2ull
 #define SYMRAIL_GIVEN_UP_HOST 3ull
 
-/* The report's words: the reason, the PE, a number of the waiter's; and the host's word, which ends all waits. */
+/* The report's words: the reason, the PE, a number of the waiter; and the host's word, which ends all waits. */
 #define SYMRAIL_REPORT_REASON 0
 #define SYMRAIL_REPORT_PE 1
 #define SYMRAIL_REPORT_PLACE 2
 #define SYMRAIL_REPORT_END 3
 
-/* Where those who give up say so, and hear of others. */
+/* Where threads that give up report it, and learn of others. */
 struct symrail_alarm {
-    /* In pinned memory, for the host. */
+    /* The address of the report in pinned memory, for the host. */
     symrail_u64 report;
-    /* A symmetric word: 0, or the number of a PE that has given up, plus one. */
+    /* The address of a symmetric word: 0, or the number of a PE that has given up, plus one. */
     symrail_u64 stop;
 };
 
-/* Gives up: the host learns why from the first who does, and every other thread of this PE stops. */
+/* Gives up: the host learns the reason of the first such thread, and every other thread of this PE stops. */
 static __device__ __noinline__ void symrail_give_up(const symrail_alarm& alarm, symrail_u64 reason, symrail_u64 who,
                                                     symrail_u64 place) {
     volatile symrail_u64* report = (volatile symrail_u64*)alarm.report;
     symrail_u64 own = (symrail_u64)symrail_state.me + 1, told = atomicCAS((symrail_u64*)alarm.stop, 0ull, own);
-    /* A thread of this PE that gave up before reports whom it waited for. */
+    /* The first thread of this PE that gave up reports the PE for which it waited. */
     if (told == own || (told != 0 && reason != SYMRAIL_GIVEN_UP_TOLD) || report[SYMRAIL_REPORT_REASON] != 0) return;
     report[SYMRAIL_REPORT_PE] = reason == SYMRAIL_GIVEN_UP_TOLD ? told - 1 : who;
     report[SYMRAIL_REPORT_PLACE] = place;
@@ -36,7 +36,7 @@ static __device__ __noinline__ void symrail_give_up(const symrail_alarm& alarm, 
     report[SYMRAIL_REPORT_REASON] = reason;
 }
 
-/* What a thread does now and then while it waits: it takes deliveries in, and returns why to give up, or 0. */
+/* A waiting thread's check at intervals: it takes deliveries, and returns the reason to give up, or 0. */
 static __device__ __noinline__ symrail_u64 symrail_look_up(const symrail_alarm& alarm, symrail_u64 deadline) {
     if (symrail_state.mailbox != 0) {
         symrail_mail mail;
@@ -48,8 +48,8 @@ static __device__ __noinline__ symrail_u64 symrail_look_up(const symrail_alarm& 
     return symrail_now() >= deadline ? SYMRAIL_GIVEN_UP_LATE : 0;
 }
 
-/* Waits until something holds. `false`: it gave up, and told the host of `who`, as that is then: the PE that is late, or
- * what the waiter goes by. */
+/* Waits until `holds` returns true. `false`: it gave up, and reported `who`, with its value at that time, to the host:
+ * the late PE, or a number of the waiter. */
 template <class F>
 SYMRAIL_DEVICE bool symrail_await(const symrail_alarm& alarm, F& holds, const symrail_u64& who, symrail_u64 place) {
     if (holds()) return true;
@@ -65,7 +65,7 @@ SYMRAIL_DEVICE bool symrail_await(const symrail_alarm& alarm, F& holds, const sy
     return reason == 0;
 }
 
-/* A signal to a word that this device's atomics do not reach; `ordered`: behind all that this thread has done. */
+/* Signals a word that this device's atomics cannot reach; `ordered`: behind everything that this thread has done. */
 static __device__ __noinline__ void symrail_signal_elsewhere(symrail_u64 word, symrail_u64 pe, bool ordered) {
     if (ordered) symrail_fence();
     symrail_signal((symrail_u64*)word, 1, SYMRAIL_SIGNAL_ADD, (int)pe);
@@ -73,31 +73,32 @@ static __device__ __noinline__ void symrail_signal_elsewhere(symrail_u64 word, s
 
 /* One end of a semaphore that two PEs share. */
 struct symrail_semaphore {
-    /* Where signals arrive here, in a symmetric heap; and how many were waited for, in this device's memory. */
+    /* The word for arriving signals here, in a symmetric heap; and the number of awaited ones, in this device's
+     * memory. */
     symrail_u64 arrived;
     symrail_u64 expected;
-    /* Where they arrive at the peer: the symmetric address, and where this device's atomics reach it; else 0. */
+    /* The word for signals at the peer: its symmetric address, and its address for this device's atomics, or 0. */
     symrail_u64 there;
     symrail_u64 mapped;
     symrail_u64 pe;
 
-    /* Adds one at the peer, behind everything that this thread has done and seen. */
+    /* Adds one at the peer, behind everything that this thread has done and observed. */
     SYMRAIL_WAITER_FN void signal() const {
         if (mapped != 0) symrail_add_release_sys(mapped, 1);
         else symrail_signal_elsewhere(there, pe, true);
     }
-    /* The same without an order. */
+    /* The same without order. */
     SYMRAIL_WAITER_FN void relaxed_signal() const {
         if (mapped != 0) symrail_add_relaxed_sys(mapped, 1);
         else symrail_signal_elsewhere(there, pe, false);
     }
-    /* Waits for the next signal. What the peer did before it is visible after. */
+    /* Waits for the next signal. The peer's earlier effects are visible afterwards. */
     SYMRAIL_WAITER_FN bool wait(const symrail_alarm& alarm, symrail_u64 place) const {
         symrail_u64 number = symrail_add_gpu(expected, 1) + 1, at = arrived;
         auto came = [at, number]() { return symrail_ld_acquire((const symrail_u64*)at) >= number; };
         return symrail_await(alarm, came, pe, place);
     }
-    /* Takes the next signal if it is there. Of several threads that ask, one gets it. */
+    /* Consumes the next signal if it has arrived. Of several calling threads, one gets it. */
     SYMRAIL_WAITER_FN bool poll() const {
         symrail_u64 taken = symrail_ld_gpu(expected);
         if (symrail_ld_acquire((const symrail_u64*)arrived) <= taken) return false;

@@ -1,15 +1,15 @@
-/* Words that the proxy counts up in host memory, and threads that wait for them. Polls cross the link to the CPU, those
- * at one word one behind the other; those of thousands of threads keep everything else from the link, the copies that
- * they wait for among it. So one thread at a time polls, and copies what it reads to device memory for the others. */
+/* Words in host memory that the proxy increments, and threads that wait for them. Polls cross the link to the CPU, and
+ * polls of one word are serialized. Polls of thousands of threads would block other traffic on the link, including the
+ * copies for which they wait. So one thread at a time polls, and copies the value to device memory for the others. */
 #ifndef SYMRAIL_SHARED_POLL_CUH
 #define SYMRAIL_SHARED_POLL_CUH
 
 #include "memory.cuh"
 
-/* Behind the copy: how many threads poll that, and this bit while one polls the word itself. */
+/* Behind the copy: the number of threads that poll the copy, and this bit while a thread polls the word itself. */
 #define SYMRAIL_SHARED_POLL 64u
 #define SYMRAIL_SHARED_POLL_TAKEN (1ull << 63)
-/* Between two polls of the copy. */
+/* The pause between two polls of the copy. */
 #define SYMRAIL_SHARED_POLL_PAUSE_NS 200u
 
 /* Whether a thread polls for others. */
@@ -34,7 +34,7 @@ struct symrail_shared_poll {
     }
     SYMRAIL_WAITER_FN bool take() { return (atomicOr(state(), SYMRAIL_SHARED_POLL_TAKEN) & SYMRAIL_SHARED_POLL_TAKEN) == 0; }
 
-    /* The word, as it is or was lately; what came with it is visible. */
+    /* The current or a recent value of the word; the effects that it announces are visible. */
     SYMRAIL_WAITER_FN symrail_u64 poll() {
         if (mode == OF_NOTES) {
             symrail_u64 now = symrail_ld_noted(note);
@@ -46,7 +46,7 @@ struct symrail_shared_poll {
             }
             return now;
         }
-        /* Both are on their way at the same time. */
+        /* Both loads are under way at the same time. */
         bool others = mode == FOR_ALL ? symrail_ld_gpu((symrail_u64)state()) != SYMRAIL_SHARED_POLL_TAKEN : !take();
         seen = symrail_ld_acquire((const symrail_u64*)word);
         if (mode == NEW && others) poll_notes();

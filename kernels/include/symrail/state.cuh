@@ -1,5 +1,5 @@
-/* What a device knows of its PE. The host fills it in before the first kernel (kernels/src/cuda/state.rs mirrors it).
- * A plain struct of numbers: NVRTC, nvcc and Rust read the same bytes. */
+/* A device's data about its PE. The host fills it in before the first kernel (kernels/src/cuda/state.rs mirrors it). It
+ * is a plain struct of numbers: NVRTC, nvcc and Rust read the same bytes. */
 #ifndef SYMRAIL_STATE_CUH
 #define SYMRAIL_STATE_CUH
 
@@ -10,22 +10,23 @@ typedef unsigned int symrail_u32;
 
 #define SYMRAIL_STATE_VERSION 2u
 #define SYMRAIL_STATE_BYTES 1184u
-/* Heaps: host memory that the device reaches over PCIe, and device memory. */
+/* Heaps: host memory that the device can access over PCIe, and device memory. */
 #define SYMRAIL_MAX_HEAPS 2
 #define SYMRAIL_MAX_CHANNELS 16
-/* PEs whose addresses are in constant memory; those of others are in a table in device memory. */
+/* The number of PEs whose addresses are in constant memory. Those of others are in a table in device memory. */
 #define SYMRAIL_FIRST_PES 32
 
-/* Heap flag: this device's atomics on the heap are atomic with everybody else's. Not so for host memory over PCIe. */
+/* Heap flag: this device's atomics on the heap are atomic with those of all others. Not so for host memory over
+ * PCIe. */
 #define SYMRAIL_HEAP_ATOMICS 1u
 
-/* One symmetric heap. `offset` is the symmetric offset of its first byte, as the proxy counts. */
+/* One symmetric heap. `offset` is the symmetric offset of its first byte, as in the proxy. */
 struct symrail_heap_view {
     symrail_u64 base;
     symrail_u64 bytes;
     symrail_u64 offset;
     symrail_u64 flags;
-    /* Where each PE's copy is in this device's address space; 0 where it is reached through a channel. */
+    /* The address of each PE's copy in this device's address space; 0 where only a channel reaches it. */
     symrail_u64 peers;
     symrail_u64 first_peers[SYMRAIL_FIRST_PES];
 };
@@ -39,7 +40,7 @@ struct symrail_channel_view {
 };
 
 /* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. The
- * tail and what is completed are as they were seen last, and shared_poll.cuh has a word behind each. */
+ * tail and the completed position are the last observed values, and shared_poll.cuh has a word behind each. */
 #define SYMRAIL_OWN_HEAD 0u
 #define SYMRAIL_OWN_TAIL 128u
 #define SYMRAIL_OWN_COMPLETED 256u
@@ -47,18 +48,18 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
-/* What a PE does in a barrier: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A
- * step whose flag is -1 ends them. */
+/* A PE's step in a barrier: it sets a flag of a PE, or, if the PE is -1, waits for its own flag. A step whose flag is
+ * -1 ends the plan. */
 struct __align__(8) symrail_step {
     int pe;
     int flag;
 };
-/* A barrier plan's memory on the device: how many barriers there were, and from here on its steps. */
+/* A barrier plan's memory on the device: the number of barriers so far, and the steps from here on. */
 #define SYMRAIL_PLAN_STEPS 128u
-/* Flags are words of a symmetric heap, in two sets of so many (8 bytes each), used in turn. */
+/* Flags are words of a symmetric heap, in two sets of this size (8 bytes each), which are used in turn. */
 #define SYMRAIL_PLAN_SET 32u
 
-/* A team of PEs start, start + stride, …; the host makes it (GpuDevice::team) and hands its address to kernels. */
+/* A team of PEs start, start + stride, …; the host creates it (GpuDevice::team) and passes its address to kernels. */
 struct symrail_device_team {
     int me;
     int n_pes;
@@ -78,36 +79,36 @@ struct symrail_device_state {
     symrail_u32 n_heaps;
     symrail_u32 n_channels;
     symrail_u32 reserved;
-    /* How long anything is waited for, in nanoseconds. */
+    /* The limit of all waits, in nanoseconds. */
     symrail_u64 timeout_ns;
     /* An error record in pinned memory: {code, what, PE, place}. */
     symrail_u64 error;
     /* Barrier: the plan of all PEs, and the words of both sets. */
     symrail_u64 barrier_plan;
     symrail_u64 barrier_words;
-    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where
-     * there are none. */
+    /* The mailbox of small deliveries for waiting threads in pinned memory, and the readers' word in device memory; 0
+     * where there are none. */
     symrail_u64 mailbox;
     symrail_u64 mail_word;
-    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on for each block; all bits
-     * set: never. */
+    /* The size per block from which on a copy engine copies between PEs' memory of the first heap; all bits set:
+     * never. */
     symrail_u64 engine_from;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };
 
 #ifdef __CUDACC_RTC__
-/* One translation unit, found by its name by the host. */
+/* One translation unit, whose state the host finds by its name. */
 extern "C" __constant__ symrail_device_state symrail_state;
 extern "C" __constant__ symrail_device_state symrail_state = {};
 #else
-/* Each translation unit that includes this has its own: fill each in. */
+/* Each translation unit that includes this has its own state, and the host fills in each. */
 static __constant__ symrail_device_state symrail_state;
 #endif
 
 #define SYMRAIL_DEVICE static __device__ __forceinline__
 
-/* Errors of device code, told to the host in the error record: the first one stays. */
+/* Errors of device code, for the host's error record. The first one stays. */
 #define SYMRAIL_ERROR_TIMEOUT 1ull
 #define SYMRAIL_ERROR_NOT_SYMMETRIC 2ull
 #define SYMRAIL_ERROR_NO_SUCH_PE 3ull
@@ -115,7 +116,7 @@ static __constant__ symrail_device_state symrail_state;
 #define SYMRAIL_ERROR_NO_REPLY 5ull
 #define SYMRAIL_ERROR_NO_ROOM 6ull
 
-/* What was attempted. */
+/* The operations of errors. */
 #define SYMRAIL_WHAT_RMA 1ull
 #define SYMRAIL_WHAT_AMO 2ull
 #define SYMRAIL_WHAT_PUSH 3ull
@@ -126,7 +127,7 @@ static __constant__ symrail_device_state symrail_state;
 
 static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
     volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;
-    /* Two threads may fail at the same time and mix their details; whichever code stays is an error that happened. */
+    /* Two threads may fail at the same time and mix their details, but the code that stays is that of a real error. */
     if (record[0] != 0) return;
     record[1] = what;
     record[2] = pe;

@@ -1,11 +1,12 @@
-//! Threads that wait for answers: where they are more than cores, one drives the engine for all, and the others take
-//! turns.
+//! Threads that wait for answers. Where there are more of them than cores, one drives the engine for all, and the
+//! others take turns.
 //!
-//! Threads that all poll take the cores from the engine and from peers. A turn that finds an answer costs one switch of
-//! threads; a sleep that ends with one costs two system calls more, five times as much. So who waits yields some
-//! times, and sleeps if no answer has come by then. The one that drives has sleepers woken as their answers come, and
-//! hands the engine over when it leaves. It alone would drive once a round of turns: what others ask for behind its
-//! turn would be sent a round later. So one of them polls, too, when half a round has passed.
+//! Polling threads take the cores from the engine and from peers. A turn that finds an answer costs one context switch.
+//! A sleep that ends with an answer costs two more system calls, which is five times as much. So a waiting thread
+//! yields some times, and sleeps if there is no answer by then. The driving thread's polls wake sleepers whose answers
+//! have arrived, and it hands the engine over when it stops waiting. Alone it would drive once in a round of turns, and
+//! requests of threads behind its turn would be sent a round later. So one of these threads also polls when half a
+//! round has passed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,20 +16,20 @@ use symrail_proxy::channel::ReplySlot;
 use super::view::DeviceView;
 use super::waiter::Waiter;
 
-/// Turns without an answer before a thread sleeps. A round trip takes two or three, which a busy peer prolongs.
+/// Turns without an answer before a thread sleeps. A round trip needs two or three, and more with a busy peer.
 const TURNS: u32 = 16;
-/// The longest sleep until a thread checks whether its time is over.
+/// The longest sleep before a thread checks its time limit.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// What the threads of a device that wait for answers know of one another.
+/// The shared state of a device's threads that wait for answers.
 #[derive(Debug)]
 pub(super) struct AnswerWaits {
     cores: usize,
-    /// How many wait.
+    /// The number of waiting threads.
     waiting: AtomicUsize,
-    /// One of them drives the engine.
+    /// Whether one of them drives the engine.
     driven: AtomicBool,
-    /// Turns of the others.
+    /// The number of turns of the others.
     turns: AtomicUsize,
 }
 
@@ -53,7 +54,7 @@ impl<'a> AnswerWait<'a> {
         Self { view, waiter: Waiter::new(view), turns: 0, drives: false }
     }
 
-    /// Waits a little. `false` when the time is over.
+    /// Waits for a moment. Returns `false` when the time is over.
     pub(super) fn pause(&mut self, slot: &ReplySlot) -> bool {
         let waits = self.view.answer_waits();
         let waiting = waits.waiting.load(Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl Drop for AnswerWait<'_> {
         if self.drives {
             waits.driven.store(false, Ordering::Relaxed);
         }
-        // A thread that was woken for an answer may have been the one that was to drive next.
+        // A thread that was woken for its answer may have been chosen to drive next.
         if left > 0 && (self.drives || !waits.driven.load(Ordering::Relaxed)) {
             let _ = self.view.parts().producers.iter().any(|producer| producer.wake_one());
         }

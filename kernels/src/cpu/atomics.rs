@@ -15,8 +15,8 @@ impl Thread<'_> {
         let what = What { operation: Operation::Amo, pe, bytes: T::TYPE.size() as u64 };
         match self.route(what, word, self.parts().direct_amos)? {
             Route::Mapped(address) => {
-                // SAFETY: a word of a mapped heap, aligned as its name was checked to be, and reached by everyone
-                // through atomics of one kind, as the view's maker says with `direct_amos`.
+                // SAFETY: a word of a mapped heap, aligned as its name was checked to be. Everyone accesses it by
+                // atomics of one kind, as the view's creator promises with `direct_amos`.
                 unsafe { amo::apply(address, T::TYPE, op, operand, 0) };
                 Ok(())
             }
@@ -58,7 +58,7 @@ impl Thread<'_> {
     }
 }
 
-/// The operations with one operand: a silent and a fetching form of each.
+/// The operations with one operand, each without and with the old value as its result.
 macro_rules! with_operand {
     ($($name:ident, $fetch_name:ident, $bound:ident, $op:ident, $does:literal;)*) => {
         impl Thread<'_> {$(
@@ -73,7 +73,7 @@ macro_rules! with_operand {
             #[doc = concat!($does, " at `pe` and returns the old value.")]
             ///
             /// # Errors
-            /// Wrong arguments, the proxy failed to, or no answer in time.
+            /// Wrong arguments, a failure of the proxy, or no answer in time.
             pub fn $fetch_name<T: $bound>(&self, word: Symmetric<T>, operand: T, pe: Pe) -> Result<T, DeviceError> {
                 self.fetch_amo(word, AmoOp::$op, operand.bits(), 0, pe)
             }
@@ -93,7 +93,7 @@ impl Thread<'_> {
     /// The word at `pe`, read atomically.
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn atomic_fetch<T: AmoWord>(&self, word: Symmetric<T>, pe: Pe) -> Result<T, DeviceError> {
         self.fetch_amo(word, AmoOp::Fetch, 0, 0, pe)
     }
@@ -117,7 +117,7 @@ impl Thread<'_> {
     /// Stores `value` in the word at `pe` if it equals `expected`; returns the old value.
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn atomic_compare_swap<T: AmoInteger>(
         &self,
         word: Symmetric<T>,

@@ -7,8 +7,8 @@ use super::error::DeviceError;
 use super::view::DeviceView;
 use super::waiter::Waiter;
 
-/// Threads of one block wait for one another here. A thread that has ended is not waited for; one that ended with an
-/// error breaks the barrier, because what the others wait for will not happen.
+/// The barrier of the threads of one block. It does not wait for threads that have ended. A thread that ends with an
+/// error breaks the barrier, because the others would wait for ever.
 #[derive(Debug)]
 pub(super) struct Block {
     id: usize,
@@ -33,7 +33,7 @@ impl Block {
         self.id
     }
 
-    /// Waits until every thread of the block that still runs has called this as often.
+    /// Waits until every running thread of the block has called this as often.
     pub(super) fn sync(&self, view: &DeviceView) -> Result<(), DeviceError> {
         let mut arrivals = self.lock();
         let round = self.round.load(Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    /// A thread has ended.
+    /// Notes the end of a thread.
     pub(super) fn leave(&self, well: bool) {
         let mut arrivals = self.lock();
         if !well {
@@ -71,7 +71,7 @@ impl Block {
     }
 
     fn open_if_complete(&self, arrivals: &mut Arrivals) {
-        // Once broken it stays shut: those who were told and left must not make it look complete.
+        // A broken barrier stays broken: threads that leave because of that must not make it look complete.
         if arrivals.arrived == arrivals.expected && !self.broken.load(Ordering::Relaxed) {
             arrivals.arrived = 0;
             self.round.fetch_add(1, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The types of values that travel, and of the words that atomics work on.
+//! The types of transferred values, and of the words of atomics.
 
 use symrail_proxy::channel::Width;
 use symrail_transport::amo::AmoType;
@@ -7,25 +7,25 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A value of 1, 2, 4 or 8 bytes of which every bit pattern is valid.
+/// A value of 1, 2, 4 or 8 bytes for which every bit pattern is valid.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd + std::fmt::Debug + 'static {
     /// Its size.
     const WIDTH: Width;
     /// Its bits, zero-extended.
     fn bits(self) -> u64;
-    /// The value of the low bits.
+    /// The value with these low bits.
     fn of_bits(bits: u64) -> Self;
 }
 
-/// A word that atomics work on.
+/// A word for atomics.
 pub trait AmoWord: Element {
-    /// Its type on the wire.
+    /// Its type in requests.
     const TYPE: AmoType;
     /// One, for increments.
     const ONE: Self;
 }
 
-/// A word that has bitwise atomics and compare-swap.
+/// A word for bitwise atomics and compare-swap.
 pub trait AmoInteger: AmoWord {}
 
 macro_rules! element {

@@ -1,4 +1,4 @@
-//! Errors on a device, as values.
+//! Errors of a device, as values.
 
 use symrail_proxy::channel::Refused;
 use symrail_transport::{Operation, Pe};
@@ -7,13 +7,13 @@ use symrail_transport::{Operation, Pe};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// An operation's arguments are wrong; nothing was started. From the transport, which has the words for it.
+    /// An operation's arguments are wrong; nothing was started. The transport provides the text.
     #[error("{0}")]
     Argument(String),
-    /// A request does not fit a slot.
+    /// A request cannot be encoded.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The proxy could not deliver this operation.
+    /// The proxy could not complete this operation.
     #[error("{operation} of {bytes} bytes to PE {pe} failed in the proxy; its error names the rail and the reason")]
     Failed {
         /// The operation that failed.
@@ -23,7 +23,7 @@ pub enum DeviceError {
         /// The operation's size in bytes.
         bytes: u64,
     },
-    /// Operations that nobody waited for one by one failed.
+    /// Operations that were not awaited individually failed.
     #[error("{count} operations of channel {channel} failed before this quiet; the proxy's error names the first")]
     FailedBeforeQuiet {
         /// The number since the thread's last quiet (or since its start).
@@ -31,7 +31,7 @@ pub enum DeviceError {
         /// The channel's number.
         channel: usize,
     },
-    /// An operation was not answered in time. Its local buffer may still be used by the proxy.
+    /// An operation was not answered in time. The proxy may still use its local buffer.
     #[error("{operation} of {bytes} bytes to PE {pe} was not answered within {seconds} s (SYMRAIL_TIMEOUT_S)")]
     Timeout {
         /// The operation that failed.
@@ -43,7 +43,7 @@ pub enum DeviceError {
         /// The time-out that passed.
         seconds: u64,
     },
-    /// Something waited for did not happen in time.
+    /// An awaited event did not happen in time.
     #[error("{what} did not end within {seconds} s (SYMRAIL_TIMEOUT_S)")]
     WaitTimeout {
         /// The awaited event, with the last state.
@@ -51,7 +51,7 @@ pub enum DeviceError {
         /// The time-out that passed.
         seconds: u64,
     },
-    /// A PE that is not mapped, and no channel to reach it through.
+    /// A PE that is not mapped, and there is no channel to it.
     #[error("PE {pe} is not mapped and this device has no channel: there is no wire (SYMRAIL_LOG=info says why)")]
     NoChannel {
         /// The other PE.
@@ -70,7 +70,7 @@ pub enum DeviceError {
     /// This thread gave up waiting for an operation that is still unanswered.
     #[error("an earlier operation of this thread timed out and is still unanswered: nothing more can wait for a reply")]
     Unanswered,
-    /// Another thread of the block ended with an error, so that its barrier can never be passed.
+    /// Another thread of the block ended with an error, so its barrier will never complete.
     #[error("a thread of block {block} ended with an error; its barrier is broken")]
     BlockBroken {
         /// The block's number.
@@ -84,19 +84,19 @@ impl From<symrail_transport::Error> for DeviceError {
     }
 }
 
-/// Why a grid did not run to its end.
+/// Why a grid did not run to completion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError<E> {
-    /// A grid without threads.
+    /// A grid has no threads.
     #[error("a grid of {blocks} blocks of {threads_per_block} threads has no threads: use at least 1 of each")]
     Empty {
-        /// Blocks asked for.
+        /// Blocks in the grid.
         blocks: usize,
-        /// Threads asked for.
+        /// Threads per block.
         threads_per_block: usize,
     },
-    /// The system gave no thread.
+    /// The system could not create a thread.
     #[error("thread {thread} of the grid cannot be started: {source}; launch fewer threads")]
     Spawn {
         /// The thread's number.
@@ -104,7 +104,7 @@ pub enum LaunchError<E> {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The kernel returned an error; the first one is reported.
+    /// The kernel returned an error. The first one is reported.
     #[error("thread {thread} of the grid failed: {error}")]
     Kernel {
         /// The thread's number.

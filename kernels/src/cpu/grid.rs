@@ -1,4 +1,4 @@
-//! Starting the threads of a grid.
+//! Launching the threads of a grid.
 
 use std::sync::Mutex;
 use std::thread::{self, Builder};
@@ -11,9 +11,9 @@ use super::view::DeviceView;
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: usize,
-    /// Threads of each block.
+    /// Threads per block.
     pub threads_per_block: usize,
 }
 
@@ -24,11 +24,11 @@ impl Grid {
         self.blocks.saturating_mul(self.threads_per_block)
     }
 
-    /// Runs `kernel` on every thread of the grid and returns what each returned, in the order of
-    /// [`Thread::thread_id`]. Returns when all have ended; it does not wait for what they left unfinished.
+    /// Runs `kernel` on every thread of the grid and returns their results, in the order of [`Thread::thread_id`]. It
+    /// returns when all threads have ended; it does not wait for their unfinished operations.
     ///
     /// # Errors
-    /// The first error or panic of a thread; or the grid could not be started as a whole.
+    /// The first error or panic of a thread, or the grid could not be launched as a whole.
     pub fn launch<R, E, K>(self, view: &DeviceView, kernel: K) -> Result<Vec<R>, LaunchError<E>>
     where
         R: Send,
@@ -88,7 +88,7 @@ impl Grid {
     }
 }
 
-/// Leaves the block however the kernel ends, by a panic too.
+/// Leaves the block when the kernel ends, even by a panic.
 struct LeaveBlock<'a> {
     block: &'a Block,
     well: bool,

@@ -1,7 +1,7 @@
 //! Remote memory access: put, get, single values, puts with a signal.
 //!
-//! `put` copies all of `source`, `get` fills all of `dest`; the other side holds at least as many elements.
-//! Bytes (`putmem`, `getmem`) are elements of type `u8`.
+//! `put` copies all of `source`, `get` fills all of `dest`. The other side has at least as many elements. Bytes
+//! (`putmem`, `getmem`) are elements of type `u8`.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use super::symmetric::{LocalMemory, Symmetric};
 use super::thread::{Route, Thread, What, named};
 
 impl Thread<'_> {
-    /// The address at which this PE reaches the first element at `pe` with loads and stores, if that heap is mapped.
+    /// The address of the first element at `pe` for this PE's loads and stores, if that heap is mapped.
     ///
     /// # Errors
     /// No such PE, or the object is not in the heap.
@@ -51,7 +51,7 @@ impl Thread<'_> {
     /// Reads one value from `source` at `pe`.
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn g<T: Element>(&self, source: Symmetric<T>, pe: Pe) -> Result<T, DeviceError> {
         let what = What { operation: Operation::Get, pe, bytes: T::WIDTH.bytes() as u64 };
         let bits = match self.route(what, source, true)? {
@@ -65,11 +65,11 @@ impl Thread<'_> {
         Ok(T::of_bits(bits))
     }
 
-    /// Copies `source` to `dest` at `pe`. On return `source` may be used again; delivered after
+    /// Copies `source` to `dest` at `pe`. On return the caller may reuse `source`; the data is delivered after
     /// [`quiet`](Thread::quiet).
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn put<T: Element>(
         &self,
         dest: Symmetric<T>,
@@ -104,13 +104,13 @@ impl Thread<'_> {
         let dest = dest.part(0, source.len)?;
         let from = self.local(what.operation, source)?;
         match self.route(what, dest, true)? {
-            // SAFETY: both ranges were checked to be in mapped heaps, or a buffer whose maker vouched for it.
+            // SAFETY: both ranges were checked to be in mapped heaps, or in a buffer that its creator guarantees.
             Route::Mapped(to) => unsafe { std::ptr::copy(from, to, size as usize) },
             Route::Channel(_) if size == 0 => {}
             Route::Channel(channel) => {
-                // A value travels in the slot: the source is free at once, and nobody needs to wait.
+                // A value travels in the slot, so the source is free at once without a wait.
                 if let Some(width) = Width::of(size as usize).filter(|width| from.addr() % width.bytes() == 0) {
-                    // SAFETY: local memory of this size, checked or vouched for, and aligned to it.
+                    // SAFETY: local memory of this size, checked or guaranteed, and aligned to it.
                     let value = unsafe { load(from, width) };
                     self.issue(what, channel, &Request::P { pe, offset, width, value })?;
                 } else if wait {
@@ -125,10 +125,10 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Copies `source` at `pe` to `dest`, which holds it on return.
+    /// Copies `source` at `pe` to `dest`. The bytes are in `dest` on return.
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn get<T: Element>(
         &self,
         dest: impl Into<LocalMemory<T>>,
@@ -138,7 +138,7 @@ impl Thread<'_> {
         self.get_any(dest.into(), source, pe, true)
     }
 
-    /// As [`get`](Thread::get), but `dest` holds the bytes after [`quiet`](Thread::quiet) only.
+    /// As [`get`](Thread::get), but the bytes are in `dest` only after [`quiet`](Thread::quiet).
     ///
     /// # Errors
     /// Wrong arguments, or no room in the channel in time.
@@ -178,10 +178,10 @@ impl Thread<'_> {
     }
 
     /// Copies `source` to `dest` at `pe` and then updates `signal` there, which is never visible before the data. On
-    /// return `source` may be used again.
+    /// return the caller may reuse `source`.
     ///
     /// # Errors
-    /// Wrong arguments, the proxy failed to, or no answer in time.
+    /// Wrong arguments, a failure of the proxy, or no answer in time.
     pub fn put_signal<T: Element>(
         &self,
         dest: Symmetric<T>,
@@ -222,13 +222,14 @@ impl Thread<'_> {
         let what = What { operation: Operation::PutSignal, pe, bytes: size };
         let dest = dest.part(0, source.len)?;
         let from = self.local(what.operation, source)?;
-        // A signal is an AMO: where AMOs take the channel, so does the data, or the two would not be ordered.
+        // A signal is an AMO. Where AMOs use the channel, so does the data, because otherwise the two would have no
+        // order.
         let direct = self.parts().direct_amos;
         let signal_route = self.route(What { bytes: 8, ..what }, signal, direct)?;
         match (self.route(what, dest, direct)?, signal_route) {
             (Route::Mapped(to), Route::Mapped(word)) => {
-                // SAFETY: as in `put_any`; and a word of a mapped heap, aligned as its name was checked to be, reached
-                // by everyone through CPU atomics. The atomic releases the copy.
+                // SAFETY: as in `put_any`; and a word of a mapped heap, aligned as its name was checked to be, which
+                // everyone accesses by CPU atomics. The atomic releases the copy.
                 unsafe {
                     std::ptr::copy(from, to, size as usize);
                     amo::apply(word, AmoType::U64, AmoOp::from(op), value, 0);
@@ -250,7 +251,7 @@ impl Thread<'_> {
     /// Copies values into this PE's heap.
     ///
     /// # Errors
-    /// There is no room for them at `dest`.
+    /// `dest` has no room for them.
     pub fn store_local<T: Element>(&self, dest: Symmetric<T>, values: &[T]) -> Result<(), DeviceError> {
         let to = self.heap(Operation::Put, dest.part(0, values.len() as u64)?)?;
         // SAFETY: checked to be in the heap, which is mapped; the values are elsewhere, or this is a no-op copy.
@@ -261,7 +262,7 @@ impl Thread<'_> {
     /// Copies values out of this PE's heap.
     ///
     /// # Errors
-    /// There are not so many at `source`.
+    /// `source` has fewer values.
     pub fn load_local<T: Element>(&self, values: &mut [T], source: Symmetric<T>) -> Result<(), DeviceError> {
         let from = self.heap(Operation::Get, source.part(0, values.len() as u64)?)?;
         // SAFETY: checked to be in the heap, which is mapped; every bit pattern is a value.
@@ -270,7 +271,7 @@ impl Thread<'_> {
     }
 }
 
-/// Stores a value in one piece: readers see the old or the new one.
+/// Stores a value at once: readers observe the old or the new one.
 ///
 /// # Safety
 /// `address` is valid for an atomic store of the width, and aligned to it.
@@ -286,7 +287,7 @@ unsafe fn store(address: *mut u8, width: Width, bits: u64) {
     }
 }
 
-/// Loads a value in one piece, zero-extended.
+/// Loads a value at once, zero-extended.
 ///
 /// # Safety
 /// `address` is valid for an atomic load of the width, and aligned to it.

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::element::Element;
 use super::error::DeviceError;
 
-/// `len` elements at the same offset of every PE's heap. Made, and checked, by
-/// [`DeviceView::symmetric`](super::DeviceView::symmetric); a name only, so it can be copied into kernels.
+/// `len` elements at the same offset of every PE's heap. [`DeviceView::symmetric`](super::DeviceView::symmetric)
+/// creates and checks it. It is only a name, so it can be copied into kernels.
 #[derive(Debug)]
 pub struct Symmetric<T> {
     offset: u64,
@@ -45,16 +45,16 @@ impl<T: Element> Symmetric<T> {
         self.len == 0
     }
 
-    /// Bytes.
+    /// The size in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.len * T::WIDTH.bytes() as u64
     }
 
-    /// The `len` elements from `start` on.
+    /// The `len` elements from index `start` on.
     ///
     /// # Errors
-    /// They are not all within these.
+    /// They are not all among these elements.
     pub fn part(self, start: u64, len: u64) -> Result<Self, DeviceError> {
         if start.checked_add(len).is_none_or(|end| end > self.len) {
             let text =
@@ -67,13 +67,13 @@ impl<T: Element> Symmetric<T> {
     /// The one element at `index`.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such element.
     pub fn at(self, index: u64) -> Result<Self, DeviceError> {
         self.part(index, 1)
     }
 }
 
-/// Memory of the calling PE that an operation reads from or writes to: symmetric, or a registered buffer.
+/// Memory of the calling PE for an operation's source or destination: symmetric, or a registered buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalMemory<T> {
     pub(super) place: Place,
@@ -88,18 +88,18 @@ pub(super) enum Place {
 }
 
 impl<T: Element> LocalMemory<T> {
-    /// A buffer that was registered with the runtime; the engine refuses others.
+    /// A buffer that was registered with the runtime. The engine refuses others.
     ///
     /// # Safety
     /// `first` is valid for `len` elements and aligned. From the start of an operation until it is complete (after an
-    /// error: until the channel is quiet or the engine is gone) the buffer stays valid, nobody writes it, and while it
-    /// is a get's destination nobody reads it.
+    /// error: until the channel is quiet or the engine is gone), the buffer stays valid and no code writes to it. No
+    /// code reads it while it is a get's destination.
     #[must_use]
     pub unsafe fn registered(first: *mut T, len: usize) -> Self {
         Self { place: Place::Address(first.expose_provenance()), len: len as u64, element: PhantomData }
     }
 
-    /// Bytes.
+    /// The size in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.len * T::WIDTH.bytes() as u64

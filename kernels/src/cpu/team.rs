@@ -9,15 +9,15 @@ use crate::barrier_plan::{Step, WORDS, word};
 use symrail_core::Cmp;
 
 impl Thread<'_> {
-    /// A [`quiet`](Thread::quiet), then waits for one thread of every PE to have come here.
+    /// Calls [`quiet`](Thread::quiet), then waits until one thread of every PE has called this.
     ///
     /// # Errors
-    /// As for `quiet`; or a PE did not arrive in time.
+    /// As for `quiet`, or a PE did not arrive in time.
     pub fn barrier_all(&self) -> Result<(), DeviceError> {
         self.barrier(&self.parts().world)
     }
 
-    /// Waits for one thread of every PE to have come here. Completes nothing.
+    /// Waits until one thread of every PE has called this. It completes no operation.
     ///
     /// # Errors
     /// A PE did not arrive in time.
@@ -25,7 +25,7 @@ impl Thread<'_> {
         self.team_sync(&self.parts().world)
     }
 
-    /// As [`Thread::barrier_all`], for a team's PEs.
+    /// As [`Thread::barrier_all`], for the PEs of a team.
     ///
     /// # Errors
     /// As there.
@@ -34,7 +34,7 @@ impl Thread<'_> {
         self.team_sync(team)
     }
 
-    /// As [`Thread::sync_all`], for a team's PEs.
+    /// As [`Thread::sync_all`], for the PEs of a team.
     ///
     /// # Errors
     /// As there.
@@ -44,7 +44,7 @@ impl Thread<'_> {
         for &step in &team.steps {
             match step {
                 Step::SignalPeer(pe, flag) => {
-                    // Who is told knows all that this thread did and has heard of.
+                    // A PE that receives the signal observes everything that this thread has done and observed.
                     fence(Ordering::SeqCst);
                     self.p(words.at(word(number, flag))?, number, pe)?;
                 }

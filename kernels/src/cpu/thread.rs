@@ -1,4 +1,4 @@
-//! One thread of a grid: who it is, which path its operations take, and how it orders and completes them.
+//! One thread of a grid: its identity, the paths of its operations, and their order and completion.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{Ordering, fence};
@@ -15,7 +15,7 @@ use super::symmetric::{LocalMemory, Place, Symmetric};
 use super::view::{DeviceParts, DeviceView};
 use super::waiter::Waiter;
 
-/// A thread of a running grid. Its operations are spread over this folder's files.
+/// A thread of a running grid. The files of this folder implement its operations.
 #[derive(Debug)]
 pub struct Thread<'a> {
     pub(super) view: &'a DeviceView,
@@ -23,21 +23,21 @@ pub struct Thread<'a> {
     block: &'a Block,
     id: usize,
     reply: RefCell<Option<ReplySlot>>,
-    /// For each channel, the failures that this thread knows of.
+    /// For each channel, the number of failures that this thread has seen.
     known_errors: Box<[Cell<u64>]>,
-    /// The position after this thread's last fence in its channel.
+    /// The position behind this thread's last fence in its channel.
     fenced: Cell<u64>,
 }
 
 /// The path of an operation to a PE.
 pub(super) enum Route<'a> {
-    /// Its memory is mapped; this is the address meant.
+    /// The PE's memory is mapped, and this is the address.
     Mapped(*mut u8),
     /// Through this thread's channel.
     Channel(&'a Producer),
 }
 
-/// An operation's name, for its errors.
+/// The description of an operation, for its errors.
 #[derive(Clone, Copy)]
 pub(super) struct What {
     pub(super) operation: Operation,
@@ -87,7 +87,7 @@ impl<'a> Thread<'a> {
         self.grid
     }
 
-    /// Waits for all threads of the block that still run (`__syncthreads`). What they did before is visible after.
+    /// Waits for all running threads of the block (`__syncthreads`). Their earlier effects are visible afterwards.
     ///
     /// # Errors
     /// A thread of the block ended with an error, or did not arrive in time.
@@ -104,14 +104,14 @@ impl<'a> Thread<'a> {
         self.id % self.parts().producers.len().max(1)
     }
 
-    /// Checks an operation on `len` elements from `memory` on at `pe`, and finds its path.
+    /// Checks an operation on `len` elements of `memory` at `pe`, and finds its path.
     pub(super) fn route<T: Element>(
         &self,
         what: What,
         memory: Symmetric<T>,
         direct: bool,
     ) -> Result<Route<'a>, DeviceError> {
-        // Again, since the name may come from a view of a larger heap.
+        // The check is repeated, since the name may come from a view of a larger heap.
         self.view.check(what.operation, what.pe, memory.offset(), memory.bytes().max(what.bytes))?;
         let parts = self.parts();
         match parts.peer_bases[what.pe as usize] {
@@ -126,7 +126,7 @@ impl<'a> Thread<'a> {
         Ok(at(self.parts().heap_base, memory.offset()))
     }
 
-    /// The address of local memory, heap or not.
+    /// The address of local memory, in the heap or not.
     pub(super) fn local<T: Element>(
         &self,
         operation: Operation,
@@ -144,7 +144,7 @@ impl<'a> Thread<'a> {
         to.push(request, || if waiter.pause() { Ok(()) } else { Err(self.timed_out(what)) })
     }
 
-    /// Pushes the request that `with_reply` makes of a reply entry, and waits for its answer's value.
+    /// Pushes the request that `with_reply` makes for a reply entry, and returns the value of its answer.
     pub(super) fn ask(
         &self,
         what: What,
@@ -178,15 +178,16 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Orders this thread's earlier puts, AMOs and signals before its later ones, at each PE. Does not wait for them.
+    /// Orders this thread's earlier puts, AMOs and signals before its later ones, at each PE. It does not wait for
+    /// them.
     ///
     /// # Errors
     /// The channel had no room in time.
     pub fn fence(&self) -> Result<(), DeviceError> {
-        // For stores to mapped peers, and before requests that follow them.
+        // The fence orders stores to mapped peers, also before later requests.
         fence(Ordering::SeqCst);
         let Some(producer) = self.parts().producers.get(self.channel()) else { return Ok(()) };
-        // Nothing to order when nothing was pushed since the last fence, or all of it is delivered.
+        // There is nothing to order if nothing was pushed since the last fence, or if all of it is delivered.
         let pushed = producer.pushed();
         if pushed != self.fenced.get() && producer.completed() < pushed {
             let what = What { operation: Operation::Quiet, pe: self.my_pe(), bytes: 0 };
@@ -195,11 +196,11 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Waits until everything that was pushed to any of the device's channels before the call is delivered, and
-    /// everything that this thread stored to mapped peers is visible there. A repeat costs nothing.
+    /// Waits until all operations that were pushed to any of the device's channels before the call are delivered, and
+    /// all stores of this thread to mapped peers are visible there. A repeated call costs nothing.
     ///
     /// # Errors
-    /// Operations failed since this thread was last quiet (all the same, everything is complete), or time is over.
+    /// Operations failed since this thread's last quiet (nevertheless all are complete), or the time is over.
     pub fn quiet(&self) -> Result<(), DeviceError> {
         fence(Ordering::SeqCst);
         let mut failed = None;
@@ -233,7 +234,7 @@ fn at(base: usize, offset: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(base + offset as usize)
 }
 
-/// A request's form of a local address.
+/// A local address in the form for requests.
 pub(super) fn named(address: *mut u8) -> Local {
     Local::Address(address.expose_provenance() as u64)
 }

@@ -1,4 +1,4 @@
-//! A device's view of its PE.
+//! The view: a device's data about its PE.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,34 +13,34 @@ use super::error::DeviceError;
 use super::symmetric::Symmetric;
 use crate::barrier_plan::Step;
 
-/// The parts that a device works with. All belong to the runtime, which outlives the device.
+/// The parts of a view. The runtime owns all of them, and outlives the device.
 #[derive(Clone)]
 pub struct DeviceParts {
     /// This PE.
     pub me: Pe,
     /// The number of PEs.
     pub n_pes: u32,
-    /// The first byte of this PE's heap.
+    /// The address of this PE's heap.
     pub heap_base: usize,
-    /// Bytes of every PE's heap.
+    /// Size of every PE's heap in bytes.
     pub heap_size: u64,
-    /// For each PE where its heap is mapped here; 0 where it is not.
+    /// For each PE the address at which its heap is mapped here; 0 where it is not.
     pub peer_bases: Arc<[usize]>,
     /// The channels.
     pub producers: Vec<Producer>,
-    /// Called by a thread that waits: lends it to the engine. `true` when something happened.
+    /// Lends a waiting thread to the engine. Returns `true` when there was an event.
     pub progress: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Mapped peers' words may be worked on by this CPU's atomics. `false` where the NICs perform AMOs, which are not
-    /// atomic with a CPU's: then AMOs and signals take the channel even to mapped peers.
+    /// Whether this CPU's atomics may access mapped peers' words. `false` where NICs perform AMOs, which are not atomic
+    /// with a CPU's: then AMOs and signals use the channel even for mapped peers.
     pub direct_amos: bool,
-    /// All PEs, and their barriers.
+    /// The team of all PEs.
     pub world: Arc<DeviceTeam>,
     /// The time-out (`SYMRAIL_TIMEOUT_S`).
     pub timeout: Duration,
 }
 
-/// Some PEs as their devices know them: the plan of their barriers, and how many there were. One for all PEs, and one
-/// for each team.
+/// A set of PEs for barriers of their devices: the plan of the barriers, and the number of barriers so far. There is
+/// one for all PEs, and one for each team.
 #[derive(Debug, Default)]
 pub struct DeviceTeam {
     pub(super) words: u64,
@@ -49,15 +49,15 @@ pub struct DeviceTeam {
 }
 
 impl DeviceTeam {
-    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of
-    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of this team alone.
+    /// The set of PEs whose plan has these steps for this PE. `words` is the symmetric offset of
+    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words that only this set uses.
     #[must_use]
     pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
         DeviceTeam { words, steps: steps.into(), barriers: AtomicU64::new(0) }
     }
 }
 
-/// A checked [`DeviceParts`], shared by all threads of a grid.
+/// Checked [`DeviceParts`], which all threads of a grid share.
 #[derive(Clone)]
 pub struct DeviceView {
     parts: Arc<DeviceParts>,
@@ -73,18 +73,19 @@ impl std::fmt::Debug for DeviceView {
     }
 }
 
-/// Heaps start at least this aligned, so that an offset's alignment is an address's.
+/// The least alignment of heaps, so that the alignment of an offset is that of its address.
 const HEAP_ALIGNMENT: usize = 64;
 
 impl DeviceView {
-    /// Checks the parts and makes a view of them.
+    /// Checks the parts and creates a view of them.
     ///
     /// # Safety
-    /// `heap_base` and every base in `peer_bases` that is not 0 are exposed addresses of `heap_size` bytes that stay
-    /// mapped for reading and writing as long as the view or a copy of it lives. Nobody holds references into them.
+    /// `heap_base` and every base in `peer_bases` that is not 0 are exposed addresses of `heap_size` bytes. These stay
+    /// mapped for reading and writing as long as the view or a copy of it lives, and no code holds references into
+    /// them.
     ///
     /// # Errors
-    /// The parts contradict one another.
+    /// The parts contradict each other.
     pub unsafe fn new(parts: DeviceParts) -> Result<Self, DeviceError> {
         let bases = parts.peer_bases.iter().chain([&parts.heap_base]);
         let wrong = if parts.me >= parts.n_pes || parts.peer_bases.len() != parts.n_pes as usize {

@@ -11,11 +11,11 @@ use super::thread::Thread;
 use super::waiter::Waiter;
 
 impl Thread<'_> {
-    /// Waits until a word of this PE's heap compares so with `value`, and returns it. What was delivered before the
-    /// word changed is visible then.
+    /// Waits until the comparison of a word of this PE's heap with `value` holds, and returns the word. Data that was
+    /// delivered before the word changed is visible then.
     ///
     /// # Errors
-    /// It did not happen in time, or the word is not in the heap.
+    /// It did not hold in time, or the word is not in the heap.
     pub fn wait_until<T: AmoWord>(&self, word: Symmetric<T>, cmp: Cmp, value: T) -> Result<T, DeviceError> {
         let address = self.one_word(word)?;
         let mut waiter = Waiter::new(self.view);
@@ -31,7 +31,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Whether a word of this PE's heap compares so with `value` now. Lends the thread to the engine once if not.
+    /// Whether the comparison of a word of this PE's heap with `value` holds now. If not, lends the thread to the
+    /// engine once.
     ///
     /// # Errors
     /// The word is not in the heap.
@@ -49,7 +50,7 @@ impl Thread<'_> {
         self.wait_until(signal, cmp, value)
     }
 
-    /// A signal word of this PE.
+    /// The value of a signal word of this PE.
     ///
     /// # Errors
     /// The word is not in the heap.
@@ -62,11 +63,11 @@ impl Thread<'_> {
     }
 }
 
-/// Reads a word that others change, before everything that follows.
+/// Reads a word that others change, ordered before everything that follows.
 fn load<T: AmoWord>(address: *mut u8) -> T {
     T::of_bits(match T::WIDTH.bytes() {
-        // SAFETY: a word of the heap, which is mapped as the view's maker vouches, aligned as the name was checked to
-        // be, and reached by everyone through atomic or device accesses.
+        // SAFETY: a word of the heap, which is mapped, as the view's creator promises, and aligned as the name was
+        // checked to be. Everyone accesses it by atomic or device accesses.
         4 => u64::from(unsafe { AtomicU32::from_ptr(address.cast()) }.load(Ordering::Acquire)),
         // SAFETY: as above; atomic words have 4 or 8 bytes.
         _ => unsafe { AtomicU64::from_ptr(address.cast()) }.load(Ordering::Acquire),

@@ -1,4 +1,4 @@
-//! How every wait waits.
+//! The back-off of every wait.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,13 @@ use symrail_core::wait::Pause;
 use super::error::DeviceError;
 use super::view::DeviceView;
 
-/// Rounds of spinning, then rounds of yielding, then sleeps of this length.
+/// Rounds of spinning, rounds of yielding, and the length of sleeps after that.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 448;
 const SLEEP: Duration = Duration::from_micros(20);
 
-/// One wait: spins, then yields, lending the thread to the engine all the while, then sleeps; and ends in time.
+/// One wait: it spins, then yields, both while lending the thread to the engine, and then sleeps. It ends within the
+/// time-out.
 pub(super) struct Waiter<'a> {
     view: &'a DeviceView,
     rounds: u32,
@@ -27,13 +28,14 @@ impl<'a> Waiter<'a> {
         Self { view, rounds: 0, backoff: Backoff::new(SPINS, YIELDS, SLEEP), deadline: None }
     }
 
-    /// Waits a little. `false` when the time is over.
+    /// Waits for a moment. Returns `false` when the time is over.
     pub(super) fn pause(&mut self) -> bool {
         let sleeps = self.backoff.next() == Pause::Sleep;
         if !self.is_in_time(sleeps) {
             return false;
         }
-        // Who sleeps leaves the engine to the proxy thread, which else would take it for driven.
+        // A sleeping thread leaves the engine to the proxy thread, which otherwise would assume that this thread drives
+        // it.
         match !sleeps && (self.view.parts().progress)() {
             true => self.backoff.reset(),
             false => self.backoff.pause(),
@@ -41,7 +43,8 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    /// Lends the thread to the engine, for others too; the core goes to them in between. `false` when the time is over.
+    /// Lends the thread to the engine on behalf of other threads, too, and yields. Returns `false` when the time is
+    /// over.
     pub(super) fn drive(&mut self) -> bool {
         let in_time = self.is_in_time(false);
         if in_time && !(self.view.parts().progress)() {
@@ -50,7 +53,7 @@ impl<'a> Waiter<'a> {
         in_time
     }
 
-    /// Lets other threads run, one of which drives the engine. `false` when the time is over.
+    /// Yields to other threads, one of which drives the engine. Returns `false` when the time is over.
     pub(super) fn take_turn(&mut self) -> bool {
         let in_time = self.is_in_time(false);
         if in_time {
@@ -59,7 +62,7 @@ impl<'a> Waiter<'a> {
         in_time
     }
 
-    /// Sleeps as `sleep` does. `false` when the time is over.
+    /// Sleeps by calling `sleep`. Returns `false` when the time is over.
     pub(super) fn sleep(&mut self, sleep: impl FnOnce()) -> bool {
         let in_time = self.is_in_time(true);
         if in_time {
@@ -68,8 +71,8 @@ impl<'a> Waiter<'a> {
         in_time
     }
 
-    /// Whether the time is not over yet. The clock is read now and then only, or `always`: most waits end before the
-    /// first time.
+    /// Whether there is time left. It reads the clock only at intervals, or if `always`: most waits end before the
+    /// first interval.
     fn is_in_time(&mut self, always: bool) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         if !self.rounds.is_multiple_of(16) && !always {

@@ -1,11 +1,11 @@
-//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two barriers, so
-//! that destinations may be written to from the first one on, and sources and destinations be used again behind the
-//! last.
+//! Collectives of a team in the order of a stream. Each PE puts its data to the others between two barriers. So
+//! destinations may be written from the first barrier on, and sources and destinations may be reused behind the last
+//! one.
 //!
-//! Small ones are one kernel of one block, which waits for the others itself. Large copies are puts on the stream
-//! ([`OnStream::put`]); reductions are kernels that read all PEs' memory, each PE another part of it, and put the
-//! result to all. A team's calls come in the same order on all of its PEs, on one stream or on streams that wait for
-//! each other.
+//! A small collective is one kernel of one block, which itself waits for the other PEs. Large copies are puts on the
+//! stream ([`OnStream::put`]). Large reductions are kernels that read all PEs' memory, each PE a different part, and
+//! put the result to all. All PEs make a team's calls in the same order, on one stream or on streams that wait for each
+//! other.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream};
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
-/// As `THREADS` of the kernels.
+/// Threads per block, as `THREADS` of the kernels.
 const THREADS: u32 = 512;
 const ONE_BLOCK: Shape = Shape { blocks: 1, threads: THREADS };
-/// Where a PE's part of a reduction may start: at a multiple of the widest piece that kernels combine.
+/// The alignment of a PE's part of a reduction: the widest piece that kernels combine.
 const PIECE: u64 = 16;
 
-/// How two elements become one, by the numbers of `include/symrail/combine.cuh`.
+/// The combination of two elements, with the numbers of `include/symrail/combine.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // as their names say
 #[repr(u8)]
@@ -38,7 +38,7 @@ pub enum Combine {
     Xor,
 }
 
-/// The type of an element, by the numbers of `include/symrail/combine.cuh`.
+/// The type of an element, with the numbers of `include/symrail/combine.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // as their names say
 #[repr(u8)]
@@ -58,7 +58,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Its bytes.
+    /// Its size in bytes.
     fn bytes(self) -> u64 {
         match self {
             Element::I8 | Element::U8 => 1,
@@ -70,31 +70,31 @@ impl Element {
     }
 }
 
-/// How the elements of a reduction become one. Floats have no bitwise operations, and complex numbers sums and products
-/// only; kernels do not check that.
+/// The operation of a reduction. Floats have no bitwise operations, and complex numbers have only sums and products;
+/// kernels do not check that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reduction {
     /// The operation.
     pub combine: Combine,
-    /// Of elements of this type.
+    /// The type of the elements.
     pub element: Element,
 }
 
-/// A team, as this PE sees it.
+/// A team, from this PE's point of view.
 #[derive(Debug, Clone, Copy)]
 pub struct Members<'a> {
-    /// The team; none for all PEs of the job.
+    /// The team; `None` for all PEs of the job.
     pub team: Option<&'a DeviceTeam>,
-    /// This PE's number in it, and how many there are.
+    /// This PE's number in it, and the number of its PEs.
     pub me: u32,
     #[allow(missing_docs)] // above
     pub n_pes: u32,
-    /// The numbers in the job of its first PE, and of each further one less that of the one before.
+    /// The job's number of its first PE, and the distance between the numbers of consecutive PEs.
     pub start: u32,
     #[allow(missing_docs)] // above
     pub stride: i64,
-    /// Symmetric memory of this team's alone, for what passes through it: its address and its bytes, a multiple of 16;
-    /// 32 bytes for each PE at least.
+    /// Symmetric scratch memory that only this team uses: its address and its size in bytes, a multiple of 16 and at
+    /// least 32 bytes for each PE.
     pub scratch: (u64, u64),
 }
 
@@ -107,7 +107,7 @@ impl Members<'_> {
         self.team.map_or(0, DeviceTeam::handle)
     }
 
-    /// The part of `bytes` that this PE combines for all: from where on, and how much.
+    /// The part of `bytes` that this PE combines for all: its start and its size.
     fn share(&self, bytes: u64) -> (u64, u64) {
         let pieces = bytes.div_ceil(PIECE);
         let from = |pe: u32| (pieces * u64::from(pe) / u64::from(self.n_pes) * PIECE).min(bytes);
@@ -115,7 +115,7 @@ impl Members<'_> {
     }
 }
 
-/// The kernels, loaded and told about the PE.
+/// The loaded kernels, attached to the PE's state.
 #[derive(Debug)]
 pub struct Collectives {
     on_stream: OnStream,
@@ -127,7 +127,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Compiles the kernels, which takes as long as [`OnStream::new`].
+    /// Compiles the kernels. It takes as long as [`OnStream::new`].
     ///
     /// # Errors
     /// The compiler's error.
@@ -136,7 +136,7 @@ impl Collectives {
         nvrtc.compile(&Program::COLLECTIVES, &format!("sm_{major}{minor}"))
     }
 
-    /// Loads the kernels for the device whose state this is.
+    /// Loads the kernels, for the device with this state.
     ///
     /// # Errors
     /// The driver's error.
@@ -157,10 +157,10 @@ impl Collectives {
     /// Copies `bytes` at `source` on the team's PE `root` to `dest` on all. Collective over the team, as all below.
     ///
     /// # Safety
-    /// Both are symmetric memory, which stays until the stream has come so far.
+    /// Both are symmetric memory, which stays until the stream has reached this point.
     ///
     /// # Errors
-    /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
+    /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
     pub unsafe fn broadcast(
         &self,
         stream: &Stream,
@@ -174,7 +174,7 @@ impl Collectives {
         unsafe { self.spread(stream, team, (dest, source), 0, bytes) }
     }
 
-    /// Copies `bytes` at `source` of each PE to `dest` on all, one behind the other.
+    /// Copies `bytes` at `source` of each PE to `dest` on all PEs, in the order of the PEs.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`]; `dest` has so many bytes for each PE.
@@ -192,11 +192,11 @@ impl Collectives {
         unsafe { self.spread(stream, team, (dest + u64::from(team.me) * bytes, source), 0, bytes) }
     }
 
-    /// Copies block `i` of `source` to the team's PE `i`, where it becomes block `me` of `dest`. Blocks have so many
+    /// Copies block `i` of `source` to the team's PE `i`, as block `me` of its `dest`. `block` is the size of blocks in
     /// bytes.
     ///
     /// # Safety
-    /// As for [`Collectives::broadcast`]; both have a block for each PE, and no byte in common.
+    /// As for [`Collectives::broadcast`]; both have a block for each PE, and do not overlap.
     ///
     /// # Errors
     /// As for [`Collectives::broadcast`].
@@ -211,15 +211,15 @@ impl Collectives {
         unsafe { self.spread(stream, team, (dest + u64::from(team.me) * block, source), block, block) }
     }
 
-    /// As [`Collectives::fcollect`], where PEs have sources of different lengths; `dest` has `room` bytes, the same on
-    /// all PEs. The kernels find out where each PE's bytes go, so that the host waits for nobody.
+    /// As [`Collectives::fcollect`], for PEs with sources of different lengths. `dest` has `room` bytes, the same on
+    /// all PEs. The kernels compute the place of each PE's bytes, so the host waits for no PE.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`], for `room` bytes at `dest`.
     ///
     /// # Errors
-    /// As for [`Collectives::broadcast`]; there is not enough room is told by [`DeviceState::check`], and nothing is
-    /// copied then.
+    /// As for [`Collectives::broadcast`]. If there is not enough room, nothing is copied and [`DeviceState::check`]
+    /// returns the error.
     pub unsafe fn collect(
         &self,
         stream: &Stream,
@@ -237,7 +237,7 @@ impl Collectives {
         self.on_stream.barrier(stream, team.team)
     }
 
-    /// Combines `bytes` of all PEs' `source` into `dest` on all, which may be the source. All get the same bits.
+    /// Combines `bytes` of all PEs' `source` into `dest` on all, which may be the source. All PEs get the same bits.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`]; elements are aligned, those of 16 bytes to 8.
@@ -257,7 +257,7 @@ impl Collectives {
         unsafe { self.combine(stream, team, (dest + from, source + from), share, how, true) }
     }
 
-    /// Combines the blocks of all PEs' `source`, one for each PE, and leaves each PE its own in `dest`.
+    /// Combines the blocks of all PEs' `source`, one for each PE, and stores on each PE its own block in `dest`.
     ///
     /// # Safety
     /// As for [`Collectives::reduce`]; the source has a block of so many bytes for each PE.
@@ -277,7 +277,7 @@ impl Collectives {
         unsafe { self.combine(stream, team, (dest, source), block, how, false) }
     }
 
-    /// Puts `bytes` to `dest` on all PEs; to each those that are `step` further on in `source`.
+    /// Puts `bytes` to `dest` on all PEs. The source for each PE is `step` bytes behind that for the one before it.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`].
@@ -295,7 +295,7 @@ impl Collectives {
             return Ok(unsafe { stream.launch(&self.spread, ONE_BLOCK, &arguments) }?);
         }
         self.on_stream.sync(stream, team.team)?;
-        // Each starts with the one behind itself, so that they do not all put to the same one.
+        // Each PE starts with the PE after itself, so that they do not all put to the same one.
         for index in (1..=team.n_pes).map(|i| (team.me + i) % team.n_pes) {
             let from = source + u64::from(index) * step;
             if index != team.me || from != dest {
@@ -306,7 +306,8 @@ impl Collectives {
         self.on_stream.barrier(stream, team.team)
     }
 
-    /// Combines `bytes` of all PEs' `source` into this PE's `dest`, and with `share` puts them to those of the others.
+    /// Combines `bytes` of all PEs' `source` into this PE's `dest`, and with `share` puts the result to the others'
+    /// `dest`.
     ///
     /// # Safety
     /// As for [`Collectives::reduce`].
@@ -346,7 +347,7 @@ impl Collectives {
         (0..team.n_pes).all(|index| self.reach.has(team.pe(index)))
     }
 
-    /// The shape of a kernel that does something with so many bytes. What a proxy has to do is one request for each PE.
+    /// The shape of a kernel for so many bytes. The work of a proxy is one request for each PE.
     fn shape(&self, team: &Members<'_>, bytes: u64) -> Shape {
         let blocks = if self.reaches_all(team) { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
         Shape { blocks: blocks as u32, ..ONE_BLOCK }

@@ -1,6 +1,6 @@
 //! Programs in CUDA C++ with the device API, compiled at run time.
 //!
-//! The API's headers are inside of this library, so a program needs nothing but NVRTC, which is loaded when needed.
+//! The API's headers are built into this library, so a program needs only NVRTC, which is loaded on demand.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use symrail_cuda::nvrtc::Source;
 
 use super::error::Result;
 
-/// The headers: the name that an `#include` says, and the text.
+/// The headers: the name in an `#include`, and the text.
 pub const HEADERS: [(&CStr, &str); 21] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
@@ -43,30 +43,30 @@ pub struct Program<'a> {
     headers: &'a [(&'a CStr, &'a str)],
 }
 
-/// NVRTC, loaded, with the device API's headers.
+/// The loaded NVRTC, with the device API's headers.
 pub struct Nvrtc {
     library: symrail_cuda::Nvrtc,
     include: Option<PathBuf>,
 }
 
 impl Nvrtc {
-    /// Loads NVRTC from one of the folders, else from where the system finds libraries.
+    /// Loads NVRTC from one of the folders, or else from the system's paths.
     ///
     /// # Errors
-    /// There is none.
+    /// NVRTC is missing.
     pub fn load(folders: &[PathBuf]) -> Result<Self> {
         Ok(Self { library: symrail_cuda::Nvrtc::load(folders)?, include: None })
     }
 
-    /// As [`Nvrtc::load`], from where CUDA's toolkit usually is: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
+    /// As [`Nvrtc::load`], from the usual folders of CUDA's toolkit: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
     ///
     /// # Errors
-    /// There is none.
+    /// NVRTC is missing.
     pub fn find() -> Result<Self> {
         Ok(Self { library: symrail_cuda::Nvrtc::find()?, include: None })
     }
 
-    /// Takes the API's headers from a folder, not from inside of this library: for who works on them.
+    /// Uses the API's headers in a folder instead of the built-in ones. It serves development of the headers.
     #[must_use]
     pub fn with_headers_in(self, folder: &Path) -> Self {
         Self { include: Some(folder.into()), ..self }
@@ -92,7 +92,7 @@ impl<'a> Program<'a> {
         Self { name, source, headers: &[] }
     }
 
-    /// The same with headers of its own: the name that an `#include` says, and the text.
+    /// Adds headers of the program: the name in an `#include`, and the text.
     #[must_use]
     pub const fn with_headers(self, headers: &'a [(&'a CStr, &'a str)]) -> Self {
         Self { headers, ..self }

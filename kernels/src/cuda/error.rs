@@ -2,11 +2,11 @@
 
 use symrail_cuda::CudaError;
 
-/// Why a program was not compiled, a kernel not launched, or what a kernel has reported.
+/// Why a program was not compiled or a kernel not launched, or the report of a kernel.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver, or memory.
+    /// An error of the driver.
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// A module has no device state.
@@ -15,7 +15,7 @@ pub enum Error {
         /// The constant that is missing.
         name: &'static str,
     },
-    /// The parts of a state contradict one another.
+    /// The parts of a state contradict each other.
     #[error("a device cannot have {0}")]
     Parts(String),
     /// A kernel reported an error: its operations are not complete.
@@ -27,15 +27,15 @@ pub enum Error {
         what: &'static str,
         /// The other PE.
         pe: u64,
-        /// An address, position or number, by what was attempted.
+        /// An address, position or number, depending on the operation.
         place: u64,
         /// The reason, and the remedy.
         why: &'static str,
     },
-    /// The proxy could not do what kernels asked for.
+    /// The proxy could not complete requests of kernels.
     #[error("{count} requests of kernels failed in the proxy (channel {channel}); its error names the first")]
     Requests {
-        /// The number since the last check.
+        /// The number of failed requests since the last check.
         count: u64,
         /// The channel.
         channel: usize,

@@ -1,28 +1,28 @@
-//! A symmetric heap as a GPU sees it: where its own and peers' copies are in its address space.
+//! A symmetric heap in a GPU's address space: this PE's and peers' copies of it.
 
 use std::sync::Arc;
 
 use symrail_cuda::DevicePtr;
 
-/// One symmetric heap, as this GPU reaches it.
+/// One symmetric heap in this GPU's address space.
 #[derive(Debug, Clone)]
 pub struct HeapView {
     /// This PE's copy in the GPU's address space.
     pub base: DevicePtr,
     /// Its size.
     pub bytes: u64,
-    /// The symmetric offset of its first byte, as the proxy counts.
+    /// The symmetric offset of its first byte, as in the proxy.
     pub offset: u64,
-    /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over
-    /// PCIe.
+    /// Whether the GPU's atomics on it are atomic with those of all others: true for device memory, false for host
+    /// memory over PCIe.
     pub atomics: bool,
-    /// It is in the memory of GPUs, and not in the host's.
+    /// Whether it is in GPU memory instead of host memory.
     pub in_gpus: bool,
-    /// Every PE's copy in the GPU's address space, 0 where only the proxy reaches it.
+    /// The address of every PE's copy in the GPU's address space; 0 where only the proxy can access it.
     pub peers: Vec<DevicePtr>,
 }
 
-/// The part of a heap that a GPU reaches by loads and stores.
+/// The part of a heap that a GPU can access by loads and stores.
 #[derive(Debug, Clone, Default)]
 pub struct Reach {
     base: DevicePtr,
@@ -36,20 +36,20 @@ impl Reach {
         Reach { base: heap.base, bytes: heap.bytes, in_gpus: heap.in_gpus, peers: heap.peers.as_slice().into() }
     }
 
-    /// Whether it reaches `pe`'s copy of the heap.
+    /// Whether the GPU can access `pe`'s copy of the heap.
     #[must_use]
     pub fn has(&self, pe: u32) -> bool {
         self.peers.get(pe as usize).is_some_and(|base| !base.is_null())
     }
 
-    /// Whether the heap is in the memory of GPUs, and not in the host's.
+    /// Whether the heap is in GPU memory instead of host memory.
     #[must_use]
     pub fn in_gpus(&self) -> bool {
         self.in_gpus
     }
 
-    /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy
-    /// reaches them.
+    /// The address of `bytes` at a symmetric address on `pe`; `None` where they are not in the heap, or only the proxy
+    /// can access them.
     #[must_use]
     pub fn find(&self, address: u64, bytes: u64, pe: u32) -> Option<u64> {
         let at = address.checked_sub(self.base.get())?;

@@ -1,20 +1,20 @@
-//! GPUs as devices: programs that use the device API, and what kernels know of their PE. Programs are loaded and
-//! launched by `symrail-cuda`, which is named here as it is there.
+//! GPUs as devices: programs that use the device API, and a kernel's data about its PE. `symrail-cuda` loads and
+//! launches programs; its items are re-exported here.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`collectives`] | collectives of a team in the order of a stream |
-//! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
-//! | [`heap`] | a symmetric heap as a GPU sees it |
-//! | [`team`] | barriers of kernels with those of other PEs |
-//! | [`error`] | what can go wrong |
+//! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`), and its error report |
+//! | [`heap`] | a symmetric heap in a GPU's address space |
+//! | [`team`] | barriers of kernels on several PEs |
+//! | [`error`] | errors |
 //!
-//! Typical: [`Gpu::open`], [`compile::Program::new`], [`Module::load`], [`DeviceState::new`] of what the runtime gives,
-//! [`DeviceState::attach`], [`Module::kernel`], [`Stream::launch`], [`Stream::wait`], [`DeviceState::check`].
+//! Typical use: [`Gpu::open`], [`compile::Program::new`], [`Module::load`], [`DeviceState::new`] with the runtime's
+//! parts, [`DeviceState::attach`], [`Module::kernel`], [`Stream::launch`], [`Stream::wait`], [`DeviceState::check`].
 //!
-//! Nothing of this needs CUDA to build: the driver and NVRTC are loaded when asked for.
+//! CUDA is not needed to build: the driver and NVRTC are loaded on demand.
 
 pub mod collectives;
 pub mod compile;

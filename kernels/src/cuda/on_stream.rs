@@ -1,9 +1,8 @@
-//! Operations in the order of a stream: after what was launched on it before, and before what is launched after.
+//! Operations in the order of a stream: behind earlier launches on it, and before later ones.
 //!
-//! A put to or get from a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine
-//! ([`Copies`]); the usual waits are the stream's own. All else is a kernel of one block, so it reaches peers as any
-//! kernel does. Everything can be captured in graphs. A kernel elsewhere that never ends must leave room for what is
-//! launched here.
+//! A put to or get from a peer whose memory the GPU can access is a copy by multiprocessors or by a copy engine
+//! ([`Copies`]). Common waits are the stream's own. Everything else is a kernel of one block, which accesses peers as
+//! any kernel does. Graphs can capture everything. An endless kernel elsewhere must leave room for launches here.
 
 use std::sync::Arc;
 
@@ -18,28 +17,28 @@ use super::heap::Reach;
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
-/// Threads of a block that copies.
+/// Threads of a block for copies.
 const COPYING: u32 = 1024;
-/// Bytes for which it is worth having one more of them, and how many can be worth it.
+/// Bytes for which one more such block is worthwhile, and the limit of their number.
 pub(super) const BLOCK_BYTES: u64 = 32 << 10;
 pub(super) const MOST_BLOCKS: u64 = 64;
-/// A block that only asks.
+/// One thread, for a kernel that only sends a request.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 
-/// The party that copies to memory that the GPU reaches.
+/// The unit that copies to memory that the GPU can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
-    /// Whoever is faster (docs/benchmarks.md): a copy engine between GPUs, multiprocessors to and from host memory.
+    /// The faster one (docs/benchmarks.md): a copy engine between GPUs, multiprocessors to and from host memory.
     #[default]
     Auto,
     /// Multiprocessors.
     Kernel,
-    /// A copy engine, which leaves multiprocessors to others.
+    /// A copy engine, which leaves multiprocessors to other kernels.
     Engine,
 }
 
-/// The kernels, loaded and told about the PE.
+/// The loaded kernels, attached to the PE's state.
 #[derive(Debug, Clone)]
 pub struct OnStream {
     gpu: Arc<Gpu>,
@@ -57,14 +56,14 @@ pub struct OnStream {
 }
 
 impl OnStream {
-    /// Compiles and loads the kernels for the device whose state this is.
+    /// Compiles and loads the kernels, for the device with this state.
     ///
     /// # Errors
     /// The compiler's or the driver's error.
     pub fn new(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> Result<Self> {
         let (major, minor) = gpu.compute_capability();
         let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
-        // Who is chosen to copy here does copy.
+        // These kernels never delegate copies to an engine, since the choice is made here.
         state.attach_with(&module, None)?;
         let kernel = |name: &str| module.kernel(&format!("{name}_on_stream"));
         Ok(Self {
@@ -83,13 +82,13 @@ impl OnStream {
         })
     }
 
-    /// The same with another choice of who copies.
+    /// Chooses the unit that copies.
     #[must_use]
     pub fn with_copies(self, copies: Copies) -> Self {
         Self { copies, ..self }
     }
 
-    /// Whether a copy engine does what the GPU reaches.
+    /// Whether a copy engine copies to memory that the GPU can access.
     fn by_engine(&self) -> bool {
         match self.copies {
             Copies::Auto => self.reach.in_gpus(),
@@ -98,10 +97,10 @@ impl OnStream {
         }
     }
 
-    /// Copies between memory that the GPU reaches.
+    /// Copies between memory that the GPU can access, by a copy engine.
     ///
     /// # Safety
-    /// Both ranges are valid for the GPU until the stream has done what is before.
+    /// Both ranges are valid for the GPU until the stream has passed this point.
     unsafe fn engine(&self, stream: &Stream, to: u64, from: u64, bytes: u64) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
@@ -110,24 +109,24 @@ impl OnStream {
         Ok(check(self.gpu.ordinal(), "cuMemcpyAsync", answer)?)
     }
 
-    /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the
-    /// source.
+    /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. Later work on the stream may overwrite the source.
     ///
     /// # Safety
-    /// `source` is valid for reads by the GPU until then; where only the proxy reaches `pe`, it is memory of the heap.
+    /// `source` is valid for reads by the GPU until then. Where only the proxy can access `pe`, it is memory of the
+    /// heap.
     ///
     /// # Errors
-    /// What the driver says. What the device finds wrong is reported by [`DeviceState::check`].
+    /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
         // SAFETY: the caller's promise.
         unsafe { self.copy(stream, &self.put, (dest, source), reached, bytes, pe) }
     }
 
-    /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, where what follows in the stream finds them.
+    /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
     ///
     /// # Safety
-    /// As for [`OnStream::put`], for `dest`, which nobody else uses until then.
+    /// As for [`OnStream::put`], for `dest`, which no one else uses until then.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -137,7 +136,7 @@ impl OnStream {
         unsafe { self.copy(stream, &self.get, (dest, source), reached, bytes, pe) }
     }
 
-    /// Copies by an engine what the GPU reaches at these addresses, if an engine is to; else by the kernel.
+    /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
     ///
     /// # Safety
     /// As for [`OnStream::put`] or [`OnStream::get`].
@@ -152,14 +151,15 @@ impl OnStream {
     ) -> Result<()> {
         let shape = copying(reached.is_some(), bytes);
         match reached {
-            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the other side.
+            // SAFETY: checked to be inside of a mapped heap; the caller's promise for the other side.
             Some((to, from)) if self.by_engine() => unsafe { self.engine(stream, to, from, bytes) },
             // SAFETY: the kernel's arguments; the caller's promise.
             _ => Ok(unsafe { stream.launch(kernel, shape, &[dest, source, bytes, pe.into()]) }?),
         }
     }
 
-    /// As [`OnStream::put`], and then updates a signal word there: whoever sees the signal sees the bytes.
+    /// As [`OnStream::put`], and then updates a signal word there. A reader that observes the signal also observes the
+    /// bytes.
     ///
     /// # Safety
     /// As for [`OnStream::put`].
@@ -185,7 +185,7 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.put_signal, copying(false, bytes), &arguments) }?)
     }
 
-    /// Updates a signal word on `pe`, behind everything that this PE has put there before.
+    /// Updates a signal word on `pe`, behind all earlier puts of this PE to it.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -194,12 +194,12 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op.device(), pe.into()]) }?)
     }
 
-    /// Lets the stream wait for a 64-bit word of this PE's memory. The stream itself waits for a word to be equal to
-    /// the value, or the value or up to 2^63 - 1 more, wrapping ([`Cmp::Ge`]), without limit; a kernel waits for the
+    /// Makes the stream wait for a 64-bit word of this PE's memory. The stream itself waits, without limit, until the
+    /// word equals the value, or is the value or up to 2^63 - 1 more, wrapping ([`Cmp::Ge`]). A kernel waits for the
     /// other conditions, within the device's time-out.
     ///
     /// # Safety
-    /// `word` is an aligned word of the GPU's, or of pinned host memory, that stays until then.
+    /// `word` is an aligned word of the GPU or of pinned host memory that stays until then.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -219,7 +219,7 @@ impl OnStream {
         Ok(check(self.gpu.ordinal(), "cuStreamWaitValue64", answer)?)
     }
 
-    /// Orders what was put and signalled on streams before this, at each PE, before what comes after it.
+    /// Orders earlier puts and signals on streams before later ones, at each PE.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -228,7 +228,7 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.fence, ASKING, &[]) }?)
     }
 
-    /// Lets the stream wait until everything that this device has issued is delivered.
+    /// Makes the stream wait until all operations of this device are delivered.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -237,8 +237,8 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.quiet, ASKING, &[]) }?)
     }
 
-    /// A quiet, and then the stream waits for all PEs of the team to have come here; without one, all of the job.
-    /// The team stays until then. Collective over the team.
+    /// Calls a quiet, and then makes the stream wait for all PEs of the team, or of the job without a team. The team
+    /// stays until then. Collective over the team.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
@@ -257,7 +257,7 @@ impl OnStream {
     }
 }
 
-/// The shape of a kernel that copies; what the proxy has to do is one request.
+/// The shape of a kernel that copies. The work of the proxy is one request.
 fn copying(reached: bool, bytes: u64) -> Shape {
     let blocks = if reached { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
     Shape { blocks: blocks as u32, threads: COPYING }

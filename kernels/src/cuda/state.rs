@@ -1,4 +1,4 @@
-//! What a kernel knows of its PE: the struct of `include/symrail/state.cuh`, and the memory that it points to.
+//! The device state: a kernel's data about its PE, as in `include/symrail/state.cuh`, and the memory that it points to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,40 +15,40 @@ use crate::barrier_plan::Step;
 
 /// The constant that `state.cuh` declares.
 const STATE_SYMBOL: &str = "symrail_state";
-/// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
+/// The version, as `SYMRAIL_STATE_VERSION`, and sizes of that version.
 const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const FIRST_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
-/// No copy is so large.
+/// A size above that of any copy.
 const NEVER: u64 = u64::MAX;
 const NO_CHANNEL: &str = "copies by an engine, and no channel to ask for them";
-/// Bytes of the producers' words before the reply entries' words.
+/// Bytes of the producers' words, which the reply entries' words follow.
 const OWN_BYTES: usize = 512;
 
-/// The parts that a device works with.
+/// The parts of a device state.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
     /// This PE.
     pub me: u32,
     /// The number of PEs.
     pub n_pes: u32,
-    /// At most two; the first that contains an address is meant.
+    /// The heaps, at most two. If both contain an address, the first one counts.
     pub heaps: Vec<HeapView>,
-    /// Channels that no CPU thread pushes to; at most 16.
+    /// The channels, at most 16, to which no CPU thread pushes.
     pub channels: Vec<Producer>,
-    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every
+    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words in one of the heaps, at the same symmetric offset on every
     /// PE, for barriers.
     pub barrier_words: DevicePtr,
     /// The barrier plan of this PE.
     pub steps: Vec<Step>,
-    /// Where waiting threads find small deliveries to write, if there is such a place (see
+    /// The mailbox from which waiting threads take small writes, if there is one (see
     /// [`mailbox`](symrail_heap::mailbox)).
     pub mailbox: Option<Arc<PinnedBuffer>>,
     /// The time-out of device code.
     pub timeout: Duration,
-    /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel;
+    /// The size from which on a copy engine copies between PEs' memory of the first heap, on request through a channel;
     /// `None`: never.
     pub engine_from: Option<u64>,
 }
@@ -93,10 +93,10 @@ struct RawState {
     channels: [RawChannel; MAX_CHANNELS],
 }
 
-/// As `SYMRAIL_STATE_BYTES`.
+/// The size of the state, as `SYMRAIL_STATE_BYTES`.
 pub const STATE_BYTES: usize = size_of::<RawState>();
 
-/// A device's state, alive as long as kernels use it.
+/// A device's state, which lives as long as kernels use it.
 pub struct DeviceState {
     me: u32,
     gpu: Arc<Gpu>,
@@ -105,7 +105,7 @@ pub struct DeviceState {
     channels: Vec<Producer>,
     known_errors: Vec<AtomicU64>,
     reach: Reach,
-    // What `raw` points to.
+    // The memory that `raw` points to.
     _mailbox: Option<Arc<PinnedBuffer>>,
     _own: Vec<DeviceBuffer>,
     _rings: Vec<Registration>,
@@ -118,22 +118,22 @@ impl std::fmt::Debug for DeviceState {
 }
 
 impl DeviceState {
-    /// Makes a state of parts: registers the channels with the GPU and gives it words of its own for them.
+    /// Creates a state from its parts: registers the channels with the GPU and allocates words for them there.
     ///
     /// # Safety
-    /// The heaps are mapped in the GPU's address space, with as many bytes on every PE, and the channels' memory stays,
-    /// as long as kernels run that were attached to the state. Nobody else pushes to the channels.
+    /// The heaps are mapped in the GPU's address space, with as many bytes on every PE. They and the channels' memory
+    /// stay as long as kernels run that were attached to the state. No other producer pushes to the channels.
     ///
     /// # Errors
-    /// Parts that contradict one another, or what the driver says.
+    /// Parts that contradict each other, or the error of the driver.
     pub unsafe fn new(gpu: &Arc<Gpu>, parts: DeviceParts) -> Result<Self> {
         examine(&parts)?;
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
         let plan = plan_on_device(gpu, &parts.steps)?;
-        // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have
-        // had.
+        // Readers continue to count where those of an earlier device stopped, well above any epoch that those may have
+        // reached.
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
         let mail_word = gpu.alloc(8)?;
         mail_word.write(0, &position.to_le_bytes())?;
@@ -169,7 +169,7 @@ impl DeviceState {
         }
         for (channel, producer) in raw.channels.iter_mut().zip(&parts.channels) {
             let memory = producer.memory();
-            // SAFETY: the channel's memory stays, as the caller promised, and is reached through atomics only.
+            // SAFETY: the channel's memory stays, as the caller promised, and is only accessed by atomics.
             let ring = unsafe { Registration::new(gpu, memory.base(), memory.bytes()) }?;
             let words = gpu.alloc(OWN_BYTES + memory.replies() * 4)?;
             *channel = RawChannel {
@@ -198,7 +198,7 @@ impl DeviceState {
         })
     }
 
-    /// Tells a program's kernels about the PE.
+    /// Copies the state to a program, for its kernels.
     ///
     /// # Errors
     /// The program does not include the device API, or another version of it.
@@ -207,22 +207,22 @@ impl DeviceState {
         unsafe { attach(module.gpu(), state_of(module)?, &self.raw) }
     }
 
-    /// The same for a program that CUDA's runtime has loaded.
+    /// As [`DeviceState::attach`], for a program that CUDA's runtime has loaded.
     ///
     /// # Safety
     /// `at` is the device address of the program's `symrail_state`, which has `bytes` bytes.
     ///
     /// # Errors
-    /// The program was compiled with another version of the device API, or what the driver says.
+    /// The program was compiled with another version of the device API, or the error of the driver.
     pub unsafe fn attach_at(&self, at: DevicePtr, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { attach(&self.gpu, (at, bytes), &self.raw) }
     }
 
-    /// The same with another choice of the size from which on a copy engine copies ([`DeviceParts::engine_from`]).
+    /// As [`DeviceState::attach`], with another size from which on a copy engine copies ([`DeviceParts::engine_from`]).
     ///
     /// # Errors
-    /// As for [`DeviceState::attach`]; and there is no channel to ask for copies.
+    /// As for [`DeviceState::attach`], or there is no channel for copy requests.
     pub fn attach_with(&self, module: &Module, engine_from: Option<u64>) -> Result<()> {
         if engine_from.is_some() && self.channels.is_empty() {
             return Err(Error::Parts(NO_CHANNEL.into()));
@@ -244,13 +244,13 @@ impl DeviceState {
         self.channels.iter().map(Producer::completed).sum()
     }
 
-    /// What kernels reach of the first heap by themselves.
+    /// The part of the first heap that kernels can access by themselves.
     #[must_use]
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// Errors of kernels and the proxy since the last call. Call it after a kernel has ended.
+    /// Returns errors of kernels and the proxy since the last call. It is called after a kernel has ended.
     ///
     /// # Errors
     /// The first failure.
@@ -272,18 +272,18 @@ impl DeviceState {
     }
 }
 
-/// The address of a module's state, and its size.
+/// The address and the size of a module's state.
 fn state_of(module: &Module) -> Result<(DevicePtr, usize)> {
     module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })
 }
 
 /// # Safety
-/// The place is a program's `symrail_state`, of the size that is said.
+/// The address is that of a program's `symrail_state` of this size.
 unsafe fn attach(gpu: &Gpu, (at, bytes): (DevicePtr, usize), raw: &RawState) -> Result<()> {
     if bytes != STATE_BYTES {
         return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
     }
-    // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
+    // SAFETY: a plain struct of numbers without padding, as its size in CUDA shows.
     let raw = unsafe { std::slice::from_raw_parts((&raw const *raw).cast::<u8>(), STATE_BYTES) };
     // SAFETY: the caller's promise.
     Ok(unsafe { gpu.write(at, raw) }?)

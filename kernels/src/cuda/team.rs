@@ -1,4 +1,4 @@
-//! Barriers of kernels with those of other PEs: `symrail_device_team`, and the memory of their plans.
+//! Barriers of kernels on several PEs: `symrail_device_team`, and the memory of the plans.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 use super::error::{Error, Result};
 use crate::barrier_plan::{SET, Step};
 
-/// As `SYMRAIL_PLAN_STEPS`: where the steps are, behind the counter.
+/// The offset of the steps behind the counter, as `SYMRAIL_PLAN_STEPS`.
 pub(super) const STEPS: usize = 128;
 
-/// A barrier's state: a counter, and the plan's steps.
+/// Allocates a barrier's state: a counter, and the plan's steps.
 ///
 /// # Errors
-/// A flag that is none, or what the driver says.
+/// A flag out of range, or the error of the driver.
 pub(super) fn plan_on_device(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
     let table = table(steps)?;
     let memory = gpu.alloc(STEPS + table.len())?;
@@ -21,7 +21,7 @@ pub(super) fn plan_on_device(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuf
     Ok(memory)
 }
 
-/// The steps as `symrail_step`, with the one that ends them.
+/// The steps as `symrail_step`, with the terminating one.
 fn table(steps: &[Step]) -> Result<Vec<u8>> {
     let raw = |&step: &Step| match step {
         Step::SignalPeer(pe, flag) => [pe as i32, flag as i32],
@@ -34,18 +34,18 @@ fn table(steps: &[Step]) -> Result<Vec<u8>> {
     Ok(steps.into_iter().chain([[-1, -1]]).flatten().flat_map(i32::to_le_bytes).collect())
 }
 
-/// A team as kernels know it: `symrail_device_team`.
+/// A team for kernels: `symrail_device_team`.
 #[derive(Debug)]
 pub struct DeviceTeam {
     memory: DeviceBuffer,
-    // What that points to.
+    // The memory that the team points to.
     _plan: DeviceBuffer,
 }
 
 impl DeviceTeam {
-    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words`
-    /// are zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE waits
-    /// the others.
+    /// The team of `n_pes` PEs from `start` on, at distances of `stride`, in which this PE has number `me`. `words` are
+    /// zeroed as [`DeviceParts::barrier_words`](super::DeviceParts) and used only by this team; `steps` is this PE's
+    /// barrier plan.
     ///
     /// # Errors
     /// The driver's error.
@@ -65,7 +65,7 @@ impl DeviceTeam {
         Ok(DeviceTeam { memory, _plan: plan })
     }
 
-    /// The kernels' `symrail_team_t`. Valid as long as this.
+    /// The kernels' `symrail_team_t`, which is valid as long as this value.
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.memory.at().get()

@@ -1,5 +1,4 @@
-// Runs cu/collectives.cu on threads, against sums and copies that are made one element after the other. Prints what is
-// wrong.
+// Runs cu/collectives.cu on threads, and compares with element-wise sums and copies. Prints differences.
 #include <complex>
 #include <cstdio>
 #include <functional>
@@ -34,7 +33,7 @@ struct world {
     }
 };
 
-// Launches a kernel on this PE: its blocks one after the other, their threads at the same time.
+// Launches a kernel on this PE: its blocks one after the other, the threads of a block at the same time.
 static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
     int pe = symrail_state.me;
     for (unsigned b = 0; b < blocks; b++) {
@@ -49,7 +48,7 @@ static void launch(unsigned blocks, unsigned threads, const std::function<void()
     }
 }
 
-// What each PE of a team does, all at the same time.
+// Runs the work of all PEs of a team at the same time.
 static void on_all(int n, const std::function<void(const symrail_device_team&, char*)>& work) {
     std::vector<std::jthread> running;
     for (int i = 0; i < n; i++)
@@ -125,7 +124,7 @@ static T combined(unsigned op, T a, T b) {
     return a;
 }
 
-// `apart`: bytes by which addresses miss a multiple of 16. In place: the destination is the source.
+// `apart`: the misalignment of addresses to 16 bytes. In place: the destination is the source.
 template <class T>
 static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u64 count, symrail_u64 apart, bool in_place) {
     symrail_u64 bytes = count * sizeof(T), how_to = op | type << SYMRAIL_ELEMENT_SHIFT;
@@ -138,7 +137,7 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
                 T value = number<T>(team.me, i);
                 memcpy(heap + source + i * sizeof(T), &value, sizeof(T));
             }
-            // Each PE's part of the whole, as the host shares it out.
+            // The share of each PE, as the host computes it.
             symrail_u64 unit = (bytes + 15) / 16, from = unit * team.me / n * 16, to = unit * (team.me + 1) / n * 16;
             if (to > bytes) to = bytes;
             if (scatter) from = team.me * bytes, to = from + bytes;
@@ -162,7 +161,7 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
                 memcpy(&found, the_job.heaps[pe_at(pe)] + dest + i * sizeof(T), sizeof(T));
                 well &= found == wanted;
             }
-        // What is behind the end stays as it was.
+        // The byte behind the end is unchanged.
         if (!in_place) well &= the_job.heaps[pe_at(0)][dest + bytes] == 0;
         expect(well, scatter ? "reduce_scatter" : "reduce", n, how_to, count, apart);
     }
@@ -179,7 +178,7 @@ static void reductions(unsigned type, unsigned ops, int n, mapping how) {
     reduction<T>(SYMRAIL_SUM, type, n, how, 1, 0, false);
 }
 
-// All types for some teams, and one of each kind for the others.
+// All types for some teams, and one type of each kind for the others.
 static void of_team(int n, mapping how, bool all_types) {
     copies(n, how);
     reductions<int>(SYMRAIL_I32, 7, n, how);

@@ -1,5 +1,5 @@
-// The device API for threads of this process, as far as cu/collectives.cu uses it: PEs are groups of threads, and their
-// heaps memory of this process. Which of them are mapped is the test's choice.
+// The device API for threads of this process, as far as cu/collectives.cu uses it. PEs are groups of threads, and their
+// heaps are memory of this process. The test chooses which heaps are mapped.
 #pragma once
 #include <atomic>
 #include <barrier>
@@ -15,7 +15,7 @@
 #define SYMRAIL_DEVICE static inline
 #define SYMRAIL_ERROR_NO_ROOM 6ull
 #define SYMRAIL_WHAT_COLLECT 7ull
-// The real one is in PTX.
+// The real one contains PTX.
 #define SYMRAIL_MEMORY_CUH
 
 typedef unsigned long long symrail_u64;
@@ -25,21 +25,21 @@ struct alignas(16) symrail_wide { symrail_u64 a, b; };
 struct symrail_device_team { int me, n_pes, start, stride; };
 typedef const symrail_device_team* symrail_team_t;
 
-// A thread's place in the launch that it runs.
+// A thread's index in its launch.
 struct dim { unsigned x; };
 static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
 static thread_local struct { int me; } symrail_state;
 static thread_local std::barrier<>* block;
 static void __syncthreads() { block->arrive_and_wait(); }
 
-// What the PEs of a test share.
+// The state that the PEs of a test share.
 struct job {
     std::vector<char*> heaps;
     symrail_u64 heap_bytes = 0;
     std::vector<std::vector<bool>> mapped;
     std::unique_ptr<std::barrier<>> barrier;
     symrail_u64 failed = 0;
-    // An address outside of the heap, or one that a GPU would refuse.
+    // Set by an address outside of the heap, or one that a GPU would refuse.
     std::atomic<bool> wrong = false;
 };
 static job the_job;

@@ -1,4 +1,4 @@
-//! An engine without a wire: PEs of one process, and requests applied to their heaps late and out of order.
+//! An engine without a fabric: it applies requests to the heaps of PEs in one process, late and out of order.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -18,7 +18,7 @@ pub const HEAP: u64 = 64 << 10;
 /// A zeroed heap.
 pub struct Heap(*mut u8);
 
-// SAFETY: only the address is sent; the memory is reached through raw pointers.
+// SAFETY: only the address is sent; raw pointers access the memory.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -37,7 +37,7 @@ impl Heap {
         self.0.expose_provenance()
     }
 
-    /// An element, as the test's main thread sees it.
+    /// Reads an element in the test's main thread.
     pub fn read<T: Element>(&self, object: Symmetric<T>, index: u64) -> T {
         let at = object.at(index).unwrap().offset();
         // SAFETY: within the heap, since the object's name was checked; every bit pattern is a value.
@@ -64,20 +64,20 @@ struct Started {
     request: Request,
 }
 
-/// Applies the requests of one PE's channels.
+/// The engine of one PE's channels.
 pub struct Engine {
     heaps: Arc<Vec<Heap>>,
     me: usize,
     channels: Vec<Consumer>,
     epochs: Vec<u64>,
     started: Vec<Started>,
-    /// Everything that was applied, in that order.
+    /// All applied requests, in order.
     pub applied: Vec<Request>,
     random: u64,
 }
 
 impl Engine {
-    /// Takes what has arrived and applies some of what was taken, in any order that fences allow.
+    /// Takes new requests and applies some of those taken, in any order that fences allow.
     pub fn poll(&mut self) -> bool {
         let mut events = self.take();
         for _ in 0..self.random() % 8 {
@@ -96,7 +96,7 @@ impl Engine {
         events > 0
     }
 
-    /// Takes what has arrived, and once that is so many requests applies them, the last one first.
+    /// Takes new requests, and once there are so many applies them, the last one first.
     pub fn poll_backwards(&mut self, requests: usize) {
         self.take();
         if self.started.len() >= requests {
@@ -185,14 +185,14 @@ impl Engine {
     }
 }
 
-/// How one PE reaches the others.
+/// How one PE accesses the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Through channels only.
     Channels,
-    /// Everything is mapped.
+    /// All heaps are mapped.
     Mapped,
-    /// Everything is mapped, but AMOs and signals take the channels.
+    /// All heaps are mapped, but AMOs and signals use the channels.
     MappedForData,
 }
 
@@ -203,7 +203,7 @@ pub struct World {
     pub engines: Vec<Arc<Mutex<Engine>>>,
     /// How often threads of each PE have offered to drive its engine.
     pub offers: Vec<Arc<AtomicU64>>,
-    /// Which threads have.
+    /// The threads that have offered.
     pub drivers: Vec<Arc<Mutex<HashSet<ThreadId>>>>,
 }
 
@@ -214,7 +214,7 @@ pub struct Shape {
     pub slots: usize,
     pub replies: usize,
     pub reach: Reach,
-    /// Waiting threads drive the engine; else nobody does, unless the test.
+    /// Whether waiting threads drive the engine; otherwise only the test does.
     pub lend: bool,
     pub timeout: Duration,
 }
@@ -226,7 +226,7 @@ impl Default for Shape {
     }
 }
 
-/// In each round everybody tells the one that is twice as far, and hears from such a one.
+/// In each round a PE signals the PE at twice the distance, and waits for the PE at that distance on the other side.
 fn steps(me: u32, n: u32) -> Vec<Step> {
     let rounds = 0..n.next_power_of_two().trailing_zeros();
     rounds.flat_map(|round| [Step::SignalPeer((me + (1 << round)) % n, round), Step::WaitFlag(round)]).collect()
