@@ -8,7 +8,7 @@ use crate::pe::Pe;
 /// Checks that the values of all PEs are equal.
 ///
 /// # Errors
-/// [`Error::Mismatch`] that names the first PE that differs from the majority, one of the majority, and both values.
+/// [`Error::Mismatch`] that names the first PE with a differing value, one with the most common value, and both values.
 pub fn same<V: PartialEq + Display>(what: &'static str, values: impl IntoIterator<Item = (Pe, V)>) -> Result<()> {
     let values: Vec<(Pe, V)> = values.into_iter().collect();
     let Some((_, first)) = values.first() else { return Ok(()) };

@@ -10,7 +10,7 @@ use crate::handle::HeapHandle;
 /// Checks that all heaps have the same shape. Handles are in the order of PEs.
 ///
 /// # Errors
-/// [`Error::Mismatch`] that names a PE that differs from the majority, one of the majority, and both values.
+/// [`Error::Mismatch`] that names a PE with a differing value, one with the most common value, and both values.
 pub fn check_agreement(handles: &[HeapHandle]) -> Result<(), Error> {
     let handles = || (0..).zip(handles);
     same("SYMRAIL_HEAP_SIZE", handles().map(|(pe, handle)| (pe, handle.capacity)))?;
@@ -81,7 +81,7 @@ impl AllocCall {
     /// Checks that all PEs are about to make the same call. Calls are in the order of PEs.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] that names a PE that differs from the majority, one of the majority, and both calls.
+    /// [`Error::Mismatch`] that names a PE with a differing call, one with the most common call, and both calls.
     pub fn check(calls: &[AllocCall]) -> Result<(), Error> {
         same("the collective call on the symmetric heap", (0..).zip(calls.iter().copied()))
     }

@@ -13,8 +13,8 @@ const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// The shortest sleep that is worthwhile. After a shorter one the thread polls for longer.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// How often the proxy thread checks whether host threads still drive the engine. A peer may wait this long when the PE
-/// changes from waiting to computing. Each check costs the thread on the core two context switches, so the interval
-/// grows while host threads continue. It grows further while each check finds one of them driving, because a PE that
+/// changes from waiting to computing. Each check costs the thread on the core a context switch, so the interval grows
+/// while host threads continue. It grows further while each check finds one of them driving, because a PE that
 /// mostly computes is not found so several times in a row.
 const FIRST_INTERVAL: Duration = Duration::from_micros(100);
 const RARE_CHECK: Duration = Duration::from_micros(400);

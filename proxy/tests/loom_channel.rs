@@ -71,7 +71,7 @@ fn take_one_of(consumer: &mut Consumer, left: &mut [Vec<Request>]) {
 fn two_producers_reach_the_third_lap(push: fn(&Producer, &Request) -> u64, preemptions: usize) {
     explore(preemptions, move || {
         let (producer, mut consumer) = channel(0);
-        // Lap 0 uses chunk 1 of one slot and chunk 2 of the other, lap 1 uses none of them, lap 2 swaps those of lap 0.
+        // Lap 0 uses chunk 1 of one slot and chunk 2 of the other, lap 1 uses none of them, lap 2 others than lap 0.
         for (words, taken) in [([3, 4], true), ([5, 8], false)] {
             for word in words {
                 push(&producer, &carrying(word));

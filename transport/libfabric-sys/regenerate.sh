@@ -1,8 +1,8 @@
 #!/bin/sh
-# Regenerates src/bindings.rs from libfabric's headers. Needed only to bind more of the API: the result is committed,
-# so that building needs neither the headers nor libclang.
+# Regenerates src/bindings.rs from libfabric's headers. It is only needed to bind more of the API. The result is
+# committed, so a build needs neither the headers nor libclang.
 #
-# Needs: bindgen (0.73), libclang, and the headers of libfabric 1.17, whose structs are those of the symbol
+# It needs bindgen (0.73), libclang, and the headers of libfabric 1.17, whose structs are those of the symbol
 # versions that src/load.rs pins. Headers of a later version would give later structs: do not use them.
 #
 # usage: [BINDGEN=bindgen] [INCLUDE=/usr/include] ./regenerate.sh
@@ -36,8 +36,8 @@ done
     --raw-line 'use crate::opaque::*;' --raw-line 'use core::ffi::*;' --raw-line 'use libc::iovec;' \
     "$@"
 
-# Macros and anonymous enums have no type of their own: flags become u64 like the fields and arguments that they go
-# into, error numbers i32, and the rest u32.
+# Macros and anonymous enums have no type of their own. Flags become u64, like their fields and arguments, error numbers
+# become i32, and all others u32.
 sed -E -e 's/^pub const (FI_E[A-Z0-9]+): [a-z0-9_]+/pub const \1: i32/' \
     -e 's/^pub const (FI_[A-Z0-9_]+): u32/pub const \1: u64/' \
     -e 's/: _bindgen_ty_[0-9]+ =/: u32 =/' -e '/^pub type _bindgen_ty_/d' \

@@ -75,7 +75,7 @@ impl World {
     }
 
     fn submit(&mut self, command: Command, tag: Option<u64>) {
-        // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
+        // SAFETY: the memory stays unchanged, and no other code uses the destinations of gets.
         unsafe { self.host.submit(1, command, Owner { issuer: 0, tag }) }.unwrap();
     }
 

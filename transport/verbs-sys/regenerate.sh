@@ -1,6 +1,6 @@
 #!/bin/bash
 # Writes src/bindings.rs from the installed headers (Debian: libibverbs-dev, 44.0 when it was last run).
-# Needed only when the list of types below changes: building needs neither headers nor libclang.
+# It is only needed when the list of types below changes: a build needs neither headers nor libclang.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 header=$(mktemp --suffix .h)

@@ -68,7 +68,7 @@ pub enum Command {
     Get {
         /// Symmetric offset of the source.
         source: u64,
-        /// The local destination, which nobody else accesses until the operation is complete.
+        /// The local destination, which no other code accesses until the operation is complete.
         dest: *mut u8,
         /// The length in bytes.
         len: u64,

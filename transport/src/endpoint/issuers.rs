@@ -82,7 +82,7 @@ pub(super) struct Issuers {
     states: Vec<IssuerState>,
     /// Ended operations with a tag whose end has not been taken.
     finished: Vec<Finished>,
-    /// Operations with a tag that have not ended and whose end nobody will take.
+    /// Operations with a tag that have not ended and whose end no caller will take.
     abandoned: Vec<(Issuer, u64)>,
     /// The predictor for all operations without a tag.
     wait_predictor: WaitPredictor,
@@ -117,7 +117,7 @@ impl Issuers {
         }
     }
 
-    /// Drops the end of this operation: nobody will take it.
+    /// Drops the end of this operation: no caller will take it.
     pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
         if self.take_finished(issuer, tag).is_none() {
             self.abandoned.push((issuer, tag));

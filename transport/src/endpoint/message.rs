@@ -331,7 +331,7 @@ impl Core {
     /// its data.
     ///
     /// # Safety
-    /// `message` is a message of `len` bytes in a slot, which nobody reads or writes now.
+    /// `message` is a message of `len` bytes in a slot that no thread or NIC accesses now.
     pub(super) unsafe fn void_failed(&self, message: *mut u8, len: usize) {
         let mut at = Token::SIZE;
         while at < len {

@@ -312,7 +312,7 @@ impl Drop for Observer {
 /// The number of requests in a message.
 ///
 /// # Safety
-/// `message` is a message of `len` bytes, which nobody writes now.
+/// `message` is a message of `len` bytes, which no thread or NIC writes now.
 unsafe fn requests_in(message: *const u8, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     let mut rest = unsafe { std::slice::from_raw_parts(message, len) }.get(Token::SIZE..).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::error::{Error, Fault, Operation};
 use crate::pe::Pe;
 use crate::wire::{Outcome, Refusal};
 
-/// Operations in flight past which [`Operations::has_room`] says no.
+/// The number of operations in flight at which [`Operations::has_room`] returns `false`.
 const MOST: usize = 2048;
 // Each operation is counted at most once in `Connection::later`. One that is entered without a check for room holds no
 // lane.

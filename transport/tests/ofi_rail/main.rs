@@ -108,7 +108,7 @@ fn works(setup: &Setup) {
             let id = seed + 10 + index as u64;
             pair.ask(&format!("poke {} {id}", base + 300_000 + len - 8));
             let (local, remote) = (pair.local(rail, base + 600_000, len), pair.remote(rail, base + 300_000));
-            // SAFETY: nobody else uses that part of the heap.
+            // SAFETY: no other code uses that part of the heap.
             pair.post("read", |pair| unsafe { pair.side.rails[rail].read(0, Piece { local, remote }, id, false) });
             pair.wait_done(id);
             assert_eq!(pair.side.read_heap(base + 600_000 + len - 8), id);

@@ -14,7 +14,7 @@ fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
     // time.
     for id in 2..50 {
         let (local, remote) = (pair.local(0, 64, 8), pair.remote(0, 0));
-        // SAFETY: nobody else uses that part of the heap.
+        // SAFETY: no other code uses that part of the heap.
         pair.post("read", |pair| unsafe { pair.side.rails[0].read(0, Piece { local, remote }, id, false) });
         let start = Instant::now();
         while !pair.side.seen.done.contains(&id) {

@@ -60,7 +60,7 @@ pub(super) enum StreamState {
     Open,
     /// The lane that carried it has failed. New requests wait.
     Lost,
-    /// The target has been told to expect the stream over the carrier, and asked what it has applied.
+    /// A request announced the carrier to the target, and asked what it has applied.
     Asked,
     /// The target has answered. Requests that it has not applied are to be sent again.
     Answered,
@@ -97,7 +97,7 @@ pub(super) struct Failover {
     pub progress: u32,
     /// Messages with requests that are not acknowledged.
     kept: VecDeque<Kept>,
-    /// Something was posted on the lane, and the peer has been told.
+    /// Something was posted on the lane, and the peer got a keepalive.
     used: bool,
     announced: bool,
 }
@@ -171,7 +171,7 @@ impl Failover {
         !std::mem::replace(&mut self.used, true)
     }
 
-    /// The stream's turn, if the peer must be told that the lane is used.
+    /// The stream's turn, if the peer must get a first keepalive over the lane.
     pub fn first_keepalive(&mut self) -> Option<u32> {
         let due = self.used && !self.announced && self.health.is_up() && self.is_straight();
         self.announced |= due;

@@ -100,7 +100,7 @@ impl Endpoint {
         let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
-        // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of
+        // SAFETY (all posts below): the submitter of the operation keeps its buffers until it is complete, slots of
         // the arena are freed with their work request, and remote places come from the peers' own connection infos.
         match request.work {
             Work::Write { offset } | Work::Flag { offset, .. } => {

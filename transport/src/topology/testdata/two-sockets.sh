@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes, in the folder $1, what the kernel's /sys says of a machine: two packages of two NUMA nodes of four cores; below
-# each node a PCI switch with a GPU and a NIC, and eno1 at node 0's other host bridge.
+# Creates, in the folder $1, the kernel's /sys of a machine. It has two packages of two NUMA nodes of four cores. Each
+# node has a PCI switch with a GPU and a NIC, and node 0's other host bridge has eno1.
 set -e
 cd "$1"
 
@@ -46,7 +46,7 @@ for node in 0 1 2 3; do
   pci "$switch/0000:${tens}2:00.0/0000:${tens}3:00.0" 0x030200
   nic=$switch/0000:${tens}2:01.0/0000:${tens}4:00.0
   pci "$nic" 0x020700
-  # The NICs are numbered against the grain: mlx5_3 belongs to node 0.
+  # The NICs are numbered in reverse: mlx5_3 belongs to node 0.
   name net ib$((3 - node)) "$nic"
   name infiniband mlx5_$((3 - node)) "$nic"
 done
