@@ -45,7 +45,7 @@ impl World {
             (endpoint(Role::Host, 0), endpoint(Role::Proxy, 0), endpoint(Role::Proxy, 1));
         let mut memory: Vec<u64> = (0..2 * WORDS as u64).collect();
         let base = memory.as_mut_ptr();
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
         let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * WORDS as u64) };
         // SAFETY: the memory is dropped after the endpoints.
         let connection_infos =

@@ -46,7 +46,7 @@ fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     let mut connection_infos: Vec<Vec<u8>> = pes
         .iter_mut()
         .map(|pe| {
-            // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+            // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
             let segment = unsafe { Segment::new(0, 0, pe.heap.as_mut_ptr().cast(), HEAP as u64) };
             // SAFETY: the heap is dropped after the endpoints, and its vector does not grow.
             unsafe { (pe.host.register(segment).unwrap(), pe.proxy.register(segment).unwrap()).1 }

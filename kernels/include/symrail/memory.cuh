@@ -23,8 +23,8 @@ SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
 SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
-/* Stores a counter's value for other threads of this device, and loads it: what was visible before the store is visible
- * after the load. */
+/* Raises a counter's copy for other threads of this device, and loads it: what was visible before the first is visible
+ * after the second. */
 SYMRAIL_DEVICE void symrail_note(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }

@@ -1,6 +1,6 @@
 //! The libfabric backend: rails over any provider that has reliable datagrams with RMA and messages.
 //!
-//! [`load`] opens the library, [`discover`] lists the NICs that fit the settings, [`open`] makes one of them a
+//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open`] makes one of them a
 //! [`Rail`]. Each rail has its own fabric, domain, address vector, completion queue and endpoint, so rails share no
 //! lock and one thread may drive each of them (`FI_THREAD_COMPLETION`).
 //!
