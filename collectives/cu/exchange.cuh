@@ -1,6 +1,7 @@
-/* Sends and receives of one PE, as collectives/src/gpu/exchange.rs lays them out. Bytes travel through slots in the
- * receiver's symmetric heap, so that the PEs' own buffers may be any memory: the sender fills a slot and signals, the
- * receiver empties it and signals back. All threads of a block call everything here together. */
+/* Sends and receives of one PE, in the layout of collectives/src/gpu/exchange.rs. Bytes travel through slots in the
+ * receiver's symmetric heap, so that the PEs' own buffers may be any memory: the sender fills a slot and signals,
+ * the receiver empties it and signals back. All threads of a block call every function here together, unless it says
+ * otherwise. */
 #ifndef SYMRAIL_EXCHANGE_CUH
 #define SYMRAIL_EXCHANGE_CUH
 
@@ -8,29 +9,30 @@
 
 /* Slots of a lane. */
 #define SYMRAIL_LANE_SLOTS 4ull
-/* Before the bytes of a slot is the size of the whole transfer, which the receiver compares with its own. */
+/* The size of the whole transfer precedes the bytes of a slot; the receiver compares it with its own. */
 #define SYMRAIL_SLOT_HEAD 16ull
-/* Why a receiver gave up, besides what semaphore.cuh has: the send's size differs, which is in the bits above these. */
+/* A reason for giving up, besides those of semaphore.cuh: the send's size differs. The bits above these hold that
+ * size. */
 #define SYMRAIL_GIVEN_UP_SIZES 4ull
 #define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
-/* What one launch can do. */
+/* Limits of one launch. */
 #define SYMRAIL_MOST_BLOCKS 128
 #define SYMRAIL_MOST_TRANSFERS 120
 
-/* One direction between two PEs; several work side by side on a large transfer. */
+/* One direction between two PEs; several lanes share a large transfer. */
 struct symrail_lane {
-    /* A sender waits for empty slots, a receiver for full ones, and signals the other. */
+    /* A sender waits for empty slots, a receiver for full ones; each signals the other. */
     symrail_semaphore semaphore;
-    /* The receiver's slots: the symmetric address, and where this device reaches it, or 0. */
+    /* The receiver's slots: the symmetric address, and the address for this device, or 0 if it cannot access them. */
     symrail_u64 slots;
     symrail_u64 mapped;
-    /* A sender's own symmetric copy of them, from where the proxy fetches. */
+    /* A sender's own symmetric copy of the slots, from which the proxy puts. */
     symrail_u64 outgoing;
 };
 
 struct symrail_exchange {
     symrail_alarm alarm;
-    /* Two rows of them for each PE: to send, and to receive. */
+    /* Two rows of lanes for each PE: to send, and to receive. */
     const symrail_lane* lanes;
     symrail_u64 lanes_of_row;
     symrail_u64 slot_bytes;
@@ -40,25 +42,25 @@ struct symrail_exchange {
 struct symrail_transfer {
     symrail_u64 at;
     symrail_u64 bytes;
-    /* Twice the PE, and one more to receive from it. */
+    /* Twice the PE, plus one to receive from it. */
     symrail_u64 row;
 };
 
-/* Each block takes some transfers of one row, one after the other, on one lane. */
+/* Each block performs some transfers of one row, one after the other, on one lane. */
 struct symrail_exchange_call {
     const symrail_exchange* exchange;
-    /* The first transfer, how many, and the lane: 16 bits each. */
+    /* The first transfer, their number, and the lane: 16 bits each. */
     symrail_u64 blocks[SYMRAIL_MOST_BLOCKS];
     symrail_transfer transfers[SYMRAIL_MOST_TRANSFERS];
 };
 
-/* How many lanes share a transfer, which both ends know. */
+/* The number of lanes that share a transfer, equal at both ends. */
 SYMRAIL_DEVICE symrail_u64 symrail_lanes_for(const symrail_exchange& exchange, symrail_u64 bytes) {
     symrail_u64 slots = (bytes + exchange.slot_bytes - 1) / exchange.slot_bytes, most = exchange.lanes_of_row;
     return slots < most ? (slots == 0 ? 1 : slots) : most;
 }
 
-/* Tells all PEs that this one has given up, unless it was told so itself. By one thread. */
+/* Tells all PEs that this one has given up, unless another PE made it give up. Called by one thread. */
 static __device__ __noinline__ void symrail_tell_all(const symrail_exchange& exchange) {
     for (symrail_u64 rank = 0; rank < exchange.ranks; rank++) {
         const symrail_semaphore& to = exchange.lanes[2 * rank * exchange.lanes_of_row].semaphore;
@@ -66,11 +68,11 @@ static __device__ __noinline__ void symrail_tell_all(const symrail_exchange& exc
     }
 }
 
-/* Waits for a slot, by one thread, and where it was filled, sees that it is of a transfer of `size` bytes. `false`: the
- * other PE did not do its part, and all are told. */
+/* Waits for a slot, by one thread, and checks that a filled slot belongs to a transfer of `size` bytes. `false`: the
+ * other PE did not do its part, and all PEs have been told. */
 SYMRAIL_DEVICE bool symrail_exchange_await(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
                                            symrail_u64 slot, symrail_u64 size) {
-    /* What the host tells of this transfer. */
+    /* The place in the host's report about this transfer. */
     symrail_u64 place = size << 1 | (receives ? 1 : 0);
     bool good = lane.semaphore.wait(exchange.alarm, place);
     if (good && receives) {
@@ -84,7 +86,7 @@ SYMRAIL_DEVICE bool symrail_exchange_await(const symrail_exchange& exchange, con
     return good;
 }
 
-/* Sends or receives what fits into a slot of a transfer of `size` bytes. `false`: the other PE did not do its part. */
+/* Sends or receives one slot's bytes of a transfer of `size` bytes. `false`: the other PE did not do its part. */
 SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
                                           symrail_u64 at, symrail_u64 bytes, symrail_u64 size) {
     const symrail_semaphore& semaphore = lane.semaphore;
@@ -113,12 +115,12 @@ SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, cons
     return true;
 }
 
-/* All of a block's work. */
+/* All work of a block. */
 SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, symrail_u32 block) {
     const symrail_exchange& exchange = *call.exchange;
     symrail_u64 work = call.blocks[block], first = work & 0xffff, end = first + (work >> 16 & 0xffff), lane = work >> 32;
     if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) {
-        /* The host learns who has given up, if it does not know. */
+        /* Reports to the host which PE has given up, if nothing has been reported yet. */
         if (symrail_block_scope::rank() == 0)
             symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(exchange.alarm.stop) - 1, first);
         return;

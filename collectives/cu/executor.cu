@@ -3,7 +3,7 @@
 #include "packets.cuh"
 #include "pushed.cuh"
 
-// One call; `how` is the reduction, and above that whether elements are rounded after every step of it.
+// One call; `how` is the reduction, and in a higher bit whether elements are rounded after every step of it.
 extern "C" __global__ void __launch_bounds__(1024)
     execute_plan(const symrail_plan* plan, symrail_u64 input, symrail_u64 output, symrail_u64 part, symrail_u64 chunk,
                  symrail_u64 how) {
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(1024) divide_elements(symrail_u64 a
         symrail_divide_element<SYMRAIL_NUMBER>(at + i * sizeof(SYMRAIL_NUMBER::stored), (symrail_u32)by);
 }
 
-// Multiplies all elements by one: the bytes of `factor`, or what is at that address.
+// Multiplies all elements by a factor: the bytes of `factor`, or the element at that address.
 extern "C" __global__ void __launch_bounds__(1024) multiply_elements(symrail_u64 at, symrail_u64 count, symrail_u64 factor,
                                                                      symrail_u64 is_value) {
     typedef SYMRAIL_NUMBER::stored T;

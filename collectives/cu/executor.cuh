@@ -1,5 +1,5 @@
-/* One block's steps of an execution plan, as collectives/src/run/block.rs takes them on the CPU. All threads of the block
- * call everything here together, unless it says otherwise, and stand together after each step. */
+/* One block's steps of an execution plan, as collectives/src/run/block.rs performs them on the CPU. All threads of
+ * the block call every function here together, unless it says otherwise, and synchronise after each step. */
 #ifndef SYMRAIL_EXECUTOR_CUH
 #define SYMRAIL_EXECUTOR_CUH
 
@@ -9,11 +9,11 @@
 
 typedef symrail_block_scope symrail_all_threads;
 
-/* Loads of several sources that are on their way at a time in each thread. */
+/* Loads of several sources that each thread has in flight at a time. */
 #define SYMRAIL_PACKETS_AHEAD 4
 #define SYMRAIL_WIDE_AHEAD 2
 
-/* Tells all ranks that this one has given up, unless it was told so itself. */
+/* Tells all ranks that this one has given up, unless another rank made it give up. */
 static __device__ __noinline__ void symrail_tell(const symrail_plan& plan) {
     for (symrail_u64 i = 0; i < plan.n_ranks; i++) {
         const symrail_rank& rank = plan.ranks[i];
@@ -21,7 +21,7 @@ static __device__ __noinline__ void symrail_tell(const symrail_plan& plan) {
     }
 }
 
-/* Waits, by the calling thread, for what `who` does: a PE, or of packets, the number of a source. */
+/* The calling thread waits for `who`: a PE, or for packets, the number of a source. */
 template <class F>
 SYMRAIL_DEVICE bool symrail_await_of(const symrail_plan& plan, F holds, const symrail_u64& who, symrail_u64 place) {
     if (symrail_await(plan.alarm, holds, who, place)) return true;
@@ -50,7 +50,7 @@ static __device__ __noinline__ bool symrail_acquire(const symrail_plan& plan, sy
     return good;
 }
 
-/* A barrier of all ranks, each by one block. */
+/* A barrier of all ranks, by one block each. */
 static __device__ __noinline__ bool symrail_meet_ranks(const symrail_plan& plan, symrail_u64 place) {
     symrail_u32 thread = symrail_all_threads::rank(), threads = symrail_all_threads::size();
     bool good = true;
@@ -67,13 +67,13 @@ static __device__ __noinline__ void symrail_quiet_here() { symrail_quiet(); }
 template <class N>
 struct symrail_executor {
     const symrail_plan& plan;
-    /* SYMRAIL_STEP_SPANS of them, which the block's threads share. */
+    /* SYMRAIL_STEP_SPANS operands, which the block's threads share. */
     symrail_operand* operands;
     symrail_geometry geometry;
     symrail_u64 input;
     symrail_u64 output;
     symrail_u32 op;
-    /* Elements are rounded to their type after every step of a reduction. */
+    /* Whether elements are rounded to their type after every step of a reduction. */
     bool own;
     symrail_u32 block;
     symrail_u64 epoch;
@@ -83,8 +83,8 @@ struct symrail_executor {
     /* A part of the block's bytes, in a pipeline. */
     symrail_u64 window_start;
     symrail_u64 window_bytes;
-    /* PEs, modulo 64, to which this block has put through the proxy since all was there. A fence holds back what all
-     * blocks ask of the proxy after it until what they asked before is there, so only these have one. */
+    /* PEs, modulo 64, to which this block has put through the proxy since its last quiet. A fence delays all later
+     * requests of all blocks to the proxy until the earlier ones have arrived, so only signals to these PEs use one. */
     symrail_u64 loose;
 
     SYMRAIL_WAITER_FN symrail_executor(const symrail_plan& plan, symrail_operand* operands, symrail_u64 input,
@@ -97,7 +97,7 @@ struct symrail_executor {
     SYMRAIL_WAITER_FN symrail_u32 thread() const { return symrail_all_threads::rank(); }
     SYMRAIL_WAITER_FN symrail_u32 threads() const { return symrail_all_threads::size(); }
     SYMRAIL_WAITER_FN symrail_u64 place() const { return (symrail_u64)block << 32 | now; }
-    /* A barrier of the threads; whether nobody has given up. */
+    /* A barrier of the threads; returns whether none has given up. */
     SYMRAIL_WAITER_FN bool together(bool good) const { return __syncthreads_or(good ? 0 : 1) == 0; }
 
     /* The whole call. `false`: it was given up. */
@@ -107,7 +107,7 @@ struct symrail_executor {
         bool good = together(symrail_ld_sys(plan.alarm.stop) == 0);
         if (thread() == 0) plan.epochs[block] = epoch + 1;
         if (!good) {
-            /* What still arrives for an earlier call would be taken for this one's. */
+            /* A late arrival for an earlier call would be taken for one of this call. */
             if (thread() == 0)
                 symrail_give_up(plan.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(plan.alarm.stop) - 1, place());
             return false;
@@ -120,7 +120,7 @@ struct symrail_executor {
         while (now < end) {
             const symrail_plan_step& step = plan.steps[now];
             if (step.kind == SYMRAIL_STEP_PIPELINE) {
-                /* Its steps follow, for as often as it has data. */
+                /* The pipeline's steps follow, repeated while there is data. */
                 first = now + 1;
                 last = now + step.blocks;
                 bytes = step.chunks * geometry.chunk;
@@ -146,7 +146,8 @@ struct symrail_executor {
         return end_call();
     }
 
-    /* The first block waits for the other ranks, and wipes packets before their flags come again; the others wait. */
+    /* The first block waits for the other ranks, and wipes packets before their flags repeat; the other blocks wait
+     * for it. */
     SYMRAIL_WAITER_FN bool begin(bool wipes) {
         if (block == 0) {
             if (!symrail_meet_ranks(plan, place())) return false;
@@ -180,7 +181,7 @@ struct symrail_executor {
         return symrail_meet_ranks(plan, place());
     }
 
-    /* Takes a step; the threads stand together after it. */
+    /* Performs a step; the threads synchronise after it. */
     SYMRAIL_WAITER_FN bool take(const symrail_plan_step& step) {
         bool good = true;
         switch (step.kind) {
@@ -227,7 +228,7 @@ struct symrail_executor {
         return symrail_await_count(plan, word, complete, place());
     }
 
-    /* Waits until all that this PE has put is there. */
+    /* Waits until all puts of this PE have arrived. */
     SYMRAIL_WAITER_FN void arrive() {
         symrail_all_threads::sync();
         if ((plan.flags & SYMRAIL_PLAN_WIRED) && thread() == 0) symrail_quiet_here();
@@ -236,14 +237,14 @@ struct symrail_executor {
     }
 
     SYMRAIL_WAITER_FN bool is_loose(symrail_u64 pe) const { return (loose >> (pe % 64) & 1) != 0; }
-    /* A signal behind all that this block has done, by one thread. */
+    /* One thread signals, behind all earlier work of this block. */
     SYMRAIL_WAITER_FN void signal(const symrail_semaphore& semaphore) const {
         if (semaphore.mapped != 0 || is_loose(semaphore.pe)) return semaphore.signal();
         symrail_fence_sys();
         semaphore.relaxed_signal();
     }
 
-    /* The bytes of the step's first or `i`th span that are this block's, and of these the window's. */
+    /* This block's bytes of the step's first or `i`th span, limited to the window. */
     SYMRAIL_WAITER_FN void range(const symrail_plan_step& step, symrail_u32 i, symrail_u64& start,
                                  symrail_u64& end) const {
         symrail_u64 size = plan.spans[step.spans + i].size;
@@ -254,7 +255,7 @@ struct symrail_executor {
         if (end - start > window_bytes) end = start + window_bytes;
     }
 
-    /* Where a piece of a span is in the memory of its rank, by this PE's address. */
+    /* The address of a piece of a span in the memory of its rank, in this PE's terms. */
     SYMRAIL_WAITER_FN symrail_u64 symmetric(const symrail_span& span, symrail_u64 start, symrail_u64& bytes) const {
         symrail_u64 at = geometry.locate(span, start, bytes);
         if (span.buffer == SYMRAIL_BUFFER_SCRATCH) return plan.scratch + at;
@@ -295,7 +296,7 @@ struct symrail_executor {
         if (step.flags & SYMRAIL_STEP_FLUSHES) arrive();
     }
 
-    /* Whether the signal `then`, if there is one, goes with the data. */
+    /* Copies a piece. Returns whether the signal `then`, if there is one, was sent with the data. */
     SYMRAIL_WAITER_FN bool copy_piece(symrail_u32 source, symrail_u32 dest, symrail_u64 from, symrail_u64 to,
                                       symrail_u64 bytes, const symrail_semaphore* then) {
         const symrail_rank &there = plan.ranks[dest], &other = plan.ranks[source];
@@ -331,7 +332,7 @@ struct symrail_executor {
         }
     }
 
-    /* Reduces the operands: those that begin at the same distance from a multiple of 16 in wide pieces. */
+    /* Reduces the operands, in wide accesses if all begin at the same distance from a multiple of 16. */
     SYMRAIL_WAITER_FN void reduce_piece(symrail_u32 op, symrail_u32 sources, symrail_u32 all) {
         const symrail_u64 element = sizeof(typename N::stored);
         symrail_u64 distance = 0, least = operands[0].bytes, most = 0;
@@ -375,7 +376,7 @@ struct symrail_executor {
         for (symrail_u32 i = sources; i < all; i++) symrail_store((symrail_wide*)(operands[i].at + at), raw[0]);
     }
 
-    /* One element, at any address. Sources that end before it are left out. */
+    /* Reduces one element, at any address. Sources that end before it are left out. */
     SYMRAIL_WAITER_FN void reduce_element(symrail_u32 op, symrail_u32 sources, symrail_u32 all, symrail_u64 at) const {
         const symrail_u64 element = sizeof(typename N::stored);
         symrail_elements<N, sizeof(typename N::stored)> sum, more;
@@ -441,8 +442,8 @@ struct symrail_executor {
         return good;
     }
 
-    /* Eight bytes of packets' data, by the calling thread; with `reduces`, what is there is the first source, and the
-     * others are reduced into it. */
+    /* The calling thread reads eight bytes of packets' data; with `reduces`, the data in place is the first source,
+     * and the others are reduced into it. */
     SYMRAIL_WAITER_FN bool read_packets(symrail_u32 op, const symrail_span* sources, bool reduces, symrail_u32 count,
                                         symrail_u64 at, symrail_u64& data) {
         symrail_elements<N, 8> sum, more;
@@ -461,7 +462,7 @@ struct symrail_executor {
                 return here;
             };
             if (!symrail_await_of(plan, all_here, missing, place())) return false;
-            /* Data that is not reduced is handed on as it is: not every code is a number that comes back. */
+            /* Data that is not reduced is copied unchanged: not every bit pattern survives a conversion to a number. */
             if (!reduces) data = raw[0];
 #pragma unroll
             for (symrail_u32 k = 0; k < SYMRAIL_PACKETS_AHEAD; k++) {

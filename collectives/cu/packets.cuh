@@ -1,23 +1,23 @@
-/* One way: every rank sends everybody what is theirs as packets of 16 bytes, with 8 bytes of data, and takes what it gets
- * as it comes. Nothing is waited for but the data. */
+/* One phase: every rank sends each rank its part as packets of 16 bytes, with 8 bytes of data, and stores packets as
+ * they arrive. Ranks wait for the data only. */
 #ifndef SYMRAIL_PACKETS_CUH
 #define SYMRAIL_PACKETS_CUH
 
 #include "straight.cuh"
 
-/* Packets of a thread that are under way at a time, where there are more than threads. */
+/* Packets that each thread has in flight at a time, if there are more packets than threads. */
 #define SYMRAIL_PACKETS_MANY 4
-/* Packets that a call wipes. */
+/* Packets that each call wipes. */
 #define SYMRAIL_PACKETS_WIPED 32u
 
-/* Flags are never 0, which is what fresh memory has: the number after 2^32 - 2 is left out, and one more, so that halves
- * take turns. */
+/* Flags are never 0, which is the content of fresh memory: the number after 2^32 - 2 is skipped, and one more, so
+ * that halves still alternate. */
 SYMRAIL_DEVICE symrail_u32 symrail_packets_flag(symrail_u64 number) { return (symrail_u32)number + 1; }
 SYMRAIL_DEVICE symrail_u64 symrail_packets_next(symrail_u64 number) {
     return symrail_packets_flag(number + 1) == 0 ? number + 3 : number + 1;
 }
 
-/* Has the call's number advanced when all blocks have read it. */
+/* Advances the call's number when all blocks have read it. */
 SYMRAIL_DEVICE void symrail_packets_advance(const symrail_straight& call, symrail_u64 number) {
     if (symrail_all::rank() != 0) return;
     if (call.blocks > 1 && symrail_add_gpu(call.words + 8, 1) + 1 != call.blocks) return;
@@ -25,8 +25,8 @@ SYMRAIL_DEVICE void symrail_packets_advance(const symrail_straight& call, symrai
     symrail_st_gpu(call.words, symrail_packets_next(number));
 }
 
-/* Flags come again after 2^32 calls. Until then every packet was written by a later call or wiped: each call wipes a few
- * that it does not use itself. Nobody writes to its half again before it has ended. */
+/* Flags repeat after 2^32 calls. Until then a later call has written or wiped every packet: each call wipes a few
+ * that it does not use itself. No rank writes to its half again before it has ended. */
 SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u64 half, symrail_u64 number,
                                          symrail_u64 used) {
     symrail_u32 of_rank = (symrail_u32)(call.region / 16), all = of_rank * (symrail_u32)(call.n - 1);
@@ -36,7 +36,7 @@ SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u
     }
 }
 
-/* `early`: the thread's data, where it has one packet at most. */
+/* `early`: the thread's data, if it has at most one packet. */
 template <class N, int MANY>
 SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u32 block, symrail_u64 half,
                                          symrail_u32 flag, symrail_u64 early) {
@@ -64,7 +64,7 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
                 symrail_packet16_write(there + 16 * packet, data, flag);
             }
         }
-        /* What a rank has sent, or this one has; `false`: it does not come. */
+        /* Reads the packet of a rank, this one included; `false`: it does not arrive. */
         auto read = [&](symrail_u64 rank, symrail_u64* raw) {
 #pragma unroll
             for (int k = 0; k < MANY; k++) raw[k] = mine[k];
@@ -93,7 +93,7 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
             for (symrail_u64 rank = 0; rank < call.n; rank++) {
                 symrail_u64 to = call.output + rank * call.part;
                 if (!read(rank, raw)) return false;
-                /* In place, this rank's part is there. */
+                /* In place, this rank's part is in the output already. */
                 if (rank != me || to != (symrail_u64)from) store(to, raw);
             }
             continue;
@@ -124,7 +124,7 @@ template <class N>
 SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 block) {
     symrail_straight_launched();
     symrail_u64 number = symrail_ld_gpu(call.words), count = (call.part + 7) / 8, early = 0;
-    /* Data is on its way while the number is. */
+    /* The loads of the data and of the number overlap. */
     symrail_u64 at = 8 * ((symrail_u64)block * symrail_all::size() + symrail_all::rank());
     if (at < call.part) early = symrail_load_some((const char*)symrail_straight_source(call) + at, call.part - at);
     if (!symrail_straight_begin(call, number, block)) return;

@@ -1,20 +1,22 @@
-/* Through slots in the receivers' heaps: data is stored there, never loaded from a peer, so that nobody waits for a link
- * to answer. Each block has rings of slots of its own with the same block of the other ranks, and its threads have roles,
- * which go through the block's chunks at the same time:
+/* Data moves through slots in the receivers' heaps: senders store it there, and no rank loads from a peer, so none
+ * waits for a link's response. Each block has its own rings of slots with the same block of the other ranks. Its
+ * threads have roles, which process the block's chunks concurrently:
  *
- *     all-reduce       push: what is each rank's part of my input goes to it.  reduce: what came, and mine, into my output,
- *                      and the result to all others.                           take: their results
- *     all-gather       push: my input to all others.                           take: theirs
- *     reduce-scatter   push: what is each rank's part of my input goes to it.  reduce: what came, and mine
- *     all-to-all       push: what is each rank's part of my input goes to it.  take: what came
+ *     all-reduce       push: each rank's part of my input to that rank.   reduce: received chunks and mine, into my
+ *                      output, and the result to all others.              take: the others' results
+ *     all-gather       push: my input to all others.                      take: theirs
+ *     reduce-scatter   push: each rank's part of my input to that rank.   reduce: received chunks and mine
+ *     all-to-all       push: each rank's part of my input to that rank.   take: received chunks
  *
- * The word of the second ring says how many chunks of the first one a rank has done with: in an all-reduce it comes with
- * the result. Slots are free before they are filled again:
- *   - of the first ring, because who pushes waits for that word, and in an all-reduce until the results have been taken;
- *   - of the second ring, because a peer has taken my result of chunk i - 4 before it pushes chunk i, without which there
- *     is no result of chunk i. A peer's first chunk of a call comes when its last call has ended.
- * Slots are counted on from call to call. Whoever waits for what a peer does with this rank's data waits for the role
- * before to do the same here first: a peer that waits for a third one is not named in its place. */
+ * The word of the second ring counts the chunks of the first ring that a rank has processed; in an all-reduce it
+ * arrives with the result. A slot is free before it is filled again:
+ *   - in the first ring, because the push waits for that word, and in an all-reduce until the results have been
+ *     taken;
+ *   - in the second ring, because a peer has taken my result of chunk i - 4 before it pushes chunk i, without
+ *     which there is no result of chunk i. A peer's first chunk of a call arrives after its last call has ended.
+ *
+ * Slot numbers continue from call to call. A role that waits for a peer to process this rank's data first waits for
+ * the previous role here to do the same: otherwise an error would name a peer that only waits for a third one. */
 #ifndef SYMRAIL_PUSHED_CUH
 #define SYMRAIL_PUSHED_CUH
 
@@ -22,20 +24,20 @@
 #include "straight.cuh"
 
 #define SYMRAIL_PUSHED_SLOTS 4ull
-/* Loads under way in each thread: of every source of a reduction, and of a copy. */
+/* Loads in flight in each thread: for every source of a reduction, and for a copy. */
 #define SYMRAIL_PUSHED_AHEAD 4
 #define SYMRAIL_PUSHED_COPIED 8
 
 template <class N>
 struct symrail_pushed {
     const symrail_straight& call;
-    /* How many chunks the roles behind the push have done with, which the block's threads share: the last of them, and the
-     * one before where there are three. ~0: it has given up. */
+    /* The number of chunks that the roles behind the push have processed, which the block's threads share: that of
+     * the last role, and of the one before if there are three. ~0: the role has given up. */
     symrail_u64* done;
     symrail_u64 block;
     /* The number of the call's first slot. */
     symrail_u64 first;
-    /* Bytes of a rank's part, and of a block's share of it; the chunks of that. */
+    /* Bytes of a rank's part, and of a block's share of it; the chunks of that share. */
     symrail_u64 piece;
     symrail_u64 share;
     symrail_u64 chunks;
@@ -49,7 +51,7 @@ struct symrail_pushed {
 
     SYMRAIL_WAITER_FN bool reduces_all() const { return call.collective == SYMRAIL_ALL_REDUCE; }
 
-    /* Where chunk `i` of this block begins in the part of a rank, and its bytes. */
+    /* The start of this block's chunk `i` in the part of a rank, and its bytes. */
     SYMRAIL_WAITER_FN symrail_u64 start(symrail_u64 i) const { return block * share + i * call.chunk; }
     SYMRAIL_WAITER_FN symrail_u64 bytes(symrail_u64 rank, symrail_u64 i) const {
         symrail_u64 from = start(i), end = (block + 1) * share, most = piece;
@@ -62,18 +64,19 @@ struct symrail_pushed {
         return end - from < call.chunk ? end - from : call.chunk;
     }
 
-    /* Slot `i` of a ring for what `source` sends to `to`, as this device reaches it. */
+    /* Slot `i` of the ring in which `source` sends to `to`, at this device's address. */
     SYMRAIL_WAITER_FN symrail_u64 slot(symrail_u64 ring, symrail_u64 i, symrail_u64 source, symrail_u64 to) const {
         symrail_u64 at = (ring * SYMRAIL_STRAIGHT_BLOCKS + block) * SYMRAIL_PUSHED_SLOTS + (first + i) % SYMRAIL_PUSHED_SLOTS;
         at = at * (call.n - 1) + symrail_place_at(source, to);
         return call.rings + call.ranks[to].distance + at * call.slot_bytes;
     }
-    /* The word that says how many slots `source` has filled. */
+    /* The word that counts the slots that `source` has filled. */
     SYMRAIL_WAITER_FN symrail_u64 filled(symrail_u64 ring, symrail_u64 source) const {
         return call.filled + 8 * ((ring * SYMRAIL_STRAIGHT_BLOCKS + block) * SYMRAIL_STRAIGHT_RANKS + source);
     }
 
-    /* Tells all others, and roles of this block that wait for `word`, that chunk `i` is there or done with. */
+    /* Signals to all others, and to roles of this block that wait for `word`, that chunk `i` has arrived or been
+     * processed. */
     template <class S>
     SYMRAIL_WAITER_FN void tell(symrail_u64 ring, symrail_u64 i, symrail_u64* word) const {
         S::sync();
@@ -81,14 +84,15 @@ struct symrail_pushed {
         for (symrail_u64 to = S::rank(); to < call.n; to += S::size())
             if (to != call.me) symrail_st_release_sys(filled(ring, call.me) + call.ranks[to].distance, first + i + 1);
     }
-    /* Waits until the role of `word` has done with so many chunks, and all others have told of slots up to a number. */
+    /* Waits until the role of `word` has processed `count` chunks, and all others have signalled slots up to
+     * `number`. */
     template <class S>
     SYMRAIL_WAITER_FN bool await(symrail_u64 ring, symrail_u64 number, const symrail_u64* word, symrail_u64 count) const {
         bool good = true;
         for (symrail_u64 from = S::rank(); good && from < call.n; from += S::size()) {
             if (from == call.me) continue;
             if (word != nullptr) {
-                /* Its own waits are bounded. */
+                /* That role's waits are bounded. */
                 symrail_u64 seen = symrail_ld_shared(word);
                 while (seen < count) seen = symrail_ld_shared(word);
                 if (seen == ~0ull) good = false;
@@ -103,7 +107,7 @@ struct symrail_pushed {
     SYMRAIL_WAITER_FN void give_up(symrail_u64* word) const {
         if (S::rank() == 0) symrail_st_shared(word, ~0ull);
     }
-    /* Waits until chunk `i` has slots in the first ring. */
+    /* Waits until the first ring has free slots for chunk `i`. */
     template <class S>
     SYMRAIL_WAITER_FN bool room(symrail_u64 i) const {
         if (first + i < SYMRAIL_PUSHED_SLOTS) return true;
@@ -123,7 +127,7 @@ struct symrail_pushed {
 #pragma unroll
             for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) symrail_store(there + at + k * threads, raw[k]);
         }
-        /* What is left is on its way at once, too. */
+        /* The rest is loaded at once, too. */
         if (at < wide) {
             symrail_wide raw[SYMRAIL_PUSHED_COPIED] = {};
 #pragma unroll
@@ -148,13 +152,13 @@ struct symrail_pushed {
                 copy<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
             }
             tell<S>(0, i, nullptr);
-            /* What this rank keeps, while that is told. */
+            /* Copies the part that this rank keeps, while the signal travels. */
             if (symrail_moves(call) && kept != own)
                 copy<S, symrail_own_source>(kept + start(i), own + start(i), bytes(call.me, i));
         }
     }
 
-    /* What all others have sent, to their parts of the output. */
+    /* Copies the data of all others to their parts of the output. */
     template <class S>
     SYMRAIL_WAITER_FN void take(symrail_u64 ring) const {
         for (symrail_u64 i = 0; i < chunks; i++) {
@@ -172,7 +176,7 @@ struct symrail_pushed {
         }
     }
 
-    /* Reduces what came and this rank's input, and sends the result on where everybody gets it. */
+    /* Reduces the received chunks and this rank's input, and in an all-reduce sends the result to all others. */
     template <class S>
     SYMRAIL_WAITER_FN void reduce(symrail_u64* word) const {
         for (symrail_u64 i = 0; i < chunks; i++) {
@@ -191,7 +195,7 @@ struct symrail_pushed {
         }
     }
 
-    /* Loads of the same places of a rank's chunk. */
+    /* Loads the same elements of a rank's chunk. */
     template <class S, int MANY>
     SYMRAIL_WAITER_FN void load(symrail_wide* raw, symrail_u64 i, symrail_u64 own, symrail_u64 rank, symrail_u64 at) const {
         const symrail_wide* from = (const symrail_wide*)(rank == call.me ? own : slot(0, i, rank, call.me)) + at;
@@ -210,7 +214,7 @@ struct symrail_pushed {
         for (symrail_u64 rank = 1; rank < call.n; rank++) {
 #pragma unroll
             for (int k = 0; k < MANY; k++) raw[k] = next[k];
-            /* The next one's are on their way meanwhile. */
+            /* The loads of the next rank's elements overlap. */
             if (rank + 1 < call.n) load<S, MANY>(next, i, own, rank + 1, at);
 #pragma unroll
             for (int k = 0; k < MANY; k++) {

@@ -1,17 +1,17 @@
-/* Threads of a block that do work of their own, and meet without the others; and words that the block's threads share. */
+/* Roles: threads of a block that work and synchronise without the others; and words that the block's threads share. */
 #ifndef SYMRAIL_ROLES_CUH
 #define SYMRAIL_ROLES_CUH
 
 #include "symrail_channels.cuh"
 
-/* So many quarters of a block, from one on. Blocks have a multiple of 128 threads. */
+/* QUARTERS quarters of a block, from quarter FIRST on. Blocks have a multiple of 128 threads. */
 template <int FIRST, int QUARTERS>
 struct symrail_role {
     static const bool one = false;
     SYMRAIL_SCOPE_FN symrail_u32 rank() { return threadIdx.x - FIRST * (blockDim.x / 4); }
     SYMRAIL_SCOPE_FN symrail_u32 size() { return QUARTERS * (blockDim.x / 4); }
     SYMRAIL_SCOPE_FN void sync() { asm volatile("barrier.sync %0, %1;" ::"n"(FIRST + 1), "r"(size()) : "memory"); }
-    /* A barrier, and whether one of them has said yes. */
+    /* A barrier that returns whether any thread passed true. */
     SYMRAIL_SCOPE_FN bool any(bool yes) {
         symrail_u32 result;
         asm volatile(
@@ -23,7 +23,7 @@ struct symrail_role {
     }
 };
 
-/* A shared word: what was done before the store has been done behind the load. */
+/* A shared word with release and acquire order: writes before the store are visible after the load. */
 SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) {
     __threadfence_block();
     *(volatile symrail_u64*)at = v;

@@ -1,15 +1,16 @@
-/* All-reduces, all-gathers, reduce-scatters and all-to-alls among PEs that reach one another, without a plan: what an interpreter
- * spends on reading steps is more than small messages take. This is what both ways have in common; packets.cuh and
- * pushed.cuh have them. Inputs and outputs may be any memory of this device, and the same memory.
+/* All-reduces, all-gathers, reduce-scatters and all-to-alls among PEs that access one another, without a plan: an
+ * interpreter needs more time to read steps than small messages take. This file has the common parts of both
+ * algorithms; packets.cuh and pushed.cuh have the algorithms. Inputs and outputs may be any memory of this device,
+ * and the same memory.
  *
- * Reductions go through the ranks in their order on all of them, so that all get the same bits. */
+ * Reductions combine the ranks in the same order everywhere, so that all ranks get the same bits. */
 #ifndef SYMRAIL_STRAIGHT_CUH
 #define SYMRAIL_STRAIGHT_CUH
 
 #include "elements.cuh"
 #include "proxied.cuh"
 
-/* As collectives/src/gpu/straight.rs has them. */
+/* The limits of collectives/src/gpu/straight.rs. */
 #define SYMRAIL_STRAIGHT_RANKS 16
 #define SYMRAIL_STRAIGHT_BLOCKS 64ull
 
@@ -20,42 +21,42 @@
 
 typedef symrail_block_scope symrail_all;
 
-/* A rank: how far its memory is from this PE's, and its PE. */
+/* A rank: the distance of its memory from this PE's, and its PE. */
 struct symrail_straight_rank {
     symrail_u64 distance;
     symrail_u64 pe;
 };
 
-/* A call, and where its memory is. Everything symmetric is at the same place of all heaps. */
+/* A call, and the addresses of its memory. Symmetric memory has the same offset in all heaps. */
 struct symrail_straight {
     symrail_alarm alarm;
     symrail_u64 me;
     symrail_u64 n;
     symrail_u64 blocks;
     symrail_u64 collective;
-    /* The reduction; whether elements are rounded after every step of it (256); whether it is an average (512). */
+    /* The reduction; plus 256 if elements are rounded after every step of it; plus 512 for an average. */
     symrail_u64 how;
     symrail_u64 input;
     symrail_u64 output;
-    /* Bytes of a part: of the whole in an all-reduce, else of what is each rank's. */
+    /* Bytes of a part: of the whole in an all-reduce, otherwise of each rank's share. */
     symrail_u64 part;
-    /* Symmetric: packets in two halves, with so many bytes for each other rank. */
+    /* Symmetric: packets in two halves, with `region` bytes for each other rank. */
     symrail_u64 packets;
     symrail_u64 region;
-    /* Symmetric: two rings of slots for each block, of so many bytes, and words that say how far they are filled. */
+    /* Symmetric: two rings of slots for each block, of `slot_bytes` bytes, and words that count the filled slots. */
     symrail_u64 rings;
     symrail_u64 slot_bytes;
     symrail_u64 filled;
-    /* Bytes of a slot that this call uses. */
+    /* The bytes of a slot that this call uses. */
     symrail_u64 chunk;
-    /* This device's words: the number of the next call by packets; blocks of that which have begun; of each block, the
-     * number of its next slot. */
+    /* This device's words: the number of the next call by packets; the number of that call's blocks that have read
+     * it; and the number of each block's next slot. */
     symrail_u64 words;
     symrail_straight_rank ranks[SYMRAIL_STRAIGHT_RANKS];
 };
 
-/* Where a launch begins before the kernel before it has ended: waits for that, and lets the next launch begin. Nothing is
- * read or written before. */
+/* If this launch begins before the previous kernel has ended: waits for that kernel, and lets the next launch begin.
+ * No thread reads or writes before. */
 SYMRAIL_DEVICE void symrail_straight_launched() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -63,13 +64,13 @@ SYMRAIL_DEVICE void symrail_straight_launched() {
 #endif
 }
 
-/* Tells all other ranks that this one has given up, unless it was told so itself. By one thread. */
+/* Tells all other ranks that this one has given up, unless another rank made it give up. Called by one thread. */
 static __device__ __noinline__ void symrail_straight_tell(const symrail_straight& call) {
     for (symrail_u64 i = 0; i < call.n; i++)
         symrail_tell_one(call.alarm.stop, true, call.ranks[i].distance, call.ranks[i].pe);
 }
 
-/* Waits, by the calling thread, for what rank `who` does. */
+/* The calling thread waits for rank `who`. */
 template <class F>
 SYMRAIL_DEVICE bool symrail_straight_await(const symrail_straight& call, F& holds, symrail_u64 who, symrail_u64 block) {
     if (symrail_await(call.alarm, holds, call.ranks[who].pe, block << 32)) return true;
@@ -77,9 +78,9 @@ SYMRAIL_DEVICE bool symrail_straight_await(const symrail_straight& call, F& hold
     return false;
 }
 
-/* Whether nobody has given up so far, which all threads of the block ask together. */
+/* Returns whether no rank has given up so far. All threads of the block call it together. */
 SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail_u64 number, symrail_u64 block) {
-    /* The number takes part, so that all threads have read it when the first one goes on. */
+    /* The number takes part, so that all threads have read it when the first one continues. */
     bool stopped = symrail_ld_sys(call.alarm.stop) != 0 || number == ~0ull;
     if (__syncthreads_or(stopped ? 1 : 0) == 0) return true;
     if (symrail_all::rank() == 0)
@@ -87,19 +88,19 @@ SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail
     return false;
 }
 
-/* Whether parts are of several inputs and go to several ranks; whether nothing is reduced. */
+/* Whether each rank's input has a part for each rank; whether nothing is reduced. */
 SYMRAIL_DEVICE bool symrail_spreads(const symrail_straight& call) {
     return call.collective == SYMRAIL_REDUCE_SCATTER || call.collective == SYMRAIL_ALL_TO_ALL;
 }
 SYMRAIL_DEVICE bool symrail_moves(const symrail_straight& call) {
     return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_ALL_TO_ALL;
 }
-/* This rank's part of its input, where there are parts of several ranks. */
+/* This rank's part of its input, if the input has parts for several ranks. */
 SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call) {
     return call.input + (symrail_spreads(call) ? call.me * call.part : 0);
 }
 
-/* A step of the call's reduction, and what is done with the result, as divide_elements does it. */
+/* One step of the call's reduction, and the final division, as divide_elements does it. */
 template <class E>
 SYMRAIL_DEVICE void symrail_straight_take(const symrail_straight& call, E& sum, const E& others) {
     sum.take((symrail_u32)(call.how & 0xff), others, (call.how & 0x100) != 0);
@@ -112,7 +113,7 @@ SYMRAIL_DEVICE void symrail_straight_finish(const symrail_straight& call, E& sum
         sum.v[i] = symrail_quotient_of(N::load(N::store(sum.v[i])), (symrail_u32)call.n);
 }
 
-/* The place of a rank among the other ranks of another one. */
+/* The index of a rank among the other ranks of another one. */
 SYMRAIL_DEVICE symrail_u64 symrail_place_at(symrail_u64 rank, symrail_u64 other) {
     return rank < other ? rank : rank - 1;
 }

@@ -1,4 +1,4 @@
-//! Checks plans, and says of each what is wrong with it: `check_plan FILE…`.
+//! Checks plans, and prints what is wrong with each: `check_plan FILE…`.
 
 use symrail_collectives::plan::{Check, Plan};
 

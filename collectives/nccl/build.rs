@@ -1,4 +1,4 @@
-//! Gives the library NCCL's name, so that programs that were linked with that take this one when it is loaded before.
+//! Gives the library NCCL's soname, so that programs linked with NCCL use this library if it is loaded first.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnccl.so.2");

@@ -1,7 +1,7 @@
-//! Collectives of all PEs of a job, or of a team's, by whichever plan suits.
+//! Collectives of all PEs of a job, or of a team's, with the plan that suits best.
 //!
-//! What is chosen depends on facts that all PEs have in common: the collective, its size, who is on which host, and the
-//! plans that users have added. So all PEs choose alike. [`Communicator::explain`] says what and why.
+//! The choice depends on facts that all PEs share: the collective, its size, the hosts of the PEs, and the plans that
+//! users have added. So all PEs choose alike. [`Communicator::explain`] reports the choice and the reason.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,31 @@ use crate::selection::{CPU, Choice, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
 use crate::tuning::{Row, Table, Tuning, Way};
 
-/// The memory for a plan's first call is for parts of so many bytes at least.
+/// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
-/// What a reduction gives.
+/// The result of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
-    /// What the operation makes of all elements.
+    /// The operation, applied to all elements.
     Of(ReduceOp),
-    /// Their sum, divided by the number of PEs; integers are cut.
+    /// Their sum, divided by the number of PEs; integers are truncated.
     Average,
-    /// Their sum, after each PE has multiplied its own by a factor of its own: on GPUs, where buffers may be any
-    /// memory.
+    /// Their sum, after each PE has multiplied its elements by its own factor: on GPUs, if buffers may be any memory.
     ScaledSum(Factor),
 }
 
-/// An element by which others are multiplied.
+/// An element with which others are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Factor {
     /// Its bytes, from the lowest on.
     Value(u64),
-    /// Its address in the GPU's memory, where it is read when the stream has come so far.
+    /// Its address in the GPU's memory; the kernel reads it when the stream reaches the call.
     At(u64),
 }
 
 impl Factor {
-    /// As the kernel takes it.
+    /// The kernel's arguments.
     pub(crate) fn arguments(self) -> [u64; 2] {
         match self {
             Factor::Value(bytes) => [bytes, 1],
@@ -66,14 +65,14 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
-/// A communicator of all PEs, or of a team's; those are its ranks. Its calls are collective: all its PEs make the same
+/// A communicator of all PEs, or of a team's; these are its ranks. Its calls are collective: all its PEs make the same
 /// ones in the same order, with the same sizes, types and operations.
 pub struct Communicator<'rt> {
     members: Members<'rt>,
     selection: Selection,
     prepared: BTreeMap<Choice, Prepared<'rt>>,
     exchange: Exchange<'rt>,
-    /// In which type narrow elements are reduced.
+    /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
 }
 
@@ -92,9 +91,9 @@ impl<'rt> Communicator<'rt> {
         Communicator::among(Members::all(runtime))
     }
 
-    /// Makes a communicator of a team's PEs, whose numbers in the team are their ranks: roots, sends and receives name
-    /// those. It takes its memory from `heap`, so that other PEs take no part. Buffers are at the same place of the
-    /// symmetric heap on all PEs of the team. Collective over the team.
+    /// Makes a communicator of a team's PEs; their numbers in the team are their ranks, which roots, sends and receives
+    /// name. Its memory comes from `heap`, so other PEs take no part. Buffers have the same offset in the symmetric
+    /// heap on all PEs of the team. Collective over the team.
     ///
     /// # Errors
     /// The runtime's; or [`Error::OtherRuntime`].
@@ -115,24 +114,24 @@ impl<'rt> Communicator<'rt> {
         self.members.me()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.members.n()
     }
 
-    /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
+    /// Adds a plan, which has precedence over built-in plans if it suits. All PEs add the same plans.
     pub fn add_plan(&mut self, plan: Plan) {
         self.selection.users.add(plan);
     }
 
-    /// The kind of device, as tables of `symrail tune` have it.
+    /// The kind of device, as in tables of `symrail tune`.
     #[must_use]
     pub fn device_kind(&self) -> &str {
         &self.selection.device
     }
 
-    /// All ways in which a collective can be carried out here, of which a table chooses.
+    /// All ways of performing a collective here, of which a table chooses.
     #[must_use]
     pub fn ways(&self, collective: &Collective) -> Vec<Way> {
         self.selection.ways(collective)
@@ -144,32 +143,32 @@ impl<'rt> Communicator<'rt> {
         self.selection.table(rows)
     }
 
-    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the
-    /// same one.
+    /// Uses a table from now on, in place of the one found when this communicator was made. All PEs pass the same
+    /// table.
     ///
     /// # Errors
-    /// It is for others, or names a way that there is not.
+    /// The table is for other communicators, or names an unknown way.
     pub fn tune(&mut self, table: Table) -> Result<()> {
         self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
         self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
         Ok(())
     }
 
-    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None`
-    /// what suits best. All PEs ask for the same.
+    /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and fail if it does not suit; with `None` they use
+    /// what suits best. All PEs pass the same name.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }
 
-    /// What would be done for a message of so many bytes, and of the plans that users have added, why not. The root is
-    /// that of a broadcast or a reduction to one PE.
+    /// The choice for a message of so many bytes, and why each plan of a user does not suit. The root is that of a
+    /// broadcast or a reduction to one PE.
     #[must_use]
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
         self.selection.explain(collective, message, in_place, root)
     }
 
-    /// Reduces all PEs' inputs into everybody's output, which may be the input.
+    /// Reduces all PEs' inputs into the output of every PE, which may be the input.
     ///
     /// # Errors
     /// As for [`Prepared::run`].
@@ -177,7 +176,7 @@ impl<'rt> Communicator<'rt> {
         self.run(&Collective::AllReduce, (input, output), input.len(), ty, op.into(), 0)
     }
 
-    /// Reduces all PEs' inputs, of which each gets its part. The output may be that part of the input.
+    /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
     ///
     /// # Errors
     /// As for [`Prepared::run`].
@@ -191,7 +190,7 @@ impl<'rt> Communicator<'rt> {
         self.run(&Collective::ReduceScatter, (input, output), output.len(), ty, op.into(), 0)
     }
 
-    /// Gives everybody all PEs' inputs, in the order of PEs. The input may be its place in the output.
+    /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
     ///
     /// # Errors
     /// As for [`Prepared::run`].
@@ -199,16 +198,16 @@ impl<'rt> Communicator<'rt> {
         self.move_only(&Collective::AllGather, (input, output), input.len(), 0)
     }
 
-    /// Gives every PE its part of everybody's input. Input and output are different memory.
+    /// Gives every PE its part of every input. Input and output are different memory.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or the parts are not all alike, or input and output overlap.
+    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
         let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output))?;
         self.move_only(&Collective::AllToAll, (input, output), part, 0)
     }
 
-    /// Gives everybody the input of PE `root`. The input may be the output.
+    /// Gives every PE the input of PE `root`. The input may be the output.
     ///
     /// # Errors
     /// As for [`Prepared::run`]; or there is no such PE.
@@ -216,8 +215,8 @@ impl<'rt> Communicator<'rt> {
         self.move_only(&Collective::Broadcast, (input, output), input.len(), root)
     }
 
-    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others name an output of the
-    /// same size, which is left alone.
+    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others pass an output of the
+    /// same size, which stays unchanged.
     ///
     /// # Errors
     /// As for [`Prepared::run`]; or there is no such PE.
@@ -232,19 +231,20 @@ impl<'rt> Communicator<'rt> {
         self.run(&Collective::Reduce, (input, output), input.len(), ty, op.into(), root)
     }
 
-    /// Sends and receives, all at once. Not collective: the PEs that are named take part, and the n-th send from a PE
-    /// to another meets the n-th receive there, of the same size, in whichever of their calls both are. Returns when
-    /// all has been received, and what was sent may be changed.
+    /// Sends and receives, all at once. Not collective: only the named PEs take part. The n-th send from a PE to
+    /// another matches the n-th receive there, of the same size, in whichever calls both are. Returns when all data has
+    /// been received, and the sources may be changed.
     ///
     /// # Errors
-    /// There is no such PE. One did not do its part in time ([`Error::Late`]), or a send met a receive of another size
-    /// ([`Error::Sizes`]; of a send that had ended by then, the next call says so): then there are no further transfers.
+    /// There is no such PE. A PE did not do its part in time ([`Error::Late`]), or a send matched a receive of another
+    /// size ([`Error::Sizes`]; if that send had already returned, the next call reports it): then no further transfers
+    /// are possible.
     pub fn exchange(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
         self.exchange.run(transfers)
     }
 
-    /// Gives every PE its part of everybody's input, of any sizes: part `i` of `inputs` goes to PE `i`, and from PE `i`
-    /// comes part `i` of `outputs`.
+    /// Gives every PE its part of every input, of any sizes: part `i` of `inputs` goes to PE `i`, and part `i` of
+    /// `outputs` comes from PE `i`.
     ///
     /// # Errors
     /// As for [`Communicator::exchange`]; or there is not a part for each PE.
@@ -252,7 +252,7 @@ impl<'rt> Communicator<'rt> {
         self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs)?)
     }
 
-    /// Gives the plans' memory back. Collective.
+    /// Frees the plans' memory. Collective.
     ///
     /// # Errors
     /// The runtime's.
@@ -297,7 +297,7 @@ impl<'rt> Communicator<'rt> {
         Ok(())
     }
 
-    /// A plan with memory for parts of so many bytes.
+    /// A plan with memory for parts of `part` bytes.
     fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared<'rt>> {
         let kept = self.prepared.get(choice);
         if kept.is_none_or(|kept| kept.capacity() < part) {

@@ -1,4 +1,4 @@
-//! Plans that everybody takes before those of this crate: the files in the folder `default` of `SYMRAIL_CACHE_DIR`.
+//! Default plans, which have precedence over built-in plans: the files in the folder `default` of `SYMRAIL_CACHE_DIR`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -7,19 +7,19 @@ use crate::error::{Error, Result};
 use crate::plan::registry::Registry;
 use crate::plan::{Check, Plan};
 
-/// See above.
+/// The default plans.
 #[derive(Debug, Default)]
 pub(crate) struct Defaults {
     pub plans: Registry,
-    /// Why some are not taken.
+    /// Why some are not used.
     pub refused: Vec<String>,
-    /// The same where the files are the same.
+    /// A hash of the files: equal files have equal hashes.
     pub fingerprint: u64,
 }
 
 impl Defaults {
-    /// Loads them, in the order of their names; none without the folder. Plans of no collective that has a name, and
-    /// those that are refused, are left out.
+    /// Loads them, in the order of their names; none without the folder. Refused plans, and plans of unnamed
+    /// collectives, are left out.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -33,7 +33,7 @@ impl Defaults {
         let mut paths: Vec<_> = entries.map_err(failed)?.into_iter().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         paths.sort();
-        // An empty folder is as good as none.
+        // An empty folder counts as none.
         if paths.is_empty() {
             return Ok(defaults);
         }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use symrail::Pe;
 use symrail::kernels::cpu::{DeviceError, LaunchError};
@@ -15,12 +15,12 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A plan's file is not what a plan looks like.
+    /// A plan's file is malformed.
     #[error("the plan {plan} is not a plan: {source}")]
     Syntax {
         /// Its name or path.
         plan: String,
-        /// What is wrong and where.
+        /// The error, with its position.
         source: serde_json::Error,
     },
     /// A plan contradicts itself.
@@ -28,7 +28,7 @@ pub enum Error {
     Plan {
         /// Its name.
         plan: String,
-        /// Rank, block and operation, as far as it is theirs.
+        /// Rank, block and operation, as far as they are known.
         place: Place,
         /// What is wrong.
         reason: String,
@@ -36,20 +36,20 @@ pub enum Error {
     /// A call does not suit the plan or the job.
     #[error("{0}")]
     Call(String),
-    /// What a communicator is made of is of different runtimes of this process.
+    /// The parts of a communicator belong to different runtimes of this process.
     #[error("PE {pe}: the {what} of a communicator is of another runtime; make team, heap and device of one")]
     OtherRuntime {
-        /// What is of another one.
+        /// The part that belongs to another one.
         what: &'static str,
         /// This PE, in the communicator's runtime.
         pe: Pe,
     },
-    /// A PE did not do in time what was waited for.
+    /// A PE did not do its part in time.
     #[error("{waiting}: it did not happen within {seconds} s (SYMRAIL_TIMEOUT_S); PE {pe} is late or gone")]
     Late {
-        /// What was waited for, and by which operation of the plan.
+        /// What was awaited, and by which operation of the plan.
         waiting: String,
-        /// The PE that was to do it.
+        /// The PE that is late.
         pe: Pe,
         /// The time-out.
         seconds: u64,
@@ -66,9 +66,9 @@ pub enum Error {
          meets the n-th receive there; the communicator cannot be used for sends and receives any more"
     )]
     Sizes {
-        /// Who sends.
+        /// The sender.
         from: Pe,
-        /// Who receives.
+        /// The receiver.
         to: Pe,
         /// Bytes of the send.
         sent: u64,
@@ -92,7 +92,7 @@ pub enum Error {
 /// A `Result` with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where in a plan something is.
+/// A place in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// The rank.

@@ -1,9 +1,8 @@
-//! Collectives that devices carry out on the symmetric heap, over memory channels and port channels.
+//! Device collectives on the symmetric heap, over memory channels and port channels.
 //!
-//! [`Communicator`] has them; start there. What its PEs' blocks do is an execution plan ([`plan`]): one of this crate's
-//! ([`build`]), or one of a user's, in MSCCL++'s JSON. A plan is proved before it is run
-//! ([`Plan::new`](plan::Plan::new)), and [`run`] runs it on threads of the CPU device, over whatever way leads to the
-//! other PEs.
+//! [`Communicator`] has them; start there. An execution plan ([`plan`]) has the steps of each block: a built-in plan
+//! ([`build`]), or a user's, in MSCCL++'s JSON. A plan is proved before it runs ([`Plan::new`](plan::Plan::new)), and
+//! [`run`] runs it on threads of the CPU device, with loads and stores or over rails.
 //!
 //! ```
 //! use symrail::Runtime;
@@ -27,16 +26,16 @@
 //! |---|---|
 //! | [`communicator`] | collectives of the CPU device |
 //! | [`gpu`] | collectives of GPUs, on streams |
-//! | `selection` | which plan for which call |
+//! | `selection` | the choice of a plan for a call |
 //! | `members` | the PEs of a communicator |
 //! | [`tuning`] | measured choices |
-//! | `defaults` | plans of a folder that everybody takes first |
+//! | `defaults` | default plans of a folder, which come first |
 //! | `transfer` | sends and receives, and their order |
-//! | [`plan`] | plans: the file, the proof, choosing |
-//! | [`build`] | plans of our own |
+//! | [`plan`] | plans: the file, the proof, the choice |
+//! | [`build`] | built-in plans |
 //! | [`run`] | running plans |
-//! | [`number`] | types of elements, and reducing them |
-//! | [`error`] | what can go wrong |
+//! | [`number`] | types of elements, and their reduction |
+//! | [`error`] | errors |
 
 pub mod build;
 pub mod communicator;

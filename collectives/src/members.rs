@@ -1,5 +1,5 @@
-//! The PEs of a communicator, which are its ranks: all of the job, or a team's. How they wait for one another, tell
-//! each other numbers, and take memory together.
+//! The PEs of a communicator, which are its ranks: all of the job, or a team's. They wait for one another, exchange
+//! numbers, and allocate memory together.
 
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::run::Buffer;
 
-/// See above.
+/// The members of a communicator.
 #[derive(Clone, Copy)]
 pub(crate) struct Members<'rt> {
     runtime: &'rt Runtime,
-    /// The team, and where it takes memory without the PEs that are not in it.
+    /// The team, and the heap in which it allocates without other PEs.
     team: Option<(&'rt Team<'rt>, &'rt TeamHeap<'rt>)>,
 }
 
@@ -24,10 +24,10 @@ impl<'rt> Members<'rt> {
         Members { runtime, team: None }
     }
 
-    /// A team's.
+    /// A team's PEs.
     ///
     /// # Errors
-    /// Team and heap are not of this runtime, or not both.
+    /// Team and heap do not both belong to this runtime.
     pub fn of_team(runtime: &'rt Runtime, team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
         let others = [("team", !team.is_of(runtime)), ("team's heap", !std::ptr::eq(heap.runtime(), runtime))];
         match others.iter().find(|(_, is_other)| *is_other) {
@@ -45,27 +45,27 @@ impl<'rt> Members<'rt> {
         self.team.map_or_else(|| self.runtime.my_pe(), |(team, _)| team.group().me())
     }
 
-    /// How many they are.
+    /// The number of members.
     pub fn n(&self) -> u32 {
         self.team.map_or_else(|| self.runtime.n_pes(), |(team, _)| team.group().size())
     }
 
-    /// The PE that is rank `rank`.
+    /// The PE of rank `rank`.
     pub fn pe(&self, rank: usize) -> Pe {
         self.team.map_or(rank as Pe, |(team, _)| team.group().pe(rank as u32))
     }
 
-    /// Waits for all.
+    /// Waits for all members.
     pub fn sync(&self) -> Result<()> {
         Ok(self.team.map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?)
     }
 
-    /// Completes what this PE has put, and waits for all.
+    /// Completes this PE's puts, and waits for all members.
     pub fn barrier(&self) -> Result<()> {
         Ok(self.team.map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
     }
 
-    /// The numbers of all, one rank's behind the other's.
+    /// The numbers of all members, in the order of ranks.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
         match self.team {
             Some((team, _)) => Ok(team.gather(own)?),
@@ -73,7 +73,7 @@ impl<'rt> Members<'rt> {
         }
     }
 
-    /// Refuses a plan that is for another number of ranks.
+    /// Refuses a plan for another number of ranks.
     pub fn suit(&self, plan: &Plan) -> Result<()> {
         let (ranks, pes) = (plan.ranks(), self.n() as usize);
         if ranks == pes {
@@ -82,8 +82,7 @@ impl<'rt> Members<'rt> {
         Err(Error::Call(format!("plan {} is for {ranks} PEs, and the communicator has {pes}", plan.name())))
     }
 
-    /// Takes so many bytes, which are 0, at the same place of all their heaps, at an address that is right for words.
-    /// Collective.
+    /// Allocates `bytes` zeros, at the same offset of all their heaps, aligned for words. Collective.
     pub fn take(&self, bytes: usize) -> Result<Taken<'rt>> {
         let memory = match self.team {
             Some((team, heap)) => Memory::OfTeam(heap.take_words(team, bytes)?, team, heap),
@@ -93,7 +92,7 @@ impl<'rt> Members<'rt> {
     }
 }
 
-/// Bytes at the same place of all members' heaps.
+/// Bytes at the same offset of all members' heaps.
 pub(crate) struct Taken<'rt> {
     runtime: &'rt Runtime,
     memory: Memory<'rt>,
@@ -106,7 +105,7 @@ enum Memory<'rt> {
 }
 
 impl Taken<'_> {
-    /// Where they begin on this PE.
+    /// Their address on this PE.
     pub fn start(&self) -> *const u8 {
         match &self.memory {
             Memory::OfAll(slice) => slice.as_ptr().cast(),
@@ -114,23 +113,23 @@ impl Taken<'_> {
         }
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same as a call names them.
+    /// The bytes as a call's buffer.
     pub fn buffer(&self) -> Result<Buffer> {
         Buffer::at(self.runtime, self.start(), self.bytes)
     }
 
-    /// The same as words, for kernels of the CPU device.
+    /// The bytes as words, for kernels of the CPU device.
     pub fn words(&self, device: &CpuDevice<'_>) -> Result<Symmetric<u64>> {
         let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
         Ok(device.symmetric_at(offset, self.bytes as u64 / 8)?)
     }
 
-    /// Makes all of this PE's 0 again, where the CPU reaches them.
+    /// Sets all of this PE's bytes to 0 again, if the CPU can access them.
     pub fn wipe(&self) -> Result<()> {
         let device = self.runtime.cpu_device()?;
         let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
@@ -140,7 +139,7 @@ impl Taken<'_> {
         Ok(())
     }
 
-    /// Gives them back. Collective.
+    /// Frees them. Collective.
     pub fn free(self) -> Result<()> {
         match self.memory {
             Memory::OfAll(slice) => Ok(slice.free()?),

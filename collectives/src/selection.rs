@@ -1,4 +1,4 @@
-//! Which plan for which call, by facts that all PEs have in common.
+//! The choice of a plan for a call, by facts that all PEs share.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -14,14 +14,14 @@ use crate::plan::registry::{Registry, Wanted};
 use crate::plan::{Check, Collective, Document, Plan};
 use crate::tuning::{MOST_BLOCKS, Row, Table, Tuning, Way};
 
-/// The plan of a call.
+/// The choice for a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
-    /// A user's, by its number.
+    /// A user's plan, by its number.
     User(usize),
-    /// A default one, by its number.
+    /// A default plan, by its number.
     Default(usize),
-    /// One of ours, with so many blocks.
+    /// A built-in algorithm, with this number of blocks.
     Own(Algorithm, usize),
 }
 
@@ -34,7 +34,7 @@ impl Choice {
 /// The algorithms of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Algorithm {
-    /// Those of `gpu::straight`, for several collectives.
+    /// The algorithms of `gpu::straight`, for several collectives.
     Packets,
     Pushed,
     OneShot,
@@ -50,7 +50,7 @@ pub(crate) enum Algorithm {
     ReduceTo(u32),
 }
 
-/// Those that users and tables have names for.
+/// The algorithms that have names for users and tables.
 const NAMES: [(&str, Algorithm); 8] = [
     ("packets", Algorithm::Packets),
     ("pushed", Algorithm::Pushed),
@@ -63,7 +63,7 @@ const NAMES: [(&str, Algorithm); 8] = [
 ];
 
 impl Algorithm {
-    /// Its name in tables: collectives with one plan have no names for it.
+    /// Its name in tables: collectives with one algorithm have no names for it.
     fn name(self) -> &'static str {
         NAMES.iter().find(|(_, one)| *one == self).map_or("own", |(name, _)| name)
     }
@@ -87,39 +87,39 @@ impl Algorithm {
     }
 }
 
-/// A number for the ranks that are `near` this one, of which it is one.
+/// A hash of the ranks that are `near` this one, including itself.
 fn all_near(me: u32, n: u32, near: impl Fn(u32) -> bool) -> u64 {
     let mut all = DefaultHasher::new();
     (0..n).filter(|&rank| rank == me || near(rank)).for_each(|rank| all.write_u32(rank));
     all.finish()
 }
 
-/// The number of each PE's host, which is that of its first PE, from what PEs of one host have in common.
+/// The number of each PE's host, which is that of the host's first PE, from values that PEs of one host share.
 fn numbers(in_common: impl Iterator<Item = u64>) -> Vec<u32> {
     let mut first = HashMap::new();
     (0..).zip(in_common).map(|(pe, of_host)| *first.entry(of_host).or_insert(pe)).collect()
 }
 
-/// Whether a device with ways without a plan has them among these PEs.
+/// Whether a device that has algorithms without a plan can use them among these PEs.
 fn near_each_other(limits: Limits, hosts: &[u32]) -> bool {
     limits.straight && (2..=straight::MOST_RANKS).contains(&hosts.len()) && hosts.iter().all(|&host| host == hosts[0])
 }
 
-/// From which sizes on a device does what.
+/// The limits of sizes for a device's algorithms.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// The largest message of an all-reduce, in bytes, for which every PE sends everything to everybody.
+    /// The largest message of an all-reduce, in bytes, for which every PE sends everything to every other PE.
     pub one_shot: u64,
-    /// The largest one for which two PEs on two hosts do so by puts: no way moves fewer bytes, but each reduces all.
+    /// The largest one for which two PEs on two hosts do so by puts: no algorithm moves fewer bytes, but each PE
+    /// reduces everything.
     pub one_round: u64,
     /// The largest one that travels in packets.
     pub packets: u64,
-    /// Bytes of a message for which it is worth having one more block, as packets and otherwise, and how many can be
-    /// worth it.
+    /// Bytes of a message for each further block, as packets and otherwise; and the most blocks that are useful.
     pub block_bytes: (u64, u64),
     /// See `block_bytes`.
     pub most_blocks: usize,
-    /// Whether it has ways without a plan.
+    /// Whether it has algorithms without a plan.
     pub straight: bool,
 }
 
@@ -132,7 +132,7 @@ pub(crate) const CPU: Limits = Limits {
     most_blocks: 2,
     straight: false,
 };
-/// GPUs that reach one another over NVLink.
+/// GPUs that access one another over NVLink.
 pub(crate) const GPU: Limits = Limits {
     one_shot: 32 << 10,
     one_round: u64::MAX,
@@ -142,12 +142,12 @@ pub(crate) const GPU: Limits = Limits {
     straight: true,
 };
 
-/// Blocks of the ways without a plan, which take fewer for small messages.
+/// Blocks of the algorithms without a plan, which use fewer for small messages.
 const MOST_BLOCKS_OF_PACKETS: usize = 64;
 const MOST_BLOCKS_OF_PUSHES: usize = 64;
 
 impl Limits {
-    /// A power of two, so that there are few different plans.
+    /// The number of blocks, a power of two, so that there are few different plans.
     fn blocks(&self, algorithm: Algorithm, message: u64) -> usize {
         let bytes = match algorithm {
             Algorithm::Packets => return MOST_BLOCKS_OF_PACKETS,
@@ -160,7 +160,7 @@ impl Limits {
     }
 }
 
-/// What is chosen from.
+/// The alternatives of a communicator.
 #[derive(Debug)]
 pub(crate) struct Selection {
     hosts: Vec<u32>,
@@ -170,18 +170,18 @@ pub(crate) struct Selection {
     /// The kind of device.
     pub device: String,
     pub tuning: Tuning,
-    /// The one that users have asked for by its name, or a plan of theirs.
+    /// The algorithm or plan that users have asked for by name.
     pub asked: Option<String>,
-    /// Whether this device has ways without a plan among these PEs; and whether buffers may be any memory, so that the
-    /// plans' would be copied.
+    /// Whether this device can use algorithms without a plan among these PEs; and whether buffers may be any memory, so
+    /// that plans need copies.
     pub straight: bool,
     /// See `straight`.
     pub any_memory: bool,
 }
 
 impl Selection {
-    /// With what all members have in common: who is `near` whom, and default plans. PEs that are near the same ones
-    /// make a host, so that all of a host reach one another. Collective.
+    /// Combines the facts of all members: which PEs are `near` which, and default plans. PEs that are near the same PEs
+    /// count as a host, so all PEs of a host access one another. Collective.
     ///
     /// # Errors
     /// The runtime's; or PEs have different default plans.
@@ -214,12 +214,12 @@ impl Selection {
         self.hosts.iter().collect::<HashSet<_>>().len()
     }
 
-    /// For which PEs and hosts a table would be.
+    /// A table with these rows for such PEs and hosts.
     pub fn table(&self, rows: Vec<Row>) -> Table {
         Table { device: self.device.clone(), pes: self.hosts.len(), hosts: self.n_hosts(), rows }
     }
 
-    /// What is wrong with a table, if anything.
+    /// Refuses an unsuitable table, with the reason.
     pub fn accepts(&self, table: &Table) -> std::result::Result<(), String> {
         let Table { device, pes, hosts, rows } = table;
         let (own, n, n_hosts) = (&self.device, self.hosts.len(), self.n_hosts());
@@ -261,18 +261,18 @@ impl Selection {
         [straight, plans].concat()
     }
 
-    /// Whether a message goes in packets.
+    /// Whether packets can carry a message.
     fn fits_packets(&self, collective: &Collective, message: u64) -> bool {
         let n = self.hosts.len() as u64;
         let part = if *collective == Collective::AllReduce { message } else { message / n };
         part <= straight::most_in_packets(n)
     }
 
-    /// The way without a plan that suits best, if one does.
+    /// The best algorithm without a plan, if one suits.
     fn straight(&self, collective: &Collective, message: u64) -> Option<Algorithm> {
         straight::parts(collective, 0).filter(|_| self.straight)?;
         let n = self.hosts.len() as u64;
-        // Everybody sends everything to all; two phases of packets, which send less, take longer to begin.
+        // Every PE sends everything to all; two phases of packets send less, but take longer to begin.
         let most = if *collective == Collective::AllReduce && n > 2 { self.limits.one_shot } else { u64::MAX };
         match (message <= most && self.fits_packets(collective, message), self.any_memory) {
             (true, _) => Some(Algorithm::Packets),
@@ -283,7 +283,7 @@ impl Selection {
         }
     }
 
-    /// All ways of a collective that a table may name, with as many blocks as are worth it on this device.
+    /// All ways of a collective that a table may name, with the useful numbers of blocks on this device.
     pub fn ways(&self, collective: &Collective) -> Vec<Way> {
         let of = |one: Algorithm| {
             let most = match one {
@@ -296,8 +296,8 @@ impl Selection {
         self.algorithms(collective, 0).into_iter().flat_map(of).collect()
     }
 
-    /// The row of the table that is taken for a message, of one algorithm if it is `asked` for: the file, its number
-    /// from 1 on, and what it says.
+    /// The row of the table for a message, limited to one algorithm if it is `asked` for: the file, the row's number
+    /// from 1 on, and its content.
     fn row(
         &self,
         collective: &Collective,
@@ -313,7 +313,7 @@ impl Selection {
         Some((format!("by table {file}, row {}: {row}", place + 1), algorithm, row.way.blocks))
     }
 
-    /// Bytes that are pushed at a time, where the table says that.
+    /// The bytes that are pushed at a time, if the table sets them.
     pub fn chunk(&self, collective: &Collective, message: u64) -> Option<u64> {
         let (_, table) = self.tuning.table.as_ref()?;
         table.row(collective, message, |name| name == Algorithm::Pushed.name())?.1.way.chunk
@@ -345,7 +345,7 @@ impl Selection {
         Ok(input / n)
     }
 
-    /// What would be done, and of the plans that users have added, why not.
+    /// The choice, and why each plan of a user does not suit.
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
         if let Err(error) = self.check_root(collective, root) {
             return vec![error.to_string()];
@@ -380,7 +380,7 @@ impl Selection {
         lines
     }
 
-    /// Writes to the log what a first call of its kind is carried out by, and why.
+    /// Logs the choice for a first call of its kind, and the reason.
     pub fn log(&self, collective: &Collective, message: u64, in_place: bool, root: u32) {
         if tracing::enabled!(tracing::Level::INFO) {
             let why = self.explain(collective, message, in_place, root).join("; ");
@@ -389,7 +389,7 @@ impl Selection {
     }
 
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
-        // A user's broadcast or reduction is one PE's, which the registry does not know.
+        // A user's broadcast or reduction has one root, which the registry does not know.
         let wanted = self.wanted(collective, message, in_place);
         if let Some(name) = &self.asked {
             return self.named(name, &wanted);
@@ -426,7 +426,7 @@ impl Selection {
         Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)))
     }
 
-    /// What a table says, if the message fits.
+    /// The choice of a table's row, if the message fits.
     fn own(&self, collective: &Collective, message: u64, algorithm: Algorithm, blocks: usize) -> Choice {
         if algorithm == Algorithm::Packets && !self.fits_packets(collective, message) {
             return Choice::Own(Algorithm::Pushed, MOST_BLOCKS_OF_PUSHES);
@@ -434,7 +434,7 @@ impl Selection {
         Choice::Own(algorithm, blocks)
     }
 
-    /// The algorithm or the user's plan of a name, if it suits.
+    /// The algorithm or the user's plan with a name, if it suits.
     fn named(&self, name: &str, wanted: &Wanted<'_>) -> Result<Choice> {
         let collective = &wanted.collective;
         let refuse = |why: String| Err(Error::Call(format!("the algorithm {name}: {why}")));
@@ -475,7 +475,7 @@ impl Selection {
         }
     }
 
-    /// The blocks of an algorithm that is asked for.
+    /// The number of blocks of a requested algorithm.
     fn measured(&self, wanted: &Wanted<'_>, algorithm: Algorithm) -> usize {
         let measured = self.row(&wanted.collective, wanted.message, 0, Some(algorithm)).map(|(.., blocks)| blocks);
         measured.unwrap_or_else(|| self.limits.blocks(algorithm, wanted.message))
@@ -519,7 +519,7 @@ impl Selection {
     }
 }
 
-/// The size of a message as plans limit it; in place, one of the two buffers holds the other.
+/// The size of a message in terms of plans' limits; in place, one of the two buffers contains the other.
 pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u64 {
     if *collective == Collective::AllGather { output } else { input }
 }
@@ -549,7 +549,7 @@ mod tests {
             let lines = all.explain(&Collective::AllReduce, message, true, 0);
             (all.choose(&Collective::AllReduce, message, true, 0).unwrap(), lines.concat())
         };
-        // A row of another algorithm comes before.
+        // A row of another algorithm precedes it.
         let (choice, why) = chosen("direct", 500);
         assert_eq!(choice, Choice::Own(Algorithm::Direct, 7));
         assert!(why.contains("direct with 7 blocks") && why.contains("table FILE, row 2"), "{why}");
@@ -591,7 +591,7 @@ mod tests {
         let hosts = |n, near: &dyn Fn(Pe, Pe) -> bool| numbers((0..n).map(|me| all_near(me, n, |pe| near(me, pe))));
         assert_eq!(hosts(5, &|a, b| a / 2 == b / 2), [0, 0, 2, 2, 4]);
         assert_eq!(hosts(3, &|_, _| false), [0, 1, 2]);
-        // The PE in the middle is near both others, which do not reach each other.
+        // The PE in the middle is near both others, which cannot access each other.
         assert_eq!(hosts(3, &|a, b| a.abs_diff(b) < 2), [0, 1, 2]);
     }
 }

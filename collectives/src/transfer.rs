@@ -1,24 +1,24 @@
-//! Sends and receives of one call: in which order they are worked on, so that no two PEs wait for each other.
+//! Sends and receives of one call: the order of work on them, in which no two PEs wait for each other.
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 
-/// A send or a receive. The n-th send from a PE to another meets the n-th receive there, which is of the same size.
+/// A send or a receive. The n-th send from a PE to another matches the n-th receive there, which has the same size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer<M> {
     /// To a PE.
     Send {
-        /// Its rank in the communicator: its number, where that is of all PEs.
+        /// Its rank in the communicator; for a communicator of all PEs, its number.
         to: u32,
-        /// What it gets.
+        /// The data.
         memory: M,
     },
     /// From a PE.
     Receive {
         /// Its rank.
         from: u32,
-        /// Where its bytes go.
+        /// The memory for the data.
         memory: M,
     },
 }
@@ -30,20 +30,20 @@ pub(crate) struct Row {
     pub receives: bool,
 }
 
-/// What a call has to do.
+/// The work of a call.
 #[derive(Debug)]
 pub(crate) struct Arranged<M> {
-    /// What the PE sends to itself: from and to.
+    /// Transfers of the PE to itself: from and to.
     pub own: Vec<(M, M)>,
     /// The rest, by rounds: in round `r` PE `p` sends to PE `p + r` and receives from PE `p - r`, the n-th transfers of
-    /// both before the next ones. A transfer waits at most for earlier ones in this order, on whatever PE.
+    /// both before the next ones. A transfer only waits for earlier ones in this order, on whatever PE.
     pub others: Vec<(Row, M)>,
 }
 
 /// Arranges the transfers of rank `me` of `n`.
 ///
 /// # Errors
-/// There is no such PE, or sends to itself and receives from itself are not equally many, or not of the same sizes.
+/// There is no such PE, or sends to itself and receives from itself differ in number or sizes.
 pub(crate) fn arrange<M: Copy>(
     me: u32,
     n: u32,
@@ -92,7 +92,7 @@ pub(crate) fn arrange<M: Copy>(
 /// The transfers of an all-to-all of any sizes: a part to each PE, and one from each.
 ///
 /// # Errors
-/// There is not a part for each PE.
+/// There is not one part for each PE.
 pub(crate) fn all_to_all_v<M: Copy>(n: u32, inputs: &[M], outputs: &[M]) -> Result<Vec<Transfer<M>>> {
     let (sent, received) = (inputs.len(), outputs.len());
     if sent != n as usize || received != n as usize {
@@ -122,7 +122,7 @@ mod tests {
             for (place, (row, ())) in arranged.others.iter().enumerate() {
                 let meets = Row { peer: me, receives: !row.receives };
                 let there = order(row.peer).others;
-                // Four transfers are of one round and number each.
+                // Each round and number has four transfers.
                 assert!(there.iter().enumerate().any(|(at, (row, ()))| *row == meets && at / 4 == place / 4));
             }
         }

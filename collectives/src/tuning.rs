@@ -1,5 +1,5 @@
-//! What was measured on a kind of device (`symrail tune`): which algorithm is best for which sizes. A table is taken
-//! where all PEs of a communicator have the same one.
+//! Measurements of a kind of device (`symrail tune`): the best algorithm for each range of sizes. A table is used if
+//! all PEs of a communicator have the same one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -14,42 +14,42 @@ use crate::plan::Collective;
 /// The most blocks that a row may ask for.
 pub const MOST_BLOCKS: usize = 128;
 
-/// What was measured, for communicators of as many PEs on as many hosts.
+/// The measurements for communicators of this many PEs on this many hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// The kind of device, as [`Communicator::device_kind`](crate::Communicator::device_kind) has it.
+    /// The kind of device, as in [`Communicator::device_kind`](crate::Communicator::device_kind).
     pub device: String,
     /// PEs.
     pub pes: usize,
     /// Hosts.
     pub hosts: usize,
-    /// Of those that a message suits, the first is taken.
+    /// The first row that suits a message is used.
     pub rows: Vec<Row>,
 }
 
-/// How messages of some sizes are carried out.
+/// The way for messages of some sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The collective, by the name that plans have for it.
+    /// The collective, by its name in plans.
     pub collective: String,
-    /// The largest message in bytes; any, if it is missing.
+    /// The largest message in bytes; without it, any.
     pub up_to: Option<u64>,
-    /// What is done.
+    /// The way.
     #[serde(flatten)]
     pub way: Way,
-    /// How long a call took, where it was measured.
+    /// The measured time of a call, if there is one.
     pub microseconds: Option<f64>,
 }
 
-/// A way to carry out a collective.
+/// A way to perform a collective.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
     /// The algorithm's name.
     pub algorithm: String,
     /// Blocks of each PE that work on a message.
     pub blocks: usize,
-    /// Bytes that a block pushes at a time, where that is not left to the size of the message.
+    /// Bytes that a block pushes at a time; by default the size of the message determines them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Table {
         cache.join("tuned").join(format!("{device}-{pes}x{hosts}.json"))
     }
 
-    /// The first row for a message that one of these algorithms is in, and its number.
+    /// The first row for a message with one of these algorithms, and its number.
     pub(crate) fn row(
         &self,
         collective: &Collective,
@@ -87,7 +87,7 @@ impl Table {
     }
 }
 
-/// The table that is taken, and where it is from; or what is to be said of one that is not.
+/// The table in use, and its file; or why none is used.
 #[derive(Debug, Default)]
 pub(crate) struct Tuning {
     pub table: Option<(String, Table)>,
@@ -95,7 +95,7 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Takes this PE's table if all members have the same one, and `check` finds nothing wrong with it. Collective.
+    /// Uses this PE's table if all members have the same one, and `check` accepts it. Collective.
     ///
     /// # Errors
     /// The runtime's.
@@ -108,7 +108,7 @@ impl Tuning {
         let path = path_of(members.runtime().settings(), device, pes, hosts);
         let loaded =
             path.as_deref().map(|path| load(path).and_then(|(table, digest)| check(&table).map(|()| (table, digest))));
-        // Tables that cannot be taken are like none.
+        // An unusable table counts as none.
         let own = loaded.as_ref().and_then(|loaded| loaded.as_ref().ok()).map_or(0, |(_, digest)| *digest);
         let all = members.gather(&[own])?;
         let file = path.map_or_else(String::new, |path| path.display().to_string());
@@ -125,11 +125,11 @@ impl Tuning {
     }
 }
 
-/// A table's file, and the table, or why it is none.
+/// A table's file, and the table, or why it is unusable.
 pub type Found = (PathBuf, Result<Table, String>);
 
-/// The tables from which communicators take one, and why one would not be taken whoever they are; or why there are
-/// none.
+/// The tables from which communicators choose, with the reasons why some are unusable for any communicator; or why
+/// there are none.
 ///
 /// # Errors
 /// There are none.
@@ -156,7 +156,7 @@ pub fn tables(settings: &Settings) -> Result<Vec<Found>, String> {
     Ok(paths.into_iter().map(loaded).collect())
 }
 
-/// Where this PE's table is, if it has one.
+/// The file of this PE's table, if it has one.
 fn path_of(settings: &Settings, device: &str, pes: usize, hosts: usize) -> Option<PathBuf> {
     match &settings.tuning {
         Some(path) if path.as_os_str() == "off" => None,
@@ -168,7 +168,7 @@ fn path_of(settings: &Settings, device: &str, pes: usize, hosts: usize) -> Optio
     }
 }
 
-/// A table, and a number that is the same where files are; never 0.
+/// A table, and a hash of its file; never 0.
 fn load(path: &Path) -> std::result::Result<(Table, u64), String> {
     let text = std::fs::read_to_string(path).map_err(|reason| format!("it cannot be read: {reason}"))?;
     let table = serde_json::from_str(&text).map_err(|reason| format!("it is no table: {reason}"))?;

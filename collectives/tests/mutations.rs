@@ -1,4 +1,4 @@
-//! Plans that were changed in one place are refused, by name.
+//! Plans with a change in one place are refused, by name.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use symrail_collectives::build::{Shape, all_reduce, moves};

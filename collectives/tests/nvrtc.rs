@@ -1,4 +1,4 @@
-//! The kernels that run plans compile, for every type and every architecture that is meant.
+//! The kernels that run plans compile, for every type and every supported architecture.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,8 @@ use symrail_collectives::gpu::program;
 
 use support::nvrtc;
 
-/// A type of each kind: the compiler takes seconds for each, and a C++ compiler sees all of them elsewhere
-/// (`tests/tests/gpu_executor.rs`).
+/// One type of each kind: the compiler takes seconds for each, and another test compiles all of them with a C++
+/// compiler (`tests/tests/gpu_executor.rs`).
 #[test]
 fn the_executor_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };

@@ -1,4 +1,4 @@
-//! Which of several plans is taken, and why the others are not; what is said of files that are no plans.
+//! Which of several plans is chosen, and why the others are not; the errors of files that are no plans.
 #![allow(clippy::unwrap_used)]
 
 use symrail_collectives::build::{Shape, all_reduce, moves};
@@ -42,7 +42,7 @@ fn the_first_plan_that_suits_is_taken() {
 #[test]
 fn races_and_endless_waits_are_told() {
     let refused = |document: &Document| Plan::new(document, Check::Result).unwrap_err().to_string();
-    // Rank 0 does not signal any more. Which of the waits for it is found first does not matter.
+    // Rank 0 does not signal any more. Either of the waits for it may be reported first.
     let mut document = moves::reduce_scatter(&Shape::one_host(2, 1));
     let ops = &mut document.gpus[0].threadblocks[0].ops;
     ops.retain(|op| op.name != "signal");

@@ -27,10 +27,10 @@
 #define MOST_RANKS 8
 #define MOST_SAMPLES 256
 #define ROUNDS 3
-/* A case that does not get on for so long has failed. */
+/* A case without progress for so long has failed. */
 #define PATIENCE 40.0
 
-/* The parts of cuda.h and nccl.h that are needed. */
+/* The required parts of cuda.h and nccl.h. */
 typedef struct { char bytes[128]; } Id;
 typedef void* Comm;
 typedef unsigned long long Device;
@@ -69,10 +69,10 @@ typedef struct {
     size_t bytes; /* of the larger one of input and output */
 } Case;
 
-/* What the processes share. */
+/* State that the processes share. */
 static struct {
     volatile int arrived, generation, failed;
-    /* The case that is under way; whether its memory is being got ready; whether a turn has enough samples. */
+    /* The current case; whether its memory is being prepared; whether a round has enough samples. */
     volatile int at, preparing, enough;
     volatile double seen;
     Id ids[2];
@@ -92,7 +92,7 @@ static char* pinned;
 static size_t largest, least, most = (size_t)1 << 40;
 static int nccl_version;
 #define PINNED ((size_t)16 << 20)
-/* What each type's input holds, and the sum of all ranks' inputs. */
+/* The input of each type, and the sum of all ranks' inputs. */
 static unsigned char *inputs, *sums;
 static int prepared = -1;
 
@@ -128,7 +128,7 @@ static void check_nccl(const Library* library, int answer, const char* what) {
 }
 #define NCCL(library, call) check_nccl(library, (library)->call, #call)
 
-/* All ranks meet. */
+/* A barrier of all ranks. */
 static void meet(void) {
     int generation = shared->generation;
     if (__sync_add_and_fetch(&shared->arrived, 1) == ranks) {
@@ -177,7 +177,7 @@ static void load(Library* library, const char* path, const char* name) {
 #undef TAKE
 }
 
-/* Small whole numbers, whose sums all types hold exactly; no two places near each other are alike. */
+/* Small whole numbers, whose sums all types hold exactly; neighbouring elements differ. */
 static unsigned value(size_t i, int rank) { return ((unsigned)(i * 2654435761u) >> 20 & 15) + (unsigned)rank % 3 * (i % 5 == 0); }
 
 static size_t size_of(int type) { return type == BF16 ? 2 : 4; }
@@ -247,7 +247,7 @@ static void call(Library* library, const Case* c) {
     else NCCL(library, reduce_scatter(from, to, count / ranks, c->type, SUM, library->comm, stream));
 }
 
-/* Compares every byte of the result, of a fresh call. */
+/* Compares every byte of the result of a fresh call. */
 static void verify(Library* library, const Case* c, const char* what) {
     size_t part = c->bytes / ranks, element = size_of(c->type);
     size_t bytes = c->collective == REDUCE_SCATTER ? part : c->bytes;
@@ -294,7 +294,7 @@ static int by_size(const void* a, const void* b) {
     return x < y ? -1 : x > y;
 }
 
-/* The median of what the slowest rank of each sample took, in microseconds. */
+/* The median over samples of the slowest rank's time, in microseconds. */
 static double median(int l) {
     double all[MOST_SAMPLES];
     int n = shared->samples[l];
@@ -358,7 +358,7 @@ static void run_case(const Case* c) {
         shared->seen = now();
         meet();
     }
-    /* In turns. How often, the first rank says. */
+    /* The libraries alternate. The first rank decides how often. */
     double begun = now(), patience = sockets ? 0.6 : 0.25;
     for (int round = 0; round < ROUNDS; round++)
         for (int l = 0; l < 2; l++) {
@@ -378,7 +378,7 @@ static void run_case(const Case* c) {
                 if (me == 0) {
                     shared->samples[l] = sample + 1;
                     shared->seen = now();
-                    /* Three of each turn at least. */
+                    /* At least three samples of each in every round. */
                     shared->enough = i >= 2 && now() - begun > patience * (2 * round + l + 1) / (2 * ROUNDS);
                 }
                 meet();
@@ -475,7 +475,7 @@ static void child(int rank, int first, char** paths) {
     _exit(0);
 }
 
-/* Runs cases from `first` on; the next one to run. */
+/* Runs cases from `first` on; returns the next case to run. */
 static int generation(int first, char** paths, double until) {
     pid_t pids[MOST_RANKS];
     memset(shared, 0, sizeof *shared);
@@ -519,7 +519,7 @@ static int generation(int first, char** paths, double until) {
     printf("FAILED: %s %s %s of %zu bytes: %s\n", sockets ? "sockets" : mode_of(c), collectives[c->collective],
            c->type == BF16 ? "bf16" : "f32", c->bytes, shared->why);
     fflush(stdout);
-    /* Memory that there is not is missing in all such cases. */
+    /* If memory of a kind is missing, all such cases are skipped. */
     int next = at + 1;
     while (shared->preparing && next < n_cases && cases[next].kind == c->kind && c->kind != PLAIN) next++;
     return next;
@@ -553,7 +553,7 @@ int main(int argc, char** argv) {
         setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         setenv("SYMRAIL_DISABLE_P2P", "1", 1);
         setenv("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm", 0);
-        /* What `symrail run --rails 4` sets: each address is a rail, with a connection of its own to the other rank.
+        /* The setting of `symrail run --rails 4`: each address is a rail, with its own connection to the other rank.
          * NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD give NCCL more connections. */
         setenv("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5", 0);
         setenv("FI_OFI_RXM_BUFFER_SIZE", "4304", 0);

@@ -42,7 +42,7 @@ impl Collective {
     }
 }
 
-/// What all calls have in common: a communicator, and elements of a type.
+/// The common parts of all calls: a communicator, and elements of a type.
 struct Call {
     communicator: Arc<Communicator>,
     ty: DataType,
@@ -58,7 +58,7 @@ impl Call {
         Ok(Call { communicator: registry::find(comm)?, ty, bytes })
     }
 
-    /// `parts` times as many elements.
+    /// The memory of `parts` times as many elements.
     fn memory(&self, at: *const c_void, parts: u32) -> Result<Memory, Failure> {
         let (start, len) = (at.addr() as u64, self.bytes.checked_mul(parts.into()));
         let Some(len) = len.filter(|&len| start.checked_add(len).is_some()) else {
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// A function for calls, which may be in a group.
+/// Defines functions of calls, which may be in a group.
 macro_rules! call {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         nccl! { fn $name($($arg: $ty),*) of $comm { group::call(|| $body) } }
@@ -128,7 +128,7 @@ call! {
         let call = Call::new(comm, ty, count)?;
         let (root, reduction) = (call.rank("the root", root)?, reduction(&call.communicator, op, call.ty)?);
         let from = call.memory(from, 1)?;
-        // The others' output is not used.
+        // The output of the other ranks is not used.
         let to = if call.communicator.rank == root { call.memory(to, 1)? } else { from };
         let collective = Collective::Reduce(from, to, call.ty, reduction, root);
         call.collective(stream, collective)
@@ -153,7 +153,7 @@ call! {
     }
 }
 
-/// Gives everybody the root's bytes.
+/// Gives all ranks the root's bytes.
 fn broadcast(
     (from, to): (*const c_void, *mut c_void),
     count: usize,
@@ -164,7 +164,7 @@ fn broadcast(
 ) -> Result<(), Failure> {
     let call = Call::new(comm, ty, count)?;
     let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
-    // The others' input is not used.
+    // The input of the other ranks is not used.
     let from = if call.communicator.rank == root { call.memory(from, 1)? } else { to };
     call.collective(stream, Collective::Broadcast(from, to, root))
 }

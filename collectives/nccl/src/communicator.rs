@@ -1,5 +1,5 @@
-//! A communicator: a job of its own, whose PEs are the ranks, with a heap in the GPU's memory, or in host memory that
-//! the GPU reaches, through which data passes.
+//! A communicator: a separate job, whose PEs are the ranks. Data passes through its heap, in the GPU's memory or in
+//! host memory that the GPU can access.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -21,21 +21,21 @@ use crate::operations::ScaledSums;
 use crate::split::BOARD_WORDS;
 use crate::types::CudaStream;
 
-/// The heap, unless `SYMRAIL_HEAP_SIZE` says otherwise.
+/// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
 const HEAP: usize = 256 << 20;
-/// Seconds of every wait, unless `SYMRAIL_TIMEOUT_S` says otherwise: programs let ranks wait much longer for one
-/// another than PEs of one job usually do.
+/// The time-out of every wait in seconds, unless the setting `SYMRAIL_TIMEOUT_S` is given: programs let ranks wait much
+/// longer for one another than PEs of one job usually do.
 const TIMEOUT_S: u64 = 600;
 
-/// What a communicator is made of. Its fields are dropped in this order.
+/// The parts of a communicator. They are dropped in this order.
 struct Parts {
     collectives: GpuCommunicator<'static>,
-    /// For ids of further communicators: see `split`.
+    /// Words for the ids of further communicators: see `split`.
     board: SymSlice<'static, u64>,
     owned: Owned,
 }
 
-// SAFETY: handles of the driver's that any thread may use, and memory that the parts own; a mutex is around them.
+// SAFETY: handles of the driver that any thread may use, and memory that the parts own; a mutex guards them.
 unsafe impl Send for Parts {}
 
 /// This process's rank of a communicator.
@@ -45,11 +45,11 @@ pub struct Communicator {
     pub gpu: i32,
     pub scaled_sums: ScaledSums,
     parts: Held<Parts>,
-    /// The first failure that was not a call's own fault.
+    /// The first failure that makes the communicator unusable.
     failed: Mutex<Option<Failure>>,
 }
 
-/// What calls work with.
+/// The parts that calls use.
 pub struct Inside<'a> {
     pub collectives: &'a mut GpuCommunicator<'static>,
     pub board: &'a SymSlice<'static, u64>,
@@ -78,7 +78,7 @@ impl Communicator {
         runtime.set_interrupt(move || (!ended.load(Ordering::Acquire)).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
-        // SAFETY: it stays until `owned` goes, after everything that borrows it.
+        // SAFETY: it lives until `owned` is dropped, after everything that borrows it.
         let stays: &'static Runtime = unsafe { &*owned.runtime };
         let made = Self::parts(stays, &gpu, nvrtc, owned)?;
         let waits = made.collectives.abort_handle();
@@ -103,7 +103,7 @@ impl Communicator {
         Ok(Parts { collectives, board, owned })
     }
 
-    /// Does something with the parts, unless they are gone.
+    /// Calls `body` with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
             // SAFETY: it lives as long as the parts.
@@ -117,13 +117,13 @@ impl Communicator {
         done
     }
 
-    /// Whether nothing that lasts was found so far.
+    /// Fails if a lasting failure is known.
     pub fn check_failed(&self) -> Result<(), Failure> {
         lock(&self.failed).clone().map_or(Ok(()), Err)
     }
 
-    /// Is of no more use, because a group was begun in part only: waits end, later calls are refused, and the other
-    /// ranks are told, by kernels of this one that wait or, where no call is under way, by its host.
+    /// Makes the communicator unusable, because a group was begun only in part: waits end, later calls are refused, and
+    /// the other ranks are told, by waiting kernels of this one or, if no call is in progress, by its host.
     pub fn fail(&self, why: &Failure) {
         lock(&self.failed).get_or_insert_with(|| why.clone().within("a group was begun in part only"));
         self.parts.let_kernels_end();
@@ -132,7 +132,7 @@ impl Communicator {
         }
     }
 
-    /// What has failed so far, which stays. It does not wait for calls that are under way.
+    /// The lasting failure, if any call has failed so far. Does not wait for calls in progress.
     pub fn check(&self) -> Result<(), Failure> {
         let mut failed = lock(&self.failed);
         if failed.is_none() {
@@ -142,8 +142,8 @@ impl Communicator {
         failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until everything that was launched has ended, and leaves. Where proxies carry data it is collective:
-    /// nobody leaves whom another one's proxy still writes to. After a failure nobody is waited for.
+    /// Waits until all launches have ended, and leaves. If proxies carry data it is collective: no rank leaves while
+    /// another rank's proxy may write to it. After a failure it waits for no other rank.
     pub fn finalize(&self) -> Result<(), Failure> {
         self.parts.finish(|parts| self.leave(&parts)).unwrap_or(Ok(()))
     }
@@ -156,7 +156,7 @@ impl Communicator {
         }
         let ended = all.wait().map_err(Failure::from);
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
-        // What peers have mapped of this rank's memory stays until they have left, too.
+        // Peers may have mapped this rank's memory, which stays until they have left, too.
         if !all.is_direct() {
             // SAFETY: it lives as long as the parts.
             unsafe { &*parts.owned.runtime }.barrier_all()?;
@@ -164,8 +164,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends all waits of this rank, those of a call or of `finalize` that is under way in another thread, too, and
-    /// leaves without the others.
+    /// Ends all waits of this rank, including those of a call or of `finalize` in another thread, and leaves without
+    /// the others.
     pub fn abort(&self) -> Result<(), Failure> {
         self.parts.let_waits_end();
         self.parts.finish(|parts| Ok(parts.collectives.wait()?)).unwrap_or(Ok(()))
@@ -173,15 +173,15 @@ impl Communicator {
 }
 
 impl Inside<'_> {
-    /// The stream of a number of CUDA's runtime, for one call.
+    /// A CUDA runtime stream, for one call.
     pub fn stream(&self, raw: CudaStream) -> Stream {
         // SAFETY: C's caller vouches for its stream; the communicator's GPU is the one that was current when it was
         // made.
         unsafe { Stream::of_others(self.collectives.gpu(), raw.cast()) }
     }
 
-    /// Sends and receives, of which some were called for on `others`: they are on `stream`, behind what all hold, and
-    /// what all get later comes after them.
+    /// Performs sends and receives of a group, some of which were issued on `others`. They run on `stream`, after the
+    /// earlier work of all these streams and before their later work.
     pub fn exchange(
         self,
         stream: &Stream,
@@ -205,7 +205,7 @@ impl Inside<'_> {
     }
 }
 
-/// What the other parts borrow: it goes after them.
+/// Parts that the other parts borrow: dropped after them.
 struct Owned {
     device: Option<*mut GpuDevice<'static>>,
     runtime: *mut Runtime,

@@ -1,8 +1,8 @@
-//! How functions get NCCL's names, and calls of other libraries' communicators their way there.
+//! Exports functions under NCCL's names, and forwards calls on other libraries' communicators.
 
-/// Defines a function by NCCL's name, and once more with a `p` in front, as programs call it that stand in NCCL's place
-/// themselves. Its body gives a `Result`. Calls that are `of` a communicator of the other library, or of which the
-/// expression behind `leaves` says so, go there (`library`).
+/// Defines a function with NCCL's name, and again with the prefix `p` for programs that replace NCCL's functions
+/// themselves. Its body returns a `Result`. Calls `of` a communicator of the other library, or for which the expression
+/// behind `leaves` is true, go to that library (`library`).
 macro_rules! nccl {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         $crate::export::nccl! { fn $name($($arg: $ty),*) leaves ($crate::registry::is_unknown($comm)) $body }

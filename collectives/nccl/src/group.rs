@@ -1,6 +1,6 @@
-//! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, a communicator's sends and receives all at
-//! once, whatever streams they are on. A call that is refused keeps the whole group from beginning. Where a later one
-//! cannot begin, ranks would wait for the rest: the group's communicators fail, all of them.
+//! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, all sends and receives of a communicator
+//! at once, whatever streams they are on. A refused call keeps the whole group from beginning. If a later call cannot
+//! begin, ranks would wait for the rest: so all communicators of the group fail.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -16,10 +16,10 @@ use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::types::CudaStream;
 
-/// What a call does.
+/// The work of a call.
 pub enum Work {
     Collective(Collective),
-    /// Sends and receives, and the streams of those that are on others than the first.
+    /// Sends and receives, and the streams of those that are on other streams than the first.
     Transfers(Vec<CudaStream>, Vec<Transfer<Memory>>),
 }
 
@@ -34,7 +34,7 @@ struct Waiting<C> {
 struct Group<C> {
     depth: usize,
     waiting: Vec<Waiting<C>>,
-    /// Why the first call that was refused was.
+    /// The failure of the first call that was refused.
     refused: Option<Failure>,
 }
 
@@ -42,7 +42,7 @@ thread_local! {
     static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group { depth: 0, waiting: Vec::new(), refused: None }) };
 }
 
-/// What a function for calls of groups has to do: if it is refused, so is the group.
+/// Wraps a function whose calls may be in a group: if it is refused, so is the group.
 pub fn call(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     body().inspect_err(|failure| {
         GROUP.with_borrow_mut(|group| {
@@ -67,7 +67,8 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
 }
 
 impl<C> Group<C> {
-    /// Sends and receives of a communicator are one call, in the place of the first: they wait for one another's peers.
+    /// Merges the sends and receives of a communicator into one call, at the position of the first: they wait for one
+    /// another's peers.
     fn add(&mut self, new: Waiting<C>) {
         let Work::Transfers(_, more) = &new.work else { return self.waiting.push(new) };
         let same = |old: &&mut Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
@@ -83,8 +84,8 @@ impl<C> Group<C> {
     }
 }
 
-/// Begins a group's calls, in their order. After the first that does not begin, `fail` is told of each communicator,
-/// unless that was refused and nothing is under way.
+/// Begins a group's calls, in their order. If one does not begin, passes every communicator to `fail`, unless that call
+/// was refused and no other has begun.
 fn begin_all<C>(
     waiting: Vec<Waiting<C>>,
     mut begin: impl FnMut(&C, CudaStream, Work) -> Result<(), Failure>,
@@ -121,13 +122,13 @@ fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<
 nccl! {
     fn ncclGroupStart() as {
         let theirs = library::too("ncclGroupStart\0");
-        // Nobody ends a group that could not be started.
+        // A group that could not be started is not ended.
         GROUP.with_borrow_mut(|group| group.depth += usize::from(theirs == 0));
         theirs
     }
 }
 
-/// Ends the innermost group, and gives what waited for the end of the outermost one, unless a call of it was refused.
+/// Ends the innermost group. At the end of the outermost group returns its calls, unless one of them was refused.
 fn end() -> Result<Vec<Waiting<Communicator>>, Failure> {
     GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.checked_sub(1).ok_or_else(|| Failure::usage("the end of a group without a start"))?;
@@ -153,7 +154,7 @@ nccl! {
     }
 }
 
-// A group's time is not foretold. The group ends, or later calls would wait for its end for ever.
+// The function makes no estimate of a group's time. It ends the group, or later calls would wait for its end for ever.
 nccl! {
     fn ncclGroupSimulateEnd(info: *mut c_void) {
         let ended = end();
@@ -201,7 +202,8 @@ mod tests {
         assert_eq!(calls, expected);
     }
 
-    /// Three calls on two communicators, of which the one at `place` fails: which were tried, and who has failed then.
+    /// Three calls on two communicators; the one at `place` fails. Returns the calls that were tried, and the
+    /// communicators that have failed.
     fn begun(place: usize, failure: &Failure) -> (Vec<u32>, Vec<u32>) {
         let (one, other) = (Arc::new(1), Arc::new(2));
         let call = |communicator: &Arc<u32>| {

@@ -1,4 +1,4 @@
-//! Where errors become results, and panics end.
+//! Converts errors to results, and stops panics.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io::Write;
@@ -18,7 +18,7 @@ const INVALID_ARGUMENT: c_int = 4;
 const INVALID_USAGE: c_int = 5;
 const REMOTE_ERROR: c_int = 6;
 
-/// A result and its sentence.
+/// A result code and its text.
 #[derive(Debug, Clone)]
 pub struct Failure {
     code: c_int,
@@ -34,12 +34,12 @@ impl Failure {
         Failure { code: INVALID_USAGE, why: why.into() }
     }
 
-    /// The same, behind what it means here.
+    /// Adds the context in front of the text.
     pub fn within(self, what: &str) -> Failure {
         Failure { code: self.code, why: format!("{what}: {}", self.why) }
     }
 
-    /// Whether the communicator is of no more use: it was not the call that was wrong.
+    /// Whether the communicator is unusable from now on: the call itself was not at fault.
     pub fn lasts(&self) -> bool {
         !matches!(self.code, INVALID_ARGUMENT | INVALID_USAGE)
     }
@@ -82,34 +82,34 @@ impl From<Failure> for (c_int, String) {
     }
 }
 
-/// Writes a reason to standard error: programs show NCCL's own texts for results, and it would be lost.
+/// Writes the reason to standard error: programs print NCCL's own text of a result, and the reason would be lost.
 pub fn write(failure: &Failure) {
-    // `eprintln!` panics where nobody reads standard error any more.
+    // `eprintln!` would panic if standard error has no reader any more.
     let _ = writeln!(std::io::stderr(), "symrail: {}", failure.why);
 }
 
-/// Does what a function has to do, and gives its result.
+/// Runs a function's body, and returns its result code.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     result(|| body().inspect_err(write))
 }
 
-/// As [`guarded`], for failures that were written when they were found.
+/// As [`guarded`], for failures that were written when they occurred.
 pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // Programs go by what is current on their threads.
+    // Programs rely on the device that is current on their threads.
     let _current = Current::keep();
     symrail_core::guard::guarded(INTERNAL_ERROR, body)
 }
 
-/// Where a function puts what it makes.
+/// The address for a function's output.
 ///
 /// # Safety
-/// The pointer is null, or valid and nobody else's during the call.
+/// The pointer is null, or valid and unused by others during the call.
 pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
 }
 
-/// The sentence of the last failure in this thread.
+/// The text of the last failure in this thread.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(comm: Handle) -> *const c_char {
     library::last_error(comm).unwrap_or_else(symrail_core::guard::last)
@@ -125,7 +125,7 @@ extern "C" fn pncclGetErrorString(result: c_int) -> *const c_char {
     ncclGetErrorString(result)
 }
 
-/// What a result means.
+/// The text for a result code.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     let text: &CStr = match result {

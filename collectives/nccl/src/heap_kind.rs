@@ -1,8 +1,8 @@
-//! Which memory a communicator's heap is made of.
+//! The kind of memory of a communicator's heap.
 //!
-//! Where GPUs map one another's memory, and where NICs reach it, the heap is a GPU's. Elsewhere a heap there would be
-//! copied by the driver to host memory and back for every request while kernels wait; kernels write to host memory by
-//! themselves, as fast as the bus goes.
+//! If GPUs map one another's memory, or NICs can access it, the heap is in GPU memory. Otherwise the driver would copy
+//! such a heap to host memory and back for every request while kernels wait. Kernels write to host memory by
+//! themselves, as fast as the bus allows.
 
 use symrail::Settings;
 use symrail::bootstrap::Bootstrap;
@@ -12,11 +12,11 @@ use symrail_transport::env::HeapKind;
 
 use crate::guard::Failure;
 
-/// What a rank says: whether others may map its memory, whether its NICs reach a GPU's, and its host.
+/// Bits of a rank's report: whether others may map its memory, whether its NICs can access GPU memory; and its host.
 const MAPPED: u8 = 1;
 const NICS_REACH: u8 = 2;
 
-/// The kind that suits all ranks, which all are told alike. Collective.
+/// The kind that suits all ranks; all ranks get the same answer. Collective.
 pub fn agree(settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<HeapKind, Failure> {
     let host = HostIdentity::of_this_process(settings.fake_host.as_deref()).map_err(symrail::Error::from)?;
     let mine = said(!settings.disable_p2p, backend::reaches_gpus(settings), &host);

@@ -1,4 +1,4 @@
-//! What calls have in turn, until it is taken away.
+//! A value that calls use one after the other, until a final call takes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use symrail_core::lock;
 
-/// How often a wait asks whether it is to end.
+/// How often a wait checks whether it must end.
 pub const POLL: Duration = Duration::from_millis(20);
 
 /// See above.
 pub struct Held<T> {
     inside: Mutex<Option<T>>,
     ended: Arc<AtomicBool>,
-    /// Ends the waits of kernels, which do not ask.
+    /// Ends the waits of kernels, which do not check the flag.
     at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -24,46 +24,46 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Puts in what is held, and what ends the waits of its kernels. Once.
+    /// Stores the value, and a function that ends the waits of its kernels. Called once.
     pub fn put(&self, what: T, at_end: impl Fn() + Send + Sync + 'static) {
         let _ = self.at_end.set(Box::new(at_end));
         *lock(&self.inside) = Some(what);
     }
 
-    /// What waits of calls ask: whether they are to end.
+    /// The flag that waits of calls check: whether they must end.
     pub fn ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ended)
     }
 
-    /// Works with it, after all who do; nothing if it was taken.
+    /// Calls `body` with the value, after all earlier users; `None` if it was taken.
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         lock(&self.inside).as_mut().map(body)
     }
 
-    /// Looks at it, unless somebody works with it or it was taken.
+    /// Calls `body` with the value, unless another thread uses it or it was taken.
     pub fn look<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
         let inside = match self.inside.try_lock() {
             Ok(inside) => inside,
-            // Of one that panicked, too.
+            // Also after a panic of another user.
             Err(TryLockError::Poisoned(inside)) => inside.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
         inside.as_ref().map(body)
     }
 
-    /// Takes it for the last work with it, after all who work with it. Whoever else takes it waits until that is done.
+    /// Takes the value for its final use, after all earlier users. A concurrent call waits until that is done.
     pub fn finish<R>(&self, body: impl FnOnce(T) -> R) -> Option<R> {
         let mut inside = lock(&self.inside);
         inside.take().map(body)
     }
 
-    /// Lets whoever works with it end his waits. It waits for nobody.
+    /// Ends the waits of the current user. Returns at once.
     pub fn let_waits_end(&self) {
         self.ended.store(true, Ordering::Release);
         self.let_kernels_end();
     }
 
-    /// The same for kernels alone.
+    /// Ends the waits of kernels alone.
     pub fn let_kernels_end(&self) {
         if let Some(at_end) = self.at_end.get() {
             at_end();
@@ -75,7 +75,7 @@ impl<T> Held<T> {
 mod tests {
     use super::*;
 
-    /// A work that lasts until waits are to end, while another thread ends it.
+    /// Runs work that lasts until its waits must end, while another thread ends them.
     fn ends(work: impl FnOnce(&Held<u32>, &dyn Fn() -> bool) -> Option<bool> + Send) -> Held<u32> {
         let (held, by_kernel) = (Held::default(), Arc::new(AtomicBool::new(false)));
         let set = Arc::clone(&by_kernel);
@@ -86,7 +86,7 @@ mod tests {
             let call = scope.spawn(move || {
                 work(held, &|| {
                     let _ = begun.send(());
-                    // A wait for a peer that does not come, and a driver's call that a kernel blocks.
+                    // A wait for a peer that never arrives, and a driver call that a kernel blocks.
                     let begin = std::time::Instant::now();
                     while !(held.ended().load(Ordering::Acquire) && by_kernel.load(Ordering::Acquire)) {
                         if begin.elapsed().as_secs() > 5 {

@@ -1,4 +1,4 @@
-//! Making communicators, and ending them.
+//! Creating and destroying communicators.
 
 use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
@@ -12,7 +12,8 @@ use crate::guard::{Failure, given, result};
 use crate::types::{Handle, UniqueId, VERSION};
 use crate::{library, registry};
 
-/// Where new ids' rendezvous is served: the loopback interface, unless a setting names another address.
+/// The interface on which the rendezvous of new ids is served: the loopback interface, unless a setting names another
+/// address.
 pub fn interface() -> Result<Option<IpAddr>, Failure> {
     let settings = Settings::from_env().map_err(symrail::Error::from)?;
     let Some(text) = settings.nccl_interface else { return Ok(None) };
@@ -65,7 +66,7 @@ nccl! {
     }
 }
 
-// Of several ids the first serves all.
+// Of several ids the first one is used.
 nccl! {
     fn ncclCommInitRankScalable(
         new: *mut Handle,
@@ -93,7 +94,7 @@ nccl! {
         }
         // SAFETY: C's caller vouches for its pointers.
         let device = unsafe { devices.as_ref() }.copied().unwrap_or(0);
-        // It stays the current one until the communicator has it.
+        // The GPU stays current until the communicator has it.
         let _gpu = symrail::kernels::cuda::Gpu::open(device)?;
         join(new, 1, &UniqueId::of(&uid::create(None)?), 0)
     }
@@ -110,9 +111,9 @@ nccl! {
         if comm.is_null() {
             return Ok(());
         }
-        // Until it has ended an abort finds it.
+        // Removed after it has ended, so that an abort can find it until then.
         let ended = registry::find(comm)?.finalize();
-        // It is out if it was aborted meanwhile.
+        // Not there any more if it was aborted meanwhile.
         let _ = registry::take(comm);
         ended
     }

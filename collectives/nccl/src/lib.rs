@@ -1,22 +1,22 @@
-//! `libsymrail_nccl.so`: collectives of GPUs by the names of NCCL 2.28, in whose place it is loaded (`libnccl.so.2`).
+//! `libsymrail_nccl.so`: collectives of GPUs with the interface of NCCL 2.28, loaded in its place (`libnccl.so.2`).
 //!
 //! | file | concept |
 //! |---|---|
 //! | `types` | the structures and numbers of `nccl.h` |
-//! | `export` | NCCL's names, and the way to the other library |
-//! | `library` | the other library, with the communicators that this one cannot make |
-//! | `guard` | where errors become results, and panics end |
-//! | `communicator` | a communicator: a job of its own, whose PEs are the ranks |
-//! | `heap_kind` | which memory a communicator's heap is made of |
-//! | `held` | what calls have in turn, and an abort takes away |
-//! | `registry` | handles, and the communicators that they stand for |
+//! | `export` | NCCL's names, and forwarding to the other library |
+//! | `library` | the other library, for communicators that this one cannot make |
+//! | `guard` | converts errors to results, and stops panics |
+//! | `communicator` | a communicator: a separate job, whose PEs are the ranks |
+//! | `heap_kind` | the kind of memory of a communicator's heap |
+//! | `held` | a value that calls use one after the other, until an abort or the end takes it |
+//! | `registry` | handles, and their communicators |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
-//! | `joining` | making communicators, and ending them |
+//! | `joining` | creating and destroying communicators |
 //! | `split` | communicators of some of a communicator's ranks |
 //! | `collectives` | collectives, sends and receives |
 //! | `operations` | sums of scaled inputs |
 //! | `memory` | memory, which needs no registration here |
-//! | `others` | what only the other library has |
+//! | `others` | functions that only the other library implements |
 
 mod collectives;
 mod communicator;

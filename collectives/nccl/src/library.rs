@@ -1,5 +1,5 @@
-//! The other library (`SYMRAIL_NCCL_LIBRARY`): NVIDIA's, which has the communicators that this one cannot make. A
-//! communicator is wholly of one of the two, as its id is.
+//! The other library (`SYMRAIL_NCCL_LIBRARY`): NVIDIA's, for the communicators that this one cannot make. A
+//! communicator belongs wholly to one of the two libraries, as its id does.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -13,10 +13,10 @@ use crate::guard::{Failure, guarded};
 use crate::registry;
 use crate::types::Handle;
 
-/// Names are looked up in the library itself first, and not in this one, which was loaded before.
+/// The other library's own symbols come first for it, before those of this library, which was loaded earlier.
 const RTLD_DEEPBIND: c_int = 8;
 
-/// The library, loaded once; nothing where the setting names none.
+/// The other library, loaded once; `None` if the setting names none.
 fn other() -> Result<Option<&'static Library>, Failure> {
     static OTHER: OnceLock<Result<Option<Library>, Failure>> = OnceLock::new();
     OTHER.get_or_init(load).as_ref().map(Option::as_ref).map_err(Clone::clone)
@@ -37,7 +37,7 @@ fn load() -> Result<Option<Library>, Failure> {
     Ok(Some(library))
 }
 
-/// The address of a function, whose name ends with a zero.
+/// The address of a function; `name` ends with a zero byte.
 fn at(library: &Library, name: &str) -> Result<*const c_void, Failure> {
     // SAFETY: only the address is taken here.
     let found = unsafe { library.get::<*const c_void>(name.as_bytes()) };
@@ -47,7 +47,7 @@ fn at(library: &Library, name: &str) -> Result<*const c_void, Failure> {
         .map_err(|_| Failure::usage(format!("{name}: neither this library nor the one of SYMRAIL_NCCL_LIBRARY has it")))
 }
 
-/// The answer of the other library to a call, if there is one and the call is `theirs`.
+/// Forwards a call to the other library, if there is one and the call is `theirs`, and returns its result.
 pub fn elsewhere(
     name: &str,
     theirs: impl FnOnce() -> bool,
@@ -66,13 +66,13 @@ pub fn elsewhere(
     }
 }
 
-/// Calls a function without arguments of the other library, too, if there is one.
+/// Also calls a function without arguments in the other library, if there is one.
 pub fn too(name: &str) -> c_int {
     elsewhere(
         name,
         || true,
         |at| {
-            // SAFETY: a function of NCCL's interface that has no arguments.
+            // SAFETY: a function of NCCL's interface without arguments.
             let there: extern "C" fn() -> c_int = unsafe { std::mem::transmute(at) };
             there()
         },
@@ -80,7 +80,7 @@ pub fn too(name: &str) -> c_int {
     .unwrap_or(0)
 }
 
-/// What the other library says of the last error of one of its communicators, if this is one.
+/// The other library's text for the last error of one of its communicators, if this is one.
 pub fn last_error(comm: Handle) -> Option<*const c_char> {
     if comm.is_null() || !registry::is_unknown(comm) {
         return None;
@@ -91,7 +91,7 @@ pub fn last_error(comm: Handle) -> Option<*const c_char> {
     Some(there(comm))
 }
 
-/// Whether this process cannot make communicators: there is no GPU, or nothing that compiles kernels.
+/// Whether this process cannot make communicators: there is no GPU, or no compiler of kernels.
 pub fn is_needed() -> bool {
     !Gpu::has_driver() || Nvrtc::find().is_err()
 }

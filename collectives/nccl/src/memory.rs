@@ -1,4 +1,4 @@
-//! Memory: any of the GPU's will do, and needs no registration, since calls copy what has to be symmetric.
+//! Memory: calls accept any of the GPU's memory without registration, since they copy data that must be symmetric.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

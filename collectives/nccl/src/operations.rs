@@ -1,4 +1,4 @@
-//! Sums of inputs that each rank multiplies by a factor first, and the numbers of reductions.
+//! Sums of inputs that each rank first multiplies by a factor, and the numbers of reductions.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
@@ -12,17 +12,17 @@ use crate::guard::{Failure, given};
 use crate::registry;
 use crate::types::{Handle, data_type};
 
-/// The first number that `ncclRedOpCreatePreMulSum` gives: those below are NCCL's own.
+/// The first number that `ncclRedOpCreatePreMulSum` returns: lower numbers are NCCL's own.
 const FIRST: c_int = 5;
 /// `ncclScalarResidence_t`.
 const ON_DEVICE: c_int = 0;
 const ON_HOST: c_int = 1;
 
-/// The factors of a communicator's sums, by number; numbers are given again.
+/// The factors of a communicator's sums, by number; numbers are reused.
 #[derive(Default)]
 pub struct ScaledSums(Mutex<Vec<Option<(Factor, DataType)>>>);
 
-/// The reduction of a number of `ncclRedOp_t`.
+/// The reduction for a number of `ncclRedOp_t`.
 pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result<Reduction, Failure> {
     Ok(match op {
         0 => ReduceOp::Sum.into(),
@@ -61,7 +61,7 @@ nccl! {
             ON_DEVICE => Factor::At(scalar.addr() as u64),
             ON_HOST => {
                 let mut bytes = [0u8; 8];
-                // SAFETY: as above; an element of the type is there.
+                // SAFETY: as above; the address holds an element of the type.
                 unsafe { std::ptr::copy_nonoverlapping(scalar.cast::<u8>(), bytes.as_mut_ptr(), ty.size()) };
                 Factor::Value(u64::from_le_bytes(bytes))
             }

@@ -1,4 +1,4 @@
-//! What only the other library has: windows, and communicators for kernels.
+//! Functions that only the other library implements: windows, and communicators for kernels.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Handles, and the communicators that they stand for: a handle that is none any more is an error and no crash.
+//! Handles, and their communicators: an invalid handle is an error, not a crash.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::guard::Failure;
 use crate::types::Handle;
 
 static COMMUNICATORS: Mutex<Option<HashMap<usize, Arc<Communicator>>>> = Mutex::new(None);
-/// Multiples of 16, as addresses are.
+/// Handles are multiples of 16, like addresses.
 static NEXT: AtomicUsize = AtomicUsize::new(16);
 
 /// A handle for a communicator.
@@ -27,12 +27,13 @@ pub fn find(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     found.ok_or_else(|| unknown(handle))
 }
 
-/// Whether a handle was never one of a communicator here. One that is none any more is nothing for the other library.
+/// Whether a handle never belonged to a communicator of this library. A handle that did is not forwarded to the other
+/// library.
 pub fn is_unknown(handle: Handle) -> bool {
     handle.addr() >= NEXT.load(Ordering::Relaxed)
 }
 
-/// Takes a communicator out: its handle is none any more.
+/// Removes a communicator: its handle becomes invalid.
 pub fn take(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     let found = lock(&COMMUNICATORS).as_mut().and_then(|all| all.remove(&handle.addr()));
     found.ok_or_else(|| unknown(handle))

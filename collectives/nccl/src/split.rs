@@ -1,4 +1,5 @@
-//! Communicators of some of a communicator's ranks. The first of them makes the new job's id, and tells the others.
+//! Communicators of some of a communicator's ranks. The first of these ranks creates the new job's id, and sends it to
+//! the others.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,10 +14,10 @@ use crate::registry;
 use crate::types::{Handle, NO_COLOR};
 
 const ID_WORDS: usize = UniqueId::LEN / 8;
-/// An id, and behind it a word that says that it is there.
+/// An id, and a word that marks its arrival.
 pub const BOARD_WORDS: usize = ID_WORDS + 1;
 
-/// Joins a communicator of these ranks, of which this one is the `place`-th.
+/// Joins a communicator of these ranks; this one is number `place`.
 fn join(parent: &Communicator, members: &[u32], place: usize) -> Result<Communicator, Failure> {
     let id = parent.with(|inside| {
         inside.collectives.gpu().bind()?;
@@ -37,7 +38,7 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// The id that the first rank puts here.
+/// Receives the id that the first rank puts here.
 fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     inside.board.wait_until(ID_WORDS, Cmp::Ne, 0)?;
     let words = inside.board.to_vec();
@@ -46,7 +47,7 @@ fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     Ok(UniqueId::from_bytes(&bytes)?)
 }
 
-/// The ranks of a color, by key and then by rank, from the color and the key of each.
+/// The ranks of a color, ordered by key and then by rank, from the color and the key of each.
 fn of_color(all: &[u64], color: u64) -> Vec<u32> {
     let of_ranks = (0..).zip(all.chunks_exact(2));
     let mut members: Vec<(i64, u32)> =

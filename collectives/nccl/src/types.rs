@@ -7,24 +7,24 @@ use symrail_collectives::DataType;
 
 use crate::guard::Failure;
 
-/// The version whose interface this is, 2.28.9, as `ncclGetVersion` gives it.
+/// The version of this interface, 2.28.9, as `ncclGetVersion` returns it.
 pub const VERSION: c_int = 2_28_09;
 
-/// `ncclUniqueId`: a mark, the id of a job of ours, and zeros.
+/// `ncclUniqueId`: a mark, the id of a Symrail job, and zeros.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId(pub [u8; 128]);
 
 impl UniqueId {
-    /// How ids of this library begin, and no other one's.
+    /// The first bytes of this library's ids, which no other library's ids have.
     const MARK: [u8; 8] = *b"symrail\0";
 
-    /// Whether this library made it.
+    /// Whether this library made the id.
     pub fn is_ours(&self) -> bool {
         self.0.starts_with(&Self::MARK)
     }
 
-    /// The id of a job of ours that it has.
+    /// The id of its Symrail job.
     pub fn job(&self) -> Result<uid::UniqueId, Failure> {
         let (mark, job) = self.0.split_at(Self::MARK.len());
         if mark != Self::MARK {
@@ -34,7 +34,7 @@ impl UniqueId {
         Ok(uid::UniqueId::from_bytes(&job[..uid::UniqueId::LEN])?)
     }
 
-    /// With the id of a job of ours.
+    /// The id for a Symrail job.
     pub fn of(job: &uid::UniqueId) -> UniqueId {
         let mut id = UniqueId([0; 128]);
         id.0[..Self::MARK.len()].copy_from_slice(&Self::MARK);
@@ -43,7 +43,7 @@ impl UniqueId {
     }
 }
 
-/// `ncclComm_t`: a number that stands for a communicator.
+/// `ncclComm_t`: a number that identifies a communicator.
 pub type Handle = *mut c_void;
 
 /// `cudaStream_t`.
@@ -52,7 +52,7 @@ pub type CudaStream = *mut c_void;
 /// The color of ranks that take no part in a split.
 pub const NO_COLOR: c_int = -1;
 
-/// The element's type of a number of `ncclDataType_t`.
+/// The type of elements for a number of `ncclDataType_t`.
 pub fn data_type(number: c_int) -> Result<DataType, Failure> {
     Ok(match number {
         0 => DataType::I8,

@@ -1,4 +1,4 @@
-//! The library as programs load it, as far as it goes without a GPU: names, numbers, and what is refused.
+//! The library as programs load it, without a GPU: names, numbers, and refused calls.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 #[path = "../../../tests/support/libraries.rs"]
@@ -28,7 +28,7 @@ fn library() -> &'static Library {
 }
 
 fn function<T>(name: &str) -> Symbol<'static, T> {
-    // SAFETY: tests name the functions' types as nccl.h has them.
+    // SAFETY: tests use the functions' types of nccl.h.
     unsafe { library().get(name.as_bytes()) }.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -38,7 +38,7 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(last(null_mut())) }.to_string_lossy().into_owned()
 }
 
-/// What PyTorch 2.11 asks for, and what else nccl.h 2.28 has.
+/// The functions that PyTorch 2.11 uses, and others of nccl.h 2.28.
 const NAMES: [&str; 43] = [
     "ncclGetVersion",
     "ncclGetUniqueId",
@@ -89,7 +89,7 @@ const NAMES: [&str; 43] = [
 fn all_names_are_there() {
     for name in NAMES {
         function::<extern "C" fn()>(name);
-        // As programs call it that stand in NCCL's place themselves.
+        // The names for programs that replace NCCL's functions themselves.
         function::<extern "C" fn()>(&format!("p{name}"));
     }
 }

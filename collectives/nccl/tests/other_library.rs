@@ -31,12 +31,12 @@ fn what_this_library_cannot_make_is_the_others() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/other/nccl.c");
     let soname = ["-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o"];
     libraries::succeed(Command::new("cc").args(soname).arg(&other).arg(source));
-    // SAFETY: the only test of this program, before there are other threads that look.
+    // SAFETY: the only test of this program, before other threads that read the environment exist.
     unsafe { std::env::set_var("SYMRAIL_NCCL_LIBRARY", &other) };
     // SAFETY: libraries without initialisers of their own.
     let (ours, noted) = unsafe { (Library::new(libraries::own("symrail_nccl")), Library::new(&other)) };
     let (ours, noted) = (ours.unwrap(), noted.unwrap());
-    // SAFETY: the types as nccl.h and the test's library have them.
+    // SAFETY: the types of nccl.h and of the test's library.
     let function = |name: &str| unsafe { ours.get::<fn()>(name.as_bytes()).unwrap().try_as_raw_ptr() }.unwrap();
     macro_rules! call {
         ($name:literal($($argument:expr),*): fn($($ty:ty),*) -> $result:ty) => {{
@@ -49,7 +49,7 @@ fn what_this_library_cannot_make_is_the_others() {
     // SAFETY: as above.
     let calls: Symbol<'_, extern "C" fn() -> *const c_char> = unsafe { noted.get(b"other_calls") }.unwrap();
 
-    // Where there is no GPU, ids are the other library's.
+    // Without a GPU, ids belong to the other library.
     let mut id = UniqueId([b'x'; 128]);
     if !Path::new("/dev/nvidiactl").exists() {
         id = UniqueId([0; 128]);
@@ -60,7 +60,7 @@ fn what_this_library_cannot_make_is_the_others() {
     let init = |comm: &mut Handle, id: UniqueId| call!("ncclCommInitRank"(comm, 3, id, 2): fn(&mut Handle, c_int, UniqueId, c_int) -> c_int);
     assert_eq!(init(&mut comm, id), 0);
     let mut count = 0;
-    // By the name with a `p`, too.
+    // The name with a `p` works as well.
     assert_eq!(call!("pncclCommCount"(comm, &raw mut count): fn(Handle, *mut c_int) -> c_int), 0);
     assert_eq!(count, 3);
     assert_eq!(call!("ncclGroupStart"(): fn() -> c_int), 0);
@@ -81,7 +81,7 @@ fn what_this_library_cannot_make_is_the_others() {
         0
     );
     assert_eq!(window, at);
-    // What the other library does not have is an error that names it.
+    // A function that the other library lacks is an error that names the function.
     assert_eq!(call!("ncclCommFinalize"(comm): fn(Handle) -> c_int), 5);
     assert!(last(null_mut()).contains("ncclCommFinalize: neither this library nor"), "{}", last(null_mut()));
     let mut all = [null_mut::<c_void>(); 2];
@@ -90,7 +90,7 @@ fn what_this_library_cannot_make_is_the_others() {
     assert_eq!(call!("ncclCommDestroy"(comm): fn(Handle) -> c_int), 0);
     assert!(text(calls()).ends_with("in(r)wad"), "{}", text(calls()));
 
-    // An id of ours is not theirs.
+    // An id of this library is not the other one's.
     let mut ours = UniqueId([0; 128]);
     ours.0[..8].copy_from_slice(b"symrail\0");
     let before = text(calls());

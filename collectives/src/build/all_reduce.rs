@@ -3,8 +3,8 @@
 use super::{Builder, Shape, input, output, scratch};
 use crate::plan::schema::{ChannelType, Document, Protocol};
 
-/// Every PE sends all of its input to everybody as packets, and reduces what it gets: one way, for the smallest.
-/// On one host.
+/// Every PE sends all of its input to every other PE as packets, and reduces the packets that it receives: one phase,
+/// for the smallest messages. On one host.
 #[must_use]
 pub fn one_shot(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -26,8 +26,8 @@ pub fn one_shot(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE sends everybody their part as packets, reduces its own, and sends the result to all as packets: two ways,
-/// and twice the input instead of `n` times. On one host.
+/// Every PE sends each PE its part as packets, reduces its own part, and sends the result to all as packets: two
+/// phases, and twice the input's bytes instead of `n` times. On one host.
 #[must_use]
 pub fn two_phase(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -53,8 +53,8 @@ pub fn two_phase(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE reads its part of all inputs, reduces it and stores the result in all outputs: no copies between. On one
-/// host.
+/// Every PE reads its part of all inputs, reduces it and stores the result in all outputs: no intermediate copies. On
+/// one host.
 #[must_use]
 pub fn direct(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -77,8 +77,8 @@ pub fn direct(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE puts everybody's part into their scratch chunks, reduces its own, and puts the result into all outputs: on
-/// any hosts.
+/// Every PE puts each PE's part into that PE's scratch chunks, reduces its own, and puts the result into all outputs.
+/// On any hosts.
 #[must_use]
 pub fn by_puts(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -112,9 +112,10 @@ pub fn by_puts(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE puts all of its input into everybody's scratch chunks and reduces what it gets: one way, and for two PEs as
-/// many bytes as any other. What is sent is copied to scratch chunks first, so that input and output may be memory that
-/// neither peers nor rails reach. Parts are added up in the PEs' order, so that all get the same bits. On any hosts.
+/// Every PE puts all of its input into every other PE's scratch chunks and reduces the inputs that it receives: one
+/// phase, and for two PEs as few bytes as any other algorithm. Data is first copied to scratch chunks, so that input
+/// and output may be memory that neither peers nor rails can access. Inputs are combined in the PEs' order, so that all
+/// PEs get the same bits. On any hosts.
 #[must_use]
 pub fn one_round(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -144,7 +145,7 @@ pub fn one_round(shape: &Shape) -> Document {
 }
 
 /// Within each host every PE reduces a part of its host's inputs; the PEs of several hosts that have the same part
-/// exchange and reduce it; within each host all get all parts. Each byte crosses between two hosts once in either
+/// exchange and reduce it; within each host all PEs get all parts. Each byte crosses between two hosts once in either
 /// direction for each part's PE. For hosts with the same number of PEs.
 #[must_use]
 pub fn hierarchical(shape: &Shape) -> Option<Document> {
@@ -156,7 +157,7 @@ pub fn hierarchical(shape: &Shape) -> Option<Document> {
     for (host, row) in rows.iter().enumerate() {
         for (local, &rank) in row.iter().enumerate() {
             let near = shape.peers(rank, ChannelType::Memory);
-            // Those of other hosts that have the same part.
+            // The PEs of other hosts with the same part.
             let far: Vec<(usize, usize)> =
                 (0..hosts).filter(|&other| other != host).map(|other| (other, rows[other][local])).collect();
             let far_ranks: Vec<usize> = far.iter().map(|&(_, peer)| peer).collect();
@@ -190,7 +191,7 @@ pub fn hierarchical(shape: &Shape) -> Option<Document> {
                 let parts: Vec<usize> = (0..hosts).map(of).collect();
                 for (i, &part) in parts.iter().enumerate() {
                     let puts: Vec<_> = near.iter().map(|&peer| (output(part), peer, output(part))).collect();
-                    // One signal tells of all parts.
+                    // One signal covers all parts.
                     if i + 1 < parts.len() { ops.put(&puts) } else { ops.put_and_signal(ChannelType::Memory, &puts) }
                 }
                 ops.wait(ChannelType::Memory, &near);

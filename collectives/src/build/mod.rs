@@ -1,11 +1,11 @@
-//! Plans of our own, written by rule for any number of PEs on any hosts.
+//! Built-in plans, generated for any number of PEs on any hosts.
 //!
 //! Algorithms are plans, so that one interpreter runs them all and one proof covers them all. PEs of one host use
-//! memory channels, others port channels.
+//! memory channels, PEs of different hosts use port channels.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | putting a plan together: channels and buffers are registered as operations name them |
+//! | here | building a plan: channels and buffers are registered as operations name them |
 //! | [`all_reduce`] | six algorithms for all-reduces |
 //! | [`moves`] | all-gather, reduce-scatter, reduce, all-to-all, broadcast |
 
@@ -18,10 +18,10 @@ use crate::plan::schema::{
     ThreadBlock,
 };
 
-/// For which PEs plans are written: their hosts, and into how many blocks each one's work is split.
+/// The PEs of a plan: their hosts, and the number of blocks that share each one's work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// For each PE, a number of its host.
+    /// The number of each PE's host.
     pub hosts: Vec<u32>,
     /// Blocks of each PE.
     pub blocks: usize,
@@ -44,7 +44,7 @@ impl Shape {
         (0..self.pes()).filter(move |&peer| peer != rank)
     }
 
-    /// The other PEs to which channels of this type lead.
+    /// The other PEs that channels of this type connect to.
     fn peers(&self, rank: usize, ty: ChannelType) -> Vec<usize> {
         self.others(rank).filter(|&peer| self.channel(rank, peer) == ty).collect()
     }
@@ -66,7 +66,7 @@ impl Shape {
 
 const BOTH: [ChannelType; 2] = [ChannelType::Memory, ChannelType::Port];
 
-/// A plan that is being written.
+/// A plan under construction.
 struct Builder {
     document: Document,
 }
@@ -97,7 +97,7 @@ impl At {
 }
 
 impl Builder {
-    /// A plan without operations. `chunks`: of input, output and scratch.
+    /// A plan without operations. `chunks`: those of input, output and scratch.
     fn new(name: &str, collective: &str, shape: &Shape, protocol: Protocol, chunks: [usize; 3]) -> Builder {
         let block = |id| ThreadBlock { id, ops: Vec::new(), channels: Vec::new(), remote_buffer_refs: Vec::new() };
         let gpu = |id| Gpu {
@@ -131,7 +131,7 @@ impl Builder {
     }
 }
 
-/// A block that is being written.
+/// A block under construction.
 struct BlockBuilder<'a> {
     gpu: &'a mut Gpu,
     block: usize,
@@ -142,8 +142,8 @@ impl BlockBuilder<'_> {
         &mut self.gpu.threadblocks[self.block].ops
     }
 
-    /// The block's index of its channel to a peer. Each block has its own, and the blocks of two peers that have the
-    /// same number make theirs in the same order.
+    /// The block's index of its channel to a peer. Each block has its own channels, and the blocks of two peers with
+    /// the same number create theirs in the same order.
     fn channel(&mut self, ty: ChannelType, peer: usize) -> usize {
         let all = entry(
             &mut self.gpu.channels,
@@ -193,7 +193,7 @@ impl BlockBuilder<'_> {
         self.sync("wait", ty, peers);
     }
 
-    /// Waits until all others are here, too.
+    /// A barrier with all other ranks.
     fn barrier(&mut self, shape: &Shape, rank: usize) {
         for sync in [Self::signal, Self::wait] {
             BOTH.iter().for_each(|&ty| sync(self, ty, &shape.peers(rank, ty)));
@@ -205,7 +205,7 @@ impl BlockBuilder<'_> {
         self.ops().push(op);
     }
 
-    /// Puts `(from, peer, to)` each, through memory channels.
+    /// Puts each `(from, peer, to)`, through memory channels.
     fn put(&mut self, puts: &[(At, usize, At)]) {
         if puts.is_empty() {
             return;
@@ -216,7 +216,7 @@ impl BlockBuilder<'_> {
         self.ops().push(Op { src_buff, dst_buff, channel_type: Some(ty), ..named("put") });
     }
 
-    /// Puts `(from, peer, to)` each, through channels of one type, and signals when the data is there.
+    /// Puts each `(from, peer, to)`, through channels of one type, and signals when the data has arrived.
     fn put_and_signal(&mut self, ty: ChannelType, puts: &[(At, usize, At)]) {
         if puts.is_empty() {
             return;
@@ -232,7 +232,7 @@ impl BlockBuilder<'_> {
         self.ops().push(Op { src_buff, dst_buff, channel_ids, channel_type: Some(ty), ..named("pws") });
     }
 
-    /// Reduces this rank's chunks and peers' into one of this rank, and stores it at peers, too.
+    /// Reduces this rank's chunks and peers' into one of this rank, and stores the result at peers, too.
     fn read_reduce(&mut self, own: At, peers: &[(usize, At)], to: At, sends: &[(usize, At)]) {
         let name = if sends.is_empty() { "rre" } else { "rres" };
         self.reduction(name, own.local(), peers, to, sends);
@@ -281,14 +281,14 @@ impl BlockBuilder<'_> {
     }
 }
 
-/// The reduction that the call asks for.
+/// The reduction of the call.
 const ANY: Option<ReduceOp> = None;
 
 fn named(name: &str) -> Op {
     Op { name: name.into(), ..Op::default() }
 }
 
-/// The index of an entry, which is added when it is not there.
+/// The index of an entry, which is added if it is missing.
 fn entry<T>(list: &mut Vec<T>, is_it: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     list.iter().position(is_it).unwrap_or_else(|| {
         list.push(new());
@@ -329,7 +329,7 @@ mod tests {
         for hosts in shapes {
             for blocks in [1, 3] {
                 let shape = Shape { hosts: hosts.to_vec(), blocks };
-                // All but the all-to-all work in place as well.
+                // All but the all-to-all also work in place.
                 let in_place = |plan: &Document| Document { inplace: plan.collective != "alltoall", ..plan.clone() };
                 let plans = all(&shape);
                 for document in plans.iter().cloned().chain(plans.iter().map(in_place)) {
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// As GPUs are given them.
+    /// The plans for GPUs.
     #[test]
     fn plans_of_many_blocks_are_proved_in_time() {
         for document in all(&Shape::one_host(8, 32)) {

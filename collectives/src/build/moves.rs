@@ -3,7 +3,7 @@
 use super::{BOTH, Builder, Shape, input, output, scratch};
 use crate::plan::schema::{ChannelType, Document, Protocol};
 
-/// Every PE puts its input into all outputs. The input may be its place in the output.
+/// Every PE puts its input into all outputs. The input may be its own part of the output.
 #[must_use]
 pub fn all_gather(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -25,8 +25,8 @@ pub fn all_gather(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE reads its part from the PEs of its host and reduces it; those of other hosts put theirs into its scratch
-/// chunks. The output may be its place in the input.
+/// Every PE reads its part from the PEs of its host and reduces it; PEs of other hosts put theirs into its scratch
+/// chunks. The output may be its own part of the input.
 #[must_use]
 pub fn reduce_scatter(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
@@ -52,7 +52,7 @@ pub fn reduce_scatter(shape: &Shape) -> Document {
                 sources.extend(far.iter().map(|&peer| scratch(of(peer))));
                 ops.reduce(&sources, output(block));
             }
-            // Nobody's input is read any more.
+            // No input is read any more.
             ops.signal(ChannelType::Memory, &near);
             ops.wait(ChannelType::Memory, &near);
         }
@@ -93,7 +93,7 @@ pub fn reduce(shape: &Shape, root: usize) -> Document {
             } else {
                 ops.put_and_signal(shape.channel(rank, root), &[(result, root, output(of(rank)))]);
             }
-            // Nobody's input is read any more.
+            // No input is read any more.
             ops.signal(ChannelType::Memory, &near);
             ops.wait(ChannelType::Memory, &near);
         }
@@ -101,7 +101,7 @@ pub fn reduce(shape: &Shape, root: usize) -> Document {
     plan.document
 }
 
-/// Every PE puts everybody's part into their outputs. Input and output are different memory.
+/// Every PE puts each PE's part into that PE's output. Input and output are different memory.
 #[must_use]
 pub fn all_to_all(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);

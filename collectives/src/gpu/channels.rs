@@ -1,4 +1,4 @@
-//! Memory channels for kernels of users (`symrail_channels.cuh`).
+//! Memory channels for users' kernels (`symrail_channels.cuh`).
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use super::plan::Memory;
 use super::report::{REPORT_BYTES, Report};
 use crate::error::{Error, Result};
 
-/// Makes memory channels, without the peers' help: what two PEs need for them is there from the beginning.
+/// Makes memory channels, without the peers' help: their memory exists on all PEs from the start.
 pub struct MemoryChannels<'d> {
     device: &'d GpuDevice<'d>,
     tags: u32,
-    /// The first says that a PE has given up, and which; behind it, for each PE and tag, the signals from there.
+    /// The first word names a PE that has given up; the others hold, for each PE and tag, the signals from that PE.
     words: SymSlice<'d, u64>,
-    /// For each of these, the signals that were waited for.
+    /// For each of these words, the number of signals that were awaited.
     expected: DeviceBuffer,
     report: PinnedBuffer,
     made: HashMap<(Pe, u64, u32), DeviceBuffer>,
 }
 
 impl<'d> MemoryChannels<'d> {
-    /// Has room for the semaphores of channels with `tags` different tags to each PE. Collective.
+    /// Has semaphores for channels with `tags` different tags to each PE. Collective.
     ///
     /// # Errors
     /// There is no memory.
@@ -37,13 +37,13 @@ impl<'d> MemoryChannels<'d> {
         Ok(MemoryChannels { device, tags, words, expected, report, made: HashMap::new() })
     }
 
-    /// The channel to the copy that `pe` has of a buffer, which is this PE's copy: the address that kernels take as
-    /// `const symrail_memory_channel*`. The peer names its own copy and the same tag. Channels to a PE that have the
-    /// same tag share their semaphore.
+    /// The channel between a buffer of this PE and the copy of `pe`: the address that kernels take as `const
+    /// symrail_memory_channel*`. The peer names its own copy and the same tag. Channels to a PE with the same tag share
+    /// their semaphore.
     ///
     /// # Errors
-    /// There is no such tag or PE, the buffer is not in the symmetric heap, this GPU does not reach the peer's memory,
-    /// or what the driver says.
+    /// There is no such tag or PE, the buffer is not in the symmetric heap, this GPU cannot access the peer's memory,
+    /// or the driver reports an error.
     pub fn channel(&mut self, pe: Pe, buffer: Memory, tag: u32) -> Result<u64> {
         if tag >= self.tags {
             return Err(Error::Call(format!("a memory channel with tag {tag} of {}", self.tags)));
@@ -62,7 +62,7 @@ impl<'d> MemoryChannels<'d> {
         let there = word(self.device.runtime().my_pe());
         let mapped = reach.find(there, 8, pe).filter(|_| self.device.is_direct()).unwrap_or(0);
         let expected = self.expected.at().get() + (word(pe) - words - 8);
-        // As `symrail_memory_channel` has them.
+        // The fields of `symrail_memory_channel`.
         let fields =
             [word(pe), expected, there, mapped, pe.into(), self.report.device().get(), words, remote, buffer.at];
         let memory = self.device.gpu().alloc(8 * fields.len())?;
@@ -72,7 +72,7 @@ impl<'d> MemoryChannels<'d> {
         Ok(handle)
     }
 
-    /// Whether all waits so far have ended with what they were for.
+    /// Fails if a wait has failed so far.
     ///
     /// # Errors
     /// A PE was late ([`Error::Late`]), or the waits were [ended](Self::abort).
@@ -86,12 +86,12 @@ impl<'d> MemoryChannels<'d> {
         }
     }
 
-    /// Ends all waits for signals and packets of this PE's channels. They are not used again.
+    /// Ends all waits for signals and packets of this PE's channels. They must not be used again.
     pub fn abort(&self) {
         Report::end_waits(&self.report);
     }
 
-    /// Gives the memory back. Kernels that use channels have ended, on all PEs. Collective.
+    /// Frees the memory. Kernels that use channels have ended, on all PEs. Collective.
     ///
     /// # Errors
     /// The runtime's.

@@ -24,7 +24,7 @@ use crate::selection::{Algorithm, Choice, GPU, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
 use crate::tuning::{Row, Table, Tuning, Way};
 
-/// The memory for a plan's first call is for parts of so many bytes at least.
+/// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
 /// The kernels for a type of elements.
@@ -36,12 +36,12 @@ struct Kernels {
     multiply: Kernel,
 }
 
-/// A communicator of all PEs, or of a team's, each with a GPU; those are its ranks. Its calls are collective: all its
-/// PEs make the same ones in the same order, with the same sizes, types and operations. They are carried out in that
-/// order, each after what its stream holds.
+/// A communicator of all PEs, or of a team's, each with a GPU; these are its ranks. Its calls are collective: all its
+/// PEs make the same ones in the same order, with the same sizes, types and operations. They run in that order, each
+/// after the earlier work of its stream.
 ///
-/// A first call of a kind and size takes memory and compiles kernels, so it cannot be captured in a graph; further ones
-/// can. A graph is replayed by all PEs in the same order among their other calls, and not beside them.
+/// The first call of a kind and size allocates memory and compiles kernels, so it cannot be captured in a graph; later
+/// ones can. All PEs replay a graph in the same order among their other calls, and not concurrently with them.
 pub struct GpuCommunicator<'d> {
     device: &'d GpuDevice<'d>,
     members: Members<'d>,
@@ -53,18 +53,18 @@ pub struct GpuCommunicator<'d> {
     exchange: Exchange<'d>,
     /// The kernel of sends and receives, made for the first of them.
     exchanges: Option<Kernel>,
-    /// Where buffers may be any memory.
+    /// Set if buffers may be any memory.
     stage: Option<Stage>,
-    /// For what needs no plan, made for the first such call.
+    /// The memory of collectives without a plan, made for the first such call.
     straight: Option<Straight<'d>>,
     plans: BTreeMap<Choice, GpuPlan<'d>>,
-    /// What the log has told of.
+    /// The choices that have been logged.
     told: BTreeSet<Choice>,
-    /// Smaller ones than those that took their places, which graphs may still use.
+    /// Plans that larger ones have replaced, which graphs may still use.
     replaced: Vec<GpuPlan<'d>>,
-    /// Behind the last call.
+    /// Recorded behind the last call.
     last: Event,
-    /// In which type narrow elements are reduced.
+    /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
 }
 
@@ -83,9 +83,8 @@ impl<'d> GpuCommunicator<'d> {
         GpuCommunicator::among(Members::all(device.runtime()), device, nvrtc)
     }
 
-    /// Makes a communicator of a team's PEs, whose numbers in the team are their ranks: roots, sends and receives name
-    /// those. It takes its memory from `heap`, 24 MiB at a time, so that other PEs take no part. Collective over the
-    /// team.
+    /// Makes a communicator of a team's PEs; their numbers in the team are their ranks, which roots, sends and receives
+    /// name. Its memory comes from `heap`, 24 MiB at a time, so other PEs take no part. Collective over the team.
     ///
     /// # Errors
     /// The runtime's, or the driver's; or [`Error::OtherRuntime`].
@@ -99,7 +98,7 @@ impl<'d> GpuCommunicator<'d> {
     }
 
     fn among(members: Members<'d>, device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
-        // A part of a file's name.
+        // The name becomes a part of a file's name.
         let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
         let kind: String = device.gpu().name().chars().map(letter).collect();
         let selection = Selection::agree(members, GPU, kind, |pe| device.is_mapped(pe))?;
@@ -132,14 +131,14 @@ impl<'d> GpuCommunicator<'d> {
         self.members.me()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.members.n()
     }
 
-    /// From now on buffers may be any memory of this GPU, on all PEs: what PEs reach for elsewhere is copied to
-    /// symmetric memory and from there, some 16 MiB at a time. Collective.
+    /// From now on buffers may be any memory of this GPU, on all PEs: data that PEs must access elsewhere is copied to
+    /// symmetric memory and back, some 16 MiB at a time. Collective.
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.
@@ -151,18 +150,18 @@ impl<'d> GpuCommunicator<'d> {
         Ok(())
     }
 
-    /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
+    /// Adds a plan, which has precedence over built-in plans if it suits. All PEs add the same plans.
     pub fn add_plan(&mut self, plan: Plan) {
         self.selection.users.add(plan);
     }
 
-    /// The kind of device, as tables of `symrail tune` have it.
+    /// The kind of device, as in tables of `symrail tune`.
     #[must_use]
     pub fn device_kind(&self) -> &str {
         &self.selection.device
     }
 
-    /// All ways in which a collective can be carried out here, of which a table chooses.
+    /// All ways of performing a collective here, of which a table chooses.
     #[must_use]
     pub fn ways(&self, collective: &Collective) -> Vec<Way> {
         self.selection.ways(collective)
@@ -174,39 +173,40 @@ impl<'d> GpuCommunicator<'d> {
         self.selection.table(rows)
     }
 
-    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the
-    /// same one.
+    /// Uses a table from now on, in place of the one found when this communicator was made. All PEs pass the same
+    /// table.
     ///
     /// # Errors
-    /// It is for others, or names a way that there is not.
+    /// The table is for other communicators, or names an unknown way.
     pub fn tune(&mut self, table: Table) -> Result<()> {
         self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
         self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
         Ok(())
     }
 
-    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and are refused where that does not suit; with `None`
-    /// what suits best. All PEs ask for the same.
+    /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and fail if it does not suit; with `None` they use
+    /// what suits best. All PEs pass the same name.
     pub fn ask_for(&mut self, algorithm: Option<&str>) {
         self.selection.asked = algorithm.map(Into::into);
     }
 
-    /// What would be done for a message of so many bytes, and of the plans that users have added, why not. The root is
-    /// that of a broadcast or a reduction to one PE.
+    /// The choice for a message of so many bytes, and why each plan of a user does not suit. The root is that of a
+    /// broadcast or a reduction to one PE.
     #[must_use]
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
         self.selection.explain(collective, message, in_place, root)
     }
 
-    /// Reduces all PEs' inputs into everybody's output, which may be the input.
+    /// Reduces all PEs' inputs into the output of every PE, which may be the input.
     ///
     /// # Safety
-    /// Both are memory that this GPU reaches and that stays as it is until the stream has come so far.
+    /// Both are memory that this GPU can access, and they stay valid and unchanged by others until the stream has
+    /// passed the call.
     ///
     /// # Errors
-    /// The call does not suit its plan, there is no memory, a kernel cannot be compiled, or what the driver says. What
-    /// kernels find wrong is [`GpuCommunicator::check`]'s.
+    /// The call does not suit its plan, there is no memory, a kernel cannot be compiled, or the driver reports an
+    /// error. [`GpuCommunicator::check`] returns the errors of kernels.
     pub unsafe fn all_reduce(
         &mut self,
         stream: &Stream,
@@ -218,7 +218,7 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::AllReduce, (input, output), input.len, (ty, op.into()), 0) }
     }
 
-    /// Reduces all PEs' inputs, of which each gets its part. The output may be that part of the input.
+    /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -236,7 +236,7 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::ReduceScatter, (input, output), output.len, (ty, op.into()), 0) }
     }
 
-    /// Gives everybody all PEs' inputs, in the order of PEs. The input may be its place in the output.
+    /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -248,20 +248,20 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::AllGather, (input, output), input.len, MOVES, 0) }
     }
 
-    /// Gives every PE its part of everybody's input. Input and output are different memory.
+    /// Gives every PE its part of every input. Input and output are different memory.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// As for [`GpuCommunicator::all_reduce`]; or the parts are not all alike, or input and output overlap.
+    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap.
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
         let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output))?;
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
     }
 
-    /// Gives everybody the input of PE `root`. The input may be the output.
+    /// Gives every PE the input of PE `root`. The input may be the output.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -273,8 +273,8 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::Broadcast, (input, output), input.len, MOVES, root) }
     }
 
-    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others name an output of the
-    /// same size, which is left alone.
+    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others pass an output of the
+    /// same size, which stays unchanged.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -293,16 +293,16 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
     }
 
-    /// Sends and receives, all at once. Not collective: the PEs that are named take part, and the n-th send from a PE
-    /// to another meets the n-th receive there, of the same size, in whichever of their calls both are. The memory may
-    /// be any of the GPU's.
+    /// Sends and receives, all at once. Not collective: only the named PEs take part. The n-th send from a PE to
+    /// another matches the n-th receive there, of the same size, in whichever calls both are. The memory may be any of
+    /// the GPU's.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// There is no such PE, or what the driver says. [`GpuCommunicator::check`] has a receive that met a send of another
-    /// size ([`Error::Sizes`]), of which the sender learns as of one who gave up.
+    /// There is no such PE, or the driver reports an error. [`GpuCommunicator::check`] reports a receive that matched a
+    /// send of another size ([`Error::Sizes`]); on the sender it reports a PE that has given up.
     pub unsafe fn exchange(&mut self, stream: &Stream, transfers: &[Transfer<Memory>]) -> Result<()> {
         let launches = self.exchange.launches(transfers)?;
         let captured = self.begin(stream)?;
@@ -320,8 +320,8 @@ impl<'d> GpuCommunicator<'d> {
         self.end(stream, captured)
     }
 
-    /// Gives every PE its part of everybody's input, of any sizes: part `i` of `inputs` goes to PE `i`, and from PE `i`
-    /// comes part `i` of `outputs`.
+    /// Gives every PE its part of every input, of any sizes: part `i` of `inputs` goes to PE `i`, and part `i` of
+    /// `outputs` comes from PE `i`.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -334,11 +334,11 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.exchange(stream, &transfers) }
     }
 
-    /// Whether no call has failed so far. It does not wait for any.
+    /// Fails if a call has failed so far. Does not wait for calls.
     ///
     /// # Errors
-    /// Why one did: a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]), or what the device says. All
-    /// PEs give up then, and the communicator is not used again.
+    /// The reason: a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]), or an error of the device. All
+    /// PEs give up then, and the communicator must not be used again.
     pub fn check(&self) -> Result<()> {
         self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
         self.straight.iter().try_for_each(Straight::check)?;
@@ -346,15 +346,15 @@ impl<'d> GpuCommunicator<'d> {
         Ok(self.device.state().check()?)
     }
 
-    /// Waits until the last call has ended that was not captured, and so all before it.
+    /// Waits until the last call that was not captured has ended, and so all calls before it.
     ///
     /// # Errors
-    /// The driver's, which is that of whatever failed on this GPU.
+    /// The driver's, for any failure on this GPU.
     pub fn wait(&self) -> Result<()> {
         Ok(self.last.wait()?)
     }
 
-    /// Whether all PEs reach one another without proxies.
+    /// Whether all PEs access one another's memory without proxies.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.device.is_direct()
@@ -366,29 +366,29 @@ impl<'d> GpuCommunicator<'d> {
         self.device.gpu()
     }
 
-    /// Lets all calls of this PE end that wait for others, and so the others', whose kernels learn of it from those.
-    /// The communicator is not used again.
+    /// Ends the waits of all calls of this PE. Their kernels make the other PEs give up as well. The communicator must
+    /// not be used again.
     pub fn abort(&self) {
         self.abort.abort();
     }
 
-    /// The same, and tells the others at once also where no kernel of this PE waits that could tell them: their calls
-    /// end with [`Error::Aborted`]. It waits for nobody.
+    /// As [`GpuCommunicator::abort`], and also tells the other PEs at once if no kernel of this PE is waiting that
+    /// could do it: their calls end with [`Error::Aborted`]. Returns at once.
     ///
     /// # Errors
-    /// The runtime's: others may have to wait until their time is over.
+    /// The runtime's: other PEs may then wait until their time-outs.
     pub fn give_up(&self) -> Result<()> {
         self.abort.abort();
         self.memory.tell_given_up()
     }
 
-    /// What does the same from other threads, while a call is under way in this one.
+    /// A handle with which other threads can abort, while a call is in progress in this one.
     #[must_use]
     pub fn abort_handle(&self) -> AbortHandle {
         self.abort.clone()
     }
 
-    /// Gives the plans' memory back, when everything that was launched on the GPU has ended. Collective.
+    /// Frees the plans' memory, when all launches on the GPU have ended. Collective.
     ///
     /// # Errors
     /// The runtime's, or the driver's.
@@ -443,7 +443,7 @@ impl<'d> GpuCommunicator<'d> {
         self.end(stream, captured)
     }
 
-    /// A call on buffers that may be any memory, piece by piece.
+    /// Performs a call on buffers that may be any memory, piece by piece.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
@@ -467,13 +467,13 @@ impl<'d> GpuCommunicator<'d> {
                 return Err(Error::Call(format!("the {what} {why}")));
             }
         }
-        // Only this collective's users' plans can be in place here, where all PEs' buffers are staged alike.
+        // Only plans of this collective's users can be in place here, where all PEs' buffers are staged alike.
         let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
         let discards = *how.collective == Collective::Reduce && how.root != self.members.me();
         let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
-        // A plan for each root would take memory for each.
+        // A plan for each root would need memory for each.
         let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
-        // All plans are there before the first piece is on its way.
+        // All plans exist before the first piece starts.
         let mut pieces = Vec::new();
         for piece in stage.pieces(part, inputs.max(outputs)) {
             let message = message_of(collective, inputs * piece.len, outputs * piece.len);
@@ -515,7 +515,7 @@ impl<'d> GpuCommunicator<'d> {
         Ok(())
     }
 
-    /// What a call is carried out by, which the log tells of a first one.
+    /// The choice for a call; the first use of a choice is logged.
     fn choose(&mut self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         let choice = self.selection.choose(collective, message, in_place, root)?;
         if !self.told.contains(&choice) {
@@ -538,7 +538,7 @@ impl<'d> GpuCommunicator<'d> {
         let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
         if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
             let kernel = if way == StraightWay::Packets { &kernels.packets } else { &kernels.pushed };
-            // A reduction to one rank is carried out as one to all.
+            // A reduction to one rank is performed as one to all.
             let collective = if straight::parts(how.collective, 0).is_some() { how.collective } else { &REDUCED };
             let call = StraightCall {
                 collective: StraightCall::number(collective),
@@ -560,10 +560,10 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { plan.launch(stream, &kernels.execute, &call) }
     }
 
-    /// Runs a kernel that changes every element.
+    /// Launches a kernel that changes every element.
     ///
     /// # Safety
-    /// The memory stays, and `arguments` are what the kernel takes behind it.
+    /// The memory stays valid, and `arguments` are the kernel's further arguments.
     unsafe fn for_elements(
         &self,
         stream: &Stream,
@@ -579,10 +579,10 @@ impl<'d> GpuCommunicator<'d> {
         Ok(unsafe { stream.launch(kernel(kernels), shape, &[&[memory.at, count], arguments].concat()) }?)
     }
 
-    /// Orders a call behind the last one; whether it is captured.
+    /// Orders a call behind the last one; returns whether it is captured.
     fn begin(&self, stream: &Stream) -> Result<bool> {
         let captured = stream.is_capturing()?;
-        // On the same stream, too: a handle may be that of another one, which was destroyed since.
+        // On the same stream, too: the handle may be that of another stream, which was destroyed since.
         if !captured {
             stream.wait_for(&self.last)?;
         }
@@ -596,7 +596,7 @@ impl<'d> GpuCommunicator<'d> {
         Ok(())
     }
 
-    /// Has the plan with memory for parts of so many bytes, and the type's kernels.
+    /// Prepares the plan with memory for parts of `part` bytes, and the type's kernels.
     fn prepare(&mut self, choice: &Choice, part: u64, ty: DataType, captured: bool) -> Result<()> {
         let small = match (choice.way(), &mut self.straight) {
             (None, _) => self.plans.get(choice).is_none_or(|plan| plan.capacity() < part),
@@ -650,7 +650,7 @@ impl<'d> GpuCommunicator<'d> {
 }
 
 impl Choice {
-    /// The way without a plan.
+    /// The algorithm without a plan, if this is one.
     fn way(&self) -> Option<StraightWay> {
         match self {
             Choice::Own(Algorithm::Packets, _) => Some(StraightWay::Packets),
@@ -660,19 +660,19 @@ impl Choice {
     }
 }
 
-/// What a call does, besides its buffers.
+/// A call's parameters besides its buffers.
 struct How<'a> {
     collective: &'a Collective,
     reduction: Reduction,
     ty: DataType,
     root: u32,
     captured: bool,
-    /// An average is divided by a kernel of its own.
+    /// A separate kernel performs the division of an average.
     divides: bool,
 }
 
 /// See [`GpuCommunicator::launch`].
 const REDUCED: Collective = Collective::AllReduce;
 
-/// What moves bytes only.
+/// The type and reduction for calls that only move bytes.
 const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));

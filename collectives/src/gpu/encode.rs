@@ -1,34 +1,35 @@
-//! A resolved plan as kernels read it: one rank's part, laid out as `cu/plan.cuh` says, in one piece of device memory.
+//! A resolved plan in the kernels' format: one rank's part, in the layout of `cu/plan.cuh`, in one block of device
+//! memory.
 
 use crate::error::{Error, Place, Result};
 use crate::number::ReduceOp;
 use crate::plan::{Action, BufferType, ChannelType, Link, Plan, Span, Step};
 
-/// As `SYMRAIL_STEP_SPANS`.
+/// Equals `SYMRAIL_STEP_SPANS`.
 const MOST_SPANS: usize = 160;
 /// Words of a semaphore, and of the plan's head.
 const SEMAPHORE: usize = 5;
 const HEAD: usize = 25;
 
-/// A rank as this PE's device reaches it.
+/// A rank in the view of this PE's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
     /// Its PE.
     pub pe: u32,
-    /// How much further its memory is than this PE's, wrapping; `None` where only the proxy reaches it.
+    /// The distance of its memory from this PE's, wrapping; `None` if only the proxy reaches it.
     pub distance: Option<u64>,
     /// Whether this device's atomics reach it.
     pub atomics: bool,
 }
 
-/// Where a plan's memory is, by addresses of this PE's device.
+/// The addresses of a plan's memory for this PE's device.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// The plan itself, as this makes it.
+    /// The encoded plan.
     pub plan: u64,
-    /// Its words in the symmetric heap, as many as [`words`] says.
+    /// Its words in the symmetric heap; [`words`] returns their number.
     pub words: u64,
-    /// Its scratch memory there, and the size of a part that it is for.
+    /// Its scratch memory in the symmetric heap, and the part size that it is for.
     pub scratch: u64,
     /// See `scratch`.
     pub capacity: u64,
@@ -43,7 +44,7 @@ pub struct Addresses {
 pub struct Image {
     /// The device's memory for it.
     pub bytes: Vec<u8>,
-    /// What each step is, for messages, in the order of the device's list.
+    /// The steps for messages, in the order of the device's list.
     pub steps: Vec<Named>,
     /// The number of blocks.
     pub blocks: u32,
@@ -52,15 +53,15 @@ pub struct Image {
 /// A step, for messages.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// Where it is in the plan.
+    /// Its place in the plan.
     pub place: Place,
     /// The operation.
     pub name: String,
-    /// Who writes the packets of each source that it waits for; the first may be this rank's data.
+    /// The writers of the packets of each source that it waits for; the first may be this rank's data.
     pub writers: Vec<usize>,
 }
 
-/// The symmetric words that a plan needs: one for giving up, those in which signals arrive, and those of barriers.
+/// The number of symmetric words of a plan: one for giving up, those in which signals arrive, and those of barriers.
 pub fn words(plan: &Plan) -> usize {
     1 + most_inbound(plan) + plan.ranks.len()
 }
@@ -69,11 +70,11 @@ fn most_inbound(plan: &Plan) -> usize {
     plan.ranks.iter().map(|rank| rank.inbound.len()).max().unwrap_or(0)
 }
 
-/// Lays a rank's part out.
+/// Encodes a rank's part.
 ///
 /// # Errors
-/// It does what this device cannot: loads, reductions and packets from and to ranks that only the proxy reaches, or one
-/// operation on too many chunks.
+/// The part needs something that this device cannot do: loads, reductions and packets from and to ranks that only the
+/// proxy reaches, or one operation on too many chunks.
 pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
     let rank = &plan.ranks[me];
     let mut lists = Lists::new(plan, me, at);
@@ -164,7 +165,7 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The lists of a rank's part, as they are written.
+/// The lists of a rank's part, under construction.
 struct Lists<'a> {
     plan: &'a Plan,
     me: usize,
@@ -172,14 +173,14 @@ struct Lists<'a> {
     steps: Vec<u64>,
     spans: Vec<u64>,
     ids: Vec<u32>,
-    /// Where this rank's signals go, each once.
+    /// The targets of this rank's signals, each once.
     links: Vec<Link>,
     named: Vec<Named>,
     has_packets: bool,
     has_remote_chunks: bool,
 }
 
-/// The numbers of a step that only some have.
+/// The numbers that only some steps have.
 #[derive(Default)]
 struct Details<'a> {
     kind: u32,
@@ -319,7 +320,7 @@ impl<'a> Lists<'a> {
         Ok(())
     }
 
-    /// The numbers of semaphores over which signals go.
+    /// The indexes of the semaphores for signals to these links.
     fn link_ids(&mut self, to: &[Link]) -> Vec<u32> {
         let first = self.plan.ranks[self.me].inbound.len() + self.plan.ranks.len();
         let mut ids = Vec::with_capacity(to.len());
@@ -334,7 +335,8 @@ impl<'a> Lists<'a> {
         ids
     }
 
-    /// The semaphores: where signals arrive, one with each rank for barriers, and where signals go.
+    /// The semaphores: those on which signals arrive, one with each rank for barriers, and those that this rank
+    /// signals.
     fn semaphores(&self, expected: u64) -> Vec<u64> {
         let (words, most) = (self.at.words, most_inbound(self.plan));
         let inbound = &self.plan.ranks[self.me].inbound;
@@ -356,14 +358,14 @@ impl<'a> Lists<'a> {
         all
     }
 
-    /// A word of a rank: its symmetric address, where atomics reach it, and the PE.
+    /// A word of a rank: its symmetric address, its address for atomics, and the PE.
     fn remote(&self, rank: usize, word: u64) -> [u64; 3] {
         let to = &self.at.ranks[rank];
         let mapped = to.distance.filter(|_| to.atomics).map_or(0, |distance| word.wrapping_add(distance));
         [word, mapped, to.pe.into()]
     }
 
-    /// Packets and plain chunks of other ranks are both there, so that one may be ordered by the other.
+    /// Whether there are packets as well as plain chunks of other ranks, so that one may order the other.
     fn mixed(&self) -> bool {
         self.has_packets && self.has_remote_chunks
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
-/// As in `cu/exchange.cuh`.
+/// Equal to those in `cu/exchange.cuh`.
 const SLOTS: u64 = 4;
 const SLOT_HEAD: u64 = 16;
 const MOST_BLOCKS: usize = 128;
@@ -22,10 +22,10 @@ const MOST_TRANSFERS: usize = 120;
 const HEAD: u64 = 6;
 const LANE: u64 = 8;
 const THREADS: u32 = 512;
-/// Lanes of all PEs together, of which each has at least one and at most [`MOST_LANES`].
+/// Lanes to all PEs together; each PE has at least one and at most [`MOST_LANES`].
 const ALL_LANES: u64 = 32;
 const MOST_LANES: u64 = 16;
-/// Bytes of all slots together, as far as each has [`SLOT`].
+/// Bytes of all slots together, if each has [`SLOT`].
 const ALL_SLOTS: u64 = 8 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
 
@@ -40,18 +40,18 @@ fn slot_of(n: u64) -> u64 {
     1 << bytes.ilog2()
 }
 
-/// Where the memory of sends and receives is, by addresses of this PE's device.
+/// The addresses of the memory of sends and receives, for this PE's device.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// This PE's rank.
     pub me: u32,
-    /// What kernels read and count, of [`Places::image_bytes`].
+    /// The kernels' parameters and counters, of [`Places::image_bytes`].
     pub image: u64,
     /// Symmetric words, of [`Places::word_bytes`].
     pub words: u64,
     /// Symmetric slots in which bytes arrive, of [`Places::slot_bytes`].
     pub inbox: u64,
-    /// As many, from which the proxy takes what it carries; 0 where it carries nothing.
+    /// As many slots, from which the proxy puts; 0 if the proxy carries nothing.
     pub outgoing: u64,
     /// Four words of pinned memory.
     pub report: u64,
@@ -66,8 +66,8 @@ impl Places {
         8 * (HEAD + 2 * n * lanes_of(n) * (LANE + 1))
     }
 
-    /// Bytes of the symmetric words among `n` PEs: one for giving up, and for each lane one of full slots and one of
-    /// empty ones.
+    /// Bytes of the symmetric words among `n` PEs: one word for giving up, and for each lane one for full slots and one
+    /// for empty ones.
     #[must_use]
     pub fn word_bytes(n: u64) -> u64 {
         8 * (1 + 2 * n * lanes_of(n))
@@ -79,14 +79,14 @@ impl Places {
         n * lanes_of(n) * SLOTS * (slot_of(n) + SLOT_HEAD)
     }
 
-    /// What the symmetric words are at first: all slots are empty.
+    /// The initial values of the symmetric words: all slots are empty.
     #[must_use]
     pub fn first_words(&self) -> Vec<u64> {
         let all = self.pes.len() * lanes_of(self.pes.len() as u64) as usize;
         [vec![0; 1 + all], vec![SLOTS; all]].concat()
     }
 
-    /// The image: the head, the lanes, and what was waited for in each.
+    /// The image: the head, the lanes, and the awaited count of each.
     #[must_use]
     pub fn image(&self) -> Vec<u64> {
         let n = self.pes.len() as u64;
@@ -131,10 +131,11 @@ pub(super) struct Exchange<'d> {
 }
 
 impl<'d> Exchange<'d> {
-    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike; `abort`
-    /// ends its waits. They do so at the same place in the order of what they take.
+    /// Allocates the memory, for PEs of which some need the proxy if `wired`, on all PEs alike; `abort` ends its waits.
+    /// All PEs do so at the same point in the order of their allocations.
     ///
     /// # Errors
+    /// There is no memory.
     /// There is no memory.
     pub fn new(
         device: &'d GpuDevice<'d>,
@@ -154,11 +155,11 @@ impl<'d> Exchange<'d> {
         let report_at = report.device().get();
         let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
         image.write(0, &bytes(&places.image()))?;
-        // Others may have sent already: their signals are in the words of full slots, which are 0 from the beginning.
+        // Other PEs may have sent already: their signals are in the words of full slots, which are initially 0.
         let first = places.first_words();
         let before = first.iter().take_while(|&&word| word == 0).count();
         let of_empty = DevicePtr::new(words + 8 * before as u64);
-        // SAFETY: words of this PE, which nobody else writes before this PE has sent.
+        // SAFETY: words of this PE, which no other PE writes before this PE has sent.
         unsafe { device.gpu().write(of_empty, &bytes(&first[before..])) }?;
         Ok(Exchange { device, members, image, report })
     }
@@ -166,10 +167,10 @@ impl<'d> Exchange<'d> {
     /// Puts transfers on a stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     ///
     /// # Safety
-    /// The memory stays, and nobody else changes it, until the stream has come so far.
+    /// The memory stays valid and unchanged by others until the stream has passed the transfers.
     pub unsafe fn run(&self, stream: &Stream, kernel: &Kernel, launches: &Launches) -> Result<()> {
         for &(from, to) in &launches.own {
             // SAFETY: the caller's promise.
@@ -190,10 +191,10 @@ impl<'d> Exchange<'d> {
         launches(self.image.at().get(), self.members.me(), self.members.n(), transfers)
     }
 
-    /// Whether nothing has failed so far.
+    /// Fails if a transfer has failed so far.
     ///
     /// # Errors
-    /// Why something did.
+    /// The reason.
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
@@ -201,7 +202,7 @@ impl<'d> Exchange<'d> {
     }
 }
 
-/// What a report of sends and receives says: its place is the transfer's size, twice, and one more where it is received.
+/// The error of a report of sends and receives: its place is the transfer's size times two, plus one for a receive.
 fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
     let (bytes, receives) = (report.place >> 1, report.place & 1 != 0);
     if let Some(sent) = report.other_size() {
@@ -214,10 +215,10 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What a call of some transfers does.
+/// The work of a call.
 #[derive(Debug)]
 pub struct Launches {
-    /// What the PE sends to itself: from and to.
+    /// Transfers of the PE to itself: from and to.
     pub own: Vec<(Memory, Memory)>,
     /// The argument of each launch, and its blocks.
     pub calls: Vec<(Vec<u64>, u32)>,
@@ -238,7 +239,7 @@ pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> 
     Ok(Launches { own: arranged.own, calls })
 }
 
-/// The argument of one launch, its blocks, and how many transfers it takes.
+/// The argument of one launch, its blocks, and the number of transfers in it.
 fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, usize) {
     let lanes_for = |memory: &Memory| memory.len.div_ceil(slot_of(n)).clamp(1, lanes_of(n));
     // The rows of this launch, with their transfers.
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn lanes_lie_by_ranks_and_name_pes() {
         let (n, inbox) = (2, 1 << 30);
-        // A team's: its first rank is PE 7.
+        // A team: its first rank is PE 7.
         let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
         let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes };
         let image = places.image();

@@ -1,4 +1,4 @@
-//! Symmetric memory for plans, taken from the heap in large pieces: only a call that needs a further piece waits for
+//! Symmetric memory for plans, allocated on the heap in large chunks: only a call that needs a further chunk waits for
 //! the other PEs.
 
 use symrail::SignalOp;
@@ -7,7 +7,7 @@ use symrail::gpu::GpuDevice;
 use crate::error::Result;
 use crate::members::{Members, Taken};
 
-/// Bytes of a piece, unless more is asked for at once.
+/// Bytes of a chunk, unless one allocation needs more.
 const PIECE: usize = 24 << 20;
 const ALIGNMENT: usize = 256;
 
@@ -15,9 +15,9 @@ pub(super) struct SymmetricMemory<'d> {
     device: &'d GpuDevice<'d>,
     members: Members<'d>,
     pieces: Vec<Taken<'d>>,
-    /// Bytes of the last piece that are in use.
+    /// Bytes of the last chunk that are in use.
     used: usize,
-    /// Words by which kernels hear of PEs that have given up: the piece of each, and where it is there.
+    /// Words that tell kernels which PE has given up: the chunk of each, and its offset there.
     stops: Vec<(usize, usize)>,
 }
 
@@ -26,22 +26,23 @@ impl<'d> SymmetricMemory<'d> {
         SymmetricMemory { device, members, pieces: Vec::new(), used: 0, stops: Vec::new() }
     }
 
-    /// Whose memory it is.
+    /// The members whose memory it is.
     pub fn members(&self) -> Members<'d> {
         self.members
     }
 
-    /// The device's address of so many zeros, at the same place of the heap on all members, which take the same amounts
-    /// in the same order.
+    /// The device's address of `bytes` zeros, at the same offset of the heap on all members, which make the same
+    /// allocations in the same order.
     ///
     /// # Errors
+    /// The runtime's: the heap is exhausted.
     /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         if self.pieces.last().is_none_or(|piece| piece.bytes() - self.used < bytes) {
             self.pieces.push(self.members.take(bytes.max(PIECE))?);
             self.used = 0;
-            // Nobody's kernels write to memory that is not there yet.
+            // No kernel writes to memory that has not been allocated yet.
             self.members.barrier()?;
         }
         let start = self.used;
@@ -49,7 +50,7 @@ impl<'d> SymmetricMemory<'d> {
         Ok(self.pieces.last().map_or(0, |piece| self.device.address(piece.start())) + start as u64)
     }
 
-    /// As [`SymmetricMemory::take`], for what begins with the word of an alarm (`symrail/semaphore.cuh`).
+    /// As [`SymmetricMemory::take`], for memory that begins with the word of an alarm (`symrail/semaphore.cuh`).
     ///
     /// # Errors
     /// As there.
@@ -59,8 +60,8 @@ impl<'d> SymmetricMemory<'d> {
         Ok(at)
     }
 
-    /// Tells the kernels of all others that this PE has given up, also those that are not under way yet. It waits for
-    /// nobody.
+    /// Tells the kernels of all other PEs that this PE has given up, including kernels that have not begun yet. Returns
+    /// at once.
     ///
     /// # Errors
     /// The runtime's.
@@ -77,7 +78,7 @@ impl<'d> SymmetricMemory<'d> {
         Ok(())
     }
 
-    /// Gives all of it back. Collective.
+    /// Frees all of it. Collective.
     ///
     /// # Errors
     /// The runtime's.

@@ -1,24 +1,24 @@
-//! Collectives on GPUs, on a stream or in a graph. A block of a plan is a block of a kernel; what matters most has kernels
-//! of its own.
+//! Collectives on GPUs, on a stream or in a graph. A block of a plan is a block of a kernel; the most important
+//! collectives have special kernels.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`communicator`] | collectives on streams: start here |
-//! | [`channels`] | memory channels for kernels of users |
+//! | [`channels`] | memory channels for users' kernels |
 //! | `plan` | a plan with its memory; a launch |
 //! | [`stage`] | buffers anywhere in the GPU's memory |
 //! | [`exchange`] | sends and receives |
 //! | [`straight`] | all-reduces, all-gathers, reduce-scatters and all-to-alls without a plan |
 //! | `memory` | symmetric memory for all of these |
-//! | `report` | what kernels say when they give up |
-//! | [`encode`] | a plan as kernels read it |
+//! | `report` | the reports of kernels that give up |
+//! | [`encode`] | a plan in the kernels' format |
 //! | [`program`] | the kernels |
 //!
 //! # Promises
 //! - Every wait of a kernel ends within `SYMRAIL_TIMEOUT_S`, or when a PE has given up, or by
 //!   [`GpuCommunicator::abort`]. The error names the plan, the operation and the PE.
-//! - Calls are numbered on the device, so that a graph can be replayed: signals are counted in 64 bits, packets carry a
-//!   flag that is different in each call. Nothing has to be cleared between calls.
+//! - Calls are numbered on the device, so that a graph can be replayed: signals are counted in 64 bits, packets carry
+//!   a flag that is different in each call. Nothing has to be cleared between calls.
 //! - Any length and alignment.
 
 pub mod channels;

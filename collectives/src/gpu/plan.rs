@@ -1,4 +1,4 @@
-//! A plan with its memory on all PEs, ready to be launched again and again.
+//! A plan with its memory on all PEs, which can be launched many times.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::members::Members;
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::{BufferType, Plan};
 
-/// Memory that this GPU reaches, by the address that kernels use. What peers have to reach is of the symmetric heap.
+/// Memory that this GPU can access, by the address that kernels use. Memory that peers must access is in the symmetric
+/// heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Its address.
@@ -24,13 +25,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether some bytes are of both.
+    /// Whether the two overlap.
     #[must_use]
     pub fn overlaps(self, other: Memory) -> bool {
         self.at < other.at + other.len && other.at < self.at + self.len
     }
 
-    /// Why it does not hold so many parts of so many bytes, and nothing else.
+    /// Why its size is not that of `parts` parts of `part` bytes.
     pub(super) fn other_than(self, parts: u64, part: u64) -> Option<String> {
         let (has, wanted) = (self.len, parts.checked_mul(part));
         let wanted_bytes = wanted.unwrap_or(u64::MAX);
@@ -38,7 +39,7 @@ impl Memory {
     }
 }
 
-/// How this PE's device reaches all members, by its own address of some symmetric word.
+/// All members in the view of this PE's device, by its own address of some symmetric word.
 pub(super) fn reached(device: &GpuDevice<'_>, members: Members<'_>, word: u64) -> Vec<Reached> {
     let reach = device.state().reach();
     let distance = |pe: Pe| reach.find(word, 8, pe).map(|there| there.wrapping_sub(word));
@@ -46,18 +47,18 @@ pub(super) fn reached(device: &GpuDevice<'_>, members: Members<'_>, word: u64) -
     pes.map(|pe| Reached { pe, distance: distance(pe), atomics: device.is_direct() }).collect()
 }
 
-/// What a launch works on.
+/// The parameters of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub input: Memory,
     pub output: Memory,
-    /// As `crate::run::Call` has it.
+    /// As in `crate::run::Call`.
     pub part: u64,
     pub op: ReduceOp,
     pub accumulate: Accumulate,
 }
 
-/// See above.
+/// A plan with its memory.
 pub(super) struct GpuPlan<'d> {
     device: &'d GpuDevice<'d>,
     members: Members<'d>,
@@ -67,15 +68,16 @@ pub(super) struct GpuPlan<'d> {
     steps: Vec<Named>,
     report: Arc<PinnedBuffer>,
     image: DeviceBuffer,
-    /// Whether peers reach for its input, and for its output.
+    /// Whether peers access its input, and its output.
     shared: [bool; 2],
 }
 
 impl<'d> GpuPlan<'d> {
-    /// Takes memory for a plan and parts of up to so many bytes; `abort` ends its waits. All members do so in the same
-    /// order.
+    /// Allocates memory for a plan and parts of up to `capacity` bytes; `abort` ends its waits. All members do so in
+    /// the same order.
     ///
     /// # Errors
+    /// The plan is for another number of PEs, needs something that this GPU cannot do, or there is no memory.
     /// The plan is for another number of PEs, does what this GPU cannot, or there is no memory.
     pub fn new(
         device: &'d GpuDevice<'d>,
@@ -99,7 +101,7 @@ impl<'d> GpuPlan<'d> {
             ranks: reached(device, members, own),
         };
         let me = members.me() as usize;
-        // Its size does not depend on where it is.
+        // The image's size does not depend on its address.
         let image = device.gpu().alloc(encode(&plan, me, &at)?.bytes.len())?;
         at.plan = image.at().get();
         let encoded = encode(&plan, me, &at)?;
@@ -124,10 +126,10 @@ impl<'d> GpuPlan<'d> {
     /// Launches the plan.
     ///
     /// # Errors
-    /// The call does not suit the plan, or what the driver says.
+    /// The call does not suit the plan, or the driver reports an error.
     ///
     /// # Safety
-    /// The memory stays, and nobody else changes it, until the stream has come so far.
+    /// The memory stays valid and unchanged by others until the stream has passed the launch.
     pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, call: &Call) -> Result<()> {
         self.check_call(call)?;
         if self.blocks == 0 {
@@ -165,15 +167,15 @@ impl<'d> GpuPlan<'d> {
         }
     }
 
-    /// Whether it has not failed so far.
+    /// Fails if a launch has failed so far.
     ///
     /// # Errors
-    /// Why it did.
+    /// The reason.
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
         let step = self.steps.get(report.step());
-        // Those who wait for packets go by the number of the source.
+        // Waits for packets report the number of the source.
         let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
         let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());

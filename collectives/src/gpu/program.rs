@@ -10,7 +10,7 @@ use symrail_core::lock;
 use crate::error::Result;
 use crate::number::DataType;
 
-/// What was compiled in this process: a program takes seconds, and every communicator loads its own.
+/// Programs compiled in this process: a compilation takes seconds, and every communicator loads its own module.
 static COMPILED: Mutex<Option<HashMap<(Which, String), Compiled>>> = Mutex::new(None);
 
 /// A program.
@@ -25,7 +25,7 @@ pub(super) enum Which {
 /// A program for a GPU of this architecture.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's error.
 pub(super) fn compiled(nvrtc: &Nvrtc, which: Which, arch: &str) -> Result<Compiled> {
     let key = (which, arch.to_owned());
     if let Some(known) = lock(&COMPILED).as_ref().and_then(|all| all.get(&key)) {

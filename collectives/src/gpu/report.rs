@@ -1,4 +1,4 @@
-//! What kernels say when they give up (`symrail/semaphore.cuh`).
+//! Reports of kernels that give up (`symrail/semaphore.cuh`).
 
 use std::sync::{Arc, Mutex};
 
@@ -19,20 +19,20 @@ pub(super) const REPORT_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report {
     pub reason: u64,
-    /// The PE, or what the waiter went by.
+    /// The PE, or the number that the waiter used instead.
     pub who: u64,
-    /// What the waiter calls the place.
+    /// The place, numbered by the waiter.
     pub place: u64,
 }
 
 impl Report {
-    /// What was reported, if anything.
+    /// The report, if there is one.
     pub fn of(words: &PinnedBuffer) -> Option<Report> {
         let reason = words.word(REASON);
         (reason != 0).then(|| Report { reason, who: words.word(WHO), place: words.word(PLACE) })
     }
 
-    /// The step of the plan, where the place is one.
+    /// The step of the plan, if the place is one.
     pub fn step(&self) -> usize {
         self.place as u32 as usize
     }
@@ -42,28 +42,28 @@ impl Report {
         (self.reason & 0xff == 4).then_some(self.reason >> 8)
     }
 
-    /// Lets all who wait give up.
+    /// Makes all waiting kernels give up.
     pub fn end_waits(words: &PinnedBuffer) {
         words.set_word(END, 1);
     }
 
-    /// The error; `late` is the PE that is late where `who` is not it.
+    /// The error; `late` is the PE that is late if `who` is not a PE.
     pub fn error(&self, waiting: &str, late: Option<Pe>, me: Pe, seconds: u64) -> Error {
         match self.reason {
             1 => Error::Late { waiting: waiting.into(), pe: late.unwrap_or(self.who as Pe), seconds },
             2 => Error::Aborted { pe: self.who as Pe },
-            // The host has ended it.
+            // The host has ended the wait.
             _ => Error::Aborted { pe: me },
         }
     }
 }
 
-/// Ends all waits of a communicator's kernels, from any thread and at once: also while another thread is in a call that
-/// the driver keeps until a kernel ends.
+/// Ends all waits of a communicator's kernels, from any thread and at once: also while another thread is in a driver
+/// call that blocks until a kernel ends.
 #[derive(Clone, Default)]
 pub struct AbortHandle(Arc<Mutex<Waits>>);
 
-/// Where a communicator's kernels report, and whether they are to end.
+/// The reports of a communicator's kernels, and whether the kernels must end.
 #[derive(Default)]
 struct Waits {
     ended: bool,
@@ -71,12 +71,12 @@ struct Waits {
 }
 
 impl AbortHandle {
-    /// Memory for a report of kernels whose waits this ends.
+    /// Memory for a report of kernels; [`AbortHandle::abort`] ends their waits.
     ///
     /// # Errors
     /// The driver's.
     pub(super) fn report(&self, gpu: &Arc<Gpu>) -> Result<Arc<PinnedBuffer>> {
-        // The driver is not called under the lock: a kernel may block it until `abort` has run.
+        // The driver is not called under the lock: a kernel may block the call until `abort` has run.
         let report = Arc::new(PinnedBuffer::new(gpu, REPORT_BYTES)?);
         let mut waits = lock(&self.0);
         if waits.ended {
@@ -86,7 +86,7 @@ impl AbortHandle {
         Ok(report)
     }
 
-    /// Ends all waits, those of later calls, too. The communicator is not used again.
+    /// Ends all waits, also those of later calls. The communicator must not be used again.
     pub fn abort(&self) {
         let mut waits = lock(&self.0);
         waits.ended = true;

@@ -1,4 +1,4 @@
-//! Symmetric memory through which calls go whose buffers are elsewhere.
+//! Symmetric memory that calls use whose buffers are elsewhere.
 
 use symrail::kernels::cuda::{DevicePtr, Stream};
 
@@ -11,23 +11,23 @@ const BYTES: u64 = 16 << 20;
 /// Pieces begin at multiples of this.
 const ALIGNMENT: u64 = 256;
 
-/// See above. The memory is the communicator's.
+/// The stage. Its memory belongs to the communicator.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage {
     at: u64,
 }
 
-/// Bytes of each part of a call.
+/// A range of bytes of each part of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where they begin in each.
+    /// Its start in each part.
     pub at: u64,
-    /// How many there are.
+    /// Its length.
     pub len: u64,
 }
 
 impl Stage {
-    /// Takes the memory. All PEs do so at the same place in the order of what they take.
+    /// Allocates the memory. All PEs do so at the same point in the order of their allocations.
     ///
     /// # Errors
     /// The runtime's.
@@ -38,19 +38,19 @@ impl Stage {
     /// Its bytes.
     pub const BYTES: u64 = 2 * BYTES;
 
-    /// With memory of this PE's device that is symmetric.
+    /// A stage in symmetric memory of this PE's device.
     #[must_use]
     pub fn at(at: u64) -> Stage {
         Stage { at }
     }
 
-    /// The pieces of parts of so many bytes, of which the stage has to hold so many.
+    /// The pieces of parts of `part` bytes, if the stage must hold `parts` of them.
     pub fn pieces(&self, part: u64, parts: u64) -> impl Iterator<Item = Piece> + use<> {
         let most = (BYTES / parts / ALIGNMENT).max(1) * ALIGNMENT;
         (0..part.div_ceil(most)).map(move |i| Piece { at: i * most, len: most.min(part - i * most) })
     }
 
-    /// What a piece of a call needs. It has so many parts of the input and of the output.
+    /// The steps for a piece of a call, with its numbers of parts of input and output.
     #[must_use]
     pub fn staged(&self, call: &StagedCall, piece: Piece) -> Staged {
         let StagedCall { input, output, part, inputs, outputs, .. } = *call;
@@ -64,7 +64,7 @@ impl Stage {
             (_, true) => memory(self.at + BYTES, outputs),
             _ => memory(output.at + piece.at, outputs),
         };
-        // The parts lie one behind the other here, and a whole part apart in the call's buffers.
+        // The parts are contiguous in the stage, and a whole part apart in the call's buffers.
         let places = |parts: u64, there: u64, here: u64| {
             (0..parts).map(move |i| (there + i * part + piece.at, here + i * piece.len))
         };
@@ -76,12 +76,12 @@ impl Stage {
     }
 }
 
-/// A call on buffers that may be any memory, and what its plan does with them.
+/// A call on buffers that may be any memory, and how its plan uses them.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedCall {
-    /// Its input, of so many parts.
+    /// Its input, of `inputs` parts.
     pub input: Memory,
-    /// Its output, of so many parts.
+    /// Its output, of `outputs` parts.
     pub output: Memory,
     /// Bytes of a part.
     pub part: u64,
@@ -91,17 +91,17 @@ pub struct StagedCall {
     pub outputs: u64,
     /// The plan's input is its output.
     pub in_place: bool,
-    /// Peers reach for its input.
+    /// Peers access its input.
     pub reaches_input: bool,
-    /// Peers reach for its output.
+    /// Peers access its output.
     pub reaches_output: bool,
-    /// The input is multiplied before, and stays as it is where it is.
+    /// The input is multiplied first, and stays unchanged in its own memory.
     pub scaled: bool,
-    /// The output is not this PE's: nothing is written there.
+    /// The output is not this PE's: nothing is written to it.
     pub discards: bool,
 }
 
-/// What a piece of a call needs: copies, the plan on these buffers, and copies.
+/// The steps for a piece of a call: copies, the plan on these buffers, and copies.
 #[derive(Debug)]
 pub struct Staged {
     /// Copies before the plan.
@@ -117,22 +117,22 @@ pub struct Staged {
 /// Bytes that are copied, by this GPU's addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved {
-    /// Where they are.
+    /// Source address.
     pub from: u64,
-    /// Where they go.
+    /// Destination address.
     pub to: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
 }
 
 impl Moved {
-    /// Puts it on a stream.
+    /// Puts the copy on a stream.
     ///
     /// # Safety
     /// As for [`Stream::copy`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub(super) unsafe fn launch(self, stream: &Stream) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.copy(DevicePtr::new(self.to), DevicePtr::new(self.from), self.len) }?)

@@ -1,6 +1,6 @@
-//! All-reduces, all-gathers, reduce-scatters and all-to-alls of PEs that reach one another, by kernels that need no plan
-//! (`cu/straight.cuh`): small ones in packets, all others through slots in the receivers' heaps. Buffers may be any
-//! memory of the GPU.
+//! All-reduces, all-gathers, reduce-scatters and all-to-alls of PEs that access one another's memory, by kernels
+//! without a plan (`cu/straight.cuh`): small messages in packets, all others through slots in the receivers' heaps.
+//! Buffers may be any memory of the GPU.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::Collective;
 
-/// As `cu/straight.cuh` and `cu/pushed.cuh` have them.
+/// Equal to those of `cu/straight.cuh` and `cu/pushed.cuh`.
 pub const MOST_RANKS: usize = 16;
 /// See above.
 pub const MOST_BLOCKS: u64 = 64;
@@ -26,31 +26,31 @@ pub const THREADS: u64 = 512;
 /// Bytes of data in a packet, and of a packet.
 const PACKET_DATA: u64 = 8;
 const PACKET: u64 = 16;
-/// Bytes that a rank can send to all others as packets, and what a block's slot for all others has.
+/// Bytes that a rank can send to all others as packets, and of a block's slots for all others.
 const PACKETS: u64 = 1 << 20;
 const SLOT: u64 = 64 << 10;
 const LEAST_SLOT: u64 = 4 << 10;
-/// Chunks that a block's share has where that is no less than this many bytes a chunk: one is told at a time, which takes
-/// as long as some KiB do.
+/// The number of chunks of a block's share, if that gives chunks of at least this many bytes: each chunk needs a
+/// signal, which takes as long as some KiB of data.
 const CHUNKS: u64 = 4;
 const LEAST_CHUNK: u64 = 16 << 10;
 
-/// The two ways.
+/// The two algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// All at once, with flags in the data.
+    /// All data at once, with flags in the data.
     Packets,
     /// Chunk by chunk through slots.
     Pushed,
 }
 
-/// The largest part that goes in packets among so many ranks.
+/// The largest part that packets can carry among `n` ranks.
 #[must_use]
 pub fn most_in_packets(n: u64) -> u64 {
     PACKETS / n.saturating_sub(1).max(1) / PACKET * PACKET
 }
 
-/// How many parts input and output have; `None`: there is no such way.
+/// The numbers of parts of input and output; `None`: there is no such algorithm.
 #[must_use]
 pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
     match collective {
@@ -62,7 +62,7 @@ pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Where the memory is: all but `words` and `report` are symmetric.
+/// The addresses of the memory: all but `words` and `report` are symmetric.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses {
     /// Four words of pinned memory.
@@ -73,7 +73,7 @@ pub struct Addresses {
     pub packets: u64,
     /// Slots.
     pub rings: u64,
-    /// How far slots are filled.
+    /// Counters of filled slots.
     pub filled: u64,
     /// This device's counters.
     pub words: u64,
@@ -81,10 +81,10 @@ pub struct Addresses {
     pub ranks: Vec<Reached>,
 }
 
-/// Bytes of all of it, among so many ranks.
+/// Sizes of the memory among so many ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// What another rank can send as packets.
+    /// The region for another rank's packets.
     pub region: u64,
     /// A slot.
     pub slot: u64,
@@ -92,38 +92,38 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As communicators have them.
+    /// The sizes that communicators use.
     #[must_use]
     pub fn of(n: u64) -> Sizes {
         let others = n.saturating_sub(1).max(1);
         Sizes::with(n, most_in_packets(n), (SLOT / others / PACKET * PACKET).max(LEAST_SLOT))
     }
 
-    /// With so many bytes of packets' data, and of a slot.
+    /// The sizes with these bytes of packets' data, and of a slot.
     #[must_use]
     pub fn with(n: u64, data: u64, slot: u64) -> Sizes {
         Sizes { region: data / PACKET_DATA * PACKET, slot, n }
     }
 
-    /// Of all packets.
+    /// Bytes of all packets.
     #[must_use]
     pub fn packets(&self) -> u64 {
         2 * (self.n - 1) * self.region
     }
 
-    /// Of all slots.
+    /// Bytes of all slots.
     #[must_use]
     pub fn rings(&self) -> u64 {
         RINGS * MOST_BLOCKS * SLOTS * (self.n - 1) * self.slot
     }
 
-    /// Of the words that say how far slots are filled.
+    /// Bytes of the counters of filled slots.
     #[must_use]
     pub fn filled(&self) -> u64 {
         8 * RINGS * MOST_BLOCKS * MOST_RANKS as u64
     }
 
-    /// Of this device's counters.
+    /// Bytes of this device's counters.
     #[must_use]
     pub fn words(&self) -> u64 {
         8 * (2 + MOST_BLOCKS)
@@ -135,7 +135,7 @@ impl Sizes {
 pub struct StraightCall {
     /// 0 for an all-reduce, 1 for an all-gather, 2 for a reduce-scatter, 3 for an all-to-all.
     pub collective: u64,
-    /// What the call works on.
+    /// The address of the input.
     pub input: u64,
     /// See `input`.
     pub output: u64,
@@ -145,11 +145,11 @@ pub struct StraightCall {
     pub op: ReduceOp,
     /// Whether the result is divided by the number of ranks.
     pub average: bool,
-    /// In which type narrow elements are reduced.
+    /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
-    /// At most so many blocks work on it.
+    /// The most blocks that work on it.
     pub most_blocks: u64,
-    /// A block pushes so many bytes at a time, if the table says so.
+    /// The bytes that a block pushes at a time, if the table sets them.
     pub chunk: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ impl StraightCall {
         }
     }
 
-    /// Blocks, threads of a block, and bytes of a slot that are used.
+    /// Blocks, threads of a block, and the bytes of a slot that are used.
     #[must_use]
     pub fn shape(&self, way: Way, sizes: &Sizes) -> (u64, u64, u64) {
         let most = self.most_blocks.clamp(1, MOST_BLOCKS);
@@ -177,7 +177,7 @@ impl StraightCall {
             }
             Way::Pushed => {
                 let piece = if self.collective == 0 { self.part.div_ceil(16 * sizes.n) * 16 } else { self.part };
-                // A vector of 16 bytes for each thread at least.
+                // Each thread has at least one vector of 16 bytes.
                 let blocks = piece.div_ceil(16 * THREADS).clamp(1, most);
                 let share = piece.div_ceil(16 * blocks) * 16;
                 let chunk = self.chunk.unwrap_or_else(|| share.div_ceil(CHUNKS).max(LEAST_CHUNK));
@@ -201,21 +201,22 @@ impl StraightCall {
     }
 }
 
-/// A communicator's memory for both ways.
+/// A communicator's memory for both algorithms.
 pub(super) struct Straight<'d> {
     device: &'d GpuDevice<'d>,
     me: u64,
     sizes: Sizes,
     at: Addresses,
     report: Arc<PinnedBuffer>,
-    /// Whether kernels begin before those before them have ended.
+    /// Whether kernels may begin before earlier ones have ended.
     early: bool,
-    /// It stays as long as kernels may use it.
+    /// Kept as long as kernels may use it.
     _words: DeviceBuffer,
 }
 
 impl<'d> Straight<'d> {
-    /// Takes what both ways need. All ranks do so at the same place in the order of what they take.
+    /// Allocates the memory that both algorithms need. All ranks do so at the same point in the order of their
+    /// allocations.
     ///
     /// # Errors
     /// The runtime's, or the driver's.
@@ -245,12 +246,13 @@ impl<'d> Straight<'d> {
         }
     }
 
-    /// Whether a way can be gone.
+    /// Whether an algorithm can be used.
     pub fn has(&mut self, way: Way) -> bool {
         *self.memory(way).0 != 0
     }
 
-    /// Takes the memory for a way, unless it has it. All ranks do so at the same place in the order of what they take.
+    /// Allocates the memory for an algorithm, unless it exists. All ranks do so at the same point in the order of their
+    /// allocations.
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.
@@ -265,10 +267,10 @@ impl<'d> Straight<'d> {
     /// Launches a call.
     ///
     /// # Safety
-    /// The memory stays, and nobody else changes it, until the stream has come so far.
+    /// The memory stays valid and unchanged by others until the stream has passed the call.
     ///
     /// # Errors
-    /// The buffers have other sizes, or what the driver says.
+    /// The buffers have other sizes, or the driver reports an error.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -299,10 +301,10 @@ impl<'d> Straight<'d> {
         }?)
     }
 
-    /// Whether nothing has failed so far.
+    /// Fails if a call has failed so far.
     ///
     /// # Errors
-    /// Why a call did.
+    /// The reason.
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();

@@ -1,9 +1,9 @@
-//! Types of elements, and how they are added up.
+//! Types of elements, and their reduction.
 //!
 //! | file | concept |
 //! |---|---|
 //! | here | the types |
-//! | `reduce` | many arrays become one |
+//! | `reduce` | the reduction of several arrays to one |
 
 mod reduce;
 
@@ -36,7 +36,7 @@ pub enum DataType {
     F64,
     /// 8 bits: 4 of exponent, 3 of mantissa, a NaN and no infinities.
     E4M3,
-    /// 8 bits: 5 of exponent, 2 of mantissa, as IEEE has them.
+    /// 8 bits: 5 of exponent, 2 of mantissa, with IEEE's infinities and NaNs.
     E5M2,
     /// 8 bits: 4 of exponent with a bias of 15, 3 of mantissa, neither NaN nor infinities.
     E4M3B15,

@@ -1,4 +1,4 @@
-//! Many arrays become one.
+//! The reduction of several arrays to one.
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
@@ -6,35 +6,35 @@ use symrail_core::fp8;
 
 use super::DataType;
 
-/// What is done with the elements.
+/// The operation on the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReduceOp {
-    /// They are added; integers wrap.
+    /// The sum; integers wrap.
     Sum,
-    /// They are multiplied; integers wrap.
+    /// The product; integers wrap.
     Prod,
-    /// The smallest.
+    /// The minimum.
     Min,
-    /// The largest.
+    /// The maximum.
     Max,
 }
 
-/// In which type elements of less than 32 bits are added up.
+/// The type in which elements of less than 32 bits are accumulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Accumulate {
-    /// In an `f32`, rounded once for each array that is written.
+    /// An `f32`, rounded once for each array that is written.
     #[default]
     F32,
-    /// In the elements' own type: rounded after every step.
+    /// The elements' own type: rounded after every step.
     Own,
 }
 
-/// Elements that are worked on at a time: those of all sources are read before the destination is written, which may
-/// be one of the sources.
+/// Elements processed at a time: those of all sources are read before the destination is written, which may be one of
+/// the sources.
 const AT_ONCE: usize = 128;
 
-/// A type of elements: how they lie in memory, and what they are worked on as.
+/// A type of elements: its form in memory, and the type for arithmetic.
 trait Number {
     type Worked: Copy;
     const BYTES: usize;
@@ -80,7 +80,7 @@ macro_rules! float {
                 match op {
                     ReduceOp::Sum => a + b,
                     ReduceOp::Prod => a * b,
-                    // A NaN wins on either side, so that all PEs get the same.
+                    // A NaN wins on either side, so that all PEs get the same result.
                     ReduceOp::Min => if b < a || b.is_nan() { b } else { a },
                     ReduceOp::Max => if b > a || b.is_nan() { b } else { a },
                 }
@@ -131,8 +131,8 @@ macro_rules! for_type {
     };
 }
 
-/// Reduces the sources into `dest`, in the sources' order. A source that is shorter leaves the rest of `dest` to the
-/// others; bytes beyond the last whole element are left alone.
+/// Reduces the sources into `dest`, in the sources' order. If a source is shorter, the other sources alone determine
+/// the rest of `dest`; bytes beyond the last whole element stay unchanged.
 pub(crate) fn reduce(ty: DataType, op: ReduceOp, accumulate: Accumulate, dest: &mut [u8], sources: &[&[u8]]) {
     for_type!(ty, reduce_as(op, accumulate, dest, sources));
 }

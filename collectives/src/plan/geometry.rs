@@ -1,8 +1,9 @@
-//! Where chunks lie in buffers of a size.
+//! The offsets of chunks in buffers of a given size.
 //!
-//! All chunks have the same size, a multiple of the plan's alignment. Input and output consist of parts, as many as the
-//! collective has (one for each PE in an all-gather's output). A part need not be a multiple of its chunks: what a
-//! chunk reaches beyond the part's end is not there: it is neither read nor written. So no length leaves a tail over.
+//! All chunks have the same size, a multiple of the plan's alignment. Input and output consist of parts; the collective
+//! determines their number (one for each PE in an all-gather's output). A part need not be a multiple of its chunks:
+//! bytes of a chunk beyond the part's end do not exist, and are neither read nor written. So no length needs a separate
+//! tail.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ pub(crate) struct Geometry {
     pub chunks: u64,
     /// Bytes of a chunk.
     pub chunk: u64,
-    /// Bytes that are never cut in two.
+    /// Bytes that are never split.
     pub alignment: u64,
 }
 
@@ -36,10 +37,10 @@ impl Plan {
         }
     }
 
-    /// The layout for parts of so many bytes.
+    /// The layout for parts of `part` bytes.
     pub(crate) fn geometry(&self, part: u64) -> Geometry {
         let (chunks, ..) = self.parts();
-        // Elements and packets are not cut in two.
+        // Elements and packets are never split.
         let alignment = if self.alignment.is_multiple_of(16) { self.alignment } else { self.alignment * 16 };
         let chunk = part.div_ceil(chunks).next_multiple_of(alignment);
         Geometry { part, chunks, chunk, alignment }
@@ -51,7 +52,7 @@ impl Plan {
         chunks * self.geometry(part).chunk
     }
 
-    /// The size of a message as plans limit it, for parts of so many bytes.
+    /// The size of a message in terms of plans' limits, for parts of `part` bytes.
     pub(crate) fn message(&self, part: u64) -> u64 {
         let (_, inputs, outputs) = self.parts();
         part.saturating_mul(if self.collective == Collective::AllGather { outputs } else { inputs })
@@ -59,7 +60,7 @@ impl Plan {
 }
 
 impl Geometry {
-    /// The bytes of an operation on `size` chunks that are a block's, as the `share.0`th of `share.1` blocks.
+    /// A block's bytes of an operation on `size` chunks; the block is number `share.0` of `share.1` blocks.
     pub fn share(&self, size: u64, share: (u64, u64)) -> Range<u64> {
         let bytes = size * self.chunk;
         let units = bytes / self.alignment;
@@ -67,9 +68,9 @@ impl Geometry {
         start(share.0)..start(share.0 + 1)
     }
 
-    /// Cuts an operation's bytes so that each piece is within one chunk of every span.
+    /// Splits an operation's bytes so that each piece is within one chunk of every span.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-        // Where no chunk is cut short, there is no need to.
+        // If no chunk is cut short, no split is needed.
         let step = if self.part == self.chunks * self.chunk { u64::MAX } else { self.chunk };
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -80,7 +81,7 @@ impl Geometry {
         })
     }
 
-    /// Where a piece of a span begins in its buffer, and how many of its bytes are there.
+    /// The offset of a piece of a span in its buffer, and the number of its existing bytes.
     pub fn locate(&self, span: &Span, piece: &Range<u64>) -> (u64, u64) {
         let (at, len) = (span.index * self.chunk + piece.start, piece.end - piece.start);
         if span.buffer == BufferType::Scratch {

@@ -1,18 +1,17 @@
-//! Execution plans: what every block of every rank does in a collective.
+//! Execution plans: the steps of every block of every rank in a collective.
 //!
-//! A plan is MSCCL++'s JSON ([`schema`]). Loading resolves names to what they mean ([`Plan`], by `resolve`), and
-//! proves it by running it in the mind, with numbers that say where they come from (`simulate`): every wait ends,
-//! every signal is waited for, no accesses race, and every PE gets what the collective promises. So a plan that loads
-//! can be run.
+//! A plan is MSCCL++'s JSON ([`schema`]). Loading resolves its names ([`Plan`], by `resolve`), and proves it by a
+//! symbolic run, on numbers that identify their sources (`simulate`): every wait ends, every signal is awaited, no
+//! accesses race, and every PE gets the collective's result. So a plan that loads can be run.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`schema`] | the file |
 //! | here | the resolved plan |
-//! | `resolve` | from the one to the other, with all bounds checked |
+//! | `resolve` | resolves the file, and checks all bounds |
 //! | `simulate` | the proof |
-//! | [`geometry`] | where chunks lie in buffers of a size |
-//! | [`registry`] | choosing one of many plans |
+//! | [`geometry`] | the offsets of chunks in buffers of a given size |
+//! | [`registry`] | the choice among several plans |
 
 pub mod geometry;
 pub mod registry;
@@ -27,7 +26,7 @@ pub use schema::{BufferType, ChannelType, Document, Protocol};
 use crate::error::{Error, Place, Result};
 use crate::number::ReduceOp;
 
-/// What a plan does.
+/// The collective of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Every PE gets the reduction of all inputs.
@@ -36,13 +35,13 @@ pub enum Collective {
     AllGather,
     /// Every PE gets its part of the reduction of all inputs.
     ReduceScatter,
-    /// Every PE gets from each PE the part that is meant for it.
+    /// Every PE gets its part of each PE's input.
     AllToAll,
-    /// Every PE gets the input of one.
+    /// Every PE gets the input of one PE.
     Broadcast,
     /// One PE gets the reduction of all inputs.
     Reduce,
-    /// Something else: chunks are the input's, and nobody knows what is right.
+    /// Another one: chunks are the input's, and the correct result is unknown.
     Other(String),
 }
 
@@ -60,12 +59,12 @@ impl Collective {
     }
 }
 
-/// How much is checked when a plan is loaded.
+/// The checks when a plan is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// That it runs to its end, that no two accesses race, and that every PE gets what the collective promises.
+    /// It runs to its end, no two accesses race, and every PE gets the collective's result.
     Result,
-    /// That it runs to its end.
+    /// It runs to its end.
     Ends,
 }
 
@@ -75,38 +74,38 @@ pub struct Plan {
     pub(crate) name: String,
     pub(crate) collective: Collective,
     pub(crate) in_place: bool,
-    /// How often there is room for packets: never, once, or in two halves that calls use in turn.
+    /// The number of packet buffers: none, one, or two halves that calls alternate between.
     pub(crate) packet_halves: u64,
     pub(crate) alignment: u64,
     pub(crate) sizes: std::ops::RangeInclusive<u64>,
-    /// Threads of a block, where blocks have several.
+    /// Threads of a block, if blocks have several.
     pub(crate) threads: u32,
     pub(crate) ranks: Vec<Rank>,
     pub(crate) barriers: simulate::Barriers,
-    /// For each rank, the lowest rank that it is connected with by memory channels, directly or through others.
+    /// For each rank, the lowest rank that memory channels connect it with, directly or through others.
     pub(crate) groups: Vec<usize>,
 }
 
-/// What a rank does.
+/// The steps of a rank.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rank {
     pub input_chunks: u64,
     pub output_chunks: u64,
     pub scratch_chunks: u64,
     pub blocks: Vec<Vec<Step>>,
-    /// What the semaphores between its blocks begin with.
+    /// The initial values of the semaphores between its blocks.
     pub semaphores: Vec<u64>,
     pub barriers: usize,
-    /// For each word in which signals arrive, who sends them.
+    /// The sender of each word in which signals arrive.
     pub inbound: Vec<usize>,
 }
 
-/// An operation and where it is.
+/// An operation and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub place: Place,
     pub name: String,
-    /// The part of the data that is this block's: number and size of the group.
+    /// This block's share of the data: number and size of the group.
     pub share: (u64, u64),
     pub action: Action,
 }
@@ -120,17 +119,17 @@ pub(crate) struct Span {
     pub size: u64,
 }
 
-/// Where a signal arrives: a word of a rank.
+/// The target of a signal: a word of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link {
     pub rank: usize,
     pub word: usize,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Threads of the block wait for one another. A block of the CPU device is one thread.
+    /// The threads of the block synchronise. A block of the CPU device is one thread.
     Nop,
     Barrier {
         id: usize,
@@ -138,7 +137,7 @@ pub(crate) enum Action {
     },
     Acquire(Vec<usize>),
     Release(Vec<usize>),
-    /// Ordered behind what the block has done before, or `relaxed`.
+    /// Ordered behind the block's earlier work, or `relaxed`.
     Signal {
         to: Vec<Link>,
         relaxed: bool,
@@ -154,18 +153,18 @@ pub(crate) enum Action {
         then: Vec<Link>,
         flush: bool,
     },
-    /// Reduces the sources into `dest`, and copies the result elsewhere.
+    /// Reduces the sources into `dest`, and copies the result to `sends`.
     Reduce {
         sources: Vec<Span>,
         dest: Span,
         sends: Vec<Span>,
         op: Option<ReduceOp>,
     },
-    /// Makes packets of data.
+    /// Converts data to packets.
     Pack {
         pairs: Vec<(Span, Span)>,
     },
-    /// Waits for packets and copies them as they are.
+    /// Waits for packets and copies them unchanged.
     Forward {
         source: Span,
         dests: Vec<Span>,
@@ -175,7 +174,7 @@ pub(crate) enum Action {
         source: Span,
         dest: Span,
     },
-    /// Reduces data and packets into `dest`, and makes packets of the result.
+    /// Reduces data and packets into `dest`, and sends the result as packets.
     ReducePackets {
         plain: Span,
         packets: Vec<Span>,
@@ -183,7 +182,7 @@ pub(crate) enum Action {
         sends: Vec<Span>,
         op: Option<ReduceOp>,
     },
-    /// Repeats steps, each time on the next so many bytes of theirs.
+    /// Repeats steps, each time on the next bytes of their data.
     Pipeline {
         unit: u64,
         chunks: u64,
@@ -195,7 +194,7 @@ impl Plan {
     /// Loads and checks a plan's file.
     ///
     /// # Errors
-    /// It cannot be read, or the plan is refused: the error names plan, rank, block and operation.
+    /// The file cannot be read, or the plan is refused: the error names plan, rank, block and operation.
     pub fn load(path: impl AsRef<Path>, check: Check) -> Result<Plan> {
         let path = path.as_ref();
         let shown = || path.display().to_string();
@@ -216,7 +215,7 @@ impl Plan {
     /// Checks a plan.
     ///
     /// # Errors
-    /// It is refused: the error names plan, rank, block and operation.
+    /// The plan is refused: the error names plan, rank, block and operation.
     pub fn new(document: &Document, check: Check) -> Result<Plan> {
         let mut plan = resolve::resolve(document)?;
         plan.barriers = simulate::simulate(&plan, check)?;
@@ -229,13 +228,13 @@ impl Plan {
         &self.name
     }
 
-    /// What it does.
+    /// Its collective.
     #[must_use]
     pub fn collective(&self) -> &Collective {
         &self.collective
     }
 
-    /// How many PEs it is for.
+    /// The number of its PEs.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.ranks.len()
@@ -247,7 +246,7 @@ impl Plan {
         self.in_place
     }
 
-    /// All operations, those of pipelines included.
+    /// All operations, including those of pipelines.
     fn steps(&self) -> impl Iterator<Item = &Step> {
         let blocks = self.ranks.iter().flat_map(|rank| &rank.blocks).flatten();
         blocks.flat_map(|step| match &step.action {
@@ -256,7 +255,7 @@ impl Plan {
         })
     }
 
-    /// An operation whose reduction the plan fixes as another one than this.
+    /// An operation whose reduction the plan fixes differently from this one.
     pub(crate) fn other_op(&self, op: ReduceOp) -> Option<(Place, ReduceOp)> {
         let fixed = self.steps().filter_map(|step| match step.action {
             Action::Reduce { op: Some(op), .. } | Action::ReducePackets { op: Some(op), .. } => Some((step.place, op)),
@@ -265,7 +264,7 @@ impl Plan {
         fixed.into_iter().find(|(_, fixed)| *fixed != op)
     }
 
-    /// Whether ranks reach for this buffer of other ranks.
+    /// Whether ranks access this buffer of other ranks.
     #[must_use]
     pub fn shares(&self, buffer: BufferType) -> bool {
         let remote = |step: &Step, span: &Span| step.place.rank != Some(span.rank) && span.buffer == buffer;
@@ -276,7 +275,7 @@ impl Plan {
             Action::Reduce { sources, dest, sends, .. } => {
                 sources.iter().chain(sends).chain([dest]).any(|span| remote(step, span))
             }
-            // Packets lie in scratch buffers.
+            // Packets are in scratch buffers.
             _ => false,
         })
     }

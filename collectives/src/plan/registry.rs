@@ -1,28 +1,28 @@
-//! Choosing one of many plans, by facts that all PEs have in common.
+//! The choice among several plans, by facts that all PEs share.
 
 use super::{Collective, Plan};
 
-/// Plans, in the order in which they are asked.
+/// Plans, in the order in which they are tried.
 #[derive(Debug, Default)]
 pub struct Registry {
     plans: Vec<Plan>,
 }
 
-/// What a plan is wanted for.
+/// The requirements on a plan.
 #[derive(Debug, Clone)]
 pub struct Wanted<'a> {
-    /// What is to be done.
+    /// The collective.
     pub collective: Collective,
     /// Bytes of a PE's input; of its output, in an all-gather.
     pub message: u64,
-    /// For each PE, the number of its host.
+    /// The number of each PE's host.
     pub hosts: &'a [u32],
     /// Whether input and output are the same memory.
     pub in_place: bool,
 }
 
 impl Registry {
-    /// Adds a plan, behind those that are there.
+    /// Adds a plan, behind the others.
     pub fn add(&mut self, plan: Plan) {
         self.plans.push(plan);
     }
@@ -33,13 +33,14 @@ impl Registry {
         self.plans.get(place)
     }
 
-    /// The number of the first plan that suits.
+    /// The number of the first suitable plan.
     #[must_use]
     pub fn select(&self, wanted: &Wanted<'_>) -> Option<usize> {
         self.plans.iter().position(|plan| plan.unsuitable(wanted).is_none())
     }
 
-    /// The number of the first plan of this name that suits, or why its last does not; `None` without one of this name.
+    /// The number of the first suitable plan of this name, or why the last of this name does not suit; `None` if there
+    /// is none.
     #[must_use]
     pub fn named(&self, name: &str, wanted: &Wanted<'_>) -> Option<Result<usize, String>> {
         let of_name = || (0..).zip(&self.plans).filter(|(_, plan)| plan.name == name);
@@ -48,7 +49,7 @@ impl Registry {
         suits.map(|(place, _)| Ok(place)).or_else(why_not)
     }
 
-    /// For each plan, why it is not the one, or that it is.
+    /// For each plan, why it is not chosen, or that it is.
     #[must_use]
     pub fn explain(&self, wanted: &Wanted<'_>) -> Vec<String> {
         let mut chosen = false;

@@ -1,4 +1,4 @@
-//! From a plan's file to what it means: names become numbers that index what is there.
+//! Resolves a plan's file: names become checked indexes.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ const MAX_BLOCKS: usize = 1024;
 /// More chunks than any plan has, so that sums of them do not overflow.
 const MAX_CHUNKS: u64 = 1 << 20;
 
-/// The place of each signal's word: its sender's, by type and number, at each rank.
+/// The index of each signal's word at each rank: by the type and number of its sender's channel.
 type Words = Vec<HashMap<(ChannelType, usize, usize), usize>>;
 
 pub(super) fn resolve(document: &Document) -> Result<Plan> {
@@ -71,7 +71,7 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
     })
 }
 
-/// What can be said of a rank alone.
+/// Checks of a rank alone.
 fn check_gpu(gpu: &Gpu, rank: usize, n: usize) -> Result<(), String> {
     if gpu.id != rank {
         return Err(format!("it has id {}: ranks are listed in their order", gpu.id));
@@ -100,7 +100,7 @@ fn check_gpu(gpu: &Gpu, rank: usize, n: usize) -> Result<(), String> {
     }
 }
 
-/// Whether the ranks' numbers of chunks are those of the collective.
+/// Checks that the ranks' numbers of chunks suit the collective.
 fn check_chunks(collective: &Collective, gpus: &[Gpu]) -> Result<(), (usize, String)> {
     let n = gpus.len() as u64;
     for (rank, gpu) in gpus.iter().enumerate() {
@@ -128,8 +128,8 @@ fn peers(gpu: &Gpu, ty: ChannelType) -> impl Iterator<Item = usize> {
     of_type.flat_map(|channels| channels.connected_to.iter().copied())
 }
 
-/// Gives each channel between two ranks a word at either end. The `k`th channel of a rank to a peer is the other end of
-/// the peer's `k`th channel to it.
+/// Gives each channel between two ranks a word at either end. The `k`th channel of a rank to a peer connects to the
+/// peer's `k`th channel to that rank.
 fn signal_words(gpus: &[Gpu]) -> (Words, Vec<Vec<usize>>) {
     let mut words: Words = vec![HashMap::new(); gpus.len()];
     let mut inbound = vec![Vec::new(); gpus.len()];
@@ -163,7 +163,7 @@ fn groups(gpus: &[Gpu]) -> Vec<usize> {
     groups
 }
 
-/// The number of a rank's barriers; each is always for the same number of blocks.
+/// The number of a rank's barriers; each is always used by the same number of blocks.
 fn barriers(blocks: &[Vec<Step>]) -> Result<usize, (Place, String)> {
     let mut sizes: HashMap<usize, usize> = HashMap::new();
     let mut waiting: Vec<&Step> = blocks.iter().flatten().collect();
@@ -187,7 +187,7 @@ fn barriers(blocks: &[Vec<Step>]) -> Result<usize, (Place, String)> {
     Ok(sizes.keys().max().map_or(0, |id| id + 1))
 }
 
-/// What an operation's numbers refer to.
+/// The entities that an operation's numbers refer to.
 struct Scope<'a> {
     document: &'a Document,
     words: &'a Words,
@@ -196,12 +196,12 @@ struct Scope<'a> {
     block: &'a ThreadBlock,
 }
 
-/// What an operation's channels are for.
+/// The words of an operation's channel.
 struct Channel {
     peer: usize,
-    /// Where this rank hears from the peer.
+    /// The word here that the peer signals.
     here: usize,
-    /// Where the peer hears from this rank.
+    /// The peer's word that this rank signals.
     there: Link,
 }
 
@@ -292,7 +292,7 @@ impl Scope<'_> {
                 Action::Reduce { sources, dest, sends: dests, op: reduce_op }
             }
             "ppkt" if op.channel_type == Some(ChannelType::Port) => {
-                // What a port channel sends as packets lies as packets in the scratch buffer already.
+                // Data that a port channel sends as packets is stored as packets in the scratch buffer already.
                 let pairs = self.pairs(op, Side::Scratch, Side::RemoteScratch)?;
                 expect(pairs.len() == 1 || pairs.iter().all(|p| p.0 == pairs[0].0), "one source only")?;
                 Action::Forward { source: pairs[0].0, dests: pairs.iter().map(|pair| pair.1).collect() }
@@ -332,7 +332,7 @@ impl Scope<'_> {
             expect(by == ChannelType::Port, "only port channels put with a signal")?;
             expect(channels.len() == pairs.len(), "it needs a channel for each destination")?;
         }
-        // Without a signal the channels say nothing that the buffers do not.
+        // Without a signal the channels add no information to the buffers.
         for (channel, (_, dest)) in channels.iter().zip(&pairs) {
             expect(channel.peer == dest.rank, "a destination is not at the other end of its channel")?;
         }
@@ -384,7 +384,7 @@ impl Scope<'_> {
         op.channel_ids.iter().map(channel).collect()
     }
 
-    /// Sources and destinations two by two, of the same size each.
+    /// Pairs of sources and destinations, each of the same size.
     fn pairs(&self, op: &Op, source: Side, dest: Side) -> Result<Vec<(Span, Span)>, String> {
         let sources = self.spans(&op.src_buff, op, |_| source)?;
         let dests = self.spans(&op.dst_buff, op, |_| dest)?;
@@ -435,7 +435,7 @@ impl Scope<'_> {
     }
 }
 
-/// Where an operation's data may be.
+/// The buffers that an operation may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Local,

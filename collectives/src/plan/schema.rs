@@ -1,4 +1,4 @@
-//! A plan as its file has it: the JSON that MSCCL++'s language writes, field by field.
+//! A plan in its file's form: the JSON that MSCCL++'s language writes, field by field.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use crate::number::ReduceOp;
 /// A plan for all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// What it does: `allreduce`, `allgather`, ….
+    /// Its collective: `allreduce`, `allgather`, ….
     pub collective: String,
     /// `Simple`, or `LL`: data travels in packets.
     pub protocol: Protocol,
@@ -20,19 +20,19 @@ pub struct Document {
     pub reuse_resources: bool,
     /// One entry for each rank.
     pub gpus: Vec<Gpu>,
-    /// Threads that a block has on a GPU.
+    /// Threads of a block on a GPU.
     #[serde(default = "default_threads")]
     pub num_threads_per_block: u32,
-    /// Calls use two halves of the scratch buffer in turn.
+    /// Calls alternate between two halves of the scratch buffer.
     #[serde(default)]
     pub use_double_scratch_buffer: bool,
     /// Chunks begin at multiples of so many bytes.
     #[serde(default = "default_alignment")]
     pub buffer_alignment: u64,
-    /// The smallest message it is meant for, in bytes.
+    /// The smallest message for which it is intended, in bytes.
     #[serde(default)]
     pub min_message_size: u64,
-    /// The largest message it is meant for, in bytes.
+    /// The largest message for which it is intended, in bytes.
     #[serde(default = "default_max")]
     pub max_message_size: u64,
 }
@@ -49,12 +49,12 @@ fn default_max() -> u64 {
     u64::MAX
 }
 
-/// How data travels.
+/// The protocol of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
-    /// As it is.
+    /// Plain data.
     Simple,
-    /// In packets that have flags inside.
+    /// Packets with flags in the data.
     LL,
 }
 
@@ -74,7 +74,7 @@ pub struct Gpu {
     /// Its channels, by type.
     #[serde(default)]
     pub channels: Vec<Channels>,
-    /// Buffers of other ranks that it reaches.
+    /// Buffers of other ranks that it accesses.
     #[serde(default)]
     pub remote_buffers: Vec<RemoteBuffer>,
     /// Semaphores between its blocks.
@@ -104,10 +104,10 @@ pub struct Channels {
     /// The rank at the other end of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connected_to: Vec<usize>,
-    /// Of a switch channel: the buffer behind it.
+    /// For a switch channel: the buffer behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_type: Option<BufferType>,
-    /// Of a switch channel: who is in it.
+    /// For a switch channel: its ranks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rank_groups: Vec<RankGroup>,
 }
@@ -124,13 +124,13 @@ pub struct RankGroup {
 /// A buffer of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BufferType {
-    /// What is sent.
+    /// The input.
     #[serde(rename = "i")]
     Input,
-    /// What is received.
+    /// The output.
     #[serde(rename = "o")]
     Output,
-    /// What lies between.
+    /// The scratch buffer.
     #[serde(rename = "s")]
     Scratch,
 }
@@ -143,14 +143,14 @@ pub struct RemoteBuffer {
     /// Its buffer.
     #[serde(rename = "type")]
     pub buffer: BufferType,
-    /// Through which channels it is reached.
+    /// The channels that give access to it.
     pub access_channel_types: Vec<ChannelType>,
 }
 
 /// A semaphore between blocks of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Semaphore {
-    /// What it begins with.
+    /// Its initial value.
     pub init_value: u64,
 }
 
@@ -159,12 +159,12 @@ pub struct Semaphore {
 pub struct ThreadBlock {
     /// Its number.
     pub id: usize,
-    /// What it does, in order.
+    /// Its operations, in order.
     pub ops: Vec<Op>,
-    /// Its channels: indexes into the rank's of that type.
+    /// Its channels: indexes into the rank's channels of that type.
     #[serde(default)]
     pub channels: Vec<ChannelRefs>,
-    /// Its remote buffers: indexes into the rank's.
+    /// Its remote buffers: indexes into the rank's list.
     #[serde(default)]
     pub remote_buffer_refs: Vec<BufferRefs>,
 }
@@ -181,21 +181,21 @@ pub struct ChannelRefs {
 /// Remote buffers that a block uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BufferRefs {
-    /// Through which channels.
+    /// The type of the channels that give access.
     pub access_channel_type: ChannelType,
     /// Their indexes.
     pub remote_buffer_ids: Vec<usize>,
 }
 
-/// An operation. Which fields there are depends on its name.
+/// An operation. Its fields depend on its name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Op {
     /// Its name.
     pub name: String,
-    /// Where it reads.
+    /// The sources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub src_buff: Vec<Chunks>,
-    /// Where it writes.
+    /// The destinations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dst_buff: Vec<Chunks>,
     /// Indexes into the block's channels.
@@ -204,25 +204,25 @@ pub struct Op {
     /// The type of the channels, and of the remote buffers' access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_type: Option<ChannelType>,
-    /// Which part of the data is this block's, where several share an operation.
+    /// This block's share of the data, if several blocks share an operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tbg_info: Option<Group>,
-    /// Which barrier of the rank.
+    /// The barrier of the rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier_id: Option<usize>,
-    /// How many blocks come to the barrier.
+    /// The number of blocks at the barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_threadblocks: Option<usize>,
-    /// Which semaphores of the rank.
+    /// The semaphores of the rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphore_ids: Vec<usize>,
-    /// How often a pipeline does its operations.
+    /// The iterations of a pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iter_context: Option<Iterations>,
     /// A pipeline's operations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<Op>,
-    /// How elements are reduced; without it, as the call says.
+    /// The reduction; by default the call's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduce_op: Option<ReduceOp>,
 }
@@ -230,25 +230,25 @@ pub struct Op {
 /// Chunks of a buffer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Chunks {
-    /// Of this rank's buffer of this type, …
+    /// In this rank's buffer of this type, …
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<BufferType>,
-    /// … or of the block's remote buffer with this index, …
+    /// … or in the block's remote buffer with this index, …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_id: Option<usize>,
-    /// … or of the buffers behind a switch channel.
+    /// … or in the buffers behind a switch channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch_channel_id: Option<usize>,
-    /// The first.
+    /// The first chunk.
     pub index: u64,
-    /// Their number.
+    /// The number of chunks.
     pub size: u64,
 }
 
-/// A block's place in a group that shares an operation.
+/// A block's number in a group that shares an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its number there.
+    /// Its number in the group.
     pub tb_id: u64,
     /// The group's size.
     pub tbg_size: u64,

@@ -13,16 +13,16 @@ use crate::plan::{Action, ChannelType, Link, Span, Step};
 
 /// Bytes of a block's staging buffer.
 pub(super) const STAGE: usize = 32 << 10;
-/// Bytes that are worked on at a time; as packets they fill the staging buffer's half.
+/// Bytes processed at a time; as packets they fill half of the staging buffer.
 const AT_ONCE: u64 = 8 << 10;
 
 pub(super) struct Block<'a, 't> {
     shared: &'a Shared<'a>,
     thread: &'a Thread<'t>,
     stage: Symmetric<u8>,
-    /// For each rank, whether it is reached by loads and stores.
+    /// For each rank, whether loads and stores reach it.
     mapped: Vec<bool>,
-    /// Something has gone over a wire that may not have arrived.
+    /// Whether data sent over a wire may still be in flight.
     on_its_way: Cell<bool>,
 }
 
@@ -43,13 +43,13 @@ impl<'a, 't> Block<'a, 't> {
         all().map_err(|error| self.shared.note(error))
     }
 
-    /// Does a step, in a pipeline on a window of its bytes.
+    /// Performs a step, in a pipeline on a window of its bytes.
     fn step(&self, step: &Step, window: Option<&Range<u64>>) -> Result<()> {
         let (shared, thread) = (self.shared, self.thread);
         match &step.action {
             Action::Nop => {}
             Action::Barrier { id, blocks } => {
-                // Another block may signal for what this one has put.
+                // Another block may signal for this block's puts.
                 self.arrive()?;
                 shared.barrier(thread, step, *id, *blocks)?;
             }
@@ -122,7 +122,7 @@ impl<'a, 't> Block<'a, 't> {
         Ok(())
     }
 
-    /// The bytes of a span that are this block's, and of these the window's.
+    /// This block's bytes of a span, limited to the window.
     fn range(&self, span: &Span, step: &Step, window: Option<&Range<u64>>) -> Range<u64> {
         let share = self.shared.geometry.share(span.size, step.share);
         match window {
@@ -141,7 +141,7 @@ impl<'a, 't> Block<'a, 't> {
         })
     }
 
-    /// Waits until all that this PE has put is there.
+    /// Waits until all puts of this PE have arrived.
     fn arrive(&self) -> Result<()> {
         if self.on_its_way.replace(false) {
             self.thread.quiet()?;
@@ -193,7 +193,7 @@ impl<'a, 't> Block<'a, 't> {
         Ok(())
     }
 
-    /// The bytes of a piece that are there.
+    /// The existing bytes of a piece.
     fn read(&self, span: &Span, piece: &Range<u64>) -> Result<Vec<u8>> {
         let (at, len) = self.shared.geometry.locate(span, piece);
         let from = self.shared.bytes(span, at, len)?;
@@ -208,14 +208,14 @@ impl<'a, 't> Block<'a, 't> {
         Ok(data)
     }
 
-    /// The bytes of a piece, with zeros for those that are not there: packets travel whole.
+    /// The bytes of a piece, with zeros for missing ones: packets are always whole.
     fn read_padded(&self, span: &Span, piece: &Range<u64>) -> Result<Vec<u8>> {
         let mut data = self.read(span, piece)?;
         data.resize((piece.end - piece.start) as usize, 0);
         Ok(data)
     }
 
-    /// Writes the bytes of a piece for which there is room.
+    /// Writes the existing bytes of a piece.
     fn write(&self, span: &Span, piece: &Range<u64>, data: &[u8]) -> Result<()> {
         let (at, len) = self.shared.geometry.locate(span, piece);
         let len = len.min(data.len() as u64);

@@ -1,9 +1,9 @@
 //! Sends and receives of the CPU device. Bytes travel through slots in the receiver's heap: the sender puts into an
-//! empty one, with a signal, and the receiver empties it and signals back.
+//! empty slot, with a signal, and the receiver empties it and signals back.
 //!
-//! Each slot has a word of its own, which the signal sets to the slot's number and the whole transfer's size: signals
-//! may come in any order, as rails bring them, and a receiver sees at the first slot that it meets a send of another
-//! size. It tells the sender then, which looks for that whenever it sends, and in every later call.
+//! Each slot has its own word, which the signal sets to the slot's number and the whole transfer's size. So signals may
+//! arrive in any order, as rails deliver them, and a receiver detects at the first slot that it has matched a send of
+//! another size. It then tells the sender, which checks for that at every send, and in every later call.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::members::{Members, Taken};
 use crate::transfer::{Row, Transfer, arrange};
 
 const SLOTS: u64 = 4;
-/// Bytes of all slots together, as far as each has this many.
+/// Bytes of all slots together, if each has this many.
 const ALL_SLOTS: u64 = 4 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
-/// Bits of a slot's word that tell the transfer's size; those above tell the slot's number. Of larger sizes the lower
-/// bits are compared.
+/// Bits of a slot's word for the transfer's size; the bits above hold the slot's number. Larger sizes are compared by
+/// their lower bits.
 const SIZE_BITS: u32 = 40;
 
 /// A slot's word: the number of a slot, from 0 on, and the size of its transfer.
@@ -31,23 +31,23 @@ fn word_of(number: u64, size: u64) -> u64 {
 
 pub(crate) struct Exchange<'rt> {
     members: Members<'rt>,
-    /// As [`Words`] has them.
+    /// In the layout of [`Words`].
     words: Taken<'rt>,
     slots: Taken<'rt>,
-    /// For each rank, the slots that were filled there, and emptied here.
+    /// For each rank, the number of slots filled there, and emptied here.
     sent: Vec<u64>,
     received: Vec<u64>,
     given_up: bool,
 }
 
-/// What is left to do with a PE in one direction, in order.
+/// The remaining transfers with a PE in one direction, in order.
 struct Queue {
     row: Row,
     buffers: std::vec::IntoIter<Buffer>,
-    /// What is left of the first one, and its size.
+    /// The rest of the first one, and its size.
     left: Buffer,
     size: u64,
-    /// Slots that were filled or emptied so far.
+    /// The number of slots filled or emptied so far.
     count: u64,
 }
 
@@ -65,7 +65,7 @@ impl Queue {
 }
 
 impl<'rt> Exchange<'rt> {
-    /// Takes memory. Collective over the members.
+    /// Allocates memory. Collective over the members.
     ///
     /// # Errors
     /// The runtime's.
@@ -76,12 +76,12 @@ impl<'rt> Exchange<'rt> {
         Ok(Exchange { members, words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
     }
 
-    /// Where some of its memory begins on this PE.
+    /// The address of some of its memory on this PE.
     pub fn start(&self) -> *const u8 {
         self.words.start()
     }
 
-    /// Gives the memory back. Collective over the members.
+    /// Frees the memory. Collective over the members.
     ///
     /// # Errors
     /// As for [`SymSlice::free`].
@@ -90,11 +90,11 @@ impl<'rt> Exchange<'rt> {
         self.words.free()
     }
 
-    /// Sends and receives; returns when all has been received, and what was sent may be changed.
+    /// Sends and receives; returns when all data has been received, and the sources may be changed.
     ///
     /// # Errors
-    /// As for [`arrange`]; or a PE did not do its part within the time-out, or a send met a receive of another size,
-    /// after which this cannot be used any more.
+    /// As for [`arrange`]; or a PE did not do its part within the time-out, or a send matched a receive of another
+    /// size, after which this cannot be used any more.
     pub fn run(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
         if self.given_up {
             return Err(Error::Call(
@@ -143,26 +143,26 @@ impl<'rt> Exchange<'rt> {
     }
 }
 
-/// Bytes of a slot among so many ranks.
+/// Bytes of a slot among `n` ranks.
 fn slot_bytes(n: u64) -> u64 {
     (ALL_SLOTS / (n * SLOTS)).clamp(*SLOT.start(), *SLOT.end())
 }
 
-/// Words of a PE by which it and the others tell one another of slots.
+/// Words of a PE with which it and the others signal full and empty slots.
 #[derive(Clone, Copy)]
 struct Words {
     all: Symmetric<u64>,
-    /// Ranks.
+    /// The number of ranks.
     n: u64,
 }
 
 impl Words {
-    /// How many there are among `n` ranks.
+    /// The number of words among `n` ranks.
     fn number(n: u64) -> u64 {
         n * (SLOTS + 3)
     }
 
-    /// Of a slot that a rank fills: see [`word_of`].
+    /// The word of a slot that a rank fills: see [`word_of`].
     fn full(self, rank: u64, slot: u64) -> Result<Symmetric<u64>> {
         Ok(self.all.at(rank * SLOTS + slot % SLOTS)?)
     }
@@ -172,14 +172,14 @@ impl Words {
         Ok(self.all.at(self.n * SLOTS + rank)?)
     }
 
-    /// What was sent to a rank that does not take it, and behind it as how many bytes it was to be received, plus one.
+    /// The size of a transfer that a rank refuses, and behind it the size of the receive, plus one.
     fn refused(self, rank: u64) -> Result<[Symmetric<u64>; 2]> {
         let first = self.n * (SLOTS + 1) + 2 * rank;
         Ok([self.all.at(first)?, self.all.at(first + 1)?])
     }
 }
 
-/// How the calling thread reaches slots.
+/// The calling thread's access to slots.
 struct Ways<'a, 't, F> {
     thread: &'a Thread<'t>,
     members: Members<'a>,
@@ -193,7 +193,7 @@ impl<F> Ways<'_, '_, F>
 where
     F: Fn(Buffer) -> std::result::Result<Symmetric<u8>, symrail::kernels::cpu::DeviceError>,
 {
-    /// Works on all queues until they are done. The time-out is that of a time in which nothing happens.
+    /// Works on all queues until they are done. The time-out limits a time without progress.
     fn all(&self, queues: &mut [Queue], timeout: Duration) -> Result<()> {
         (0..self.members.n()).try_for_each(|rank| self.is_taken(rank))?;
         let (mut begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
@@ -216,13 +216,13 @@ where
             if begun.elapsed() > timeout {
                 return Err(self.late(queues, timeout));
             }
-            // Lends the thread to the engine, too.
+            // Also drives the engine.
             self.thread.test(self.words.all.at(0)?, Cmp::Eq, u64::MAX)?;
             backoff.pause();
         }
     }
 
-    /// Fills or empties the next slot, if the peer is so far.
+    /// Fills or empties the next slot, if the peer is ready.
     fn slot(&self, queue: &mut Queue) -> Result<bool> {
         let (me, peer) = (u64::from(self.members.me()), queue.row.peer);
         let (pe, from) = (self.members.pe(peer as usize), u64::from(peer));
@@ -253,7 +253,7 @@ where
         Ok(true)
     }
 
-    /// Tells a sender that its transfer is not taken; why, for this PE.
+    /// Tells a sender that its transfer is refused; returns the error for this PE.
     fn refuse(&self, rank: u32, sent: u64, received: u64) -> Result<Error> {
         let (me, from) = (u64::from(self.members.me()), self.members.pe(rank as usize));
         let [of_sent, of_received] = self.words.refused(me)?;
@@ -264,7 +264,7 @@ where
         Ok(Error::Sizes { from, to: self.thread.my_pe(), sent, received })
     }
 
-    /// Whether a rank has taken so far what was sent to it.
+    /// Fails if a rank has refused a transfer so far.
     fn is_taken(&self, rank: u32) -> Result<()> {
         let [of_sent, of_received] = self.words.refused(rank.into())?;
         match self.thread.signal_fetch(of_received)? {

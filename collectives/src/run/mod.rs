@@ -1,17 +1,18 @@
-//! Running plans on the CPU device: a thread for each block, over whatever way leads to the other PEs.
+//! Runs plans on the CPU device: a thread for each block, with loads and stores or over rails.
 //!
 //! | file | concept |
 //! |---|---|
 //! | here | a plan with its memory; a call |
-//! | `shared` | what the blocks of a PE have in common in a call: semaphores, waits, the end of all |
+//! | `shared` | the state that the blocks of a PE share in a call: semaphores, waits, giving up |
 //! | `block` | one block's steps |
 //! | `packet` | data with flags inside |
 //! | `exchange` | sends and receives, which need no plan |
 //!
 //! # Promises
-//! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE. Then all PEs give up, and the plan's
-//!   memory is not used again, because nobody knows what still arrives there.
-//! - Signals are counted in 64 bits, by words of this plan alone. Packets carry a flag that is different in each call.
+//! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE. Then all PEs give up, and the
+//!   plan's memory is not used again, because late data may still arrive there.
+//! - Signals are counted in 64 bits, by words of this plan alone. Packets carry a flag that is different in each
+//!   call.
 //! - Data over a wire is in the target's memory before the signal that follows it.
 
 mod block;
@@ -31,7 +32,7 @@ use crate::plan::{BufferType, Plan};
 use block::{Block, STAGE};
 use shared::{Memory, Shared};
 
-/// Bytes of the symmetric heap, at the same place on every PE.
+/// Bytes of the symmetric heap, at the same offset on every PE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
     offset: u64,
@@ -39,7 +40,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// All of a slice.
+    /// The bytes of a slice.
     ///
     /// # Errors
     /// The slice is not in the heap any more.
@@ -47,7 +48,7 @@ impl Buffer {
         Buffer::at(slice.runtime(), slice.as_ptr().cast(), slice.len() * size_of::<T>())
     }
 
-    /// So many bytes from an address of this PE's heap on.
+    /// `bytes` bytes from an address of this PE's heap on.
     ///
     /// # Errors
     /// They are not all in the heap.
@@ -58,7 +59,7 @@ impl Buffer {
     /// `len` bytes from byte `start` on.
     ///
     /// # Errors
-    /// They are not all within these.
+    /// They are not all within this buffer.
     pub fn part(self, start: u64, len: u64) -> Result<Buffer> {
         if start.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::Call(format!("bytes {start}..{start}+{len} are not within the buffer's {}", self.len)));
@@ -66,56 +67,57 @@ impl Buffer {
         Ok(Buffer { offset: self.offset + start, len })
     }
 
-    /// Bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn len(self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Whether some bytes are of both.
+    /// Whether the two overlap.
     #[must_use]
     pub fn overlaps(self, other: Buffer) -> bool {
         self.offset < other.offset + other.len && other.offset < self.offset + self.len
     }
 }
 
-/// What a call works on.
+/// The parameters of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// What is sent.
+    /// The data to send.
     pub input: Buffer,
-    /// What is received; for a plan in place the same memory, or of an all-gather and a reduce-scatter, a part of it
-    /// that the plan knows.
+    /// The memory for the result; for a plan in place the same memory, or in an all-gather and a reduce-scatter, a part
+    /// of it that the plan knows.
     pub output: Buffer,
-    /// Bytes of a part: of the whole in an all-reduce and a broadcast, of what goes from PE to PE in other collectives.
+    /// Bytes of a part: of the whole in an all-reduce and a broadcast, of the data between each two PEs in other
+    /// collectives.
     pub part: u64,
     /// The elements' type.
     pub data_type: DataType,
-    /// What reductions do.
+    /// The reduction.
     pub op: ReduceOp,
-    /// In which type they do it.
+    /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
 }
 
-/// A plan with its memory on all PEs, ready to be run again and again.
+/// A plan with its memory on all PEs, which can be run many times.
 pub struct Prepared<'rt> {
     members: Members<'rt>,
     plan: Plan,
     /// The largest part.
     capacity: u64,
-    /// The first says that a PE has given up, and which; behind it the words in which signals arrive.
+    /// The first word names a PE that has given up; signals arrive in the others.
     words: Taken<'rt>,
-    /// Chunks as they are, then packets, in one or two halves.
+    /// Plain chunks, then packets, in one or two halves.
     scratch: Taken<'rt>,
     /// A staging buffer for each block.
     stage: Taken<'rt>,
-    /// For each word, the signals that have been waited for.
+    /// For each word, the number of signals that were awaited.
     expected: Vec<AtomicU64>,
     epoch: u64,
     given_up: bool,
@@ -128,7 +130,7 @@ impl std::fmt::Debug for Prepared<'_> {
 }
 
 impl<'rt> Prepared<'rt> {
-    /// Takes memory for a plan and parts of up to so many bytes. Collective over all PEs.
+    /// Allocates memory for a plan and parts of up to `capacity` bytes. Collective over all PEs.
     ///
     /// # Errors
     /// The plan is for another number of PEs, or there is no memory.
@@ -136,7 +138,7 @@ impl<'rt> Prepared<'rt> {
         Prepared::of(Members::all(runtime), plan, capacity)
     }
 
-    /// The same for a communicator's PEs. Collective over these.
+    /// As above, for a communicator's PEs. Collective over these.
     pub(crate) fn of(members: Members<'rt>, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
         members.suit(plan)?;
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
@@ -162,7 +164,7 @@ impl<'rt> Prepared<'rt> {
         self.capacity
     }
 
-    /// Gives the memory back. Collective over all PEs.
+    /// Frees the memory. Collective over all PEs.
     ///
     /// # Errors
     /// As for [`SymSlice::free`].
@@ -172,19 +174,18 @@ impl<'rt> Prepared<'rt> {
         self.words.free()
     }
 
-    /// Makes the next call the one of this number, counted from 0, on every PE alike: for tests of what happens after
-    /// very many calls.
+    /// Sets the number of the next call, counted from 0, on every PE alike: for tests of wraps after very many calls.
     #[doc(hidden)]
     pub fn set_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
     }
 
     /// Runs the plan. Collective over all PEs, which pass the same part, type and operation; returns when this PE's
-    /// output is there and its input may be changed.
+    /// output is complete and its input may be changed.
     ///
     /// # Errors
     /// The call does not suit the plan; a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]); the device
-    /// failed. After an error of the last kinds the plan cannot be run any more.
+    /// failed. After a late PE, an abort or a failure of the device the plan cannot be run any more.
     pub fn run(&mut self, call: &Call) -> Result<()> {
         self.check(call)?;
         let runtime = self.members.runtime();
@@ -225,7 +226,7 @@ impl<'rt> Prepared<'rt> {
         };
         if let Err(error) = run {
             self.given_up = true;
-            // The first block's error is the reason of the others'.
+            // The first block's error caused those of the others.
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
         }
         if self.plan.barriers.after {
@@ -279,8 +280,8 @@ impl<'rt> Prepared<'rt> {
         Ok(())
     }
 
-    /// The flag of this call's packets. Before a flag comes again, after 2^32 - 1 calls, all packets are wiped: no old
-    /// one is taken for a new one.
+    /// The flag of this call's packets. Before flags repeat, after 2^32 - 1 calls, all packets are wiped: no old one is
+    /// taken for a new one.
     fn next_flag(&mut self) -> Result<u32> {
         const FLAGS: u64 = u32::MAX as u64;
         let flag = (self.epoch % FLAGS) as u32 + 1;
@@ -308,7 +309,7 @@ pub(crate) fn divide_elements(runtime: &Runtime, buffer: Buffer, ty: DataType, b
     Ok(())
 }
 
-/// Which memory of a call a plan's buffer is.
+/// The part that a plan's buffer is of the other one.
 fn part_of(plan: &Plan, buffer: BufferType) -> u64 {
     let (_, inputs, outputs) = plan.parts();
     match buffer {

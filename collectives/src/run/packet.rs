@@ -1,11 +1,11 @@
-//! Packets: data with flags inside, so that who reads it needs no signal.
+//! Packets: data with flags inside, so that a reader needs no signal.
 //!
-//! A word of 64 bits holds four bytes of data below and the call's flag above. It is written and read in one piece, so
-//! that a word with the flag has the data. (This is a packet of 8 bytes; two of them, one after the other, are one of
-//! 16 bytes.)
+//! A word of 64 bits holds four bytes of data in its lower half and the call's flag in its upper half. It is written
+//! and read atomically, so a word with the flag has the data. (This is a packet of 8 bytes; two consecutive ones are a
+//! packet of 16 bytes.)
 //!
-//! A wire does not promise words in one piece. There packets go twice: first with a flag that nobody waits for, then,
-//! ordered behind that, with the right one. The second time the data does not change any more.
+//! A wire does not promise atomic words. There packets are sent twice: first with a flag that no reader waits for,
+//! then, ordered behind that, with the right one. The second write does not change the data any more.
 
 /// The word of a packet.
 pub(super) fn word(data: [u8; 4], flag: u32) -> u64 {
@@ -17,7 +17,7 @@ pub(super) fn data(word: u64, flag: u32) -> Option<[u8; 4]> {
     ((word >> 32) as u32 == flag).then_some((word as u32).to_ne_bytes())
 }
 
-/// The packets of some data, whose last one is filled up with zeros.
+/// The packets of some data; the last one is padded with zeros.
 pub(super) fn words(bytes: &[u8], flag: u32) -> Vec<u64> {
     let four = |bytes: &[u8]| {
         let mut data = [0; 4];

@@ -1,4 +1,4 @@
-//! What the blocks of a PE have in common in a call.
+//! The state that the blocks of a PE share in a call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,15 +15,15 @@ use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::geometry::Geometry;
 use crate::plan::{BufferType, Plan, Span, Step};
 
-/// Where the buffers of a call are.
+/// The locations of a call's buffers.
 pub(super) struct Memory {
     pub input: Symmetric<u8>,
     pub output: Symmetric<u8>,
-    /// Scratch chunks as they are.
+    /// Plain scratch chunks.
     pub plain: Symmetric<u8>,
     /// Scratch chunks as packets.
     pub packets: Symmetric<u64>,
-    /// The same, byte by byte.
+    /// The packets as bytes.
     pub packet_bytes: Symmetric<u8>,
     pub words: Symmetric<u64>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Shared<'a> {
     pub accumulate: Accumulate,
     op: ReduceOp,
     semaphores: Vec<AtomicU64>,
-    /// For each barrier, the blocks that have arrived.
+    /// For each barrier, the number of blocks that have arrived.
     arrivals: Vec<AtomicU64>,
     expected: &'a [AtomicU64],
     timeout: Duration,
@@ -76,17 +76,17 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// The PE that is a rank of the plan.
+    /// The PE of a rank of the plan.
     pub fn pe(&self, rank: usize) -> Pe {
         self.members.pe(rank)
     }
 
-    /// What a reduction does: what the plan says, or else the call.
+    /// The operation of a reduction: the plan's, or else the call's.
     pub fn reduce_op(&self, of_plan: Option<ReduceOp>) -> ReduceOp {
         of_plan.unwrap_or(self.op)
     }
 
-    /// The memory of a span's bytes: where it is on its PE.
+    /// The location of a span's bytes on its PE.
     pub fn bytes(&self, span: &Span, at: u64, len: u64) -> Result<Symmetric<u8>> {
         let part_in_place = super::part_of(self.plan, span.buffer) * self.geometry.part;
         let base = match span.buffer {
@@ -133,8 +133,8 @@ impl<'a> Shared<'a> {
         self.wait(thread, step, || Ok(arrivals.load(Ordering::Acquire) >= complete), || self.me)
     }
 
-    /// Waits until something holds, lending the thread to the engine; at most for the time-out, and not when a PE has
-    /// given up. `by` is the rank that makes it hold.
+    /// Waits for a condition, and drives the engine meanwhile; at most for the time-out, and not when a PE has given
+    /// up. `by` is the rank that fulfils the condition.
     pub fn wait(
         &self,
         thread: &Thread<'_>,
@@ -148,7 +148,7 @@ impl<'a> Shared<'a> {
         let given_up = self.memory.words.at(0)?;
         let (begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
         while !holds()? {
-            // Lends the thread to the engine, too.
+            // Also drives the engine.
             if thread.test(given_up, Cmp::Ne, 0)? {
                 return Err(Error::Aborted { pe: (thread.signal_fetch(given_up)? - 1) as Pe });
             }
@@ -161,7 +161,7 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
-    /// Remembers a block's error if it is the first one.
+    /// Keeps a block's error if it is the first one.
     pub fn note(&self, error: Error) -> Error {
         let mut first = lock(&self.first_error);
         if first.is_none() {
@@ -176,7 +176,7 @@ impl<'a> Shared<'a> {
         lock(&self.first_error).take()
     }
 
-    /// Tells all PEs that this one has given up, unless another one has told it to.
+    /// Tells all PEs that this one has given up, unless another PE made it give up.
     pub fn give_up(&self, thread: &Thread<'_>) {
         let Ok(word) = self.memory.words.at(0) else { return };
         if thread.signal_fetch(word).is_ok_and(|pe| pe != 0) {
@@ -184,10 +184,10 @@ impl<'a> Shared<'a> {
         }
         let own = u64::from(self.pe(self.me)) + 1;
         for rank in 0..self.plan.ranks.len() {
-            // Who cannot be told waits for its time-out.
+            // A PE that cannot be told waits for its time-out.
             let _ = thread.p(word, own, self.pe(rank));
         }
-        // What goes over a wire has left by then, or never will.
+        // After this, data on a wire has been sent, or never will be.
         let _ = thread.quiet();
     }
 }

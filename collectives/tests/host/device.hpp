@@ -1,5 +1,4 @@
-// What the executor needs of a GPU, as threads of a CPU have it: this is included first, and takes the device API's
-// place.
+// A GPU for the executor, made of threads of a CPU: this header is included first, in place of the device API.
 #pragma once
 #define SYMRAIL_STATE_CUH
 #define SYMRAIL_MEMORY_CUH
@@ -31,12 +30,12 @@ typedef unsigned int symrail_u32;
 #define SYMRAIL_WHAT_AMO 2ull
 #define SYMRAIL_SIGNAL_ADD 10
 
-// Threads that meet without the others of their block, from whichever of them comes first on.
+// Threads that synchronise without the others of their block; FIRST is the first of them.
 struct Role {
     symrail_u32 arrived = 0, round = 0;
     int votes[2] = {0, 0};
 };
-// What a proxy has been asked to put.
+// A put request to a proxy.
 struct Put {
     void* to;
     std::vector<char> data;
@@ -57,7 +56,7 @@ struct State {
 extern thread_local State symrail_state;
 extern thread_local Threads* block;
 extern thread_local symrail_u32 thread_rank, block_size;
-// How far each PE's memory is from this one's: what a proxy would know.
+// The distance of each PE's memory from this one's: what a proxy would know.
 extern thread_local const symrail_u64* apart_of;
 
 static inline void breathe() {
@@ -101,7 +100,7 @@ SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) { symrail_st_
 SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
 SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
 SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
-    // As if at once: what was written before the second word is seen with it.
+    // Emulates an atomic pair: writes before the second word are observed with it.
     b = symrail_ld_sys(at + 8);
     a = symrail_ld_sys(at);
 }
@@ -146,7 +145,7 @@ struct symrail_role {
         if (yes) __atomic_store_n(vote, 1, __ATOMIC_SEQ_CST);
         if (__atomic_add_fetch(&role.arrived, 1, __ATOMIC_SEQ_CST) == size()) {
             role.arrived = 0;
-            // That of the round before: all have read it.
+            // The vote of the round before: all threads have read it.
             role.votes[(round + 1) % 2] = 0;
             __atomic_store_n(&role.round, round + 1, __ATOMIC_SEQ_CST);
         }
@@ -166,7 +165,7 @@ SYMRAIL_DEVICE void symrail_copy(void* to, const void* from, size_t bytes) {
     for (size_t i = S::rank(); i < bytes; i += S::size()) ((char*)to)[i] = ((const char*)from)[i];
 }
 
-// The proxy: what it is asked for it does at once, but for puts, which are not there before a fence needs them.
+// The proxy: it performs requests at once, except puts, which stay pending until a fence needs them.
 struct symrail_mail {
     void once() {}
     void leave() {}

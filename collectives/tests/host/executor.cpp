@@ -1,4 +1,4 @@
-// The executor's device code as a library for tests on the CPU: a thread for each thread of each block.
+// The executor's device code as a library for tests on the CPU: a CPU thread for each thread of each block.
 #include "device.hpp"
 
 #include "exchange.cuh"
@@ -76,7 +76,7 @@ static auto with_type(int type, DO&& what) {
 extern "C" void execute(int type, const Call* call) {
     with_type(type, [call](auto number) { run<decltype(number)>(*call); });
 }
-// Without a plan: `input` is the address of the kernel's argument, `output` is whether data goes in packets.
+// Without a plan: `input` is the address of the kernel's argument, `output` is whether packets carry the data.
 extern "C" void straight(int type, const Call* call) {
     with_type(type, [call](auto number) {
         typedef decltype(number) N;
@@ -108,7 +108,7 @@ extern "C" void multiply(int type, symrail_u64 at, symrail_u64 count, symrail_u6
         for (symrail_u64 i = 0; i < count; i++) symrail_multiply_element<N>(at + i * sizeof(typename N::stored), by);
     });
 }
-// The value of a narrow type's code, and the code of a value.
+// Decodes a narrow type's code, and encodes a value.
 extern "C" float decode(int type, unsigned code) {
     switch (type) {
         case 6: return symrail_f16::load((unsigned short)code);

@@ -1,4 +1,4 @@
-/* A library with some of NCCL's interface, which notes what it was asked. */
+/* A library with some of NCCL's interface, which records its calls. */
 #include <stddef.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ struct comm {
 };
 static struct comm made = {0, 0};
 static char last[64];
-/* What was called, one letter for each. */
+/* The calls, one letter for each. */
 static char calls[64];
 static int note(char what) {
     size_t at = strlen(calls);

@@ -1,4 +1,4 @@
-//! What is left when all blocks have ended: signals, results, and what ranks know of one another.
+//! Checks when all blocks have ended: signals, results, and what ranks know of one another.
 
 use super::memory::Clock;
 use super::{Barriers, BufferType, Collective, Place, RankState, Result, World, number};
@@ -27,9 +27,9 @@ impl World<'_> {
     pub(super) fn check_result(&self) -> Result<()> {
         let n = self.ranks.len();
         let sum = |unit: u64| (0..n).fold(0u128, |sum, rank| sum.wrapping_add(number(rank, unit)));
-        // Who gets a reduction: the first who has it. What others have is not checked.
+        // The target of a reduction is the first rank that has the result. The outputs of other ranks are not checked.
         let reduced_at = (0..n).find(|&rank| self.output(rank, 0) == sum(0)).unwrap_or(0);
-        // Whose input a broadcast is of: the one that rank 0 got.
+        // The root of a broadcast is the rank whose input rank 0 got.
         let root = (0..n).find(|&root| self.output(0, 0) == number(root, 0)).unwrap_or(0);
         for rank in 0..n {
             let outputs = self.plan.ranks[rank].output_chunks * self.units;
@@ -68,14 +68,15 @@ impl World<'_> {
         let of_all = |holds: &dyn Fn(&RankState, &Clock) -> bool| {
             self.ranks.iter().zip(&ends).all(|(state, end)| holds(state, end))
         };
-        // Who ends a call and knows that those it writes packets to have begun it knows that they are through with the
-        // call before, which used the other half of the scratch buffer.
+        // A rank may end a call knowing that the ranks to which it writes packets have begun it. Then it knows that
+        // they have finished the call before, which used the other half of the scratch buffer.
         let begun = |state: &RankState, end: &Clock| {
             state.writes_to.iter().all(|&rank| end.knows_any(self.blocks_of[rank].clone()))
         };
         let packets_alternate = self.plan.packet_halves == 2 && of_all(&begun);
         let has_packets = self.ranks.iter().any(|state| !state.writes_to.is_empty());
-        // Who has begun a call is through with the call before, and so is everybody with its scratch buffer.
+        // A rank that has begun a call has finished the call before; then no rank uses its scratch buffer of that call
+        // any more.
         let scratch_is_left = of_all(&|state, end| state.scratch.is_known(end));
         let user_is_left = of_all(&|state, end| state.user.iter().all(|memory| memory.is_known(end)));
         let before = self.early || !scratch_is_left || has_packets && !packets_alternate;

@@ -1,14 +1,14 @@
-//! Memory whose accesses are ordered, or are not.
+//! Memory with a check that accesses are ordered.
 //!
-//! A clock has a number for each block: how far this block's work is known. A block that signals hands on its clock;
-//! one that waits learns it. An access that a later one's clock does not know may come after it just as well, and if
-//! one of the two writes, nobody knows what is read: a race.
+//! A clock has a number for each block: how much of that block's work is known. A block that signals passes its clock
+//! on; a block that waits merges it. If a later access's clock does not include an earlier access, the two may also
+//! happen in the other order; if one of them writes, the value read is undefined: a race.
 
-/// What a block knows of all blocks.
+/// A block's knowledge of all blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Clock(Vec<u32>);
 
-/// When a block did something, by its own count.
+/// The time of a block's action, by the block's own count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub block: usize,
@@ -16,12 +16,12 @@ pub(super) struct Stamp {
 }
 
 impl Clock {
-    /// A clock that knows nothing.
+    /// A clock without any knowledge.
     pub fn new(blocks: usize) -> Clock {
         Clock(vec![0; blocks])
     }
 
-    /// One more step of a block. Others know what it did before by the clocks that it hands on before this.
+    /// Counts one more step of a block. Other blocks know its earlier steps from the clocks that it passed on before.
     pub fn tick(&mut self, block: usize) {
         self.0[block] += 1;
     }
@@ -34,7 +34,7 @@ impl Clock {
         self.0[stamp.block] >= stamp.time
     }
 
-    /// Whether it is known that any of these blocks has begun.
+    /// Whether it knows that any of these blocks has begun.
     pub fn knows_any(&self, blocks: std::ops::Range<usize>) -> bool {
         self.0[blocks].iter().any(|&time| time > 0)
     }
@@ -66,12 +66,12 @@ impl Memory {
         self.units.get(at).map(|unit| unit.value)
     }
 
-    /// What the input is before the call.
+    /// Sets an input's value before the call.
     pub fn set(&mut self, at: usize, value: u128) {
         self.units[at].value = value;
     }
 
-    /// Reads a unit, and says which write may come before or after that.
+    /// Reads a unit, and returns a write that is not ordered with the read.
     pub fn read(&mut self, at: usize, block: usize, clock: &Clock) -> (u128, Option<Stamp>) {
         let unit = &mut self.units[at];
         let race = unit.written.filter(|&written| !clock.knows(written));
@@ -80,7 +80,7 @@ impl Memory {
         (unit.value, race)
     }
 
-    /// Writes a unit, and says which access may come before or after that.
+    /// Writes a unit, and returns an access that is not ordered with the write.
     pub fn write(&mut self, at: usize, value: u128, block: usize, clock: &Clock) -> Option<Stamp> {
         let unit = &mut self.units[at];
         let race = unit.written.iter().chain(&unit.read).find(|&&access| !clock.knows(access)).copied();
@@ -88,7 +88,7 @@ impl Memory {
         race
     }
 
-    /// Whether all accesses are known.
+    /// Whether the clock includes all accesses.
     pub fn is_known(&self, clock: &Clock) -> bool {
         let known = |unit: &Unit| unit.written.iter().chain(&unit.read).all(|&access| clock.knows(access));
         self.units.iter().all(known)

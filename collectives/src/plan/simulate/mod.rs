@@ -1,10 +1,9 @@
-//! The proof that a plan works: it is run in the mind.
+//! The proof that a plan works: a symbolic run.
 //!
-//! Each chunk is a few units, as many as its blocks' shares need. What lies in a unit is a number: in inputs a random
-//! one for each unit of each rank, in all else rubbish. Reductions add numbers. So a number says what it was made of,
-//! and a wrong one is right by an accident of one in 2^128. Blocks run one after another, each until it must wait.
-//! No other order gives anything else, because no two accesses to a unit of which one writes may change places
-//! ([`memory`]).
+//! Each chunk is a few units, as many as its blocks' shares need. The content of a unit is a number: in inputs a random
+//! one for each unit of each rank, elsewhere garbage. Reductions add numbers. So a number identifies its summands, and
+//! a wrong result passes with probability 2^-128. Blocks run one after another, each until it must wait. Every other
+//! order gives the same result, because no two accesses to a unit may change places if one of them writes ([`memory`]).
 
 mod end;
 mod memory;
@@ -17,21 +16,22 @@ use super::{Action, BufferType, Check, Collective, Plan, Span, Step};
 use crate::error::{Place, Result};
 use memory::{Clock, Memory};
 
-/// Units of all buffers together that are worth a simulation: some hundreds of megabytes.
+/// The most units of all buffers together that are simulated: some hundreds of megabytes.
 const MAX_UNITS: u64 = 1 << 21;
-/// Steps of a block, its pipelines' iterations included, that are.
+/// The most steps of a block that are simulated, including its pipelines' iterations.
 const MAX_STEPS: usize = 1 << 16;
 
-/// What the plan leaves to whoever runs it.
+/// Barriers that the plan needs around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Barriers {
-    /// PEs wait for one another before a call: somebody reaches for memory of a rank that may not have begun it.
+    /// PEs must wait for one another before a call: a rank accesses memory of another one that may not have begun it.
     pub before: bool,
-    /// PEs wait for one another after a call: somebody may still reach for a rank's input or output when it ends.
+    /// PEs must wait for one another after a call: a rank may still access another one's input or output when that
+    /// ends.
     pub after: bool,
 }
 
-/// Proves a plan, and says where PEs must wait for one another.
+/// Proves a plan, and returns the barriers that it needs.
 pub(super) fn simulate(plan: &Plan, check: Check) -> Result<Barriers> {
     let mut world = World::new(plan, check)?;
     world.run()?;
@@ -52,7 +52,7 @@ struct World<'a> {
     /// The blocks of each rank.
     blocks_of: Vec<Range<usize>>,
     check: Check,
-    /// Somebody reaches for memory of a rank that may not have begun, other than by packets.
+    /// A rank accesses memory of another one that may not have begun, other than by packets.
     early: bool,
 }
 
@@ -69,15 +69,15 @@ struct RankState {
     writes_to: Vec<usize>,
 }
 
-/// Where blocks of a rank wait for one another.
+/// A barrier between blocks of a rank.
 #[derive(Default)]
 struct Barrier {
     arrivals: usize,
-    /// The clocks of those of each round.
+    /// The merged clocks of each round.
     clocks: Vec<Clock>,
 }
 
-/// Where signals arrive.
+/// A word for signals.
 #[derive(Default)]
 struct Word {
     signals: Vec<(Rc<Clock>, Place)>,
@@ -86,15 +86,16 @@ struct Word {
 
 struct Block<'a> {
     rank: usize,
-    /// What is left to do, and in a pipeline the iteration's window of units.
+    /// The remaining steps, and in a pipeline the iteration's window of units.
     steps: Vec<(&'a Step, Option<(u64, u64)>)>,
     next: usize,
-    /// Of the next step: how many of its semaphores or channels are done, or the arrivals at its barrier that end it.
+    /// Progress in the next step: how many of its semaphores or channels are done, or the arrivals at its barrier that
+    /// end it.
     within: usize,
     clock: Clock,
 }
 
-/// The number of an input's unit: two rounds of a mixer, so that sums tell their parts.
+/// The number of an input's unit: two rounds of a mixer, so that sums identify their summands.
 fn number(rank: usize, unit: u64) -> u128 {
     let mix = |mut x: u64| {
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -172,7 +173,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// A pipeline's steps, in two iterations; any other step as it is.
+    /// A pipeline's steps, in two iterations; any other step unchanged.
     fn unrolled(&self, step: &'a Step) -> Vec<(&'a Step, Option<(u64, u64)>)> {
         let Action::Pipeline { chunks, steps, .. } = &step.action else { return vec![(step, None)] };
         let half = (chunks * self.units).div_ceil(2);
@@ -201,7 +202,7 @@ impl<'a> World<'a> {
         state
     }
 
-    /// Where a unit of input or output is: in place, the smaller of them is this rank's part of the larger.
+    /// The cell of a unit of input or output: in place, the smaller buffer is this rank's part of the larger.
     fn cell(&self, rank: usize, buffer: BufferType, unit: u64) -> (usize, usize) {
         let (_, inputs, outputs) = self.plan.parts();
         let part_of = |parts: u64, others: u64| if parts < others { rank as u64 * self.part } else { 0 };
@@ -247,7 +248,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Does a block's next step. `false` if it is at its end or must wait.
+    /// Performs a block's next step. `false` if it has ended or must wait.
     fn step(&mut self, block: usize) -> Result<bool> {
         let Block { rank, next, .. } = self.blocks[block];
         let Some(&(step, window)) = self.blocks[block].steps.get(next) else { return Ok(false) };
@@ -311,7 +312,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An operation's units: of its span those of its share, and of these the window's.
+    /// An operation's units: this share of its span, limited to the window.
     fn range(&self, span: &Span, share: (u64, u64), window: Option<(u64, u64)>) -> std::ops::Range<u64> {
         let all = span.size * self.units;
         let start = |i: u64| i * (all / share.1) + i.min(all % share.1);

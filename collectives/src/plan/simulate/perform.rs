@@ -1,4 +1,4 @@
-//! What a step does: to memory, and to what others know.
+//! The effect of a step: on memory, and on the knowledge of other blocks.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use super::memory::{Clock, Memory, Stamp};
 use super::{Action, BufferType, Check, Result, Span, Step, World};
 use crate::plan::Link;
 
-/// Who reaches for memory.
+/// A block that accesses memory.
 #[derive(Clone, Copy)]
 struct Access<'a> {
     block: usize,
@@ -53,7 +53,7 @@ impl World<'_> {
                 for (source, dest) in pairs {
                     for unit in self.range(source, step.share, None) {
                         let value = self.read(at, source, unit)?;
-                        // Who has this packet knows of no other one.
+                        // A rank that has this packet knows nothing of other packets.
                         let clock = self.released_clock(block);
                         self.write_packet(at, dest, unit, (value, &clock))?;
                     }
@@ -87,7 +87,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What a block knows, to be handed on.
+    /// A block's knowledge, to be passed on.
     fn released_clock(&mut self, block: usize) -> Rc<Clock> {
         let own = &mut self.blocks[block].clock;
         let clock = Rc::new(own.clone());
@@ -136,7 +136,7 @@ impl World<'_> {
         self.no_race(at, span, unit, race)
     }
 
-    /// A block's clock, taken out while it reaches for a rank's memory.
+    /// A block's clock, taken out while the block accesses a rank's memory.
     fn reach(&mut self, block: usize, rank: usize) -> Clock {
         let clock = std::mem::replace(&mut self.blocks[block].clock, Clock::new(0));
         self.early |= self.blocks[block].rank != rank && !clock.knows_any(self.blocks_of[rank].clone());
@@ -155,7 +155,7 @@ impl World<'_> {
         Err(self.plan.refuse(at.step.place, reason))
     }
 
-    /// Learns what those knew who wrote packets that are read.
+    /// Merges the clocks of the writers of packets that are read.
     fn learn_packets(&mut self, block: usize, step: &Step, spans: &[Span]) {
         for span in spans {
             let mut last: Option<Rc<Clock>> = None;
