@@ -1,10 +1,10 @@
-"""Expert parallelism on GPUs beside what programs do without it: `symrail run -n 2 -- python experts.py`, or torchrun.
+"""Expert parallelism on GPUs beside other ways to do it: `symrail run -n 2 -- python experts.py`, or torchrun.
 
-One run measures in turns, with the same tokens and routes: dispatch and combine of many tokens (4,096) and of few (128)
-by symrail.ep; the same by all_to_all_single of torch.distributed (NCCL) and a permutation in torch; and copies to a
-peer of as many bytes as cross. Results are compared first. Times are of the GPU, by events around batches of calls or
-around replays of a graph of them: medians, of the slowest rank. `experts.py proxied` measures few tokens by symrail.ep
-only, with a pinned heap, for SYMRAIL_DISABLE_P2P=1. A case that fails is told, and the others go on.
+One run measures alternately, with the same tokens and routes: dispatch and combine of many tokens (4,096) and of few
+(128) by symrail.ep; the same by all_to_all_single of torch.distributed (NCCL) and a permutation in torch; and copies of
+as many bytes to a peer. Results are compared first. Times are the GPU's, by events around batches of calls or around
+replays of a graph of them: medians, of the slowest rank. `experts.py proxied` measures few tokens by symrail.ep only,
+with a pinned heap, for SYMRAIL_DISABLE_P2P=1. A case that fails is printed, and the others continue.
 """
 
 import os
@@ -58,7 +58,7 @@ def device_time(go, calls, batches=BATCHES):
 
 
 def captured(call, calls=CALLS):
-    """A graph of some calls, as a function that replays it."""
+    """A graph of several calls, as a function that replays it."""
     for _ in range(2):
         call()
     torch.cuda.synchronize()
@@ -85,7 +85,7 @@ def eager(call):
 
 
 def attempt(name, measure):
-    """What a case gives, or None where it fails."""
+    """The result of a case, or None if it fails."""
     began = time.monotonic()
     try:
         found = measure()
@@ -116,7 +116,7 @@ def cast(x):
     """FP8 with a scale for each 128 elements."""
     grouped = x.float().reshape(len(x), -1, GROUP)
     most = grouped.abs().amax(dim=2).clamp(min=1e-4)
-    # Divided by numbers torch multiplies by what it has rounded before.
+    # torch divides by multiplying with a rounded reciprocal.
     largest = torch.full_like(most, 448)
     return (grouped * (largest / most)[:, :, None]).to(torch.float8_e4m3fn).reshape(x.shape), most / largest
 
@@ -126,7 +126,7 @@ def uncast(rows, scales):
 
 
 def weighted(tokens, x=None):
-    """What comes back if each expert gives a token back as it came: FP32 sums in the order of the slots."""
+    """The result of a combine if each expert returns its tokens unchanged: FP32 sums in the order of the slots."""
     x = (tokens.x if x is None else x).float()
     total = torch.zeros_like(x)
     for slot in range(K):
@@ -135,16 +135,16 @@ def weighted(tokens, x=None):
 
 
 def close(found, wanted, what, part=0.02):
-    """No further apart than a part of the largest value."""
+    """Equal up to a part of the largest value."""
     apart = float((found.float() - wanted.float()).abs().max())
     assert apart <= part * float(wanted.float().abs().max()), f"{what}: apart by {apart}"
 
 
-# What programs do without a library: all_to_all_single, and torch's indexing.
+# Programs without a library use all_to_all_single, and torch's indexing.
 
 
 class PerSlot:
-    """A row for each token and slot, ordered by expert: what permuting dispatchers of training programs do."""
+    """A row for each token and slot, ordered by expert, as permuting dispatchers of training programs do it."""
 
     def __init__(self, tokens, ranks):
         self.tokens, self.ranks, self.share = tokens, ranks, EXPERTS // ranks
@@ -227,7 +227,7 @@ def by_nccl(kind, tokens, ranks, wanted):
 
 
 def many_by_symrail(buffer, tokens, ranks):
-    """Times of dispatch and combine of many tokens, by how they are called."""
+    """Times of dispatch and combine of many tokens, for each way of calling them."""
     data, in_rank = cast(tokens.x), tokens.in_rank(ranks)
     _, _, per_expert, of_tokens, _ = buffer.get_dispatch_layout(tokens.topk, EXPERTS)
     routes = dict(
@@ -244,7 +244,7 @@ def many_by_symrail(buffer, tokens, ranks):
     made = uncast(rows, scales)
     combined = buffer.combine(made, handle)[0]
     torch.cuda.synchronize()
-    # Each rank gives the token back.
+    # Each rank returns the token.
     times = in_rank.sum(dim=1, keepdim=True).float()
     assert torch.equal(combined, (uncast(*data).float() * times).bfloat16()), "sums of a combine"
     found = {}
@@ -309,7 +309,7 @@ class Few:
             assert torch.equal(found, weighted(self.tokens)), "a sum of bfloat16"
 
     def split(self):
-        """Dispatch and combine apart: as graphs of their own, replayed in turns, with events between."""
+        """Dispatch and combine separately: as two graphs, replayed alternately, with events between."""
         def graph_of(call):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -331,7 +331,7 @@ class Few:
 
 
 def kernels_of(go):
-    """Mean microseconds of each kernel, and how many there were, by the driver's own records."""
+    """Mean microseconds and number of launches of each kernel, from the driver's records."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
@@ -438,7 +438,7 @@ def few(buffer, ranks):
 
 
 def join():
-    """NCCL beside the job of symrail: a GPU for each rank, and a file through which ranks find each other."""
+    """NCCL beside the job of symrail: a GPU for each rank, and a file for the ranks' rendezvous."""
     me, ranks = symrail.my_pe(), symrail.n_pes()
     if "MASTER_ADDR" in os.environ:
         where = "env://"

@@ -1,4 +1,5 @@
-"""What calls on streams cost the host, and what they move: `symrail run -n 2 -- python gpu.py` (SYMRAIL_HEAP_KIND).
+"""The cost of calls on streams for the host, and their bandwidth: `symrail run -n 2 -- python gpu.py`
+(SYMRAIL_HEAP_KIND).
 
 With nvshmem4py installed, `mpirun -n 2 python gpu.py nvshmem` measures the same there. Medians of batches.
 """
@@ -13,7 +14,7 @@ CALLS, BATCHES = 200, 15
 
 
 def host_time(call, stream, calls=CALLS):
-    """Microseconds of host time a call, with the queue never full."""
+    """Microseconds of host time for a call, with the queue never full."""
     taken = []
     for _ in range(BATCHES):
         stream.synchronize()
@@ -26,7 +27,7 @@ def host_time(call, stream, calls=CALLS):
 
 
 def stream_time(call, stream, calls):
-    """Microseconds of the stream's time a call."""
+    """Microseconds of the stream's time for a call."""
     taken = []
     for _ in range(5):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

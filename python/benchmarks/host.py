@@ -1,10 +1,10 @@
-"""What calls on host memory cost from Python: the import, small and large puts, barriers.
+"""The cost of calls on host memory from Python: the import, small and large puts, barriers.
 
     python python/benchmarks/host.py
     symrail run -n 2 -- python python/benchmarks/host.py
     symrail run -n 2 --hosts 2 -- python python/benchmarks/host.py
 
-The figures of the same from Rust: `symrail perf put-lat put-bw barrier-lat -b 8 -e 4M`. Times are medians of rounds.
+The same from Rust: `symrail perf put-lat put-bw barrier-lat -b 8 -e 4M`. Times are medians of rounds.
 """
 
 import statistics
@@ -16,7 +16,7 @@ ROUNDS = 21
 
 
 def of_import(code: str) -> float:
-    """Milliseconds of an import in a process of its own, without the interpreter's start."""
+    """Milliseconds of an import in a separate process, without the interpreter's start."""
     timed = f"import time; begun = time.perf_counter(); {code}; print(time.perf_counter() - begun)"
     runs = [float(subprocess.check_output([sys.executable, "-c", timed])) for _ in range(ROUNDS)]
     return 1e3 * statistics.median(runs)

@@ -3,10 +3,10 @@
     symrail run -n 2 -- python3 products.py [copies] [gather] [reduce] [all-reduce] [FILE.json]
     symrail run -n 2 --hosts 2 -- python3 products.py rails [FILE.json]         (SYMRAIL_HEAP_KIND=pinned)
 
-Each PE has a GPU of its own. All who are compared take turns in one run; each time is between two CUDA events, behind
-a barrier of all PEs on the stream, with the host ahead. Figures are medians, of the PE for which they are longest.
-Results are compared with PyTorch's. Who fails is left out, and said. PE 0 prints tables, and adds a line for each
-figure to the file.
+Each PE has its own GPU. The candidates alternate in one run; each time is between two CUDA events, behind a barrier of
+all PEs on the stream, with the host ahead. Figures are medians, of the PE for which they are longest. Results are
+compared with PyTorch's. A candidate that fails is left out, with a message. PE 0 prints tables, and adds a line for
+each figure to the file.
 
 Overlap efficiency: (product alone + moves alone - both) / the shorter of them. The product alone is torch.mm of the
 same shape, the moves alone are the faster of NCCL's collective and Symrail's copies on streams.
@@ -29,16 +29,16 @@ import torch.distributed as dist
 import symrail
 import symrail.overlap as overlap
 
-# Rows of all ranks, inputs and outputs of all ranks: an all-gather's rank has a part of the outputs, a reduction's one
-# of the inputs.
+# Rows of all ranks, inputs and outputs of all ranks: in an all-gather each rank has a part of the outputs, in a
+# reduction one of the inputs.
 SHAPES = [(32768, 16384, 8192), (32768, 32768, 8192), (8192, 8192, 3584), (2048, 8192, 3584)]
 SMALL_SHAPES = [(512, 8192, 3584), (64, 8192, 3584)]
-# Where the moves take less time than the product even through a proxy.
+# Shapes whose moves take less time than the product, even through a proxy.
 RAIL_GATHERS = [(2048, 4096, 262144), (4096, 4096, 262144), (2048, 8192, 262144)]
 RAIL_REDUCTIONS = [(2048, 262144, 2048), (2048, 262144, 4096), (4096, 262144, 2048)]
 PIECES = [0, 1, 2, 4]
 SIZES = [8, 512, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
-# So long is the stream busy while the host gets ahead, in cycles.
+# How long the stream is busy while the host gets ahead, in cycles.
 AHEAD = 4_000_000
 DTYPE = torch.bfloat16
 
@@ -49,14 +49,14 @@ def say(text: str) -> None:
 
 
 class Bench:
-    """The job, and what is written down."""
+    """The job, and the recorded figures."""
 
     def __init__(self, file: str | None) -> None:
         self.me, self.n = symrail.my_pe(), symrail.n_pes()
         self.file = file
         self.world = symrail.team_world()
         self.groups: dict[int | None, overlap.Group] = {}
-        # On the host, beside whatever the GPU does.
+        # On the host, independent of the GPU.
         self.box = symrail.array(self.n, "float64")
         self.has_nccl = False
 
@@ -73,7 +73,7 @@ class Bench:
         self.has_nccl = True
 
     def all(self, value: float) -> list[float]:
-        """A number of each PE, by the host."""
+        """A number of each PE, exchanged by the host."""
         for pe in range(self.n):
             symrail.put(self.box[self.me : self.me + 1], [value], pe)
         symrail.barrier_all()
@@ -91,7 +91,7 @@ class Bench:
                 out.write(json.dumps({"gpu": gpu, "pes": self.n, "date": time.strftime("%Y-%m-%d"), **figure}) + "\n")
 
     def group(self, pieces: int | None, heap: int) -> overlap.Group:
-        """One for all shapes: what it compiles, it compiles once."""
+        """One group for all shapes, so that it compiles each kernel once."""
         if pieces not in self.groups:
             self.groups[pieces] = overlap.Group(heap_bytes=heap, pieces=pieces)
         return self.groups[pieces]
@@ -101,7 +101,7 @@ class Bench:
             group.free()
 
     def tried(self, works: dict) -> dict:
-        """Those that work on all PEs: each is called once, and what it returns is kept for the comparison."""
+        """The candidates that work on all PEs: calls each once, and keeps its result for the comparison."""
         good = {}
         for name, work in works.items():
             error, result = None, None
@@ -138,7 +138,7 @@ class Bench:
         return {name: self.largest(statistics.median(taken)) for name, taken in times.items()}
 
     def host_time(self, work, calls: int = 20) -> float:
-        """Microseconds of host time that a call takes while the stream is busy."""
+        """Microseconds of host time for a call while the stream is busy."""
         torch.cuda.synchronize()
         symrail.barrier_all()
         taken = []
@@ -152,7 +152,7 @@ class Bench:
         return self.largest(statistics.median(taken))
 
     def graphed(self, work):
-        """The same from a graph, or None."""
+        """The work as a graph, or None."""
         graph, error, result = torch.cuda.CUDAGraph(), None, None
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -182,7 +182,7 @@ def numbers(rows: int, columns: int, seed: int) -> torch.Tensor:
 
 
 def near(found: torch.Tensor, wanted: torch.Tensor, what: str) -> str | None:
-    """What is wrong, if it is more than rounding."""
+    """The difference, if it is more than rounding."""
     if found.shape != wanted.shape:
         return f"{what}: {tuple(found.shape)}, not {tuple(wanted.shape)}"
     worst, scale = float((found - wanted).abs().max()), float(wanted.abs().max())
@@ -190,14 +190,14 @@ def near(found: torch.Tensor, wanted: torch.Tensor, what: str) -> str | None:
 
 
 def first(result) -> torch.Tensor:
-    """The product among what a call returns."""
+    """The product in the result of a call."""
     while isinstance(result, (tuple, list)):
         result = result[-1]
     return result
 
 
 class Product:
-    """One shape of one kind, and those who compute it."""
+    """One shape of one kind, and the candidates for it."""
 
     def __init__(self, bench: Bench, kind: str, shape: tuple[int, int, int], heap: int, pieces: list, peers: bool):
         self.bench, self.kind, self.shape = bench, kind, shape
@@ -265,7 +265,7 @@ class Product:
         works = {"product alone": lambda: torch.mm(factor, self.weight.t(), out=product)}
         peer, stream = (bench.me + 1) % n, torch.cuda.current_stream()
         there = symrail.array(rows * width * 2, "uint8")
-        # What the proxy reads is in the heap.
+        # The proxy reads from the heap.
         source = there
         if symrail.is_mapped(peer):
             source = torch.zeros(rows * width * 2, dtype=torch.uint8, device="cuda")
@@ -273,7 +273,7 @@ class Product:
         self.taken = [there, words]
 
         def copies():
-            # A shard to each of the others, behind their word that there is room.
+            # Sends a shard to each other rank, behind that rank's word that it has space.
             state[0] += 1
             for distance in range(1, n):
                 peer = (bench.me + distance) % n
@@ -335,7 +335,7 @@ class Product:
             symrail.free(array)
 
     def checked_by_parts(self) -> torch.Tensor | None:
-        """The result where there is no NCCL: all PEs make all factors, which their seeds say."""
+        """The result if there is no NCCL: all PEs make all factors from their seeds."""
         rows, n = self.shape[0], self.bench.n
         if self.kind == "gather":
             shards = (numbers(*self.x.shape, 1 + pe) for pe in range(n))
@@ -428,7 +428,7 @@ def copies(bench: Bench) -> None:
 
 
 def products(bench: Bench, kind: str, shapes: list, peers: bool, pieces: list) -> None:
-    # The largest plan's rows; a reduction has its products, and those of the others for its shard.
+    # The rows of the largest plan; a reduction has its products, and those of the others for its shard.
     if kind == "gather":
         heap = max(rows * inputs for rows, inputs, _ in shapes)
     else:
@@ -450,7 +450,7 @@ def products(bench: Bench, kind: str, shapes: list, peers: bool, pieces: list) -
 def main() -> None:
     parts = [argument for argument in sys.argv[1:] if not argument.endswith(".json")] or ["copies", "gather", "reduce"]
     file = next((argument for argument in sys.argv[1:] if argument.endswith(".json")), None)
-    # PEs of pretended hosts are on the same machine: each takes another GPU.
+    # PEs of simulated hosts are on the same machine: each uses another GPU.
     pe = int(os.environ.get("SYMRAIL_LAUNCHER_PE", os.environ.get("RANK", "0")))
     device = pe % torch.cuda.device_count()
     torch.cuda.set_device(device)

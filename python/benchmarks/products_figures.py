@@ -1,13 +1,13 @@
-"""Makes a table and a picture of what products.py has written: `python3 products_figures.py FILE.json [PICTURE.svg]`
+"""Makes a table and a picture of the output of products.py: `python3 products_figures.py FILE.json [PICTURE.svg]`
 
-The table is Markdown, and goes to the standard output. The picture shows which share of the moves is hidden, by shape.
+The table is Markdown, on the standard output. The picture shows the hidden share of the moves, by shape.
 """
 
 import json
 import sys
 from html import escape
 
-# Who is shown, by the names of products.py, and in which colour.
+# The candidates in the picture, by their names in products.py, with their colours.
 SHOWN = [("symrail", "#1f6feb"), ("torch async", "#d29922"), ("torch", "#8b949e")]
 TITLES = {"gather": "all-gather", "reduce": "reduce-scatter", "all-reduce": "all-reduce"}
 LOWEST, HIGHEST = -1.0, 1.0
@@ -15,7 +15,7 @@ LEFT, TOP, HEIGHT, BAR, GAP, FOOT = 44, 44, 180, 16, 22, 52
 
 
 def read(path: str) -> dict:
-    """Figures of each shape, by name: those that were written last."""
+    """Figures of each shape, by name: the ones written last."""
     shapes: dict = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
@@ -44,7 +44,7 @@ def table(shapes: dict) -> str:
 
 
 def picture(shapes: dict) -> str:
-    """Bars from 0: what is below the lowest one ends there, with its number beside it."""
+    """Bars from 0: a value below the lowest mark ends there, with its number beside it."""
     group = BAR * len(SHOWN) + GAP
     width, bottom = LEFT + group * len(shapes) + 120, TOP + HEIGHT
 

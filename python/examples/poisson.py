@@ -37,13 +37,13 @@ def own(pencil, count):
 
 
 class Arrays:
-    """What differs between NumPy's, PyTorch's and CuPy's arrays."""
+    """The differences between NumPy's, PyTorch's and CuPy's arrays."""
 
     def __init__(self, name):
         self.module, self.name = importlib.import_module(name), name
 
     def use(self, gpu):
-        """Makes a PE's GPU the one that the module's calls are for."""
+        """Makes a PE's GPU the current one of the module."""
         if self.name == "torch":
             self.module.cuda.set_device(gpu)
         elif self.name == "cupy":
@@ -54,7 +54,7 @@ class Arrays:
         return pencil if self.name == "numpy" else pencil.array
 
     def put(self, pencil, values):
-        """Elements that NumPy has worked out."""
+        """Stores elements that NumPy has computed."""
         if self.name == "torch":
             pencil.array.copy_(self.module.from_numpy(np.ascontiguousarray(values)))
         else:
@@ -83,11 +83,11 @@ class Arrays:
 
 
 def solve(grid, arrays, edge):
-    """A PE's elements of the solution, the pencil, and how long it took."""
+    """A PE's elements of the solution, the pencil, and the time that it took."""
     x, y, z = (grid.empty(axis, symmetric=True) for axis in "xyz")
     stiffness = sum((wave * TAU) ** 2 for wave in WAVES)
     right = -stiffness * exact(*own(x, lambda number: number / edge)) + 0j
-    # The Laplacian of a wave is the wave itself, times this; the mean is free.
+    # The Laplacian of a wave is the wave itself, times this; the mean is arbitrary.
     squares = sum(own(z, lambda number: (TAU * np.where(number <= edge // 2, number, number - edge)) ** 2))
     squares[squares == 0] = np.inf
     factors = grid.empty("z")
@@ -111,7 +111,7 @@ def solve(grid, arrays, edge):
 
 
 def draw(path, line):
-    """A picture of x, the computed and the analytic solution: both, and below how far they are apart."""
+    """A picture of the computed and the analytic solution along x: both, and below them their difference."""
     width, left = 900, 90
     most = max(abs(computed - analytic) for _, computed, analytic in line) or 1.0
 
@@ -158,7 +158,7 @@ def main():
         analytic = exact(*own(x, lambda number: number / edge))
         worst = np.array([np.abs(found - analytic).max(), took])
         symrail.reduce(symrail.team_world(), worst, worst, "max")
-        # Whoever has the beginning of Y and Z has the line.
+        # The PE with the beginning of Y and Z has the line.
         if x.start[1] <= edge // 8 < x.stop[1] and x.start[2] == 0:
             at = edge // 8 - x.start[1]
             line = [(i / edge, float(found[i, at, 0].real), float(analytic[i, at, 0])) for i in range(edge)]

@@ -1,8 +1,8 @@
-//! The job's symmetric blocks: which there are, and which of them this PE does not need any more.
+//! The job's symmetric blocks, and which of them this PE does not need any more.
 //!
-//! A block is let go by each PE for itself, whenever Python drops the last array in it; no other PE hears of it. All
-//! PEs give it back together, when they next make a collective call for it: they find out which blocks all of them have
-//! let go, and free those in the order in which they were made. So blocks are the same on all PEs at all times.
+//! Each PE lets a block go for itself, whenever Python drops the last array in it; the other PEs do not learn of it.
+//! All PEs free it together, at their next collective call for it: they determine which blocks all of them have let go,
+//! and free those in the order of allocation. So blocks are the same on all PEs at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -13,32 +13,32 @@ use symrail_core::lock;
 
 use crate::raw;
 
-/// The blocks.
+/// The blocks of a job.
 #[derive(Default)]
 pub struct Blocks {
     state: Mutex<State>,
-    /// Blocks that `free` was called for and that are not given back yet.
+    /// The number of blocks passed to `free` that are not freed yet.
     freed: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// By number, address and bytes: the same on all PEs.
+    /// Address and bytes by number: the same on all PEs.
     live: BTreeMap<u64, (usize, usize)>,
-    /// Those of them that this PE has let go.
+    /// Blocks that this PE has let go.
     dropped: BTreeSet<u64>,
-    /// Those that the program has said it uses no more, though arrays may refer to them.
+    /// Blocks that the program has passed to `free`, though arrays may refer to them.
     freed: BTreeSet<u64>,
 }
 
-/// What PEs that allocate together must agree on; the text is for people.
+/// A request on which PEs that allocate together must agree; the text is for people.
 pub struct Request {
     pub bytes: usize,
     pub text: String,
 }
 
-/// PEs asked for different things.
+/// PEs made different requests.
 pub struct Differs {
     pub other: u32,
     pub here: String,
@@ -46,8 +46,8 @@ pub struct Differs {
 }
 
 impl Blocks {
-    /// Takes a zeroed block; returns its number and address. Blocks that all PEs have let go are given back before.
-    /// Collective; `Ok(Err(_))` if PEs ask for different things, and then nobody gets anything.
+    /// Allocates a zeroed block; returns its number and address. Blocks that all PEs have let go are freed first.
+    /// Collective; `Ok(Err(_))` if PEs make different requests, and then no PE gets memory.
     pub fn allocate(&self, rt: &Runtime, team: &Team<'_>, request: &Request) -> Result<Result<(u64, usize), Differs>> {
         if let Some(differs) = self.agree(rt, team, &request.text)? {
             return Ok(Err(differs));
@@ -60,17 +60,17 @@ impl Blocks {
         Ok(Ok((number, address)))
     }
 
-    /// Gives back what all PEs have let go. Collective.
+    /// Frees the blocks that all PEs have let go. Collective.
     pub fn reclaim(&self, rt: &Runtime, team: &Team<'_>) -> Result<Option<Differs>> {
         self.agree(rt, team, "reclaim")
     }
 
-    /// This PE has let a block go. Local, and at once: called from wherever Python drops an object.
+    /// This PE lets a block go. Local, and returns at once, because Python may drop an object anywhere.
     pub fn drop_block(&self, number: u64) {
         lock(&self.state).dropped.insert(number);
     }
 
-    /// Marks the block at this address as not to be used any more; whether there is one.
+    /// Marks the block at this address as unused from now on; returns whether there is one.
     pub fn free(&self, address: usize) -> bool {
         let mut state = lock(&self.state);
         let Some(number) = state.at(address) else { return false };
@@ -80,7 +80,7 @@ impl Blocks {
         true
     }
 
-    /// Whether the address is in a block that was freed.
+    /// Whether the address is in a block that was passed to `free`.
     #[inline]
     pub fn is_freed(&self, address: usize) -> bool {
         self.freed.load(Ordering::Relaxed) > 0 && {
@@ -89,13 +89,13 @@ impl Blocks {
         }
     }
 
-    /// Blocks that exist, and bytes in them.
+    /// The number of blocks, and of bytes in them.
     pub fn count(&self) -> (usize, usize) {
         let state = lock(&self.state);
         (state.live.len(), state.live.values().map(|&(_, bytes)| bytes).sum())
     }
 
-    /// Compares what PEs want, and gives back what all have let go.
+    /// Compares the requests of all PEs, and frees the blocks that all have let go.
     fn agree(&self, rt: &Runtime, team: &Team<'_>, text: &str) -> Result<Option<Differs>> {
         let hash = hash(text);
         let mut words = vec![hash, !hash];
@@ -130,7 +130,7 @@ impl Blocks {
         Ok(None)
     }
 
-    /// The first PE that asks for something else than PE 0, and what the two ask for.
+    /// The first PE with a request other than PE 0's, and both requests.
     fn who_differs(team: &Team<'_>, hash: u64, text: &str) -> Result<Differs> {
         let me = team.group().me();
         let mut first = [if me == 0 { hash } else { 0 }];
@@ -163,7 +163,7 @@ impl State {
     }
 }
 
-/// FNV-1a, which is the same on all PEs.
+/// FNV-1a, which has the same result on all PEs.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! What collectives take, which way they go, and how elements are combined.
+//! The arrays of a collective, the path that it takes, and the combination of elements.
 
 use pyo3::prelude::*;
 use symrail::Reduction;
@@ -20,13 +20,13 @@ use crate::words;
 pub struct Arrays {
     pub dest: View,
     pub source: View,
-    /// The stream that does it; none if host threads do.
+    /// The stream that performs it; `None` if host threads do.
     order: Option<Order>,
 }
 
 impl Arrays {
-    /// Those that a caller gives, whose lengths it compares. Arrays in GPUs' memory go by the default stream, if the
-    /// caller names none.
+    /// The arrays of a call; the caller compares their lengths. For arrays in GPU memory without a stream it uses the
+    /// default stream.
     pub fn of(
         team: &HeldTeam,
         dest: &Bound<'_, PyAny>,
@@ -58,7 +58,7 @@ impl Arrays {
         Ok(Arrays { dest, source, order })
     }
 
-    /// Refuses lengths that do not go together.
+    /// Refuses lengths that do not match.
     pub fn need(&self, (to, from): (usize, usize)) -> PyResult<()> {
         let found = (self.dest.len, self.source.len);
         if found == (to, from) {
@@ -68,12 +68,12 @@ impl Arrays {
         Err(raise(Kind::Argument, &format!("dst has {dest} elements and src {source}; they need {to} and {from}")))
     }
 
-    /// Whether host threads do it.
+    /// Whether host threads perform it.
     pub fn on_host(&self) -> bool {
         self.order.is_none()
     }
 
-    /// Does it: on the stream, or on the host, which is given destination and source.
+    /// Performs it: on the stream, or on the host by `on_host` with destination and source.
     pub fn run(
         &self,
         py: Python<'_>,
@@ -94,14 +94,14 @@ impl Arrays {
     }
 }
 
-/// How elements are combined, by host threads and by kernels.
+/// The combination of elements, for host threads and for kernels.
 pub struct Combining {
     pub on_host: Reduction,
     pub on_stream: on_stream::Reduction,
 }
 
 impl Combining {
-    /// What a caller asks for, of elements of a type.
+    /// The combination that a caller names, for elements of a type.
     pub fn of(op: &Bound<'_, PyAny>, ty: Type) -> PyResult<Combining> {
         use Combine::{And, Max, Min, Or, Product, Sum, Xor};
         let op = words::chosen(op, &["sum", "prod", "min", "max", "and", "or", "xor"], "op")?;

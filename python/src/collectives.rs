@@ -1,5 +1,5 @@
-//! Collectives of devices: the calls of `symrail_collectives` on the memory of arrays. `symrail/collectives` has the
-//! functions that programs call.
+//! Collectives of devices: the calls of `symrail_collectives` on the memory of arrays. Programs call the functions in
+//! `symrail/collectives`.
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
@@ -26,7 +26,7 @@ use crate::view::View;
 /// A communicator over all PEs or a team's, on the host or on the PE's GPU.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Collectives {
-    /// None after `free`.
+    /// `None` after `free`.
     parts: Mutex<Option<Parts>>,
     on_gpu: bool,
     /// Keeps the job, which goes after the parts.
@@ -47,7 +47,7 @@ struct Parts {
 // SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
 unsafe impl Send for Parts {}
 
-/// What a call works on, checked.
+/// The checked parameters of a call.
 struct Call {
     collective: Collective,
     input: View,
@@ -57,7 +57,7 @@ struct Call {
     root: u32,
 }
 
-/// Names of what PEs compare, in the order of the words.
+/// Names of the values that PEs compare, in the order of the words.
 const COMPARED: [&str; 9] = [
     "collective",
     "operation",
@@ -115,7 +115,7 @@ impl Collectives {
         Ok(Collectives { parts: Mutex::new(Some(made.map_err(raised)?)), on_gpu, team })
     }
 
-    /// Adds an execution plan in JSON; its name.
+    /// Adds an execution plan in JSON; returns its name.
     fn add_plan(&self, py: Python<'_>, text: String, result: bool) -> PyResult<String> {
         let check = if result { Check::Result } else { Check::Ends };
         let plan = py.detach(|| Plan::from_json(&text, check)).map_err(raised)?;
@@ -130,7 +130,7 @@ impl Collectives {
         Ok(name)
     }
 
-    /// What would be done for a message of so many bytes, and why.
+    /// The choice for a message of so many bytes, and the reason.
     fn explain(
         &self,
         py: Python<'_>,
@@ -150,7 +150,7 @@ impl Collectives {
         })
     }
 
-    /// A collective of contiguous arrays; with `compare`, what PEs pass is compared before. Collective.
+    /// A collective of contiguous arrays; with `compare`, PEs first compare their parameters. Collective.
     #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn run(
         &self,
@@ -231,7 +231,7 @@ impl Collectives {
         self.transfer(py, &all, stream)
     }
 
-    /// Raises what calls on streams have failed to do. It does not wait.
+    /// Raises the failures of calls on streams. Does not wait.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |device| match device {
             Device::Host(_) => Ok(()),
@@ -239,7 +239,7 @@ impl Collectives {
         })
     }
 
-    /// Gives the memory back. Collective over all PEs.
+    /// Frees the memory. Collective over all PEs.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let Some(Parts { device, heap }) = taken else { return Ok(()) };
@@ -274,7 +274,7 @@ impl Drop for Collectives {
     }
 }
 
-/// Part `i` of so many elements each: its number, and its bytes.
+/// Part `i` has `counts[i]` elements: its number, and its bytes.
 fn starts(counts: &[u64], size: u64) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
     (0..).zip(counts).scan(0, move |at, (rank, count)| {
         let start = *at;
@@ -344,11 +344,11 @@ fn on_host(all: &mut Communicator<'_>, call: &Call, (input, output): (Buffer, Bu
 }
 
 impl Collectives {
-    /// Uses the communicator, without Python's lock, and one call at a time.
+    /// Uses the communicator, without Python's lock, one call at a time.
     fn with<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Device) -> Result<R> + Send) -> PyResult<R> {
         self.team.job.running()?;
         let result = py.detach(|| {
-            // Programs go by what is current on their threads.
+            // Programs rely on the device that is current on their threads.
             let _current = Current::keep();
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             parts.as_mut().map(|parts| call(&mut parts.device))
@@ -374,7 +374,7 @@ impl Collectives {
         }
     }
 
-    /// The memory of an array that this communicator can use.
+    /// The memory of an array, if this communicator can use it.
     fn view(&self, array: &Bound<'_, PyAny>, role: &str, written: bool) -> PyResult<View> {
         let (job, view) = (&self.team.job, self.team.job.any_view(array, role)?);
         let refuse = |why: &str| Err(raise(Kind::Argument, &format!("{role} {why}")));
@@ -447,9 +447,9 @@ impl Collectives {
         Ok(Call { collective, input, output, ty, reduction: reduction_of(op)?, root })
     }
 
-    /// A call in numbers, as [`COMPARED`] names them.
+    /// A call as numbers, in the order of [`COMPARED`].
     fn words(&self, call: &Call, algorithm: Option<&str>) -> [u64; COMPARED.len()] {
-        // FNV: the same on all PEs, whatever they were built by.
+        // FNV has the same result on all PEs, whatever compiler built them.
         let hash = |text: &str| {
             text.bytes()
                 .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -482,7 +482,8 @@ impl Collectives {
         ]
     }
 
-    /// Compares what PEs pass, of which one may have been refused. Its own exception is the caller's.
+    /// Compares the parameters of all PEs; this PE's call may have been refused. If so, the caller raises its own
+    /// exception.
     fn agree(&self, py: Python<'_>, words: Option<[u64; COMPARED.len()]>) -> PyResult<()> {
         let mine = words.unwrap_or_default();
         let all = self.gather(py, words.is_some(), &mine)?;
@@ -499,7 +500,8 @@ impl Collectives {
         Ok(())
     }
 
-    /// Everybody's words, unless this PE's call was refused; an error if another one's was. Collective over the team.
+    /// The words of all PEs; `None` if this PE's call was refused; an error if another PE's was. Collective over the
+    /// team.
     fn gather(&self, py: Python<'_>, good: bool, words: &[u64]) -> PyResult<Option<Vec<Vec<u64>>>> {
         let own = [&[u64::from(good)], words].concat();
         let team = &self.team;
@@ -539,12 +541,12 @@ impl Collectives {
         Ok(views)
     }
 
-    /// Compares what everybody sends with what everybody is to receive.
+    /// Compares all sends with all receives.
     fn agree_on_parts(&self, py: Python<'_>, counts: Option<(&Vec<u64>, &Vec<u64>)>) -> PyResult<()> {
         let (n, me) = (self.n(), self.team.group().me() as usize);
         let own = counts.map_or_else(|| vec![0; 2 * n], |(from, to)| [&from[..], &to[..]].concat());
         let Some(all) = self.gather(py, counts.is_some(), &own)? else { return Ok(()) };
-        // All pairs on all ranks: those whose own parts meet must not begin either.
+        // All pairs on all ranks: a rank whose own parts match must not begin either.
         for from in 0..n {
             for (to, theirs) in all.iter().enumerate() {
                 let (sent, expected) = (all[from][to], theirs[n + from]);

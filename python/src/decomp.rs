@@ -1,5 +1,5 @@
-//! Arrays in pencils: the calls of `symrail_decomp` on the memory of arrays. `symrail/decomp.py` makes arrays with axes
-//! of it, and is what programs call.
+//! Arrays in pencils: the calls of `symrail_decomp` on the memory of arrays. Programs call `symrail/decomp.py`, which
+//! makes arrays with axes of it.
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
@@ -22,17 +22,17 @@ use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
 use crate::view::View;
 
-/// Bytes of the heap for what plans agree by.
+/// Bytes of the heap for the words with which plans synchronise.
 const WORDS: usize = 1 << 20;
 
-/// What a plan is for: whether it is a halo's, axes or axis and dimension, the period, bytes of an element, forms.
+/// The key of a plan: whether it is for a halo, axes or axis and dimension, the period, bytes of an element, forms.
 type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-/// An array over all PEs, and the job whose heap it uses, which is dropped after it. None after `free`.
+/// An array over all PEs, and the job whose heap it uses, which is dropped after it. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
     grid: Grid,
-    /// How plans do their work.
+    /// The mode of plans.
     mode: Mode,
     parts: Mutex<Option<Parts>>,
     job: Arc<Job>,
@@ -54,7 +54,7 @@ struct Parts {
 unsafe impl Send for Parts {}
 
 impl Parts {
-    /// The plan for this, and a workspace for it.
+    /// The plan with this key, and a workspace for it.
     fn plan(
         &mut self,
         key: Key,
@@ -67,10 +67,10 @@ impl Parts {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let plan = new.insert(make(array, kernels)?);
-                // As many bytes as any PE needs, which all have then: so all come to the same answer here.
+                // The size is the largest of all PEs', so all PEs decide alike here.
                 let needed = array.largest(plan.workspace_bytes())?;
                 if work.as_ref().is_none_or(|work| work.bytes() < needed) {
-                    // Rounds that were posted may still use it.
+                    // Rounds that were posted may still use the old one.
                     kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize())?;
                     work.take().map_or(Ok(()), |small| array.give_back(small))?;
                 }
@@ -106,7 +106,7 @@ fn axis(number: usize) -> PyResult<Axis> {
 
 #[pymethods]
 impl Pencils {
-    /// Spreads an array over all PEs: extents, process grid (by measuring if it is 0 0), memory orders, bytes of the
+    /// Spreads an array over all PEs: extents, process grid (0 0: chosen by measuring), memory orders, bytes of the
     /// heap for workspaces; on the PE's GPU or on the host; the size of blocks that copy engines move, or whether the
     /// mode is measured. Collective.
     #[new]
@@ -168,13 +168,14 @@ impl Pencils {
         self.grid.processes
     }
 
-    /// Of how many bytes or more blocks are that copy engines move.
+    /// The smallest blocks that copy engines move, in bytes.
     #[getter]
     fn engines(&self) -> Option<usize> {
         self.mode.engines
     }
 
-    /// A pencil of a PE: first own elements, those behind the last, order of memory with the fastest axis first.
+    /// A pencil of a PE: the first own elements, those behind the last, and the memory order with the fastest axis
+    /// first.
     fn pencil(&self, rank: usize, along: usize) -> PyResult<([usize; 3], [usize; 3], [usize; 3])> {
         let ranks: usize = self.grid.processes.iter().product();
         if rank >= ranks {
@@ -230,7 +231,7 @@ impl Pencils {
         self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), [buffer; 2], stream)
     }
 
-    /// Gives the memory back. Later calls raise StateError. Collective.
+    /// Frees the memory. Later calls raise StateError. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let Some(Parts { plans, work, array, kernels, heap }) = taken else { return Ok(()) };
@@ -266,7 +267,7 @@ impl Pencils {
         Ok(GpuMemory { at, bytes })
     }
 
-    /// Runs the plan with this key, without Python's lock, and one at a time.
+    /// Runs the plan with this key, without Python's lock, one at a time.
     fn run(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! The class `DeviceArray`: a symmetric array in memory that the CPU does not reach.
+//! The class `DeviceArray`: a symmetric array in memory that the CPU cannot access.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::errors::{Kind, raise};
 use crate::layout::{Index, Layout};
 use crate::memory::{Kept, Memory};
 
-/// An array in a GPU's memory, this PE's or a mapped peer's. PyTorch, CuPy and others see it without a copy
-/// (`tensor()`, DLPack, `__cuda_array_interface__`), and keep its memory as long as they do. Slices, `reshape`, `view`
-/// and `transpose` are views. `numpy()` copies it to the host, `a[…] = values` from there; both wait.
+/// An array in a GPU's memory, this PE's or a mapped peer's. PyTorch, CuPy and others access it without a copy
+/// (`tensor()`, DLPack, `__cuda_array_interface__`), and keep its memory as long as they need it. Slices, `reshape`,
+/// `view` and `transpose` are views. `numpy()` copies it to the host, and `a[…] = values` from there; both wait.
 #[pyclass(frozen, module = "symrail")]
 pub struct DeviceArray {
     kept: Arc<Kept>,
     layout: Layout,
-    /// The GPU; less than 0 for memory that only tests have.
+    /// The GPU; negative for memory that only tests use.
     gpu: i32,
 }
 
@@ -40,7 +40,7 @@ impl DeviceArray {
         if self.gpu < 0 { [dlpack::OTHER, 0] } else { [dlpack::CUDA, self.gpu] }
     }
 
-    /// What stands between the brackets of `a[…]`.
+    /// The indices between the brackets of `a[…]`.
     fn indices(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
         let keys = match key.cast::<PyTuple>() {
             Ok(keys) => keys.iter().collect(),
@@ -80,7 +80,7 @@ impl DeviceArray {
     }
 }
 
-/// A function of the package's part in Python.
+/// A function of the package's Python part.
 fn in_python<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("symrail._arrays")?.getattr(name)
 }
@@ -123,8 +123,8 @@ impl DeviceArray {
         PyTuple::new(py, &self.layout.strides)
     }
 
-    /// The type of its elements: NumPy's, or its name where NumPy knows it by the package ml_dtypes alone, which is not
-    /// there.
+    /// The type of its elements: NumPy's, or its name if NumPy knows it only with the package ml_dtypes, which is not
+    /// installed.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         in_python(py, "known_dtype")?.call1((self.layout.ty.name(),))
@@ -164,7 +164,7 @@ impl DeviceArray {
         self.gpu
     }
 
-    /// Whether its elements lie one behind the other, in the order of the indices.
+    /// Whether its elements are contiguous, in the order of the indices.
     #[getter]
     fn contiguous(&self) -> bool {
         self.layout.is_contiguous()
@@ -250,8 +250,7 @@ impl DeviceArray {
         (kind, number)
     }
 
-    /// For `from_dlpack` of other libraries. Nothing is waited for: work on streams that has to do with the array is
-    /// the program's to order.
+    /// For `from_dlpack` of other libraries. Does not wait: the program orders work on streams that uses the array.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -300,7 +299,8 @@ impl DeviceArray {
 }
 
 impl DeviceArray {
-    /// The part of a peer's memory that corresponds to an array of this PE; `there` is where its first element is.
+    /// The part of a peer's memory that corresponds to an array of this PE; `there` is the address of its first
+    /// element.
     pub fn of_peer(array: &Bound<'_, DeviceArray>, there: usize) -> DeviceArray {
         let own = array.get();
         let kept = Kept::of_peer(Arc::clone(own.kept.job()), array.clone().into_any().unbind());

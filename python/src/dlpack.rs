@@ -1,7 +1,8 @@
-//! DLPack: memory handed to another library as a tensor, without a copy, and a look at tensors of other libraries.
+//! DLPack: passes memory to another library as a tensor, without a copy, and reads the layout of other libraries'
+//! tensors.
 //!
-//! Whoever takes the tensor out of the capsule frees it, by any thread, with Python's lock or without; until then the
-//! memory is kept.
+//! The consumer that takes the tensor out of the capsule frees it, in any thread, with Python's lock or without; until
+//! then the memory is kept.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub const OTHER: i32 = 12;
 const PLAIN: &CStr = c"dltensor";
 const EXCHANGE: &CStr = c"dlpack_exchange_api";
 const VERSIONED: &CStr = c"dltensor_versioned";
-/// The version whose structs are below; later ones of the same first number add to them at the end.
+/// The version of the structs below; later versions with the same major number add fields at the end.
 const VERSION: [u32; 2] = [1, 1];
 
 #[repr(C)]
@@ -55,7 +56,7 @@ struct Versioned {
     tensor: Tensor,
 }
 
-/// What a class of tensors offers to C, as far as it is used here: `__dlpack_c_exchange_api__`.
+/// The used part of the table that a class of tensors offers to C: `__dlpack_c_exchange_api__`.
 #[repr(C)]
 struct Exchange {
     version: [u32; 2],
@@ -64,8 +65,8 @@ struct Exchange {
     look: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
 }
 
-/// Where a tensor's elements are, and in which GPU's memory, by the functions that its class offers to C: several times
-/// as fast as by the tensor's own. `None` where the class offers none, or they refuse.
+/// The layout of a tensor, and the GPU whose memory it is in, by the functions that its class offers to C: several
+/// times as fast as the tensor's own methods. `None` if the class offers none, or they fail.
 pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
     let py = tensor.py();
     let Some(offer) = tensor.get_type().getattr_opt(intern!(py, "__dlpack_c_exchange_api__"))? else { return Ok(None) };
@@ -82,7 +83,7 @@ pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>
         byte_offset: 0,
     };
     // SAFETY: a capsule of this name holds such a table, which lives as long as its class; the function fills in one
-    // tensor, of an object of that class. Python's lock is held.
+    // tensor, of an object of that class. This thread holds Python's lock.
     unsafe {
         if ffi::PyCapsule_IsValid(offer.as_ptr(), EXCHANGE.as_ptr()) != 1 {
             return Ok(None);
@@ -108,7 +109,7 @@ pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>
     let address = found.data.expose_provenance() + found.byte_offset as usize;
     let numbers = |at: *const i64| match ndim {
         0 => &[][..],
-        // SAFETY: the tensor has so many lengths and, unless they are left out, strides, which stay while it does.
+        // SAFETY: the tensor has so many lengths and, unless they are omitted, strides, which stay valid while it does.
         _ => unsafe { std::slice::from_raw_parts(at, ndim) },
     };
     let shape = numbers(found.shape).iter().map(|&n| n as usize).collect();
@@ -119,7 +120,7 @@ pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>
     Ok(Some((Layout { address, shape, strides, ty }, gpu)))
 }
 
-/// What a managed tensor points to, and what it keeps.
+/// The arrays that a managed tensor points to, and the memory that it keeps.
 struct Context {
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -142,9 +143,9 @@ unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
     }
 }
 
-/// Frees a tensor that nobody has taken out of its capsule; a consumer renames it.
+/// Frees a tensor that no consumer has taken out of its capsule; a consumer renames the capsule.
 unsafe extern "C" fn end_of_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it once, with its lock and a capsule of `capsule` below; a valid name comes with the pointer
+    // SAFETY: Python calls it once, with its lock and a capsule of `capsule` below; a valid name belongs to the pointer
     // that was stored under it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
@@ -155,7 +156,7 @@ unsafe extern "C" fn end_of_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of these elements, in DLPack's struct with versions or the one before it. `kept` keeps their memory.
+/// A capsule of these elements, with DLPack's versioned struct or the older one. `kept` keeps their memory.
 pub fn capsule<'py>(
     py: Python<'py>,
     kept: Arc<dyn Send + Sync>,
@@ -189,10 +190,10 @@ pub fn capsule<'py>(
         let managed = Plain { tensor, context, deleter: delete_plain };
         (Box::into_raw(Box::new(managed)).cast(), PLAIN)
     };
-    // SAFETY: the name is static; the destructor frees what the pointer is to.
+    // SAFETY: the name is static; the destructor frees the pointer's target.
     let made = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(end_of_capsule)) };
     if made.is_null() {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { if versioned { delete_versioned(pointer.cast()) } else { delete_plain(pointer.cast()) } };
     }
     // SAFETY: a new reference, or null with an exception.

@@ -1,17 +1,17 @@
 //! Types of elements: NumPy's letters for kinds, DLPack's codes, and names.
 
-/// The type of an array's elements, as far as operations know of types.
+/// The type of an array's elements, as far as operations distinguish types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Type {
-    /// NumPy's letter for the kind; for types that NumPy has no letter for, DLPack's code with the bit [`BEYOND`].
+    /// NumPy's letter for the kind; for types without one, DLPack's code with the bit [`BEYOND`].
     pub kind: u8,
     pub bytes: usize,
 }
 
-/// Marks kinds that are numbers of DLPack's.
+/// Marks kinds that are DLPack's codes.
 const BEYOND: u8 = 0x80;
 
-/// Types that NumPy knows by the package ml_dtypes only: name, DLPack's code, bytes.
+/// Types that NumPy knows only with the package ml_dtypes: name, DLPack's code, bytes.
 const BEYOND_NUMPY: [(&str, u8, usize); 9] = [
     ("bfloat16", 4, 2),
     ("float8_e3m4", 7, 1),
@@ -33,7 +33,7 @@ const KINDS: [(u8, &str, u8, &[usize]); 4] = [
 ];
 
 impl Type {
-    /// The type of this name, NumPy's or one of those beyond.
+    /// The type with this name, NumPy's or one of the additional types.
     pub fn of_name(name: &str) -> Option<Type> {
         if let Some(&(_, code, bytes)) = BEYOND_NUMPY.iter().find(|(known, ..)| *known == name) {
             return Some(Type { kind: BEYOND | code, bytes });
@@ -55,7 +55,7 @@ impl Type {
         beyond.map_or_else(|| format!("{} of {bytes} bytes", char::from(kind)), |(name, ..)| (*name).into())
     }
 
-    /// DLPack's code and number of bits; `None` for what DLPack has not.
+    /// DLPack's code and number of bits; `None` for types that DLPack lacks.
     pub fn dlpack(self) -> Option<(u8, u8)> {
         let code = match self.kind {
             b'b' => 6,
@@ -65,7 +65,7 @@ impl Type {
         Some((code, u8::try_from(self.bytes * 8).ok()?))
     }
 
-    /// The type that such numbers mean.
+    /// The type for DLPack's code and bits.
     pub fn of_dlpack(code: u8, bits: u8) -> Option<Type> {
         let bytes = usize::from(bits) / 8;
         let letters = KINDS.iter().map(|&(kind, ..)| kind).chain([b'b']);
@@ -73,13 +73,13 @@ impl Type {
         letters.chain(beyond).map(|kind| Type { kind, bytes }).find(|ty| ty.dlpack() == Some((code, bits)))
     }
 
-    /// The type as `__cuda_array_interface__` and `__array_interface__` write it; `None` for those beyond.
+    /// The type's text in `__cuda_array_interface__` and `__array_interface__`; `None` for the additional types.
     pub fn typestr(self) -> Option<String> {
         let order = if self.bytes == 1 { '|' } else { '<' };
         (self.kind & BEYOND == 0).then(|| format!("{order}{}{}", char::from(self.kind), self.bytes))
     }
 
-    /// The type that such a text means.
+    /// The type for such a text.
     pub fn of_typestr(text: &str) -> Option<Type> {
         let [b'<' | b'|' | b'=', kind, bytes @ ..] = text.as_bytes() else { return None };
         let ty = Type { kind: *kind, bytes: std::str::from_utf8(bytes).ok()?.parse().ok()? };

@@ -1,4 +1,4 @@
-//! Exceptions. Their classes are Python's, in `symrail/errors.py`; here is which error becomes which, with what
+//! Exceptions. Their classes are Python's, in `symrail/errors.py`; this file maps each error to its exception and
 //! attributes.
 
 use pyo3::IntoPyObjectExt;
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// What an exception says besides its text.
+/// The attributes of an exception besides its text.
 #[derive(Default)]
 struct Details {
     pe: Option<Pe>,
@@ -88,7 +88,7 @@ pub fn json(data: &impl serde::Serialize) -> PyResult<String> {
     serde_json::to_string(data).map_err(|error| raise(Kind::Other, &error.to_string()))
 }
 
-/// Whether an operation was refused for its arguments, before anything was done.
+/// Whether an operation was refused for its arguments, before it began.
 pub fn is_of_arguments(error: &PyErr, py: Python<'_>) -> bool {
     let class = py.import("symrail.errors").and_then(|errors| errors.getattr(Kind::Argument.class()));
     class.is_ok_and(|class| error.is_instance(py, &class))
@@ -120,7 +120,7 @@ pub fn failed(error: impl Into<Error>) -> PyErr {
     exception(kind, &error.to_string(), details)
 }
 
-/// The exception for an error of the GPU, of kernels, or of what the proxy did for them.
+/// The exception for an error of the GPU, of kernels, or of the proxy on their behalf.
 pub fn failed_on_gpu(error: impl Into<OfKernels>) -> PyErr {
     let error = error.into();
     let (kind, details) = match &error {

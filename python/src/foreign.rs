@@ -1,4 +1,4 @@
-//! Arrays of other libraries: where their elements are. None of them is linked.
+//! Arrays of other libraries, and the layout of their elements. None of these libraries is linked.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use crate::dtype::Type;
 use crate::errors::{Kind, raise};
 use crate::layout::Layout;
 
-/// Where an array's elements are, and in which GPU's memory; `None` if it is no array that is known here.
+/// The layout of an array's elements, and the GPU whose memory it is in; `None` if the object is no known array.
 pub fn layout(array: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
     if let Some(tensor) = tensor_type(array.py())?
         && array.is_instance(tensor)?
@@ -34,7 +34,7 @@ fn tensor_type(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     }
     let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
     let Some(torch) = modules.get_item("torch")? else { return Ok(None) };
-    // It may be that it is only just being imported.
+    // PyTorch may be in the middle of its import.
     let Some(tensor) = torch.getattr_opt("Tensor")? else { return Ok(None) };
     let tensor = tensor.cast_into::<PyType>()?.unbind();
     Ok(Some(TENSOR.get_or_init(py, || tensor).bind(py)))
@@ -61,7 +61,7 @@ fn of_torch(tensor: &Bound<'_, PyAny>) -> PyResult<(Layout, Option<i32>)> {
     Ok((Layout { address, shape, strides, ty }, gpu))
 }
 
-/// The type that one of PyTorch's means, which is looked up by its name once.
+/// The type for one of PyTorch's, which is looked up by its name once.
 fn torch_type(dtype: &Bound<'_, PyAny>) -> PyResult<Type> {
     static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = dtype.py();
@@ -90,7 +90,7 @@ fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyRe
     let ty = Type::of_typestr(&typestr)
         .ok_or_else(|| raise(Kind::Argument, &format!("no operations on elements of type {typestr}")))?;
     let device = array.getattr_opt(intern!(py, "device"))?;
-    // CuPy's arrays tell; of others it is the GPU that operations use.
+    // CuPy's arrays name their GPU; for other arrays it is the GPU that operations use.
     let gpu = device.and_then(|device| device.getattr("id").ok()).and_then(|id| id.extract().ok());
     let layout = match item("strides")? {
         Some(strides) => Layout { address, shape, strides: strides.extract()?, ty },
@@ -99,5 +99,5 @@ fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyRe
     Ok((layout, Some(gpu.unwrap_or(ANY_GPU))))
 }
 
-/// The memory of some GPU, whose number its owner does not tell.
+/// Memory of some GPU; the array's owner does not name it.
 pub const ANY_GPU: i32 = -1;

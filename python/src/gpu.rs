@@ -1,4 +1,4 @@
-//! The PE's GPU: where the heap is in its address space, and operations in the order of its streams.
+//! The PE's GPU: the heap in its address space, and operations in the order of its streams.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::view::{Span, View};
 
 pub use symrail::kernels::cuda::DeviceTeam;
 
-/// The default stream, which all streams wait for that were not made non-blocking.
+/// The default stream: all streams wait for it, except those made as non-blocking.
 pub const DEFAULT_STREAM: usize = 0;
 
 /// The GPU that the heap is in or pinned for.
 pub struct HeldGpu {
-    /// The kernels; or why there are none.
+    /// The kernels, or the reason why there are none.
     ops: std::result::Result<(OnStream, Collectives), Error>,
     device: GpuDevice<'static>,
     scratch: Scratch,
-    /// Where NVRTC may be.
+    /// Folders in which NVRTC may be.
     nvrtc: Vec<PathBuf>,
 }
 
-// SAFETY: an address, handles of the driver's that any thread may use, and words that are read as atomics or volatile.
+// SAFETY: an address, handles of the driver that any thread may use, and words that are read as atomics or volatile.
 unsafe impl Send for HeldGpu {}
-// SAFETY: as above; what changes through a shared reference is the record of errors, whose words are written singly.
+// SAFETY: as above; only the record of errors changes through a shared reference, and its words are written one by one.
 unsafe impl Sync for HeldGpu {}
 
 /// A signal word's update.
 pub type Signal = (Span, u64, SignalOp);
 
 impl HeldGpu {
-    /// Makes the GPU the PE's device, and compiles what streams need; NVRTC is in one of the folders, or where CUDA's
-    /// toolkit usually is. Collective.
+    /// Makes the GPU the PE's device, and compiles the kernels for streams; NVRTC is in one of the folders, or where
+    /// CUDA's toolkit usually is. Collective.
     ///
     /// # Safety
     /// The runtime does not move, and lives longer than this.
@@ -62,7 +62,7 @@ impl HeldGpu {
         compiler(&self.nvrtc)
     }
 
-    /// Tells kernels about the PE.
+    /// Passes the PE's state to kernels.
     pub fn attach(&self, module: &Module) -> std::result::Result<(), Error> {
         self.device.attach(module)
     }
@@ -71,17 +71,17 @@ impl HeldGpu {
         self.device.gpu().ordinal()
     }
 
-    /// Whether the GPU reaches a PE's heap by loads and stores.
+    /// Whether the GPU accesses a PE's heap by loads and stores.
     pub fn is_mapped(&self, pe: Pe) -> bool {
         self.device.is_mapped(pe)
     }
 
-    /// Where a peer's copy of symmetric memory is in the GPU's address space, if it is mapped.
+    /// The GPU's address of a peer's copy of symmetric memory, if it is mapped.
     pub fn of_peer(&self, span: Span, pe: Pe) -> Option<usize> {
         self.peer_address(self.address(span), span.bytes() as u64, pe).map(|there| there as usize)
     }
 
-    /// The same for an address of the GPU's.
+    /// As above, for an address of the GPU.
     pub fn peer_address(&self, address: u64, bytes: u64, pe: Pe) -> Option<u64> {
         self.device.state().reach().find(address, bytes, pe)
     }
@@ -91,7 +91,7 @@ impl HeldGpu {
         self.device.team(team)
     }
 
-    /// What streams and kernels have failed to do since the last call.
+    /// Returns the failures of streams and kernels since the last call.
     pub fn check(&self) -> PyResult<()> {
         self.device.state().check().map_err(failed_on_gpu)
     }
@@ -105,21 +105,21 @@ impl HeldGpu {
         self.ops.as_ref().map(|(_, collectives)| collectives).map_err(|error| failed_on_gpu(error.clone()))
     }
 
-    /// Memory for what passes through collectives.
+    /// Scratch memory for collectives.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 
-    /// The device, for what is kept together with the job.
+    /// The device, for objects that are kept together with the job.
     ///
     /// # Safety
-    /// What is made of it is dropped before the job.
+    /// These objects are dropped before the job.
     pub unsafe fn device(&self) -> &'static GpuDevice<'static> {
         // SAFETY: it does not move while the job lives; the caller's promise.
         unsafe { &*std::ptr::from_ref(&self.device) }
     }
 
-    /// The GPU's address of memory that it reaches, symmetric or not.
+    /// The GPU's address of memory that it can access, symmetric or not.
     pub fn reached(&self, span: Span) -> u64 {
         (span.address() as u64).wrapping_add(self.apart(span).unwrap_or(0))
     }
@@ -128,14 +128,14 @@ impl HeldGpu {
         self.device.address(std::ptr::with_exposed_provenance(span.address()))
     }
 
-    /// How far the GPU's addresses of a symmetric array are from the host's; `None` if it is not symmetric.
+    /// The distance of the GPU's addresses of a symmetric array from the host's; `None` if it is not symmetric.
     fn apart(&self, span: Span) -> Option<u64> {
         let start = std::ptr::with_exposed_provenance(span.address());
         let is_symmetric = self.device.runtime().is_symmetric(start, span.bytes());
         is_symmetric.then(|| self.address(span).wrapping_sub(span.address() as u64))
     }
 
-    /// The same for an array that has to be symmetric.
+    /// As above, for an array that must be symmetric.
     fn symmetric(&self, span: Span, role: &str) -> PyResult<u64> {
         let wrong = || raise(Kind::Argument, &format!("{role} is not symmetric memory of this job"));
         self.apart(span).ok_or_else(wrong)
@@ -146,8 +146,8 @@ impl HeldGpu {
         Ok((span.address() as u64).wrapping_add(self.symmetric(span, role)?))
     }
 
-    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that
-    /// the GPU reaches, or memory of the heap, where the proxy does the copy.
+    /// The distance of the GPU's addresses from the host's for the other side of an operation with `pe`: any memory
+    /// that the GPU can access, or memory of the heap, if the proxy copies.
     pub fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
         if let Some(apart) = self.apart(view.bounds()) {
             return Ok(apart);
@@ -173,7 +173,8 @@ impl HeldGpu {
     /// A stream by its handle.
     pub fn stream(&self, handle: usize) -> Stream {
         let raw = std::ptr::with_exposed_provenance_mut(handle);
-        // SAFETY: the program's promise, as for every function that takes streams; the driver refuses most others.
+        // SAFETY: the program's promise, as for every function that accepts streams; the driver refuses most invalid
+        // ones.
         unsafe { Stream::of_others(self.device.gpu(), raw) }
     }
 
@@ -189,7 +190,7 @@ impl HeldGpu {
                 && let Some((to, from)) = pieces.next()
             {
                 let (dest, source) = (place(to, there), place(from, here));
-                // SAFETY: memory that the GPU reaches, as was checked; the program keeps it until then.
+                // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
                 return unsafe { ops.put_signal(&stream, dest, source, to.bytes() as u64, signal, pe) };
             }
             for (to, from) in pieces {
@@ -208,7 +209,7 @@ impl HeldGpu {
         for (to, from) in to.pieces(from) {
             let (dest, source) =
                 ((to.address() as u64).wrapping_add(here), (from.address() as u64).wrapping_add(there));
-            // SAFETY: memory that the GPU reaches, as was checked; the program keeps it until then.
+            // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
             unsafe { ops.get(&stream, dest, source, to.bytes() as u64, pe) }.map_err(failed_on_gpu)?;
         }
         Ok(())
@@ -223,7 +224,7 @@ impl HeldGpu {
         self.ops()?.signal(&self.stream(stream), self.word(word)?, value, op, pe).map_err(failed_on_gpu)
     }
 
-    /// Lets a stream wait for a word of this PE's.
+    /// Makes a stream wait for a word of this PE.
     pub fn wait(&self, word: Span, cmp: Cmp, value: u64, stream: usize) -> PyResult<()> {
         let word = self.word(word)?;
         // SAFETY: a word of the heap, which stays as long as the job.
@@ -238,14 +239,14 @@ impl HeldGpu {
         self.ops()?.quiet(&self.stream(stream)).map_err(failed_on_gpu)
     }
 
-    /// A barrier of a team's PEs, or of all; with a quiet before it or without.
+    /// A barrier of a team's PEs, or of all; with or without a quiet before it.
     pub fn barrier(&self, team: Option<&DeviceTeam>, quiet: bool, stream: usize) -> PyResult<()> {
         let (ops, stream) = (self.ops()?, self.stream(stream));
         let done = if quiet { ops.barrier(&stream, team) } else { ops.sync(&stream, team) };
         done.map_err(failed_on_gpu)
     }
 
-    /// Waits until a stream has done everything, and raises what has failed.
+    /// Waits until a stream has completed its work, and raises its failures.
     pub fn finish(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         let stream = self.stream(stream);
         interrupt::until(py, move || stream.is_idle())?.map_err(failed_on_gpu)?;
@@ -253,7 +254,7 @@ impl HeldGpu {
     }
 }
 
-/// The kernels for streams. Both programs are compiled at the same time, each for about a second.
+/// The kernels for streams. Both programs are compiled at the same time, each in about a second.
 fn kernels(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> std::result::Result<(OnStream, Collectives), Error> {
     let (ops, compiled) = std::thread::scope(|scope| {
         let compiling = scope.spawn(|| Collectives::compile(gpu, nvrtc));

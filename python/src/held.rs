@@ -1,4 +1,4 @@
-//! What borrows a job's runtime in Rust, and is kept together with the job: teams.
+//! Teams: objects that borrow a job's runtime in Rust, and are kept together with the job.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -9,10 +9,10 @@ use symrail::{Result, Runtime, Team};
 use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::job::Job;
 
-/// The job's runtime, for what is kept together with the job.
+/// The job's runtime, for objects that are kept together with the job.
 ///
 /// # Safety
-/// What is made of it is dropped before the job.
+/// These objects are dropped before the job.
 pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
     // SAFETY: the runtime does not move while the job lives; the caller's promise.
     unsafe { &*std::ptr::from_ref(job.runtime()) }
@@ -21,7 +21,7 @@ pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
 /// A team, and the job that it belongs to.
 pub struct HeldTeam {
     team: ManuallyDrop<Team<'static>>,
-    /// The same for kernels; none for all PEs, and without a GPU.
+    /// The team for kernels; `None` for all PEs, and without a GPU.
     pub on_gpu: Option<DeviceTeam>,
     pub job: Arc<Job>,
 }
@@ -41,20 +41,20 @@ impl HeldTeam {
         Ok(Some(HeldTeam { team: ManuallyDrop::new(team), on_gpu, job: Arc::clone(&self.job) }))
     }
 
-    /// The team, for what is kept together with it.
+    /// The team, for objects that are kept together with it.
     ///
     /// # Safety
-    /// What is made of it is dropped before this.
+    /// These objects are dropped before this.
     pub unsafe fn team(&self) -> &'static Team<'static> {
         // SAFETY: the team does not move while this is behind an `Arc`; the caller's promise.
         unsafe { &*std::ptr::from_ref::<Team<'static>>(&*self.team) }
     }
 
-    /// Gives the team up. Collective over the team.
+    /// Destroys the team. Collective over the team.
     pub fn destroy(self) -> Result<()> {
         let mut this = ManuallyDrop::new(self);
         this.on_gpu = None;
-        // SAFETY: both are taken out once, since `this` is not dropped; the job goes last.
+        // SAFETY: both are taken out once, since `this` is not dropped; the job is dropped last.
         let (team, _job) = unsafe { (ManuallyDrop::take(&mut this.team), std::ptr::read(&raw const this.job)) };
         team.destroy()
     }
@@ -63,13 +63,13 @@ impl HeldTeam {
 impl Drop for HeldTeam {
     fn drop(&mut self) {
         self.on_gpu = None;
-        // SAFETY: it is not used afterwards; the job goes after this.
+        // SAFETY: it is not used afterwards; the job is dropped after this.
         unsafe { ManuallyDrop::drop(&mut self.team) }
     }
 }
 
 impl Deref for HeldTeam {
-    // The lifetime of the borrow, not that of the job, is what callers see.
+    // Callers get the lifetime of the borrow, not that of the job.
     type Target = Team<'static>;
 
     fn deref(&self) -> &Team<'static> {

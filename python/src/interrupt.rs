@@ -1,6 +1,6 @@
 //! Waits that end early: by a signal (Ctrl-C), or because the caller's time is up.
 //!
-//! Whatever may wait does so without Python's lock, in the runtime, which asks [`go_on`] now and then.
+//! Every call that may wait releases Python's lock, and waits in the runtime, which calls [`go_on`] now and then.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use pyo3::prelude::*;
 
 use crate::errors::{Kind, failed, raise};
 
-/// How often a waiting thread looks for signals.
+/// How often a waiting thread checks for signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// When the caller's time is up.
+    /// The deadline of the caller.
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// What a signal's handler has raised.
+    /// The exception that a signal's handler has raised.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// After how long to ask again; `None` if the calling thread is to wait no longer.
+/// The time until the next call; `None` if the calling thread must stop waiting.
 pub fn go_on() -> Option<Duration> {
     let left = match DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now())) {
         Some(Duration::ZERO) => return None,
         Some(left) => left.min(POLL_INTERVAL),
         None => POLL_INTERVAL,
     };
-    // Nobody is there to raise it to when Python has ended or is about to.
+    // When Python has ended or is about to, no code can receive an exception.
     match Python::try_attach(|py| py.check_signals()) {
         Some(Err(exception)) => {
             RAISED.set(Some(exception));
@@ -36,12 +36,12 @@ pub fn go_on() -> Option<Duration> {
     }
 }
 
-/// What ended the wait, if it was a signal.
+/// The exception that ended the wait, if it was a signal's.
 pub fn take() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Waits until something is over, while other threads of Python run.
+/// Waits until a condition holds, while Python's other threads run.
 pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, E> + Send) -> PyResult<Result<(), E>> {
     DEADLINE.set(None);
     py.detach(|| {
@@ -64,7 +64,7 @@ pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, 
     })
 }
 
-/// Does what may wait, for so many seconds at most, while other threads of Python run.
+/// Runs work that may wait, for at most `seconds`, while Python's other threads run.
 pub fn waiting<T: Send>(
     py: Python<'_>,
     timeout: Option<f64>,

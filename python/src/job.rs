@@ -1,7 +1,7 @@
-//! One PE of a job, as Python holds it: the runtime, the symmetric blocks, and whether the PE has left.
+//! One PE of a job for Python: the runtime, the symmetric blocks, and whether the PE has left.
 //!
-//! Arrays refer to the job, so that its memory stays mapped until the last of them is gone: an array that outlives
-//! `finalize` can still be read and written by this process, and is out of reach for peers.
+//! Arrays refer to the job, so that its memory stays mapped until the last of them is gone: this process can still read
+//! and write an array that outlives `finalize`, but peers cannot access it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
-    // Before the runtime, which it borrows.
+    // Dropped before the runtime, which it borrows.
     gpu: OnceLock<HeldGpu>,
     runtime: Runtime,
     left: AtomicBool,
@@ -34,22 +34,22 @@ pub struct Job {
     pub under_way: UnderWay,
 }
 
-/// The job that this process is in, for the end of the process.
+/// The job that this process is in, for the handler at the process's end.
 static CURRENT: Mutex<Option<Arc<Job>>> = Mutex::new(None);
 
 /// How a PE joins.
 pub struct Joining {
-    /// The id, this PE, the number of PEs; without it, as the environment says.
+    /// The id, this PE, the number of PEs; by default from the environment.
     pub uid: Option<(Vec<u8>, Pe, u32)>,
-    /// Bytes of each PE's heap; without it, as the environment says.
+    /// Bytes of each PE's heap; by default from the environment.
     pub heap_bytes: Option<usize>,
-    /// What memory the heap is made of; without it, as the environment says.
+    /// The kind of the heap's memory; by default from the environment.
     pub heap: Option<HeapKind>,
-    /// The GPU for a heap in a GPU's memory or pinned for one; without it, the one that is current.
+    /// The GPU for a heap in GPU memory or pinned for a GPU; by default the current one.
     pub device: Option<i32>,
-    /// The number of this PE among those of its host, which chooses the GPU where none is current.
+    /// The number of this PE among those of its host, which chooses the GPU if none is current.
     pub local_rank: Option<i32>,
-    /// Folders where NVRTC may be.
+    /// Folders in which NVRTC may be.
     pub nvrtc: Vec<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ impl Job {
             }
             None => bootstrap::open_until(&settings, Some(Arc::new(interrupt::go_on)))?,
         };
-        // What the runtime takes of the heap for itself comes on top of what was asked for.
+        // The runtime's own memory is added to the requested size.
         settings.heap_kind = joining.heap.unwrap_or(settings.heap_kind);
         let for_gpu = matches!(settings.heap_kind, HeapKind::Device | HeapKind::Pinned);
         let n_pes = bootstrap.n_pes();
@@ -74,7 +74,7 @@ impl Job {
         bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let nearby = joining.local_rank.filter(|_| for_gpu && Gpu::current().is_none());
         let device = joining.device.or(nearby.map(|rank| rank % Gpu::count().max(1)));
-        // It is current from now on, and that is the one that the runtime takes.
+        // It is current from now on, and the runtime uses the current GPU.
         let _current = device.map(Gpu::open).transpose()?;
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
@@ -115,7 +115,7 @@ impl Job {
         self.gpu.get()
     }
 
-    /// The same, for operations on streams.
+    /// As above, for operations on streams.
     pub fn streams(&self) -> PyResult<&HeldGpu> {
         self.gpu().ok_or_else(|| {
             let remedy = "init(heap=\"device\") or init(heap=\"pinned\"), or SYMRAIL_HEAP_KIND";
@@ -123,8 +123,8 @@ impl Job {
         })
     }
 
-    /// A barrier of a team's PEs, or of all, that a stream waits in, with a quiet before it or without; without a
-    /// stream the host's.
+    /// A barrier of a team's PEs, or of all, with or without a quiet before it; a stream waits in it, or without a
+    /// stream the host does.
     pub fn barrier(
         &self,
         py: Python<'_>,
@@ -138,19 +138,19 @@ impl Job {
         }
     }
 
-    /// What streams and kernels have failed to do since the last call.
+    /// Returns the failures of streams and kernels since the last call.
     pub fn check(&self) -> PyResult<()> {
         self.gpu().map_or(Ok(()), HeldGpu::check)
     }
 
-    /// The GPU whose memory of the heap an address is in; less than 0 for memory that only tests have, none for the
-    /// host's.
+    /// The GPU whose memory an address of the heap is in; negative for memory that only tests use, `None` for host
+    /// memory.
     pub fn gpu_of(&self, address: usize) -> Option<i32> {
         let is_staged = self.runtime.is_staged(std::ptr::with_exposed_provenance(address));
         is_staged.then(|| self.gpu().map_or(-1, HeldGpu::ordinal))
     }
 
-    /// The memory of an array, wherever it is.
+    /// The memory of an array, on the host or a GPU.
     pub fn any_view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
         let view = match array.cast::<DeviceArray>() {
             Ok(array) => View::of_layout(array.get().layout(), Some(array.get().gpu())),
@@ -162,14 +162,14 @@ impl Job {
         Ok(view)
     }
 
-    /// The memory of an array that host threads reach, or the engine for them.
+    /// The memory of an array that host threads can access, or the engine for them.
     pub fn view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
         let view = self.any_view(array, role)?;
         self.on_host(&view, role)?;
         Ok(view)
     }
 
-    /// Refuses memory of a GPU that neither host threads nor the engine reach.
+    /// Refuses memory of a GPU that neither host threads nor the engine can access.
     pub fn on_host(&self, view: &View, role: &str) -> PyResult<()> {
         if view.gpu.is_none() || self.gpu_of(view.bounds().address()).is_some() {
             return Ok(());
@@ -178,7 +178,7 @@ impl Job {
         Err(raise(Kind::Argument, &format!("{role} is a GPU's memory outside of the heap: {remedy}")))
     }
 
-    /// A PE's number, if the job has it.
+    /// Checks a PE's number.
     #[inline]
     pub fn pe(&self, pe: i64) -> PyResult<Pe> {
         let n_pes = self.runtime.n_pes();
@@ -188,13 +188,13 @@ impl Job {
         }
     }
 
-    /// Whether the PE takes part no more.
+    /// Whether the PE has left.
     pub fn is_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Leaves: waits for what is under way and for all others. Later calls do nothing, and so do those of a forked
-    /// child. Collective.
+    /// Leaves: waits for operations in flight and for all other PEs. Later calls do nothing, and neither do those of a
+    /// forked child. Collective.
     pub fn leave(&self) -> symrail::Result<()> {
         if self.runtime.is_forked() || self.left.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -207,7 +207,7 @@ impl Job {
         self.runtime.leave()
     }
 
-    /// Takes this PE out of the job without the others.
+    /// Removes this PE from the job without the others.
     pub fn abort(&self, code: i32, why: &str) {
         self.runtime.abort(code, why);
     }
@@ -217,8 +217,8 @@ unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
 }
 
-/// A program that ends well without `finalize` finalises now. One that ends badly must not wait for the others: they
-/// learn that it has left.
+/// Finalises a program that exits with success without `finalize`. A program that exits with an error must not wait for
+/// the others: they learn that it has left.
 unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
     let job = lock(&CURRENT).clone();
     if let Some(job) = job.filter(|_| status == 0)
@@ -228,7 +228,7 @@ unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
     }
 }
 
-/// Has [`at_exit`] called. Once.
+/// Registers [`at_exit`]. Called once.
 pub fn watch_exit() -> PyResult<()> {
     // SAFETY: a module of Python stays loaded, as the function's code must.
     match unsafe { on_exit(at_exit, std::ptr::null_mut()) } {

@@ -1,11 +1,11 @@
-//! Where the elements of an array in memory are: shape, strides, and what slices make of them.
+//! The layout of an array's elements in memory: shape, strides, and the effect of slices.
 
 use crate::dtype::Type;
 
 /// Elements in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// The first element's.
+    /// The first element's address.
     pub address: usize,
     pub shape: Vec<usize>,
     /// In bytes.
@@ -13,17 +13,17 @@ pub struct Layout {
     pub ty: Type,
 }
 
-/// What stands between the brackets of `a[…]` for one dimension.
+/// The index of one dimension between the brackets of `a[…]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Index {
-    /// One element, which takes the dimension away.
+    /// One element; removes the dimension.
     At(isize),
-    /// Every `step`-th element from `start` on, so many.
+    /// Every `step`-th element from `start` on, `len` of them.
     Slice { start: isize, step: isize, len: usize },
 }
 
 impl Layout {
-    /// Elements one behind the other.
+    /// Contiguous elements.
     pub fn contiguous(address: usize, shape: Vec<usize>, ty: Type) -> Layout {
         let mut stride = ty.bytes as isize;
         let mut strides: Vec<isize> = (shape.iter().rev())
@@ -45,7 +45,7 @@ impl Layout {
         self.len() * self.ty.bytes
     }
 
-    /// Whether the elements lie one behind the other, in the order of the indices.
+    /// Whether the elements are contiguous, in the order of the indices.
     pub fn is_contiguous(&self) -> bool {
         let mut next = self.ty.bytes as isize;
         let fits = |(&n, &stride): (&usize, &isize)| {
@@ -56,7 +56,7 @@ impl Layout {
         self.len() == 0 || self.shape.iter().zip(&self.strides).rev().all(fits)
     }
 
-    /// The part that indices of the first dimensions name; the indices are within those.
+    /// The part that indices of the first dimensions name; the indices are within bounds.
     pub fn part(&self, indices: &[Index]) -> Layout {
         let (mut address, mut shape, mut strides) = (self.address, Vec::new(), Vec::new());
         for (index, &stride) in indices.iter().zip(&self.strides) {
@@ -76,8 +76,8 @@ impl Layout {
         Layout { address, shape, strides, ty: self.ty }
     }
 
-    /// The same elements in another shape, of which one length may be -1; `None` if they are not contiguous, or the
-    /// shape holds another number of them.
+    /// The same elements in another shape, in which one length may be -1; `None` if they are not contiguous, or the
+    /// shape holds another number of elements.
     pub fn reshape(&self, shape: &[isize]) -> Option<Layout> {
         let known: usize =
             shape.iter().filter(|&&n| n != -1).map(|&n| usize::try_from(n).ok()).product::<Option<_>>()?;

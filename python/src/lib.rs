@@ -2,30 +2,30 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `job` | one PE of a job as Python holds it; the end of the process |
-//! | `required` | what all PEs' paths must be, if the program says so |
-//! | `blocks` | symmetric memory that each PE drops for itself and all give back together |
+//! | `job` | one PE of a job for Python; the end of the process |
+//! | `required` | requirements of the program on all PEs' paths |
+//! | `blocks` | symmetric memory that each PE drops for itself and all free together |
 //! | `memory` | that memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
-//! | `foreign`, `layout`, `dtype` | other libraries' arrays; where elements are; their types |
-//! | `device_array`, `dlpack` | arrays in a GPU's memory, and handing them to other libraries (unsafe) |
-//! | `gpu`, `stream` | operations in the order of a GPU's streams (unsafe); which stream an argument means |
+//! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |
+//! | `device_array`, `dlpack` | arrays in GPU memory, and passing them to other libraries (unsafe) |
+//! | `gpu`, `stream` | operations in the order of a GPU's streams (unsafe); the stream that an argument names |
 //! | `on_stream` | teams' collectives in the order of a stream (unsafe) |
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
 //! | `held` | teams, kept together with the job that they borrow (unsafe) |
-//! | `sides`, `rma`, `words` | both arrays of a copy, and how it is done; atomics, signals and waits for elements |
+//! | `sides`, `rma`, `words` | both arrays of a copy, and its path; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
-//! | `under_way` | the arrays of operations that nobody has waited for yet |
-//! | `team`, `collective` | the class `Team`; what collectives take, and which way they go |
-//! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
+//! | `under_way` | the arrays of operations in flight |
+//! | `team`, `collective` | the class `Team`; arguments and paths of collectives |
+//! | `torch` | the functions for PyTorch's symmetric memory, as a table for C (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
 //! | `collectives` | the class behind `symrail.collectives` (unsafe) |
 //! | `overlap` | the classes behind `symrail.overlap` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
-//! | `errors` | which error becomes which exception |
+//! | `errors` | the exception for each error |
 //!
-//! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
+//! Every call that may wait releases Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
 mod blocks;
 mod collective;
@@ -110,7 +110,8 @@ mod _symrail {
         json(&libraries)
     }
 
-    /// The program `symrail`: performs its arguments and returns the exit code. `program` starts it again.
+    /// The program `symrail`: performs its arguments and returns the exit code. `program` is the command that starts
+    /// it.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value, reason = "Python hands lists over by value")]
     fn main(py: Python<'_>, program: Vec<OsString>, mut arguments: Vec<OsString>) -> u8 {

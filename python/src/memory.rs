@@ -1,4 +1,4 @@
-//! Symmetric memory as a Python object: what arrays in it refer to.
+//! Symmetric memory as a Python object, to which its arrays refer.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use pyo3::types::PyDict;
 
 use crate::job::Job;
 
-/// What keeps memory of the heap: mapped as long as it lives, whatever becomes of the job. It may be dropped by any
-/// thread, with Python's lock or without.
+/// Keeps memory of the heap mapped as long as it lives, whatever becomes of the job. Any thread may drop it, with
+/// Python's lock or without.
 pub struct Kept {
     job: Arc<Job>,
-    /// The number of this PE's block. When the last array of the block is gone, the block is let go, which is local;
-    /// PEs give it back together at the next `array` or `reclaim`.
+    /// The number of this PE's block. When the last array of the block is gone, this PE lets the block go, which is
+    /// local; PEs free it together at the next `array` or `reclaim`.
     block: Option<u64>,
-    /// What keeps a peer's block from being given back: this PE's array in the same.
+    /// Keeps a peer's block from being freed: this PE's array in the same block.
     _array: Option<Py<PyAny>>,
 }
 
@@ -41,8 +41,8 @@ impl Drop for Kept {
     }
 }
 
-/// Bytes of symmetric memory that the CPU reaches, this PE's or a mapped peer's; or of a GPU's. NumPy makes arrays of
-/// the former without copies (`__array_interface__`); `symrail.array` is what programs call.
+/// Bytes of symmetric memory that the CPU can access, this PE's or a mapped peer's; or bytes of a GPU. NumPy makes
+/// arrays of the former without copies (`__array_interface__`); programs call `symrail.array` instead.
 #[pyclass(frozen, module = "symrail")]
 pub struct Memory {
     kept: Arc<Kept>,

@@ -1,4 +1,4 @@
-//! Collectives in the order of a stream, of arrays of the symmetric heap.
+//! Collectives in the order of a stream, on arrays of the symmetric heap.
 
 use pyo3::prelude::*;
 use symrail::kernels::cuda::collectives::Reduction;
@@ -8,14 +8,14 @@ use crate::gpu::HeldGpu;
 use crate::held::HeldTeam;
 use crate::view::View;
 
-/// What a team's PEs do together.
+/// A collective of a team.
 #[derive(Clone, Copy)]
 pub enum Collective {
-    /// From the team's PE of this number.
+    /// From the team's PE with this number.
     Broadcast(u32),
     Fcollect,
     Collect,
-    /// Of blocks of so many bytes.
+    /// With blocks of this size in bytes.
     Alltoall(usize),
     Reduce(Reduction),
     ReduceScatter(Reduction),
@@ -35,8 +35,8 @@ impl HeldGpu {
         let (room, bytes) = (to.bytes() as u64, from.bytes() as u64);
         let members = self.scratch().members(team, team.on_gpu.as_ref());
         let (ops, stream, team) = (self.collectives()?, &self.stream(stream), &members);
-        // SAFETY: memory of the heap, as was checked, which holds what the caller has compared; the program keeps the
-        // arrays until then.
+        // SAFETY: the check has shown that the memory is in the heap and holds the compared lengths; the program keeps
+        // the arrays until then.
         let started = unsafe {
             match what {
                 Collective::Broadcast(root) => ops.broadcast(stream, team, places, bytes, root),

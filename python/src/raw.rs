@@ -1,7 +1,7 @@
-//! The runtime's calls that take addresses, for spans: the one place that says why they may be made.
+//! The runtime's calls that take addresses, for spans: this file alone justifies why they are safe.
 //!
-//! A [`Span`] is memory of an array that the calling function was given and so keeps. Peers may write into it at any
-//! time if it is symmetric: it is only copied to and from, or read as atomic words, and no reference to it is made.
+//! A [`Span`] is memory of an array that the calling function got as an argument and so keeps. Peers may write into
+//! symmetric memory at any time: it is only copied, or read as atomic words, and no reference to it is made.
 
 use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
 
@@ -81,7 +81,7 @@ pub fn test<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option
 
 /// Copies bytes between two spans of this process, of the same length.
 pub fn copy(dest: Span, source: Span) {
-    // SAFETY: valid memory, see above; peers may write meanwhile, which this copy is made for.
+    // SAFETY: valid memory, see above; peers may write meanwhile, which this copy allows.
     unsafe { symrail_heap::copy::copy(pointer(dest), pointer(source), dest.bytes().min(source.bytes())) }
 }
 
@@ -95,7 +95,7 @@ pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) ->
     // Up to 8 KiB need not be symmetric.
     for part in words.chunks_mut(1024) {
         let at = part.as_mut_ptr().cast::<u8>();
-        // SAFETY: the words are the caller's own, and as many as are combined.
+        // SAFETY: the words belong to the caller, and as many are combined.
         unsafe { team.reduce(at, at, part.len(), reduction) }?;
     }
     Ok(())

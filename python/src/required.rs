@@ -1,4 +1,4 @@
-//! What all PEs' paths must be, for programs that rather end than run on slower ones.
+//! Requirements on all PEs' paths, for programs that prefer to end instead of running on slower ones.
 
 use pyo3::prelude::*;
 use symrail::observe::description::Requirement;
@@ -7,23 +7,23 @@ use symrail::{Pe, Result, Runtime, Team};
 use crate::errors::{Kind, raise};
 use crate::raw;
 
-/// What this PE's program requires.
+/// The requirements of this PE's program.
 pub struct Required(Vec<Requirement>);
 
-/// PEs that do not have what they require, and why the first of them, or this PE, does not.
+/// The PEs that do not meet their requirements, and why the first of them, or this PE, does not.
 pub struct Unmet {
     pub pes: Vec<Pe>,
     pub why: String,
 }
 
 impl Required {
-    /// By names.
+    /// Parses the names of requirements.
     pub fn parse(names: Vec<String>) -> PyResult<Required> {
         let parsed = names.into_iter().map(|name| name.parse()).collect::<std::result::Result<_, _>>();
         parsed.map(Required).map_err(|error: String| raise(Kind::Argument, &format!("require: {error}")))
     }
 
-    /// Which PEs do not have what they require; the same on all. Waits for all. Collective.
+    /// The PEs that do not meet their requirements; the same on all PEs. Waits for all. Collective.
     pub fn unmet(&self, rt: &Runtime, world: &Team<'_>) -> Result<Option<Unmet>> {
         let description = rt.description();
         let here = self.0.iter().find_map(|&requirement| description.unmet(requirement));

@@ -1,4 +1,4 @@
-//! Puts and gets of arrays: which way strided ones go.
+//! Puts and gets of arrays, and the path of strided ones.
 
 use symrail::{Pe, Result, Runtime};
 
@@ -6,15 +6,15 @@ use crate::gpu::Signal;
 use crate::raw;
 use crate::view::View;
 
-/// Bytes up to which a copy to or from mapped memory is not worth giving up Python's lock.
+/// Bytes up to which a copy to or from mapped memory is not worth releasing Python's lock.
 const SHORT: usize = 32 << 10;
 
-/// Whether the operation is done within a few microseconds, whatever others do.
+/// Whether the operation ends within a few microseconds, whatever other PEs do.
 pub fn is_short(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> bool {
     dest.contiguous && source.contiguous && dest.bytes() <= SHORT && rt.is_mapped(pe)
 }
 
-/// Packs an array that is more scattered than the other side into memory of its own, if bytes go over the wire.
+/// Whether to pack an array that is more scattered than the other side into separate memory: if bytes go over the wire.
 fn is_better_packed(rt: &Runtime, scattered: &View, other: &View, pe: Pe) -> bool {
     !rt.is_mapped(pe) && !scattered.contiguous && other.pieces(other).run() > scattered.pieces(other).run()
 }
@@ -41,12 +41,12 @@ pub fn put_signal(rt: &Runtime, dest: &View, source: &View, signal: Signal, pe: 
     }
 }
 
-/// Starts to copy `source` to `dest` on `pe`; it is kept unchanged until a quiet.
+/// Starts to copy `source` to `dest` on `pe`; the caller keeps it unchanged until a quiet.
 pub fn put_nbi(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
     dest.pieces(source).try_for_each(|(to, from)| raw::put_nbi(rt, to, from, pe))
 }
 
-/// Starts to copy `source` on `pe` to `dest`, which is kept, and used by nobody else, until a quiet.
+/// Starts to copy `source` on `pe` to `dest`, which the caller keeps, and no other code uses, until a quiet.
 pub fn get_nbi(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
     dest.pieces(source).try_for_each(|(to, from)| raw::get_nbi(rt, to, from, pe))
 }
@@ -66,11 +66,11 @@ pub fn get(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
     if pieces.number() <= 1 || rt.is_mapped(pe) {
         return pieces.try_for_each(|(to, from)| raw::get(rt, to, from, pe));
     }
-    // All under way at once, instead of a round trip for each.
+    // All in flight at once, instead of a round trip for each.
     get_nbi(rt, dest, source, pe).and(rt.quiet())
 }
 
-/// An operation that failed may still be under way, and its memory must stay.
+/// A failed operation may still be in flight, so its memory must stay.
 fn kept_if_failed(memory: Vec<u8>, result: Result<()>) -> Result<()> {
     if result.is_err() {
         std::mem::forget(memory);

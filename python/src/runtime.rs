@@ -35,7 +35,7 @@ pub struct Runtime {
     world: Arc<HeldTeam>,
 }
 
-/// The stream that an argument means, if it means one.
+/// The stream that an argument names, if there is one.
 fn stream_of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     stream.map(stream::handle).transpose()
 }
@@ -43,7 +43,7 @@ fn stream_of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
 /// A copy between this PE's memory and another one's.
 #[derive(Clone, Copy)]
 enum Transfer {
-    /// With a signal behind it, or without.
+    /// With or without a signal behind it.
     Put(Option<Signal>),
     StartPut,
     Get,
@@ -51,12 +51,12 @@ enum Transfer {
 }
 
 impl Runtime {
-    /// The job that it is a PE of.
+    /// The PE's job.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
     }
 
-    /// Does a copy: on the stream, or by this thread.
+    /// Performs a copy: on the stream, or by this thread.
     fn copy(&self, py: Python<'_>, transfer: Transfer, sides: &Sides<'_>, pe: Pe) -> PyResult<()> {
         let (rt, Sides { to, from, other, stream }) = (self.job.runtime(), sides);
         if let Some(order) = stream {
@@ -79,7 +79,7 @@ impl Runtime {
         kept(other, waiting(py, None, copy))
     }
 
-    /// The same for a copy that a quiet completes; its array is kept until then.
+    /// As above, for a copy that a quiet completes; its array is kept until then.
     fn start(&self, py: Python<'_>, transfer: Transfer, sides: &Sides<'_>, pe: Pe) -> PyResult<()> {
         self.copy(py, transfer, sides, pe)?;
         if sides.stream.is_none() && !self.job.runtime().is_mapped(pe) {
@@ -91,8 +91,8 @@ impl Runtime {
 
 #[pymethods]
 impl Runtime {
-    /// Joins a job: by a unique id as a PE of so many, or as the environment says. `require` are names of what all PEs'
-    /// paths must be. Collective.
+    /// Joins a job: by a unique id as one PE of several, or by the environment. `require` names requirements on all
+    /// PEs' paths. Collective.
     #[staticmethod]
     #[allow(clippy::too_many_arguments)] // those of `init`
     fn join(
@@ -126,20 +126,20 @@ impl Runtime {
         }
     }
 
-    /// What this PE has and how it reaches the others, as JSON. `symrail.info` shows it. Local.
+    /// This PE's resources, and its paths to the others, as JSON. `symrail.info` shows it. Local.
     fn description(&self) -> PyResult<String> {
         json(&self.job.running()?.description())
     }
 
-    /// Leaves the job: completes what this PE has started and waits for all PEs. Arrays can still be read and written
-    /// by this process. Work on streams has ended before. Later calls do nothing, nor do those of a forked child.
-    /// Collective.
+    /// Leaves the job: completes the operations that this PE has started and waits for all PEs. This process can still
+    /// read and write its arrays. Work on streams must have ended before. Later calls do nothing, and neither do those
+    /// of a forked child. Collective.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
         waiting(py, None, || self.job.leave())?;
         self.job.check()
     }
 
-    /// Ends the job: its starter ends all PEs with this exit code. This process goes on. Local.
+    /// Ends the job: its launcher ends all PEs with this exit code. This process continues. Local.
     #[pyo3(signature = (code=1, why="symrail.abort"))]
     fn abort(&self, code: i32, why: &str) {
         self.job.abort(code, why);
@@ -167,7 +167,7 @@ impl Runtime {
         Team::of(Arc::clone(&self.world))
     }
 
-    /// Takes zeroed bytes from every PE's heap; `text` says what they are for, and must be the same on all PEs.
+    /// Allocates zeroed bytes on every PE's heap; `text` describes their use, and must be the same on all PEs.
     /// Collective.
     fn allocate(&self, py: Python<'_>, bytes: usize, text: String) -> PyResult<Memory> {
         let rt = self.job.running()?;
@@ -178,14 +178,14 @@ impl Runtime {
         }
     }
 
-    /// Gives back the memory of arrays that all PEs have dropped. `array` does so, too. Collective.
+    /// Frees the memory of arrays that all PEs have dropped, as `array` also does. Collective.
     fn reclaim(&self, py: Python<'_>) -> PyResult<()> {
         let rt = self.job.running()?;
         let differs = waiting(py, None, || self.job.blocks.reclaim(rt, &self.world))?;
         differs.map_or(Ok(()), |differs| Err(differ("calls", &differs)))
     }
 
-    /// Says that this PE uses an array no more: operations refuse it from now on. Its memory goes back when its last
+    /// Declares that this PE uses an array no more: operations refuse it from now on. Its memory is freed when its last
     /// view is gone on all PEs, at the next `array` or `reclaim`. Local.
     fn free(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let view = self.job.any_view(array, "array")?;
@@ -195,13 +195,13 @@ impl Runtime {
         }
     }
 
-    /// Symmetric arrays that exist, and bytes in them. Local.
+    /// The number of symmetric arrays, and of bytes in them. Local.
     fn blocks(&self) -> (usize, usize) {
         self.job.blocks.count()
     }
 
-    /// A peer's copy of a symmetric array's memory, if this process has it mapped: bytes between the array's first and
-    /// last. Local.
+    /// A peer's copy of a symmetric array's memory, if this process has mapped it: the bytes from the array's first to
+    /// its last. Local.
     fn peer_memory(&self, array: &Bound<'_, PyAny>, pe: i64) -> PyResult<Option<Memory>> {
         let rt = self.job.running()?;
         let (pe, view) = (self.job.pe(pe)?, self.job.any_view(array, "array")?);
@@ -215,7 +215,7 @@ impl Runtime {
         Ok((there != 0).then(|| Memory::new(Kept::of_peer(Arc::clone(&self.job), keeps), there, span.bytes())))
     }
 
-    /// A peer's copy of an array in a GPU's memory, if this PE's GPU has it mapped. Local.
+    /// A peer's copy of an array in GPU memory, if this PE's GPU has mapped it. Local.
     fn peer_array(&self, array: &Bound<'_, DeviceArray>, pe: i64) -> PyResult<Option<DeviceArray>> {
         self.job.running()?;
         let (pe, view) = (self.job.pe(pe)?, self.job.view(array, "array")?);
@@ -224,8 +224,7 @@ impl Runtime {
         Ok(there.map(|there| DeviceArray::of_peer(array, there + first)))
     }
 
-    /// Whether this PE reaches another one's heap by loads and stores: by those of its GPU, if the heap is in GPUs.
-    /// Local.
+    /// Whether this PE accesses another PE's heap by loads and stores: those of its GPU, if the heap is in GPUs. Local.
     fn is_mapped(&self, pe: i64) -> PyResult<bool> {
         let (rt, pe) = (self.job.runtime(), self.job.pe(pe)?);
         Ok(rt.is_mapped(pe) || self.job.gpu().is_some_and(|gpu| gpu.is_mapped(pe)))
@@ -237,14 +236,14 @@ impl Runtime {
         self.job.gpu().map(HeldGpu::ordinal)
     }
 
-    /// Whether `array` makes arrays that the CPU does not reach. Local.
+    /// Whether `array` makes arrays that the CPU cannot access. Local.
     #[getter]
     fn in_gpus(&self) -> bool {
         matches!(self.job.runtime().settings().heap_kind, HeapKind::Device | HeapKind::Guarded)
     }
 
-    /// The address of the functions that `symrail.torch` gives to its extension, over memory of `allocate` that is
-    /// PyTorch's from now on. Local.
+    /// The address of the functions that `symrail.torch` passes to its extension, over memory of `allocate` that
+    /// belongs to PyTorch from now on. Local.
     fn table_for_torch(&self, memory: &Bound<'_, Memory>) -> PyResult<usize> {
         self.job.running()?;
         torch::table(memory.get().kept(), memory.get().address(), memory.get().nbytes())
@@ -253,9 +252,9 @@ impl Runtime {
     /// Copies `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed when this returns; the data is
     /// delivered after `quiet` or a barrier. Slices of any strides are allowed. Local.
     ///
-    /// With `stream`, in the order of that stream: this returns at once, `src` is memory that the GPU reaches, and what
-    /// follows in the stream may change it. Each contiguous piece is a launch. Without it, arrays of GPUs are copied in
-    /// the order of the default stream, which this waits for.
+    /// With `stream`, the copy is in the order of that stream and this returns at once; `src` is memory that the GPU
+    /// can access, and later work of the stream may change it. Each contiguous piece is a launch. Without it, arrays of
+    /// GPUs are copied in the order of the default stream, and this waits for it.
     ///
     /// Raises ArgumentError (dtype, shape, or `dst` is not symmetric), NoSuchPeError, FreedError, OperationError,
     /// PeerLostError, TimeoutError, UnsupportedError (no heap for streams).
@@ -273,9 +272,9 @@ impl Runtime {
         self.copy(py, Transfer::Put(None), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
-    /// Copies the symmetric array `src` of PE `remote_pe` to `dst`, any array of the same dtype and shape. Complete
-    /// when it returns, or with `stream`, as for `put`, for what follows in the stream. Slices of any strides are
-    /// allowed. Local.
+    /// Copies the symmetric array `src` of PE `remote_pe` to `dst`, any array of the same dtype and shape. The data is
+    /// complete when this returns, or with `stream`, as for `put`, for later work of the stream. Slices of any strides
+    /// are allowed. Local.
     ///
     /// Raises as `put` does.
     #[pyo3(signature = (dst, src, remote_pe, *, stream=None))]
@@ -292,11 +291,11 @@ impl Runtime {
         self.copy(py, Transfer::Get, &Sides::of_get(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
-    /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is
-    /// delivered, after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`, which does it between
-    /// GPUs' memory. Local.
+    /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. After `quiet` or `barrier_all` the data is
+    /// delivered and `src` may be changed; until then `src` is kept. Otherwise as `put`, which performs copies between
+    /// GPU memory. Local.
     ///
-    /// Raises as `put` does; what fails later, `quiet` raises.
+    /// Raises as `put` does; `quiet` raises later failures.
     fn put_nbi<'py>(
         &self,
         py: Python<'py>,
@@ -312,7 +311,7 @@ impl Runtime {
     /// Starts to copy the symmetric array `src` of PE `remote_pe` to `dst`, which is complete after `quiet` or
     /// `barrier_all`, and kept until then. Otherwise as `get`. Local.
     ///
-    /// Raises as `put` does; what fails later, `quiet` raises.
+    /// Raises as `put` does; `quiet` raises later failures.
     fn get_nbi<'py>(
         &self,
         py: Python<'py>,
@@ -325,8 +324,8 @@ impl Runtime {
         self.start(py, Transfer::StartGet, &Sides::of_get(&self.job, dst, src, None)?, pe)
     }
 
-    /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array:
-    /// whoever sees the signal sees the data. `signal_op`: "set" or "add". Local. With `stream` as for `put`.
+    /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array: a PE
+    /// that observes the signal observes the data. `signal_op`: "set" or "add". Local. With `stream` as for `put`.
     #[pyo3(signature = (dst, src, signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
     #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn put_signal<'py>(
@@ -349,8 +348,8 @@ impl Runtime {
     }
 
     /// Updates a signal word of PE `remote_pe`: element `offset` of a symmetric uint64 array. `signal_op`: "set" or
-    /// "add". Delivered after `quiet`. Local. With `stream`, in its order: behind all that was put there on streams
-    /// before.
+    /// "add". Delivered after `quiet`. Local. With `stream`, in its order: behind all earlier puts to that PE on
+    /// streams.
     #[pyo3(signature = (signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
     #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn signal_op<'py>(
@@ -373,8 +372,8 @@ impl Runtime {
         }
     }
 
-    /// Lets a stream wait until a signal word of this PE compares to `value` as asked: for "==" and ">=" without limit,
-    /// otherwise for SYMRAIL_TIMEOUT_S seconds. Local.
+    /// Makes a stream wait until a signal word of this PE compares to `value` as asked: for "==" and ">=" without
+    /// limit, otherwise for SYMRAIL_TIMEOUT_S seconds. Local.
     fn wait_on_stream(
         &self,
         signal_var: &Bound<'_, PyAny>,
@@ -390,10 +389,10 @@ impl Runtime {
     }
 
     /// Waits until element `offset` of an integer array of this PE compares to `value` as asked ("==", "!=", ">", ">=",
-    /// "<", "<="), and returns it. What a peer had put before it signalled is visible then. Local.
+    /// "<", "<="), and returns it. Data that a peer put before it signalled is then visible. Local.
     ///
-    /// `timeout` is in seconds; without one, PEs that live are waited for without limit. Raises TimeoutError,
-    /// PeerLostError, and what a signal's handler raises (KeyboardInterrupt).
+    /// `timeout` is in seconds; without one, the wait for PEs that are alive is unlimited. Raises TimeoutError,
+    /// PeerLostError, and the exception of a signal's handler (KeyboardInterrupt).
     #[pyo3(signature = (array, comparison, value, *, offset=0, timeout=None))]
     fn wait_until<'py>(
         &self,
@@ -426,8 +425,8 @@ impl Runtime {
         words::test(rt, words::element(&self.job, array, offset, "array")?, words::comparison(comparison)?, value)
     }
 
-    /// Orders what this PE puts, signals and does atomically on each PE before it, before what comes after. With
-    /// `stream`, what it does on streams. Local.
+    /// Orders this PE's earlier puts, signals and atomics to each PE before later ones. With `stream`, those on
+    /// streams. Local.
     #[pyo3(signature = (*, stream=None))]
     fn fence(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
@@ -437,10 +436,11 @@ impl Runtime {
         }
     }
 
-    /// Waits until all that this PE has started is delivered; with `stream`, the stream waits for what was started on
-    /// streams before. Local.
+    /// Waits until all operations that this PE has started are delivered; with `stream`, the stream waits for earlier
+    /// operations on streams. Local.
     ///
-    /// Raises what has failed since the last quiet, on streams too: OperationError, TimeoutError, PeerLostError.
+    /// Raises the failures since the last quiet, including those on streams: OperationError, TimeoutError,
+    /// PeerLostError.
     #[pyo3(signature = (*, stream=None))]
     fn quiet(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
@@ -453,8 +453,8 @@ impl Runtime {
         }
     }
 
-    /// Connects to all PEs that are reached over the wire, and waits until each has answered; else a PE is connected
-    /// when it is first addressed, which takes some time then. Local.
+    /// Connects to all PEs that need the wire, and waits until each has answered. Without this call a PE is connected
+    /// at its first operation, which then takes longer. Local.
     ///
     /// Raises TimeoutError or PeerLostError.
     fn connect_all(&self, py: Python<'_>) -> PyResult<()> {
@@ -462,8 +462,8 @@ impl Runtime {
         waiting(py, None, || rt.connect_all())
     }
 
-    /// Completes what this PE has started, and waits for all PEs to have done so; with `stream`, what it has started on
-    /// streams, and the stream waits. Collective.
+    /// Completes the operations that this PE has started, and waits for all PEs to do so; with `stream`, its operations
+    /// on streams, and the stream waits. Collective.
     ///
     /// `timeout` is in seconds, and not for streams. After an exception the job has no more collectives: leave it.
     #[pyo3(signature = (*, timeout=None, stream=None))]
@@ -482,8 +482,8 @@ impl Runtime {
         self.job.barrier(py, (None, false), stream, || waiting(py, timeout, || rt.sync_all()))
     }
 
-    /// An atomic operation on element `offset` of a symmetric array of PE `remote_pe`; the old value if it `fetches`.
-    /// `symrail.atomics` has them by their names. Local.
+    /// An atomic operation on element `offset` of a symmetric array of PE `remote_pe`; returns the old value if it
+    /// `fetches`. `symrail.atomics` has them by their names. Local.
     #[pyo3(signature = (op, target, value, remote_pe, offset, fetches, cond=None))]
     #[allow(clippy::too_many_arguments)] // an atomic operation has these parts
     fn atomic<'py>(
@@ -504,13 +504,13 @@ impl Runtime {
     }
 }
 
-/// PEs that do not make the same call for memory.
+/// PEs do not make the same call for memory.
 fn differ(verb: &str, Differs { here, other, there }: &Differs) -> PyErr {
     let message = format!("PE 0 {verb} {here} where PE {other} asks for {there}");
     raise_of(Kind::Differ, &message, *other)
 }
 
-/// An operation that failed, other than for its arguments, may still be under way: the array that it reads or writes
+/// A failed operation may still be in flight, unless only its arguments were wrong: the array that it reads or writes
 /// then stays for ever.
 fn kept(array: &Bound<'_, PyAny>, result: PyResult<()>) -> PyResult<()> {
     if let Err(error) = &result

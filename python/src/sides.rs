@@ -1,4 +1,4 @@
-//! Both sides of a copy: which arrays they are, and whether host threads do it or a stream.
+//! Both sides of a copy: its arrays, and whether host threads or a stream perform it.
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -14,21 +14,21 @@ pub struct Sides<'py> {
     pub from: View,
     /// The side that need not be symmetric, as an array.
     pub other: Bound<'py, PyAny>,
-    /// The stream that does it; none if host threads do.
+    /// The stream that performs it; `None` if host threads do.
     pub stream: Option<Order>,
 }
 
-/// In which stream's order a copy is done.
+/// The stream of a copy.
 #[derive(Clone, Copy)]
 pub struct Order {
     /// The stream.
     pub handle: usize,
-    /// The caller has not named it, and so waits for it.
+    /// The caller has not named the stream, and so waits for it.
     pub waits: bool,
 }
 
 impl Order {
-    /// Starts work on the stream, and waits for that where the caller has not named it.
+    /// Starts work on the stream, and waits for it if the caller has not named the stream.
     pub fn start(
         self,
         py: Python<'_>,
@@ -42,7 +42,7 @@ impl Order {
 }
 
 impl<'py> Sides<'py> {
-    /// Those of a put to `dest`; the source is made an array of the same dtype and shape.
+    /// The sides of a put to `dest`; the source becomes an array of the same dtype and shape.
     pub fn of_put(
         job: &Job,
         dest: &Bound<'py, PyAny>,
@@ -68,7 +68,7 @@ impl<'py> Sides<'py> {
         }
     }
 
-    /// Those of a get to `dest`.
+    /// The sides of a get to `dest`.
     pub fn of_get(
         job: &Job,
         dest: &Bound<'py, PyAny>,
@@ -92,8 +92,8 @@ impl<'py> Sides<'py> {
         Sides { to, from, other, stream: None }
     }
 
-    /// Where one of them may be in a GPU's memory: host threads copy between the heap and the host, the default stream
-    /// between GPUs' memory, if the caller names none.
+    /// The sides, if one of them may be in GPU memory: host threads copy between the heap and the host, the default
+    /// stream between GPU memory, if the caller names none.
     fn on_gpu(
         job: &Job,
         (dest, to): (&Bound<'py, PyAny>, View),

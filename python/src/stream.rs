@@ -1,4 +1,4 @@
-//! Which stream an argument means.
+//! The stream that an argument names.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ pub fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
         return handle.extract().map_err(|_| refused(stream));
     }
     if let Some(protocol) = stream.getattr_opt(intern!(py, "__cuda_stream__"))? {
-        // A method, and in the first version of the protocol an attribute.
+        // A method, or in the first version of the protocol an attribute.
         let said = if protocol.is_callable() { protocol.call0()? } else { protocol };
         return match said.extract::<(u32, usize)>() {
             Ok((0, handle)) => Ok(handle),

@@ -1,5 +1,5 @@
-// Flags of PyTorch's symmetric memory, for python/src/torch.rs. A flag is 0 or 1: who signals waits until it is 0 and
-// sets it, who waits for a signal waits until it is 1 and clears it.
+// Flags of PyTorch's symmetric memory, for python/src/torch.rs. A flag is 0 or 1: a rank that signals waits until it is
+// 0 and sets it, a rank that waits for a signal waits until it is 1 and clears it.
 #include "symrail_device.cuh"
 
 static __device__ void flip(unsigned* flag, unsigned from, unsigned to, symrail_u64 timeout_ms, int rank) {

@@ -1,7 +1,7 @@
-//! What PyTorch's symmetric memory needs of a PE: a table of functions for `symrail/torch/symmetric_memory.cpp`.
+//! The functions for PyTorch's symmetric memory: a table for `symrail/torch/symmetric_memory.cpp`.
 //!
-//! Allocations are local, from a block of the heap that all PEs have reserved together; the PEs of a group learn each
-//! other's places at a rendezvous, which is PyTorch's. Nothing here is collective but the reservation.
+//! Allocations are local, in a block of the heap that all PEs have reserved together; the PEs of a group exchange their
+//! addresses in PyTorch's rendezvous. Only the reservation is collective.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use crate::errors::{Kind, failed_on_gpu, raise};
 use crate::job::Job;
 use crate::memory::Kept;
 
-/// Where an allocation starts.
+/// The alignment of allocations.
 const ALIGNMENT: u64 = 256;
 const FLAGS: Program<'static> = Program::new("torch.cu", include_str!("torch.cu"));
 
-/// As `Table` of the extension.
+/// In the layout of the extension's `Table`.
 #[repr(C)]
 struct Table {
     version: u32,
@@ -40,7 +40,7 @@ struct Table {
     error: extern "C" fn() -> *const c_char,
 }
 
-/// The reserved block, and what is in it.
+/// The reserved block, and its allocations.
 struct Context {
     kept: Arc<Kept>,
     gpu: Arc<Gpu>,
@@ -53,7 +53,7 @@ struct Context {
 }
 
 thread_local! {
-    /// What went wrong in the last call of this thread.
+    /// The error of this thread's last failed call.
     static WRONG: RefCell<CString> = RefCell::default();
 }
 
@@ -76,7 +76,7 @@ impl Context {
                  symrail.torch.register(pool_bytes=…) more"
             ));
         };
-        // SAFETY: inside of the block that was just allocated, which nobody else uses.
+        // SAFETY: inside the block that was just allocated, which no other code uses.
         match unsafe { self.gpu.fill(DevicePtr::new(self.base + offset), 0, zeroed as usize) } {
             Ok(()) => self.base + offset,
             Err(error) => wrong(&error.to_string()),
@@ -84,7 +84,7 @@ impl Context {
     }
 
     fn free(&self, address: u64) {
-        // The extension frees what it has allocated, once.
+        // The extension frees each of its allocations once.
         let _ = lock(&self.blocks).free(address - self.base);
     }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn peer(context: *const Context, offset: u64, bytes: u64, pe: 
 }
 
 unsafe extern "C" fn upload(context: *const Context, words: *const u64, count: u64) -> u64 {
-    // SAFETY: as for `alloc`; the extension gives so many words.
+    // SAFETY: as for `alloc`; the extension passes so many words.
     unsafe { (*context).upload(std::slice::from_raw_parts(words, count as usize)) }
 }
 
@@ -152,11 +152,11 @@ unsafe extern "C" fn flags(
     let context = unsafe { &*context };
     let kernels = lock(&context.kernels);
     let Some(kernel) = kernels.get(what as usize) else { return 1 };
-    // SAFETY: the extension gives the stream that is PyTorch's current one.
+    // SAFETY: the extension passes PyTorch's current stream.
     let stream = unsafe { Stream::of_others(&context.gpu, std::ptr::with_exposed_provenance_mut(stream as usize)) };
     let threads = if what == 0 { size.next_multiple_of(32) } else { 1 };
     let arguments = [pads, other.into(), channel.into(), rank.into(), size.into(), timeout_ms];
-    // SAFETY: the kernels' arguments; the flags are those of a rendezvous, which the caller keeps.
+    // SAFETY: the kernels' arguments; the flags belong to a rendezvous, which the caller keeps.
     match unsafe { stream.launch(kernel, Shape { blocks: 1, threads }, &arguments) } {
         Ok(()) => 0,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! The memory of an array, as operations see it: address, shape, strides and type of its elements.
+//! The memory of an array for operations: address, shape, strides and type of its elements.
 
 use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -11,8 +11,8 @@ use crate::layout::Layout;
 
 /// Bytes of one array, or of a part of it. Only this module makes one from an array; parts of it are checked.
 ///
-/// It is valid for as long as the array is, so whoever uses it keeps the array: Python keeps the arguments of a call.
-/// NumPy refuses to move the memory of an array that is referred to.
+/// It is valid as long as the array, so its user keeps the array: Python keeps the arguments of a call. NumPy refuses
+/// to move the memory of an array with references.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     address: usize,
@@ -29,29 +29,28 @@ impl Span {
     }
 }
 
-/// Where an array's elements are.
+/// The layout of an array's elements.
 pub struct View {
     /// From the element with the lowest address to the end of the one with the highest.
     bounds: Span,
-    /// Of the first element, from there.
+    /// The offset of the first element from there.
     first: usize,
     pub ty: Type,
     pub len: usize,
-    /// The elements lie one behind the other, in the order of the indices.
+    /// Whether the elements are contiguous, in the order of the indices.
     pub contiguous: bool,
     pub writable: bool,
-    /// Each element is where the machine wants one of its type.
+    /// Whether each element is aligned for its type.
     pub aligned: bool,
-    /// The GPU whose memory it is; none for the host's.
+    /// The GPU whose memory it is; `None` for host memory.
     pub gpu: Option<i32>,
-    /// Of each dimension the length, and the distance of elements in bytes; empty for NumPy's arrays that are
-    /// contiguous.
+    /// For each dimension the length, and the distance of elements in bytes; empty for NumPy's contiguous arrays.
     dims: Vec<(usize, isize)>,
 }
 
 impl View {
-    /// The memory of an array: NumPy's, PyTorch's, or one with `__cuda_array_interface__`; an error for anything
-    /// else, and for arrays of Python objects.
+    /// The memory of an array: NumPy's, PyTorch's, or one with `__cuda_array_interface__`; an error for other objects,
+    /// and for arrays of Python objects.
     pub fn of(array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
         let Ok(array) = array.cast::<PyUntypedArray>() else {
             if let Some((layout, gpu)) = foreign::layout(array)? {
@@ -79,11 +78,11 @@ impl View {
             ));
         }
         let mut ty = Type { kind: descr.kind(), bytes: descr.itemsize() };
-        // ml_dtypes call some of theirs floats.
+        // Some types of ml_dtypes count as floats.
         if ty.kind == b'V' || ty == (Type { kind: b'f', bytes: 1 }) {
             ty = Type::of_name(&descr.getattr("name")?.extract::<String>()?).unwrap_or(ty);
         }
-        // SAFETY: a valid array, as `cast` has checked; nothing but two of its fields is read.
+        // SAFETY: a valid array, as `cast` has checked; only two of its fields are read.
         let (data, flags) = unsafe {
             let raw = array.as_array_ptr();
             ((*raw).fields.data, (*raw).fields.flags)
@@ -99,7 +98,7 @@ impl View {
         Ok(view.strided(address, array.shape(), array.strides()))
     }
 
-    /// The memory of elements that were laid out elsewhere.
+    /// The memory of elements with a known layout.
     pub fn of_layout(layout: &Layout, gpu: Option<i32>) -> View {
         let view = View::at(layout.address, layout.len(), layout.ty, gpu);
         let contiguous = layout.is_contiguous();
@@ -109,14 +108,14 @@ impl View {
         View { contiguous, ..view.strided(layout.address, &layout.shape, &layout.strides) }
     }
 
-    /// Elements one behind the other.
+    /// Contiguous elements.
     fn at(address: usize, len: usize, ty: Type, gpu: Option<i32>) -> View {
         let bounds = Span { address, bytes: len * ty.bytes };
         let aligned = address.is_multiple_of(ty.bytes.next_power_of_two().min(8));
         View { bounds, first: 0, ty, len, contiguous: true, writable: true, aligned, gpu, dims: Vec::new() }
     }
 
-    /// The same number of elements, scattered.
+    /// The same number of elements, with strides.
     fn strided(self, address: usize, shape: &[usize], strides: &[isize]) -> View {
         let dims: Vec<_> = shape.iter().copied().zip(strides.iter().copied()).collect();
         let reach = |&(n, stride): &(usize, isize)| (n as isize - 1) * stride;
@@ -127,12 +126,12 @@ impl View {
         View { bounds, first: below.unsigned_abs(), contiguous: false, dims, ..self }
     }
 
-    /// All bytes between its first and its last.
+    /// All bytes from its first to its last.
     pub fn bounds(&self) -> Span {
         self.bounds
     }
 
-    /// The lengths of its dimensions, where they were looked at.
+    /// The lengths of its dimensions, if they are known.
     pub fn lengths(&self) -> Option<impl Iterator<Item = usize> + '_> {
         (!self.dims.is_empty()).then(|| self.dims.iter().map(|&(n, _)| n))
     }
@@ -148,7 +147,7 @@ impl View {
             .then(|| Span { address: self.bounds.address + index * self.ty.bytes, bytes: self.ty.bytes })
     }
 
-    /// The same elements as they would lie in contiguous memory that holds them all.
+    /// The same elements in contiguous memory.
     pub fn packed(&self, memory: &mut [u8]) -> View {
         let bounds = Span { address: memory.as_mut_ptr().expose_provenance(), bytes: memory.len().min(self.bytes()) };
         View::at(bounds.address, bounds.bytes / self.ty.bytes.max(1), self.ty, None)
@@ -169,13 +168,13 @@ impl View {
         dims
     }
 
-    /// The pieces of two views of the same shape that are contiguous in both, as large as can be.
+    /// The pieces of two views of the same shape that are contiguous in both, as large as possible.
     pub fn pieces(&self, other: &View) -> Pieces {
         let whole = self.contiguous && other.contiguous;
         let (a, b) = if whole { Default::default() } else { (self.dims_like(other), other.dims_like(self)) };
         let mut dims: Vec<_> =
             a.into_iter().zip(b).filter(|((n, _), _)| *n != 1).map(|((n, a), (_, b))| (n, a, b)).collect();
-        // Widest steps outside, whatever the order of the indices.
+        // The largest strides are outermost, whatever the order of the indices.
         dims.sort_by_key(|&(_, a, _)| std::cmp::Reverse(a.unsigned_abs()));
         let mut run = if whole { self.bytes() } else { self.ty.bytes };
         while let Some(&(n, a, b)) = dims.last()
@@ -212,7 +211,7 @@ impl Pieces {
         self.run
     }
 
-    /// How many there are from the first on.
+    /// The number of all pieces.
     pub fn number(&self) -> usize {
         self.dims.iter().map(|&(n, ..)| n).product()
     }

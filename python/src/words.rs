@@ -1,4 +1,4 @@
-//! Operations on one element of an array: atomics, signals, waits. Which types have them.
+//! Operations on one element of an array: atomics, signals, waits, and the types that support them.
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
@@ -33,12 +33,12 @@ pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResu
     }
 }
 
-/// The update of a signal word that a user asks for.
+/// The signal operation that a user names.
 pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
     one_of(op, SignalOp::VARIANTS, SignalOp::into, "signal_op")
 }
 
-/// The kind of heap that a user asks for.
+/// The kind of heap that a user names.
 pub fn heap_kind(kind: &Bound<'_, PyAny>) -> PyResult<HeapKind> {
     one_of(kind, HeapKind::VARIANTS, HeapKind::into, "heap")
 }
@@ -48,7 +48,7 @@ pub fn amo_op(name: &Bound<'_, PyAny>) -> PyResult<AmoOp> {
     one_of(name, AmoOp::VARIANTS, AmoOp::into, "op")
 }
 
-/// The comparison that a user asks for.
+/// The comparison that a user names.
 pub fn comparison(cmp: &Bound<'_, PyAny>) -> PyResult<Cmp> {
     let name = |cmp| match cmp {
         Cmp::Eq => "==",
@@ -61,13 +61,13 @@ pub fn comparison(cmp: &Bound<'_, PyAny>) -> PyResult<Cmp> {
     one_of(cmp, Cmp::VARIANTS, name, "comparison")
 }
 
-/// The one of `all` whose name a user has written, as [`chosen`].
+/// The element of `all` whose name a user has passed, as [`chosen`].
 fn one_of<T: Copy>(given: &Bound<'_, PyAny>, all: &[T], name: impl Fn(T) -> &'static str, role: &str) -> PyResult<T> {
     let names: Vec<_> = all.iter().map(|&one| name(one)).collect();
     Ok(all[chosen(given, &names, role)?])
 }
 
-/// Which of some names a user has written; or the name of an enumeration's member that stands for it.
+/// The index of the name that a user has passed, or of the name of an enumeration's member.
 pub fn chosen(given: &Bound<'_, PyAny>, names: &[&str], role: &str) -> PyResult<usize> {
     let value = given.getattr_opt("value")?.unwrap_or_else(|| given.clone());
     let text: Option<String> = value.extract().ok();
@@ -115,7 +115,7 @@ pub fn number<'py>(py: Python<'py>, ty: AmoType, bits: u64) -> PyResult<Bound<'p
     })
 }
 
-/// What an atomic does, and with what.
+/// An atomic operation, with its values.
 pub struct Amo<'a, 'py> {
     pub op: AmoOp,
     pub operand: Option<&'a Bound<'py, PyAny>>,
@@ -124,7 +124,7 @@ pub struct Amo<'a, 'py> {
 }
 
 impl<'py> Amo<'_, 'py> {
-    /// Does it on an element on `pe`; the old value, if that is wanted.
+    /// Performs it on an element on `pe`; returns the old value on request.
     pub fn perform(
         &self,
         rt: &Runtime,
@@ -140,7 +140,7 @@ impl<'py> Amo<'_, 'py> {
             true => raw::fetch_amo(rt, span, (ty, op), operand, compare, pe).map(Some),
             false => raw::amo(rt, span, (ty, op), operand, pe).map(|()| None),
         };
-        // Without the wire nobody is waited for.
+        // Without the wire the thread waits for no other PE.
         let at_once = rt.is_mapped(pe) && rt.cpu_performs_amos();
         let old = if at_once { perform().map_err(failed)? } else { waiting(py, None, perform)? };
         old.map(|bits| number(py, ty, bits)).transpose()
@@ -167,7 +167,7 @@ macro_rules! for_words {
     };
 }
 
-/// Waits for an element of this PE's memory, and returns what it then is.
+/// Waits for an element of this PE's memory, and returns its value.
 pub fn wait<'py>(
     rt: &Runtime,
     (span, ty): (Span, Type),
@@ -186,7 +186,7 @@ pub fn wait<'py>(
     for_words!(ty, wait)
 }
 
-/// Whether an element of this PE's memory compares so now.
+/// Whether an element of this PE's memory compares as asked now.
 pub fn test(rt: &Runtime, (span, ty): (Span, Type), cmp: Cmp, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     macro_rules! test {
         ($t:ty) => {{

@@ -1,4 +1,4 @@
-"""Symmetric memory for NumPy, PyTorch and CuPy: arrays that every process (PE) of a job has, and all others reach.
+"""Symmetric memory for NumPy, PyTorch and CuPy: arrays that every process (PE) of a job has, and all others can access.
 
     import symrail
 
@@ -11,10 +11,11 @@
 
 Start it by itself (one PE), by `symrail run -n 4 python ring.py`, `mpirun -n 4 python ring.py`, or torchrun.
 
-"Collective" functions are called by all PEs in the same order; "local" ones by whoever likes.
+All PEs call "collective" functions, in the same order; any PE may call "local" ones.
 
-All of them raise StateError without a job, and ForkedError in a forked child; given a PE, NoSuchPeError; given arrays,
-ArgumentError and FreedError; where they wait, PeerLostError and TimeoutError. What else they raise, they tell.
+All of them raise StateError without a job, and ForkedError in a forked child. Functions with a PE raise NoSuchPeError,
+functions with arrays ArgumentError and FreedError, and functions that wait PeerLostError and TimeoutError. Each
+function lists its further exceptions.
 """
 
 from __future__ import annotations
@@ -97,15 +98,15 @@ Runtime = _symrail.Runtime
 Team = _symrail.Team
 
 _current: Runtime | None = None
-# The process that has joined.
+# The process that joined.
 _process = 0
 
 
 class Joined:
-    """A job that `init` has joined. As a context manager it finalizes at the end of a block that ends well.
+    """A job that `init` has joined. As a context manager it finalizes at the end of a block that ends normally.
 
-    A block that ends by an exception does not wait for the other PEs: they learn that this PE has left when its
-    process ends.
+    A block that ends by an exception does not wait for the other PEs: they learn that this PE has left when its process
+    ends.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -138,23 +139,23 @@ def init(
 ) -> Joined:
     """Joins a job. Collective.
 
-    The first of these says which: `uid` with `rank` and `nranks` (`get_unique_id`), `process_group` (a process group of
-    torch.distributed, or True for the default one), `comm` (an mpi4py communicator), `symrail run`, torchrun's
-    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any of
-    them this process is a job of one PE.
+    The first of these determines the job: `uid` with `rank` and `nranks` (`get_unique_id`), `process_group` (a process
+    group of torch.distributed, or True for the default one), `comm` (an mpi4py communicator), `symrail run`, torchrun's
+    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any
+    of them this process is a job of one PE.
 
-    `heap_bytes` is the size of each PE's symmetric heap in bytes; without it SYMRAIL_HEAP_SIZE says. `heap` is what memory it is
-    made of, the same on all PEs: "host", "pinned" (the host's, which GPUs reach) or "device" (a GPU's); without it
-    SYMRAIL_HEAP_KIND says. `device` is the GPU for the latter two, by CUDA's number or as torch.device, and is current
-    afterwards; without it, the one that is current, else the one with the PE's number on its host, modulo GPUs.
+    `heap_bytes` is the size of each PE's symmetric heap in bytes, by default SYMRAIL_HEAP_SIZE. `heap` is the kind of
+    its memory, the same on all PEs: "host", "pinned" (host memory that GPUs can access) or "device" (GPU memory), by
+    default SYMRAIL_HEAP_KIND. `device` is the GPU for the latter two, by CUDA's number or as torch.device, and is
+    current afterwards; by default it is the current one, or the one with the PE's number on its host, modulo GPUs.
 
-    `require` says what this PE's paths must be, so that no fallback is silent; any of: "mapped" (all PEs are reached by
-    loads and stores), "wire" (there are rails, even where all PEs are mapped), "rdma" (over rails, NICs read and write
-    PEs' memory; no CPU does in their place, as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it;
-    nothing is staged). `info` shows the paths. If one PE's are not so, RequirementError is raised on all.
+    `require` lists requirements on this PE's paths, so that no fallback is silent; any of: "mapped" (loads and stores
+    reach all PEs), "wire" (there are rails, even if all PEs are mapped), "rdma" (over rails, NICs read and write PEs'
+    memory, instead of CPUs as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it; nothing is
+    staged). `info` shows the paths. If one PE does not meet them, all raise RequirementError.
 
-    Raises StateError if this process is in a job already, ForkedError if the one that it was forked from is,
-    RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not come), DifferError,
+    Raises StateError if this process is in a job already, ForkedError if it was forked from a process that is,
+    RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not arrive), DifferError,
     FabricError, LibraryError, BootstrapError.
     """
     global _current, _process
@@ -175,10 +176,10 @@ def init(
 
 
 def get_unique_id(interface: str | None = None) -> bytes:
-    """Creates the unique id of a job, for one process to hand to all PEs by whatever means. Local.
+    """Creates the unique id of a job; one process passes it to all PEs by any means. Local.
 
-    This process serves the rendezvous at `interface`, the IP address of one of its interfaces; without one, at the
-    loopback interface, which PEs of this machine reach. The id contains the job's secret.
+    This process serves the rendezvous at `interface`, the IP address of one of its interfaces; by default at the
+    loopback interface, for PEs of this machine only. The id contains the job's secret.
     """
     return bytes(_symrail.create_uid(interface))
 
@@ -196,23 +197,23 @@ def is_initialized() -> bool:
 
 
 def finalize() -> None:
-    """Leaves the job: completes what this PE has started, and waits for all PEs. Collective.
+    """Leaves the job: completes the operations that this PE has started, and waits for all PEs. Collective.
 
     Does nothing without a job, the second time, and in a forked child. Arrays of the job keep their memory as long as
-    they live. A program that ends well without it finalizes at its end.
+    they live. A program that exits with success without it finalizes at its end.
     """
     if _current is not None:
         _current.finalize()
 
 
 def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
-    """A zeroed array in symmetric memory: of the same shape and dtype on all PEs. Collective.
+    """A zeroed array in symmetric memory, of the same shape and dtype on all PEs. Collective.
 
-    With a heap in host memory it is a NumPy array like others, with a heap in GPUs a `DeviceArray`; it, and its slices,
-    are what operations take as symmetric, and so are other libraries' arrays of the same memory. PEs drop it for
-    themselves, whenever they like and in any order: its memory goes back at a later `array` or `reclaim`, when all
-    have, and when no stream has work to do with it any more, which is for the program to see to. dtypes are NumPy's or
-    PyTorch's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need the package ml_dtypes in NumPy's arrays.
+    With a heap in host memory it is an ordinary NumPy array, with a heap in GPUs a `DeviceArray`. Operations accept it
+    and its slices as symmetric, and also other libraries' arrays of the same memory. Each PE drops it whenever it likes
+    and in any order. A later `array` or `reclaim` frees its memory when all PEs have dropped it; the program ensures
+    that no stream still uses it then. dtypes are NumPy's or PyTorch's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need
+    the package ml_dtypes in NumPy's arrays.
 
     Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError.
     """
@@ -222,10 +223,10 @@ def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
 
 
 def buffer(nbytes: int) -> Memory:
-    """Zeroed bytes of symmetric memory: of the same number on all PEs. Collective.
+    """Zeroed bytes of symmetric memory, the same number on all PEs. Collective.
 
-    It has an `address` and `nbytes`, for C code, and `numpy.asarray` makes a uint8 array of it, which is what operations
-    take. Its memory goes back as that of an `array` does.
+    It has an `address` and `nbytes`, for C code; `numpy.asarray` makes a uint8 array of it for operations. Its memory
+    is freed like that of an `array`.
 
     Raises DifferError if PEs ask for different numbers of bytes, HeapExhaustedError, ArgumentError.
     """
@@ -236,9 +237,9 @@ def buffer(nbytes: int) -> Memory:
 
 
 def get_peer_array(array: Any, remote_pe: int) -> Any:
-    """PE `remote_pe`'s copy of a symmetric array, to be read and written without calls; None if it is not mapped. Local.
+    """PE `remote_pe`'s copy of a symmetric array, for access without calls; None if it is not mapped. Local.
 
-    Nobody orders such accesses with those of its owner, other than signals and barriers do.
+    Only signals and barriers order such accesses with those of its owner.
     """
     from ._arrays import of_peer
 

@@ -1,4 +1,4 @@
-"""The program `symrail`, as a script that comes with the package, or by `python -m symrail`."""
+"""The program `symrail`, as a script of the package, or by `python -m symrail`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from symrail import _symrail
 
 
 def main() -> None:
-    """Performs the command line. What Python has set up of signals is not for the program, nor for those it starts."""
+    """Performs the command line. The program, and the processes that it starts, do not inherit Python's signal
+    handlers."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Symmetric arrays, for NumPy or in a GPU's memory, and what may be the source of a copy."""
+"""Symmetric arrays, for NumPy or in GPU memory, and the possible sources of a copy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def extent(shape: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in lengths)
 
 
-# Types that NumPy knows by the package ml_dtypes only.
+# Types that NumPy knows only with the package ml_dtypes.
 _BEYOND_NUMPY = {
     "bfloat16",
     "float8_e3m4",
@@ -47,7 +47,7 @@ def type_name(dtype: Any) -> str:
 
 
 def known_dtype(name: str) -> Any:
-    """The dtype of this name; the name where NumPy does not know it."""
+    """The dtype with this name; the name itself if NumPy does not know it."""
     try:
         return element_type(name)
     except ArgumentError:
@@ -55,7 +55,7 @@ def known_dtype(name: str) -> Any:
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:
-    """A dtype whose elements mean the same to all PEs. bfloat16 and FP8 by name need the package ml_dtypes."""
+    """A dtype whose elements have the same meaning on all PEs. bfloat16 and FP8 by name need the package ml_dtypes."""
     if str(dtype).startswith("torch."):
         dtype = str(dtype).removeprefix("torch.")
     found: np.dtype[Any]
@@ -123,7 +123,7 @@ def tensor(array: DeviceArray) -> Any:
     name = type_name(array.dtype)
     if not name.startswith("float8"):
         return torch.from_dlpack(array)
-    # Some versions of PyTorch do not know FP8 by DLPack's codes.
+    # Some versions of PyTorch do not know DLPack's codes of FP8.
     return torch.from_dlpack(array.view("uint8")).view(getattr(torch, name))
 
 

@@ -1,6 +1,6 @@
-"""Collectives of teams by NVSHMEM's names. All are collective over the team, and raise what `Team`'s methods do.
+"""Collectives of teams by NVSHMEM's names. All are collective over the team, and raise as `Team`'s methods do.
 
-With `stream` they are done in the order of that stream and return at once; see `Team`.
+With `stream` they run in the order of that stream and return at once; see `Team`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def team_world() -> Team:
 
 
 def barrier(team: Team, *, timeout: float | None = None, stream: Any = None) -> None:
-    """Completes what this PE has started, and waits for all PEs of the team. `timeout` is in seconds. Collective.
+    """Completes the operations that this PE has started, and waits for all PEs of the team. `timeout` is in seconds.
+    Collective.
 
-    With `stream`, the stream waits, and what was started on streams is completed.
+    With `stream`, the stream waits, and operations on streams are completed.
     """
     team.barrier(timeout=timeout, stream=stream)
 
@@ -37,14 +38,14 @@ def broadcast(team: Team, dst: Any, src: Any, root: int = 0, *, stream: Any = No
 
 
 def fcollect(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
-    """Copies `src` of each PE, as long on all, to `dst` on all, one behind the other. Collective."""
+    """Copies `src` of each PE, of the same length on all, to `dst` on all, in the order of PEs. Collective."""
     team.fcollect(dst, src, stream=stream)
 
 
 def collect(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
     """As `fcollect`, with sources of different lengths; `dst` holds them all. Collective.
 
-    On a stream it is `quiet` that raises OperationError where `dst` does not.
+    On a stream, `quiet` raises OperationError if `dst` is too small.
     """
     team.collect(dst, src, stream=stream)
 
@@ -53,13 +54,14 @@ def reduce(team: Team, dst: Any, src: Any, op: str = "sum", *, stream: Any = Non
     """Combines all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor". Collective.
 
     `dst` and `src` have one length and dtype: integers and floats of 32 and 64 bits; complex numbers have sum and prod.
-    `src` is symmetric, or without a stream of at most 8 KiB, and may be `dst`.
+    `src` is symmetric, or without a stream at most 8 KiB of any memory, and may be `dst`.
     """
     team.reduce(dst, src, op, stream=stream)
 
 
 def reducescatter(team: Team, dst: Any, src: Any, op: str = "sum", *, stream: Any = None) -> None:
-    """Combines the blocks of all PEs' `src`, one as long as `dst` for each PE, and leaves each its own. Collective."""
+    """Combines the blocks of all PEs' `src`, one of `dst`'s length for each PE; each PE gets its own block.
+    Collective."""
     team.reduce_scatter(dst, src, op, stream=stream)
 
 

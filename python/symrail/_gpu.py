@@ -1,4 +1,4 @@
-"""Which GPU is a PE's, whether tensors are in its memory, and where CUDA's run-time compiler is."""
+"""A PE's GPU, checks of tensors in its memory, and the folders of CUDA's run-time compiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import ArgumentError, UnsupportedError
 
-# What starters of PEs say a PE's number on its host is.
+# The variables in which launchers set a PE's number on its host.
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_LOCAL_RANK")
 
 
@@ -20,13 +20,13 @@ def number(device: Any) -> int | None:
 
 
 def local_rank() -> int | None:
-    """This PE's number on its host, if its starter says."""
+    """This PE's number on its host, if its launcher has set it."""
     said = (os.environ.get(name, "") for name in _LOCAL_RANKS)
     return next((int(text) for text in said if text.isdigit()), None)
 
 
 def folders_of_nvrtc(heap: str | None) -> list[str]:
-    """Folders of NVIDIA's Python packages where the compiler may be, for heaps that GPUs reach."""
+    """Folders of NVIDIA's Python packages that may have the compiler, for heaps that GPUs can access."""
     if (heap or os.environ.get("SYMRAIL_HEAP_KIND")) not in ("device", "pinned"):
         return []
     spec = importlib.util.find_spec("nvidia")
@@ -35,7 +35,7 @@ def folders_of_nvrtc(heap: str | None) -> list[str]:
 
 
 def reached(gpu: int | None) -> int:
-    """The GPU that reaches the job's heap, if there is one."""
+    """The GPU that can access the job's heap, if there is one."""
     if gpu is None:
         raise UnsupportedError(
             "tensors of a GPU need a heap that it reaches, and here is none: "
@@ -50,7 +50,7 @@ def is_on_gpu(array: Any) -> bool:
 
 
 def must_be_on(gpu: int, array: Any, role: str) -> None:
-    """Raises what is no tensor in this GPU's memory."""
+    """Raises ArgumentError for anything but a tensor in this GPU's memory."""
     if not is_on_gpu(array) or array.device.index != gpu:
         where = getattr(array, "device", type(array).__name__)
         raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")

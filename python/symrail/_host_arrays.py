@@ -11,12 +11,12 @@ from .errors import ArgumentError, UnsupportedError
 
 
 def is_tensor(array: Any) -> bool:
-    """Whether it is a tensor of torch, which may not be there."""
+    """Whether it is a tensor of torch, which may not be installed."""
     return type(array).__module__.split(".")[0] == "torch"
 
 
 def _host(array: Any, role: str) -> Any:
-    """Refuses what is not in host memory, and what is no array."""
+    """Refuses arrays outside host memory, and objects that are no arrays."""
     if is_tensor(array):
         if array.device.type != "cpu":
             raise UnsupportedError(f"{role} is on {array.device}; it has to be in host memory: {role}.cpu()")
@@ -45,7 +45,7 @@ class Rows:
 
     @property
     def data(self) -> tuple[NDArray[np.uint8], int]:
-        """All bytes, and how many a row has."""
+        """All bytes, and the number of bytes in a row."""
         if is_tensor(self.array):
             import torch
 
@@ -67,7 +67,7 @@ def as_dtype(data: NDArray[Any], like: Any, dtype: Any, shape: tuple[int, ...]) 
 
 
 def as_fp8(data: NDArray[np.uint8], like: Any, shape: tuple[int, ...]) -> Any:
-    """Bytes as FP8 (e4m3). In NumPy without the package ml_dtypes they stay bytes."""
+    """Bytes as FP8 (e4m3). In NumPy without the package ml_dtypes they remain bytes."""
     if is_tensor(like):
         import torch
 
@@ -89,7 +89,7 @@ def as_array(data: NDArray[Any], like: Any) -> Any:
 
 
 def numbers(array: Any, role: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """The numbers of an array of this shape (None: any length), one behind the other."""
+    """The numbers of an array of this shape (None: any length), contiguous."""
     array = _host(array, role)
     found = tuple(array.shape)
     if len(found) != len(shape) or any(wanted not in (None, length) for wanted, length in zip(shape, found)):
@@ -103,5 +103,5 @@ def numbers(array: Any, role: str, dtype: str, shape: tuple[int | None, ...]) ->
 
 
 def store(into: Any, values: Any) -> None:
-    """Writes values into an array that the caller has given."""
+    """Writes values into an array of the caller."""
     into[...] = values

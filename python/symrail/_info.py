@@ -1,4 +1,4 @@
-"""What was found, and how PEs reach each other: `symrail.info()`."""
+"""Libraries and paths between PEs: `symrail.info()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import _symrail
 
 
 class Info(dict[str, Any]):
-    """A dict, shown as a table."""
+    """A dict that prints as a table."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -23,13 +23,13 @@ class Info(dict[str, Any]):
 
 
 def info() -> Info:
-    """What this process has found, as a dict that is printed as a table. Local; before `init`, too.
+    """The libraries, and in a job the paths to other PEs, as a dict that prints as a table. Local; also before `init`.
 
-    `version`; `libraries`: by name, what was loaded: `path` and `version`, or `missing` with `reason` and `remedy`, and
-    its `purpose`; `job`: None before `init` and after `finalize`, else `pe`, `n_pes`, `heap_kind`, `heap_bytes` (with what
-    the runtime takes for itself), `proxy_threads`, `rails` (`name`, `provider`, `nic`, and `rdma`: whether a NIC and no
-    CPU reads and writes the target's memory), `why` (sentences), `paths` (to each PE: `pe`; `path`: "self", "mapped" or
-    "wire"; `staged`: whether bytes pass through a buffer in host memory; `why`).
+    `version`; `libraries`: by name, the loaded `path` and `version`, or `missing` with `reason` and `remedy`, and its
+    `purpose`; `job`: None before `init` and after `finalize`, otherwise `pe`, `n_pes`, `heap_kind`, `heap_bytes`
+    (including the runtime's own), `proxy_threads`, `rails` (`name`, `provider`, `nic`, and `rdma`: whether a NIC
+    instead of a CPU reads and writes the target's memory), `why` (sentences), `paths` (to each PE: `pe`; `path`:
+    "self", "mapped" or "wire"; `staged`: whether bytes pass through a buffer in host memory; `why`).
 
     Raises SettingError. The command `symrail info` shows more of the machine.
     """

@@ -1,4 +1,4 @@
-"""Ways to join a job: how a PE learns which it is, and gets the job's unique id."""
+"""Ways to join a job: how a PE gets its number and the job's unique id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import ArgumentError, BootstrapError, SettingError
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-# The job's unique id, this PE, the number of PEs; the id is None where the environment says all of it.
+# The job's unique id, this PE, the number of PEs; the id is None if the environment has all of it.
 Place = tuple[bytes | None, int, int]
 
 
@@ -24,7 +24,7 @@ def place(
     process_group: Any,
     comm: Any,
 ) -> Place:
-    """By the first way that is given: unique id, torch process group, mpi4py communicator, the environment."""
+    """The place by the first way that applies: unique id, torch process group, mpi4py communicator, the environment."""
     if sum(way is not None for way in (uid, process_group, comm)) > 1:
         raise ArgumentError("give one of uid, process_group and comm")
     if uid is not None:
@@ -53,7 +53,7 @@ def place(
 
 
 def _is_of_torchrun() -> bool:
-    """Whether torchrun's variables alone say what this process is: the innermost starter wins."""
+    """Whether only torchrun's variables describe this process: the innermost launcher wins."""
     of_others = ("SYMRAIL_LAUNCHER_ADDRESS", "SYMRAIL_BOOTSTRAP", "SYMRAIL_BOOTSTRAP_UID")
     return all(os.environ.get(name) for name in _TORCHRUN) and not any(os.environ.get(name) for name in of_others)
 
@@ -92,7 +92,7 @@ def _by_torchrun() -> Place:
 
 
 def _of_agent(me: int, host: str, port: int) -> bytes:
-    """The id by way of the store that torchrun keeps at this address, for which torch has the client."""
+    """The id through the store that torchrun keeps at this address; torch has the client for it."""
     try:
         from torch.distributed import TCPStore
     except ImportError:
@@ -107,7 +107,7 @@ def _of_agent(me: int, host: str, port: int) -> bytes:
 
 
 def _by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) -> Place:
-    """Where PEs can already tell each other small objects."""
+    """The place if PEs can already exchange small objects."""
     names = all_objects(socket.gethostname())
     elsewhere = [name for name in names if name != names[0]]
     uid: Any = None
@@ -123,7 +123,7 @@ def _by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) ->
 
 
 def _address_towards(host: str) -> str:
-    """The address of this machine's interface from which packets to a host go."""
+    """The address of this machine's interface for packets to a host."""
     family, address = _store.resolve(host, 9)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)

@@ -1,6 +1,6 @@
 """The operations of `Runtime` on the job that this process is in.
 
-They are written out because a wrapper of any arguments takes longer than a put of 8 bytes.
+They are written out because a wrapper for arbitrary arguments takes longer than a put of 8 bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Handing a small message from PE 0 to all others at an address that all know: what torchrun's environment gives.
+"""Sends a small message from PE 0 to all others through an address that all know, from torchrun's environment.
 
-Rank 0 listens at MASTER_ADDR and MASTER_PORT until all others have come, and closes the port before it returns.
+Rank 0 listens at MASTER_ADDR and MASTER_PORT until all others have connected, and closes the port before it returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]
 
 
 def serve(message: bytes, size: int, host: str, port: int, seconds: float) -> None:
-    """Gives the message to PEs 1 to `size` - 1, each once. Raises TimeoutError, which names those that did not come."""
+    """Sends the message to PEs 1 to `size` - 1, each once. Raises TimeoutError, which names the missing PEs."""
     family, address = resolve(host, port)
     missing, until = set(range(1, size)), time.monotonic() + seconds
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -54,7 +54,7 @@ def serve(message: bytes, size: int, host: str, port: int, seconds: float) -> No
                 details = {"pe": min(missing), "pes": sorted(missing), "operation": "init"}
                 named = ", ".join(map(str, sorted(missing)))
                 raise TimeoutError(f"PE {named} did not come to {host}:{port} within {seconds:.0f} s", details)
-            # Python looks for Ctrl-C between two waits.
+            # Python checks for Ctrl-C between two waits.
             listener.settimeout(min(left, 0.2))
             try:
                 connection, _ = listener.accept()
@@ -77,7 +77,7 @@ def serve(message: bytes, size: int, host: str, port: int, seconds: float) -> No
 
 
 def ask(pe: int, size: int, host: str, port: int, seconds: float) -> bytes:
-    """The message of PE 0. Raises TimeoutError if PE 0 is not there in time."""
+    """Receives the message of PE 0. Raises TimeoutError if PE 0 does not answer in time."""
     family, address = resolve(host, port)
     until, reason = time.monotonic() + seconds, "nothing listens there"
     while time.monotonic() < until:

@@ -53,8 +53,8 @@ def _axis(axis: str) -> int:
 class Pencil(np.ndarray):
     """A PE's own elements along an axis, indexed by X, Y and Z. `Grid.empty` makes it.
 
-    `axis` is "x", "y" or "z"; `start` and `stop` are where the elements are in the whole array; `halo` and `padding` are
-    widths along X, Y and Z; `whole` is the array with both. What NumPy makes of a pencil is an ordinary array.
+    `axis` is "x", "y" or "z"; `start` and `stop` are the elements' range in the whole array; `halo` and `padding` are
+    widths along X, Y and Z; `whole` is the array with both. NumPy's results from a pencil are ordinary arrays.
     """
 
     axis: str
@@ -79,7 +79,7 @@ class Pencil(np.ndarray):
 class GpuPencil:
     """A PE's own elements along an axis, on its GPU: `array` is PyTorch's or CuPy's, indexed by X, Y and Z.
 
-    All else is as for `Pencil`. `Grid.empty` makes it.
+    Everything else is as for `Pencil`. `Grid.empty` makes it.
     """
 
     axis: str
@@ -101,15 +101,15 @@ class GpuPencil:
 class Grid:
     """An array of `shape` (X, Y, Z) over all PEs. Collective.
 
-    `processes` is the process grid; without it, it is chosen by measuring transposes of elements of `dtype`. `order` is
-    "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap are
-    for workspaces; without it, four times the elements of a PE, and room for small blocks over rails. `arrays` is the
-    module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU, whose current device is then
-    this PE's.
+    `processes` is the process grid; by default it is chosen by measuring transposes of elements of `dtype`. `order` is
+    "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap
+    are for workspaces; by default, four times the elements of a PE, and space for small blocks over rails. `arrays` is
+    the module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU, whose current device
+    is then this PE's.
 
-    On GPUs multiprocessors copy, or with `engines` copy engines, between PEs whose memory is mapped: blocks of at least so
-    many bytes. "measured": what is fastest is measured when the grid is made, and how the blocks go is chosen by that.
-    Workspaces then take four times the elements of a PE more.
+    On GPUs multiprocessors copy between PEs whose memory is mapped, or with `engines` copy engines, for blocks of at
+    least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.
+    Workspaces then need four times the elements of a PE more.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class Grid:
         if heap_bytes is None:
             # Shares are rounded up along each of two axes, and so are blocks in the workspace.
             share = element * math.prod(extent + ranks for extent in shape) // ranks
-            # Each of the four transposes has room for four blocks of up to 64 KiB with each PE over rails.
+            # Each of the four transposes has space for four blocks of up to 64 KiB with each PE over rails.
             rooms = 8 * min(2 * share, ranks << 16) if arrays is np else 0
             fetched = 0 if engines is None else 4 * share
-            # Blocks of which it is measured how they go fastest.
+            # Block sizes for which the faster way is measured.
             blocks = ranks << 26 if engines == "measured" else 0
             heap_bytes = 4 * share + rooms + fetched + blocks + 4096 * ranks
         self._runtime = symrail.current()
@@ -157,12 +157,13 @@ class Grid:
 
     @property
     def engines(self) -> int | None:
-        """Of how many bytes or more blocks are that copy engines move; None: multiprocessors move all."""
+        """The smallest blocks that copy engines move, in bytes; None: multiprocessors move all."""
         return self._pencils.engines
 
     def empty(self, axis: str, dtype: DTypeLike = "complex128", *, halo: Widths = NONE, padding: Widths = NONE,
               symmetric: bool = False) -> Any:  # fmt: skip
-        """This PE's pencil along an axis, all 0; in symmetric memory, if `symmetric`, data comes straight into it.
+        """This PE's pencil along an axis, all 0. If `symmetric`, it is in symmetric memory, and peers write directly
+        into it.
 
         Collective if `symmetric`, else local.
         """
@@ -214,7 +215,7 @@ class Grid:
         return self._arrays.__name__ == "torch"
 
     def _stream(self, stream: Any) -> Any:
-        """The stream that is meant: on a GPU the current one, if none is named."""
+        """The stream of a call: on a GPU the current one by default."""
         if stream is not None or self._arrays is np:
             return stream
         if self._is_torch:
@@ -229,7 +230,7 @@ class Grid:
     def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
         """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
 
-        On a GPU it is done in the order of a stream; what other PEs did wrong is raised by a later call.
+        On a GPU the transpose is in the order of a stream; a later call raises errors of other PEs.
         """
         self._own(source, "source")
         dest = self.empty(to, source.dtype) if isinstance(to, str) else self._own(to, "to")
@@ -241,9 +242,9 @@ class Grid:
         return dest
 
     def halo(self, pencil: Any, *, periodic: bool | Sequence[bool] = False, stream: Any = None) -> None:
-        """Fills the halo of `pencil.whole` with neighbours' elements, corners included. Collective.
+        """Fills the halo of `pencil.whole` with neighbours' elements, including corners. Collective.
 
-        `periodic` says whether the array goes on at its other end: along all axes, or along X, Y and Z.
+        `periodic` states whether the array wraps around: along all axes, or along X, Y and Z.
         """
         self._own(pencil, "pencil")
         periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
@@ -255,5 +256,5 @@ class Grid:
             )  # fmt: skip
 
     def free(self) -> None:
-        """Gives the workspaces back. Later calls raise StateError. Collective."""
+        """Frees the workspaces. Later calls raise StateError. Collective."""
         self._pencils.free()

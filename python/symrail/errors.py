@@ -1,7 +1,7 @@
 """Exceptions: a class for each kind of failure, all of them `SymrailError`.
 
-Each has the attributes `pe` (the PE that it is about), `pes` (all PEs that it names, such as those that are missing),
-`rail`, `operation` and `bytes`; what is unknown is None, or empty.
+Each has the attributes `pe` (the PE that it is about), `pes` (all PEs that it names, for example missing ones), `rail`,
+`operation` and `bytes`; unknown ones are None, or empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SymrailError(Exception):
-    """Whatever Symrail reports."""
+    """Any error of Symrail."""
 
     pe: int | None
     pes: tuple[int, ...]
@@ -51,7 +51,7 @@ class SymrailError(Exception):
 
 
 class SettingError(SymrailError, ValueError):
-    """A variable of the environment holds something that is not accepted, or is missing."""
+    """An environment variable is missing, or has a value that is not accepted."""
 
 
 class LibraryError(SymrailError, ImportError):
@@ -70,7 +70,7 @@ class OperationError(SymrailError):
 
 
 class TimeoutError(SymrailError, builtins.TimeoutError):
-    """Time is up. `pes` are those that did not come or answer, where that is known."""
+    """The time-out has passed. `pes` are the PEs that did not arrive or answer, if that is known."""
 
 
 class PeerLostError(SymrailError, ConnectionError):
@@ -78,15 +78,15 @@ class PeerLostError(SymrailError, ConnectionError):
 
 
 class NoSuchPeError(SymrailError, IndexError):
-    """The job has no PE of that number."""
+    """The job has no PE with that number."""
 
 
 class ArgumentError(SymrailError, ValueError, TypeError):
-    """An array or value that the operation cannot take: dtype, shape, layout, or not symmetric."""
+    """An array or value that the operation does not accept: dtype, shape, layout, or not symmetric."""
 
 
 class HeapExhaustedError(SymrailError, MemoryError):
-    """The symmetric heap has no room left, or could not grow. Nothing has changed; the program may go on."""
+    """The symmetric heap is exhausted, or could not grow. Nothing has changed; the program may continue."""
 
 
 class FreedError(SymrailError, ValueError):
@@ -94,15 +94,15 @@ class FreedError(SymrailError, ValueError):
 
 
 class ForkedError(SymrailError, RuntimeError):
-    """This process was forked from the one that has joined, and takes no part in the job."""
+    """This process was forked from the one that joined, and takes no part in the job."""
 
 
 class RequirementError(SymrailError, RuntimeError):
-    """A PE does not have what `init` was to require: `pe`, and `pes` are all of them."""
+    """A PE does not meet the requirements of `init`: `pe`; `pes` are all such PEs."""
 
 
 class DifferError(SymrailError):
-    """PEs do not do, ask for, or have what must be the same on all: `pe` is one that differs."""
+    """PEs differ in a call, an argument or a value that must be the same on all: `pe` is one that differs."""
 
 
 class BootstrapError(SymrailError):

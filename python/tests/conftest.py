@@ -1,4 +1,4 @@
-"""Jobs for tests: programs in `programs`, started as users start them, each within its limit."""
+"""Jobs for tests: programs in `programs`, started as users start them, each within its time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT_S = 60
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """This process's environment without anybody's settings, and with these."""
+    """This process's environment without users' settings, and with these."""
     left_out = ("SYMRAIL_", "RANK", "WORLD_SIZE", "MASTER_", "PMIX_", "OMPI_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return {**kept, **settings}
@@ -31,7 +31,7 @@ def launcher() -> str:
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[subprocess.CompletedProcess[str]]:
-    """Waits for processes, within the limit, and leaves none behind."""
+    """Waits for processes, within the time limit, and leaves none behind."""
     ended = []
     try:
         for process in processes:
@@ -45,7 +45,7 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[subprocess.CompletedP
 
 
 def start(command: list[str], *, stdin: bool = False, **settings: str) -> subprocess.Popen[str]:
-    """Starts a process whose output is kept; with a standard input that is open until it has ended, or none."""
+    """Starts a process whose output is kept; its standard input stays open until it has ended, or it has none."""
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(
         command, stdin=pipe if stdin else nothing, stdout=pipe, stderr=pipe, text=True, env=environment(**settings)
@@ -53,7 +53,7 @@ def start(command: list[str], *, stdin: bool = False, **settings: str) -> subpro
 
 
 def run(program: str, *args: str, pes: int = 2, options: tuple[str, ...] = (), **settings: str) -> str:
-    """Runs a program by `symrail run` and returns what it printed; it has to end well."""
+    """Runs a program by `symrail run` and returns its output; it must succeed."""
     command = [launcher(), "run", "-n", str(pes), *options, "--", sys.executable, str(PROGRAMS / program), *args]
     (ended,) = finish([start(command, **settings)])
     assert ended.returncode == 0, f"exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def mpirun(pes: int) -> list[str]:
-    """The command by which mpirun starts so many PEs."""
+    """The command with which mpirun starts `pes` PEs."""
     found = shutil.which("mpirun")
     if not found:
         pytest.skip("there is no mpirun")

@@ -1,4 +1,4 @@
-"""Arrays in memory that the CPU does not reach, without a GPU: views, what other libraries are told, misuse."""
+"""Arrays in memory that the CPU cannot access, without a GPU: views, other libraries' protocols, misuse."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_reshape_and_view(there: symrail.DeviceArray) -> None:
 
 
 class Tensor(ctypes.Structure):
-    """As dlpack.h has it."""
+    """The struct of dlpack.h."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -141,7 +141,7 @@ def test_dlpack_capsules(versioned: bool) -> None:
     assert blocks() == before + 1
     managed.deleter(pointer)
     assert blocks() == before
-    # A capsule that nobody takes frees what it holds.
+    # A capsule that no consumer takes frees its memory.
     unused = symrail.array(3, "int8").__dlpack__(max_version=(1, 0) if versioned else None)
     assert blocks() == before + 1
     del unused

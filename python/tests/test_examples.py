@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they stand."""
+"""The examples of docs/python.md run unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""symrail.ep: dispatch and combine against NumPy, and the example of docs/ep.md as it stands."""
+"""symrail.ep: dispatch and combine against NumPy, and the unchanged example of docs/ep.md."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sizes_are_printed() -> None:
     told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert told.returncode == 0, told
     high, low, both = (int(line.split()[-1].replace(",", "")) for line in told.stdout.splitlines())
-    # Two slots at both ends for each of 8 ranks: 128 tokens of bfloat16, and 16 rows for each that come back.
+    # Two slots at both ends for each of 8 ranks: 128 tokens of bfloat16, and 16 returned rows for each.
     assert 4 * 8 * (128 + 2048) * 14336 < low < 1.1 * 4 * 8 * (128 + 2048) * 14336
     assert 4 * 8 * 256 * 14336 < high < 1.1 * 4 * 8 * 256 * 14336 and both > high + low
 
@@ -115,7 +115,7 @@ def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
     from symrail.errors import TimeoutError as Late
 
     class Launched(DeviceLowLatency):
-        """Calls that are under way on a GPU, in which a rank will be late."""
+        """Calls in progress on a GPU, in which a rank will be late."""
 
         def __init__(self) -> None:
             pass
@@ -144,7 +144,7 @@ def test_buffers_that_cannot_be_made_have_no_size() -> None:
     from symrail.ep import Buffer
     from symrail.errors import ArgumentError
 
-    # The figures of docs/ep.md, in which rows that come back are the most.
+    # The figures of docs/ep.md, in which returned rows are the most.
     assert Buffer.get_low_latency_rdma_size_hint(128, 7168, 8, 256) > 4 * 8 * 128 * 16 * 2 * 7168
     for tokens, hidden, ranks, experts in ((1 << 62, 7168, 8, 256), (128, 1 << 63, 8, 256), (128, 7168, 8, 255)):
         with pytest.raises(ArgumentError):

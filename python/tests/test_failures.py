@@ -61,7 +61,7 @@ def test_missing_pes_are_named_by_a_barrier() -> None:
 def test_ctrl_c_ends_a_wait(what: str) -> None:
     code = (
         "import signal, sys, symrail, time; uid, me = bytes.fromhex(sys.argv[1]), int(sys.argv[2])\n"
-        # Whoever starts the tests in the background may have it ignored.
+        # If the tests run in the background, SIGINT may be ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "symrail.init(uid=uid, rank=me, nranks=2); word = symrail.array(1, 'uint64')\n"
         "if me: sys.stdin.read()\n"
@@ -74,14 +74,14 @@ def test_ctrl_c_ends_a_wait(what: str) -> None:
     uid = symrail.get_unique_id().hex()
     pes = [start([sys.executable, "-c", code, uid, str(pe)], stdin=True) for pe in range(2)]
     assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
-    # Wherever it arrives, from the line after that on, it raises KeyboardInterrupt; within the wait is what is tested.
+    # The signal raises KeyboardInterrupt anywhere after that line; the test is about the wait.
     time.sleep(0.3)
     pes[0].send_signal(signal.SIGINT)
     first, _ = finish(pes)
     assert first.stdout == "interrupted\n", first
 
 
-# A manager's library that does not answer in one of its calls.
+# A process manager's library that does not answer in one of its calls.
 DEAF = """
 #include <unistd.h>
 #include <string.h>
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
     assert first.stdout == "interrupted\n", first
 
 
-# The handler raises in the middle of the wait for the PE that does not come.
+# The handler raises in the middle of the wait for the missing PE.
 JOINS = (
     "import signal, sys, symrail\n"
     "class Alarm(Exception): pass\n"
@@ -203,7 +203,7 @@ def test_a_signal_ends_joining_by_torchruns_environment() -> None:
 
 @pytest.mark.parametrize("starter", ["symrail run", "mpirun"])
 def test_a_signal_ends_joining_by_a_launcher(starter: str, tmp_path: Path) -> None:
-    # PE 1 joins never, and ends when PE 0 has been interrupted.
+    # PE 1 never joins, and ends when PE 0 has been interrupted.
     done = tmp_path / "done"
     code = (
         "import os, pathlib, time\n"

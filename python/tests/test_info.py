@@ -1,4 +1,4 @@
-"""What `info` tells, and what `init` can require."""
+"""The contents of `info`, and the requirements of `init`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TWO_HOSTS = ("--hosts", "2", "--rails", "2")
 
 
 def said(code: str, options: tuple[str, ...] = (), pes: int = 2, **settings: str) -> list[str]:
-    """What PEs that run this code print, a line each."""
+    """The output of PEs that run this code, a line each."""
     command = [launcher(), "run", "-n", str(pes), *options, "--", sys.executable, "-c", code]
     (ended,) = finish([start(command, **settings)])
     assert ended.returncode == 0, ended
@@ -22,7 +22,7 @@ def said(code: str, options: tuple[str, ...] = (), pes: int = 2, **settings: str
 
 
 def jobs(options: tuple[str, ...] = (), **settings: str) -> list[dict[str, object]]:
-    """What `info` tells of the job on each of two PEs."""
+    """The job's part of `info` on each of two PEs."""
     code = "import json, symrail\nwith symrail.init(): print(json.dumps(symrail.info()['job']) + '\\n', end='', flush=True)"
     found = [json.loads(line) for line in said(code, options, **settings)]
     return sorted(found, key=lambda job: job["pe"])

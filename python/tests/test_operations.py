@@ -14,7 +14,7 @@ def test_every_operation_and_dtype_against_numpy(pes: int, way: str) -> None:
     assert run("operations.py", pes=pes, options=WAYS[way]) == "well\n" * pes
 
 
-# As many PEs as cores for the long one: they meet for each array.
+# As many PEs as cores for the long test: they synchronise for each array.
 @pytest.mark.parametrize(
     ("way", "pes", "deletes"), [("mapped", 2, 10000), ("mapped", 4, 1000), ("two hosts over two rails", 2, 1000)]
 )

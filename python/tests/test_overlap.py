@@ -1,4 +1,4 @@
-"""symrail.overlap: products against NumPy, layers against one process, and what is refused."""
+"""symrail.overlap: products against NumPy, layers against one process, and refusals."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_who_gives_up_in_a_round_tells_the_others(how: str) -> None:
     if how == "killed":
         first, second, third = finish(pes)
         assert third.returncode == -signal.SIGKILL, third
-        # Whichever notices first tells the other; both name the one that is gone.
+        # The PE that notices first tells the other; the errors of both name the dead PE.
         assert [ended.stdout.split()[:2] for ended in (first, second)] == [["PeerLostError", "2"]] * 2, (first, second)
         return
     assert pes[2].stdout is not None and pes[2].stdout.readline() == "multiplies\n"
     pes[0].send_signal(signal.SIGINT)
-    # The third has all that it needs of the others.
+    # The third PE already has all data that it needs of the others.
     first, second, _ = finish(pes)
     assert [first.stdout, second.stdout] == ["interrupted\n", "StateError 0 told\n"], (first, second)
 

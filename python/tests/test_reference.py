@@ -1,4 +1,4 @@
-"""Every public name says what it is, and docs/python.md names it."""
+"""Every public name has a description, and docs/python.md names it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import symrail
 from test_examples import PAGE
 
-# What a call's description has to tell: who calls it, and its units.
+# A call's description must state whether it is collective or local, and its units.
 WHO = re.compile(r"\b(Collective|Local)\b|\bcollective over\b", re.IGNORECASE)
 UNITS = {"timeout": r"seconds|`timeout` is as for", "nbytes": "bytes"}
 
 
 def public() -> list[tuple[str, Any]]:
-    """Functions, classes and methods, by the names that users know."""
+    """Functions, classes and methods, by their public names."""
     names = [(name, getattr(symrail, name)) for name in symrail.__all__]
     names += [(f"errors.{name}", getattr(symrail.errors, name)) for name in symrail.errors.__all__]
     methods = [

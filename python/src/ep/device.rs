@@ -6,11 +6,11 @@ use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
 use super::on_gpu::OnGpu;
 use crate::runtime::Runtime;
 
-/// Buffers for few tokens on the GPU that the heap is in or pinned for. None after `free`.
+/// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency<'static>>);
 
-/// What has come: addresses of rows, scales, counts and sources.
+/// Memory for received tokens: addresses of rows, scales, counts and sources.
 type Received = (u64, u64, u64, u64);
 
 fn received((rows, scales, counts, sources): Received) -> DeviceReceived {
@@ -41,12 +41,12 @@ impl EpDeviceLowLatency {
         made.map(EpDeviceLowLatency)
     }
 
-    /// Gives the memory back, when the GPU has ended all rounds. Collective.
+    /// Frees the memory, when the GPU has ended all rounds. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.0.free(py, DeviceLowLatency::free)
     }
 
-    /// Leaves a rank out, or takes part with it again.
+    /// Excludes a rank, or includes it again.
     fn mask(&self, py: Python<'_>, rank: u32, mask: bool) -> PyResult<()> {
         self.0.call(py, 0, |buffers, _| buffers.mask(rank, mask))
     }
@@ -57,7 +57,7 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_dispatch(stream, x, topk, tokens) })
     }
 
-    /// Takes the tokens of all ranks.
+    /// Receives the tokens of all ranks.
     fn receive_dispatch(&self, py: Python<'_>, stream: usize, to: Received) -> PyResult<()> {
         // SAFETY: as above.
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
@@ -69,7 +69,7 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_combine(stream, rows, &received(of)) })
     }
 
-    /// Adds the rows of this rank's tokens, and ends the round.
+    /// Adds up the rows of this rank's tokens, and ends the round.
     fn receive_combine(
         &self,
         py: Python<'_>,
@@ -82,12 +82,12 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, tokens, out) })
     }
 
-    /// Which ranks are masked: the GPU masks late ones itself.
+    /// The masked ranks; the GPU masks late ones itself.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
         self.0.call(py, 0, |buffers, _| buffers.masked())
     }
 
-    /// Raises what went wrong in rounds that are over.
+    /// Raises the errors of rounds that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.0.call(py, 0, |buffers, _| buffers.check())
     }

@@ -13,11 +13,11 @@ use super::on_gpu::OnGpu;
 use crate::errors::{Kind, raise};
 use crate::runtime::Runtime;
 
-/// Buffers for many tokens on the GPU that the heap is in or pinned for. None after `free`.
+/// Buffers for many tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceHighThroughput(OnGpu<DeviceHighThroughput<'static>>);
 
-/// The ways of a dispatch.
+/// The routes of a dispatch.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceRoutes(Mutex<DeviceRoutes>);
 
@@ -27,7 +27,7 @@ impl EpDeviceRoutes {
     }
 }
 
-/// Addresses of rows, scales, and (if they go along) indices and weights; bytes and scales of a row.
+/// Addresses of rows, scales, and (if included) indices and weights; bytes and scales of a row.
 type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize);
 
 fn tokens((rows, scales, topk, bytes, of_scales): Tokens) -> DeviceTokens {
@@ -55,7 +55,7 @@ impl EpDeviceHighThroughput {
         OnGpu::new(py, runtime, make).map(EpDeviceHighThroughput)
     }
 
-    /// Gives the memory back, when the GPU has ended all calls. Collective.
+    /// Frees the memory, when the GPU has ended all calls. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.0.free(py, DeviceHighThroughput::free)
     }
@@ -86,7 +86,7 @@ impl EpDeviceHighThroughput {
         })
     }
 
-    /// Raises what went wrong in calls that are over.
+    /// Raises the errors of calls that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.0.call(py, 0, |buffers, _| buffers.check())
     }
@@ -111,7 +111,7 @@ impl EpDeviceHighThroughput {
         })
     }
 
-    /// Takes what has come: addresses of rows, scales, indices, weights and numbers at the sources.
+    /// Receives the tokens: addresses for rows, scales, indices, weights and numbers at the sources.
     fn receive(
         &self,
         py: Python<'_>,
@@ -128,8 +128,8 @@ impl EpDeviceHighThroughput {
         })
     }
 
-    /// Sends rows back and adds them: addresses of rows, weights and their sums (if there are any), biases (0: none),
-    /// and where the sums go.
+    /// Sends rows back and adds them up: addresses of rows, weights and their sums (if there are any), biases (0:
+    /// none), and of the results.
     #[allow(clippy::too_many_arguments)] // addresses, and what they mean
     fn combine(
         &self,

@@ -13,11 +13,11 @@ use crate::runtime::Runtime;
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpHighThroughput(Buffers<HighThroughput<'static>>);
 
-/// The ways of a dispatch.
+/// The routes of a dispatch.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpHandle(Handle);
 
-/// What has come: rows, scales, indices, weights, slots of each expert.
+/// The received data: rows, scales, indices, weights, slots of each expert.
 type Come<'py> = (
     Bound<'py, PyArray1<u8>>,
     Bound<'py, PyArray1<u8>>,
@@ -39,7 +39,7 @@ fn come(py: Python<'_>, received: Received) -> Come<'_> {
 
 #[pymethods]
 impl EpHandle {
-    /// Rows that have come.
+    /// The number of received rows.
     #[getter]
     fn rows(&self) -> usize {
         self.0.rows()
@@ -51,7 +51,7 @@ impl EpHandle {
         PyArray1::from_slice(py, &self.0.matrix)
     }
 
-    /// The number that each row has at its source.
+    /// The number of each row at its source.
     #[getter]
     fn source_tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
         PyArray1::from_slice(py, &self.0.source_tokens)
@@ -60,19 +60,19 @@ impl EpHandle {
 
 #[pymethods]
 impl EpHighThroughput {
-    /// Makes buffers of so many bytes of each rank's heap. Collective.
+    /// Makes buffers of this size in each rank's heap. Collective.
     #[new]
     fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
         let make = move |rt, limit| HighThroughput::new(rt, bytes, limit);
         Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
     }
 
-    /// What the last call did.
+    /// Statistics of the last call.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_dict(py, &self.0.call(py, |buffers| Ok(buffers.statistics().clone()))?)
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.take(py) {
             Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
@@ -105,7 +105,7 @@ impl EpHighThroughput {
         Ok((come(py, received), EpHandle(handle)))
     }
 
-    /// As `dispatch`, of other rows on the ways of an earlier one. Collective.
+    /// As `dispatch`, for other rows on the routes of an earlier one. Collective.
     fn dispatch_again<'py>(
         &self,
         py: Python<'py>,
@@ -117,7 +117,7 @@ impl EpHighThroughput {
         Ok(come(py, self.0.call(py, |buffers| buffers.dispatch_again(&tokens, &handle.0))?))
     }
 
-    /// Sends rows back and adds them. Collective.
+    /// Sends rows back and adds them up. Collective.
     #[allow(clippy::too_many_arguments)] // arrays, each with what its bytes mean
     fn combine<'py>(
         &self,

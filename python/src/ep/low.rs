@@ -21,8 +21,8 @@ pub struct EpDispatching(Dispatching);
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpCombining(Combining);
 
-/// What has come: rows and scales of each expert, how many, the tokens' numbers, and each range of a rank's rows as its
-/// first in the upper 32 bits and their number in the lower ones.
+/// The received data: rows and scales of each expert, their number, the tokens' numbers, and each range of a rank's
+/// rows as its first row in the upper 32 bits and their number in the lower ones.
 type Come<'py> = (
     Bound<'py, PyArray1<u8>>,
     Bound<'py, PyArray1<u8>>,
@@ -57,13 +57,13 @@ impl EpLowLatency {
         Shape { most_tokens, token, scales, experts, k }.bytes(ranks)
     }
 
-    /// What the last dispatch and the last combine did.
+    /// Statistics of the last dispatch and the last combine.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let all = self.0.call(py, |buffers| Ok(buffers.statistics().map(Clone::clone)))?;
         all.iter().map(|statistics| to_dict(py, statistics)).collect()
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.take(py) {
             Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
@@ -71,7 +71,7 @@ impl EpLowLatency {
         }
     }
 
-    /// Has ranks that do not come in time masked.
+    /// Sets whether late ranks are masked.
     fn mask_late(&self, py: Python<'_>, mask: bool) -> PyResult<()> {
         self.0.call(py, |buffers| {
             buffers.mask_late(mask);
@@ -79,12 +79,12 @@ impl EpLowLatency {
         })
     }
 
-    /// Masks a rank, or takes part with it again.
+    /// Masks a rank, or includes it again.
     fn mask(&self, py: Python<'_>, rank: u32, mask: bool) -> PyResult<()> {
         self.0.call(py, |buffers| buffers.mask(rank, mask))
     }
 
-    /// Which ranks are masked.
+    /// The masked ranks.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
         self.0.call(py, |buffers| Ok(buffers.masked().to_vec()))
     }
@@ -130,7 +130,7 @@ impl EpLowLatency {
         Ok(EpCombining(self.0.call(py, |buffers| buffers.send_combine(parts, element, &ranges))?))
     }
 
-    /// Waits for the rows of this rank's tokens, and adds them times their weights.
+    /// Waits for the rows of this rank's tokens, and adds them up, multiplied by their weights.
     fn receive_combine<'py>(
         &self,
         py: Python<'py>,

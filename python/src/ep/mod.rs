@@ -1,9 +1,9 @@
-//! Expert parallelism: the calls of `symrail_ep` on bytes of arrays. `symrail/ep` makes arrays of what they return, and
-//! is what programs call.
+//! Expert parallelism: the calls of `symrail_ep` on bytes of arrays. Programs call `symrail/ep`, which makes arrays of
+//! the results.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | what buffers of both ways have in common; errors |
+//! | here | common parts of buffers; errors |
 //! | `high` | high throughput |
 //! | `low` | low latency |
 //! | `device`, `device_high` | both by kernels |
@@ -49,13 +49,13 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plan::ep_cast_fp8, module)?)
 }
 
-/// Bytes of rows, and the factors or weights that go with them.
+/// Bytes of rows, and their factors or weights.
 type BytesAndFloats<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>);
 
-/// Rows of bytes as Python hands them over: all of them, and bytes of each.
+/// Rows of bytes from Python: all of them, and bytes of each.
 type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
 
-/// Buffers and the job whose heap they are in, which is dropped after them. None after `free`.
+/// Buffers and the job whose heap they are in, which is dropped after them. `None` after `free`.
 struct Buffers<T> {
     buffers: Mutex<Option<T>>,
     job: Arc<Job>,
@@ -82,7 +82,7 @@ impl<T: Send> Buffers<T> {
         Ok(Buffers { buffers: Mutex::new(Some(made)), job })
     }
 
-    /// Makes a call, without Python's lock, and one at a time.
+    /// Makes a call, without Python's lock, one at a time.
     fn call<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> symrail_ep::Result<R> + Send) -> PyResult<R> {
         self.job.running()?;
         let result = py.detach(|| {
@@ -92,7 +92,7 @@ impl<T: Send> Buffers<T> {
         result.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
     }
 
-    /// Takes the buffers out, to be given back, once no call uses them.
+    /// Takes the buffers out, to be freed, once no call uses them.
     fn take(&self, py: Python<'_>) -> Option<T> {
         self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -115,7 +115,7 @@ fn raised(error: Error) -> PyErr {
     }
 }
 
-/// What a call did, as a dict.
+/// The statistics of a call, as a dict.
 fn to_dict<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("call", statistics.call)?;

@@ -13,13 +13,13 @@ use crate::errors::{Kind, failed_on_gpu, raise};
 use crate::job::Job;
 use crate::runtime::Runtime;
 
-/// What may be used by any thread.
+/// A value that any thread may use.
 struct AnyThread<B>(B);
 
-// SAFETY: addresses, and handles of the driver's that any thread may use.
+// SAFETY: addresses, and handles of the driver that any thread may use.
 unsafe impl<B> Send for AnyThread<B> {}
 
-/// Buffers of one kind. None after `free`.
+/// Buffers of one kind. `None` after `free`.
 pub struct OnGpu<B> {
     buffers: Mutex<Option<AnyThread<B>>>,
     /// Dropped after the buffers.
@@ -58,7 +58,7 @@ impl<B> OnGpu<B> {
         made.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
     }
 
-    /// Gives the buffers back by `free`, if they are there.
+    /// Frees the buffers by `free`, if they exist.
     pub fn free(&self, py: Python<'_>, free: impl FnOnce(B) -> symrail_ep::Result<()> + Send) -> PyResult<()> {
         let buffers = self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         match buffers {

@@ -34,13 +34,13 @@ pub fn ep_layout<'py>(
     ))
 }
 
-/// Bytes of each rank's heap for high throughput with so many tokens of so many bytes in a block.
+/// Bytes of each rank's heap for high throughput with these numbers of tokens and bytes in a block.
 #[pyfunction]
 pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize) -> usize {
     sizes::high_throughput(ranks, tokens, sizes::largest_row(token_bytes))
 }
 
-/// Bytes of each rank's heap for low latency, of the host's form or of a GPU's, whichever takes more.
+/// Bytes of each rank's heap for low latency, on the host or on a GPU, whichever is larger.
 #[pyfunction]
 pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
     let of_host = Shape::of_bf16(most_tokens, hidden, experts);

@@ -1,10 +1,10 @@
-//! Products of tensor-parallel layers: the calls of `symrail_overlap` on the numbers of arrays. `symrail/overlap` makes
-//! arrays with axes of them, and is what programs call.
+//! Products of tensor-parallel layers: the calls of `symrail_overlap` on the numbers of arrays. Programs call
+//! `symrail/overlap`, which makes arrays with axes of the results.
 //!
 //! | file | concept |
 //! |---|---|
 //! | here | host memory; errors |
-//! | `on_gpu` | a GPU's memory, by addresses |
+//! | `on_gpu` | GPU memory, by addresses |
 //! | `point_to_point` | copies between two ranks, in the order of streams |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
@@ -31,7 +31,7 @@ use crate::team::Team;
 pub struct Products {
     /// None after `free`.
     parts: Mutex<Option<Parts>>,
-    /// Of a shard; none: as plans choose.
+    /// The pieces of a shard; `None`: plans choose.
     pieces: Option<usize>,
     team: Arc<HeldTeam>,
 }
@@ -50,9 +50,10 @@ unsafe impl Send for Parts {}
 
 /// Numbers of an array.
 type Numbers<'py> = PyReadonlyArray1<'py, f32>;
-/// A weight: its numbers, how many inputs and outputs it has, whether the inputs of an output lie together, and a bias.
+/// A weight: its numbers, its numbers of inputs and outputs, whether the inputs of an output are contiguous, and a
+/// bias.
 type Factor<'py> = (Numbers<'py>, (usize, usize), bool, Option<Numbers<'py>>);
-/// Rows that were made.
+/// Rows of a result.
 type Made<'py> = Bound<'py, PyArray2<f32>>;
 
 #[pymethods]
@@ -77,7 +78,7 @@ impl Products {
         Ok(Products { parts: Mutex::new(Some(Parts { on_gpu: None, products, heap })), pieces, team })
     }
 
-    /// The rows of all ranks times this rank's weight, and these rows if they are wanted.
+    /// The rows of all ranks times this rank's weight, and these rows on request.
     fn all_gather_matmul<'py>(
         &self,
         py: Python<'py>,
@@ -106,7 +107,7 @@ impl Products {
         matrix(py, sums, if everywhere { all } else { own }, weight.outputs)
     }
 
-    /// Raises what has gone wrong in rounds on a GPU that are over.
+    /// Raises the errors of rounds on a GPU that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), on_gpu::OnGpu::check))?;
         checked.map_err(raised)
@@ -139,7 +140,7 @@ impl Products {
         self.with_parts(py, |parts, team| call(&mut parts.products, team))?.map_err(raised)
     }
 
-    /// Makes a call, without Python's lock, and one at a time.
+    /// Makes a call, without Python's lock, one at a time.
     fn with_parts<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Parts, &HeldTeam) -> R + Send) -> PyResult<R> {
         self.team.job.running()?;
         let result = py.detach(|| {

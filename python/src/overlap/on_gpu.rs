@@ -10,7 +10,7 @@ use super::{Products, raised};
 use crate::errors::{Kind, raise};
 use crate::gpu::HeldGpu;
 
-/// Products on a GPU, and the kernels that they are made by.
+/// Products on a GPU, and their kernels.
 pub struct OnGpu {
     products: GpuProducts<'static>,
     /// Leaked by those who do not call `free`, as the heap is.
@@ -34,7 +34,7 @@ impl OnGpu {
         Ok(OnGpu { products, kernels })
     }
 
-    /// What has gone wrong in rounds that are over.
+    /// Returns the errors of rounds that are over.
     pub fn check(&mut self) -> Result<(), Error> {
         self.products.check()
     }
@@ -49,13 +49,13 @@ impl OnGpu {
     }
 }
 
-/// Rows: this rank's, how many there are, whether all ranks know that, numbers of each, and where they are.
+/// Rows: the number of this rank's rows, of all rows, whether all ranks know that, numbers in each, and their address.
 type Rows = (usize, usize, bool, usize, u64);
-/// A weight: inputs, outputs, whether the inputs of an output lie together, where it is; numbers of the bias and where
-/// it is, if there is one.
+/// A weight: inputs, outputs, whether the inputs of an output are contiguous, its address; the number and the address
+/// of the bias, if there is one.
 type Factor = (usize, usize, bool, u64, Option<(usize, u64)>);
 
-/// A round that all ranks have agreed on, and what it works on.
+/// A round on which all ranks have agreed, with its tensors.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct GpuProduct {
     round: GpuRound,
@@ -104,7 +104,7 @@ impl GpuProduct {
         (self.round.all(), self.round.result())
     }
 
-    /// Puts the round on a stream: where the result goes, and a copy of all rows, or 0.
+    /// Puts the round on a stream: the result's address, and that of a copy of all rows, or 0.
     fn post(&self, py: Python<'_>, products: &Products, stream: usize, to: (u64, u64)) -> PyResult<()> {
         let operands = Operands { output: to.0, ..self.operands };
         products.on_gpu(py, |gpu, held, _| {
@@ -115,7 +115,7 @@ impl GpuProduct {
 }
 
 impl Products {
-    /// Makes a call on the GPU, whose kernels the first one compiles.
+    /// Makes a call on the GPU; the first call compiles the kernels.
     fn on_gpu<R: Send>(
         &self,
         py: Python<'_>,

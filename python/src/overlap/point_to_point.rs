@@ -58,7 +58,7 @@ impl PointToPoint {
         Ok(PointToPoint { parts: Mutex::new(Some(parts)), team })
     }
 
-    /// Copies `src` to the symmetric `dst` of a rank, once that receives.
+    /// Copies `src` to the symmetric `dst` of a rank, once that rank receives.
     fn send(
         &self,
         py: Python<'_>,
@@ -85,7 +85,7 @@ impl PointToPoint {
         self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, (rank, tag)) })
     }
 
-    /// Copies the symmetric `src` of a rank to `dst`, once that offers.
+    /// Copies the symmetric `src` of a rank to `dst`, once that rank offers.
     fn fetch(
         &self,
         py: Python<'_>,
@@ -100,7 +100,7 @@ impl PointToPoint {
         self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, (rank, tag), to, from, bytes) })
     }
 
-    /// Raises what has gone wrong in copies that are over.
+    /// Raises the errors of copies that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, GpuPointToPoint::check)
     }
@@ -128,7 +128,7 @@ impl Parts {
 }
 
 impl PointToPoint {
-    /// The addresses of a rank's symmetric array and of an array here, for the GPU, and how many bytes they have.
+    /// The GPU's addresses of a rank's symmetric array and of an array here, and their bytes.
     fn sides(
         &self,
         there: &Bound<'_, PyAny>,

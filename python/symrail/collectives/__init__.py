@@ -11,7 +11,7 @@
         print(comm.explain("all_reduce", x.nbytes))
 
 Arrays are contiguous, and symmetric (`symrail.array`): NumPy's and torch's of the host, or PyTorch's and CuPy's of the
-PE's GPU. Names of torch.distributed are there, too: `ReduceOp`, `all_gather_into_tensor`, `reduce_scatter_tensor`,
+PE's GPU. Names of torch.distributed exist, too: `ReduceOp`, `all_gather_into_tensor`, `reduce_scatter_tensor`,
 `all_to_all_single`, `isend`, `irecv`, `batch_isend_irecv`; and MSCCL++'s `ExecutionPlan`.
 """
 

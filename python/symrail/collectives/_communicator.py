@@ -17,10 +17,10 @@ from ._words import current_stream, dtype_name, op_name
 
 
 class Done:
-    """A call that has been made: complete on the host, and in its place of the stream on a GPU."""
+    """A call that has been made: complete on the host; on a GPU, ordered in its stream."""
 
     def wait(self) -> bool:
-        """Nothing is left to wait for: what follows in the stream is behind the call."""
+        """Returns at once: later work of the stream is behind the call."""
         return True
 
     def is_completed(self) -> bool:
@@ -31,19 +31,19 @@ class Done:
 class Communicator:
     """Collectives of all PEs of the job, or of a team's, which are its ranks.
 
-    Collective over all PEs: without `team` it is of all of them; with it each PE passes a team that it is in, and
-    communicators take `heap_bytes` of each PE's heap for it. Afterwards calls are made by the ranks alone, by all in the
-    same order.
+    Collective over all PEs. Without `team` it has all of them; with it each PE passes a team that it is in, and the
+    communicators take `heap_bytes` of each PE's heap for it. Afterwards only the ranks make calls, all in the same
+    order.
 
-    `device` is "cpu" or "cuda"; without it, "cuda" where the heap is in GPUs' memory. On a GPU calls are in the order of
-    `stream`, else of torch's current stream for its tensors, else of the default stream. They return at once, and can be
-    captured in graphs once a call of the kind and size was made; `check` raises what they have failed to do, and the
-    program keeps arrays until the stream has come so far. `any_memory` takes 32 MiB of the heap, through which arrays of
-    the GPU outside of the heap are copied.
+    `device` is "cpu" or "cuda"; by default "cuda" if the heap is in GPU memory. On a GPU calls are in the order of
+    `stream`, by default of torch's current stream for its tensors, or of the default stream. They return at once, and
+    can be captured in graphs once a call of the kind and size was made; `check` raises their failures, and the program
+    keeps arrays until the stream has passed the call. `any_memory` takes 32 MiB of the heap, through which arrays of
+    the GPU outside the heap are copied.
 
-    With `compare`, ranks compare what they pass before anything is sent: DifferError names a PE that passes something
-    else. It is so on the host unless `compare` is False; on a GPU it makes the host wait for the other ranks, and is not
-    so unless it is True. Nothing is compared of sends and receives.
+    With `compare`, ranks compare their arguments before anything is sent: DifferError names a PE with different ones.
+    On the host this is the default. On a GPU it makes the host wait for the other ranks, and is off unless `compare` is
+    True. Sends and receives are not compared.
 
     Raises ArgumentError before anything is sent, DifferError, TimeoutError (a rank is late, after SYMRAIL_TIMEOUT_S),
     OperationError (a rank has given up), HeapExhaustedError, StateError.
@@ -62,12 +62,12 @@ class Communicator:
         if device not in (None, "cpu", "cuda"):
             raise ArgumentError(f"device is {device!r}; there are cpu and cuda")
         self.device: str = device or ("cuda" if runtime.in_gpus else "cpu")
-        """Where its arrays are: "cpu" or "cuda"."""
+        """The device of its arrays: "cpu" or "cuda"."""
         self._team = symrail.team_world() if team is None else team
         self.rank: int = self._team.my_pe()
         """This PE's number among the ranks."""
         self.size: int = self._team.n_pes()
-        """How many ranks there are."""
+        """The number of ranks."""
         on_gpu = self.device == "cuda"
         bytes_of_team = None if team is None else heap_bytes
         self._held = _symrail.Collectives(runtime, self._team, bytes_of_team, on_gpu, any_memory)
@@ -90,7 +90,7 @@ class Communicator:
             raise StateError(f"{collective} inside of a group(), which takes sends and receives alone")
         name = algorithm.name if isinstance(algorithm, ExecutionPlan) else algorithm
         if isinstance(algorithm, ExecutionPlan) and name is None:
-            # Refused behind the comparison, so that the other ranks learn of it.
+            # Refused after the comparison, so that the other ranks learn of it.
             name = "of a plan that was not given to add_plan()"
         stream = current_stream(input) if stream is None else stream
         self._held.run(
@@ -110,10 +110,10 @@ class Communicator:
     ) -> Done:
         """Combines all ranks' `input` into `output` on all; without `output` in place.
 
-        `op` is one of `ReduceOp`, its name, or torch's. `dtype` is what the elements are taken for, such as
-        "float8_e4m3b15" for arrays of uint8. `algorithm` is "one_shot", "two_phase", "direct", "one_round",
+        `op` is one of `ReduceOp`, its name, or torch's. `dtype` reinterprets the elements, for example as
+        "float8_e4m3b15" in arrays of uint8. `algorithm` is "one_shot", "two_phase", "direct", "one_round",
         "hierarchical" or "by_puts", on GPUs also "packets" or "pushed", an execution plan that was added, or its name;
-        without it what suits best. Collective.
+        by default the one that suits best. Collective.
         """
         output = input if output is None else output
         return self._run("all_reduce", input, output, op=op, dtype=dtype, algorithm=algorithm, stream=stream)
@@ -126,8 +126,8 @@ class Communicator:
         algorithm: str | ExecutionPlan | None = None,
         stream: Any = None,
     ) -> Done:
-        """Copies all ranks' `input` to `output` on all, one behind the other. `input` may be its place in `output`.
-        Collective."""
+        """Copies all ranks' `input` to `output` on all, in the order of ranks. `input` may be its own part of
+        `output`. Collective."""
         return self._run("all_gather", input, output, algorithm=algorithm, stream=stream)
 
     all_gather_into_tensor = all_gather
@@ -142,7 +142,7 @@ class Communicator:
         algorithm: str | ExecutionPlan | None = None,
         stream: Any = None,
     ) -> Done:
-        """Combines all ranks' `input`, of which each gets its part in `output`, which may be that part of `input`.
+        """Combines all ranks' `input`; each rank gets its part in `output`, which may be that part of `input`.
         Collective."""
         return self._run("reduce_scatter", input, output, op=op, dtype=dtype, algorithm=algorithm, stream=stream)
 
@@ -163,7 +163,7 @@ class Communicator:
         stream: Any = None,
     ) -> Done:
         """Combines all ranks' `input` into `output` on rank `dst`, or in place. Others pass an `output` of the same
-        size, which is left alone. Collective."""
+        size, which stays unchanged. Collective."""
         output = input if output is None else output
         return self._run("reduce", input, output, op=op, root=dst, dtype=dtype, stream=stream)
 
@@ -194,7 +194,7 @@ class Communicator:
         stream = current_stream(input) if stream is None else stream
         sent, received = [int(count) for count in input_splits], [int(count) for count in output_splits]
         if min((*sent, *received, 0)) < 0:
-            # Refused behind the comparison, so that the other ranks learn of it.
+            # Refused after the comparison, so that the other ranks learn of it.
             sent, received = [], []
         self._held.all_to_all_v(input, output, sent, received, stream, self._compare)
         return Done()
@@ -229,7 +229,8 @@ class Communicator:
         return Done()
 
     def send(self, input: Any, dst: int, *, stream: Any = None) -> Done:
-        """Sends to rank `dst`: the n-th send from a rank to another meets the n-th receive there, of the same size."""
+        """Sends to rank `dst`: the n-th send from a rank to another matches the n-th receive there, of the same
+        size."""
         return self._transfer(False, dst, input, stream)
 
     def recv(self, output: Any, src: int, *, stream: Any = None) -> Done:
@@ -240,7 +241,7 @@ class Communicator:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Sends and receives of the block are done all at once, at its end, so that none waits for another one's turn.
+        """Performs the sends and receives of the block all at once, at its end, so that none waits for another one.
         On a GPU in the order of the first one's stream."""
         if self._group is not None:
             raise StateError("a group() inside of another one")
@@ -258,28 +259,28 @@ class Communicator:
             return [self._transfer(op.receives, op.peer, op.tensor, None) for op in ops]
 
     def barrier(self, *, timeout: float | None = None, stream: Any = None) -> None:
-        """Completes what this PE has put, and waits for all ranks; with `stream`, the stream waits. Collective."""
+        """Completes this PE's puts, and waits for all ranks; with `stream`, the stream waits. Collective."""
         self._team.barrier(timeout=timeout, stream=stream)
 
     def explain(
         self, collective: str, nbytes: int, *, in_place: bool = False, root: int = 0, algorithm: str | None = None
     ) -> list[str]:
-        """What would be done for a message of so many bytes (of the input; of an all-gather's output) and why, and of
-        the plans that were added, why not; of a broadcast or a reduction from or to `root`. Local."""
+        """The choice for a message of so many bytes (of the input; of an all-gather's output) with the reason, and
+        why each added plan does not suit; `root` is that of a broadcast or a reduction. Local."""
         return self._held.explain(collective, nbytes, in_place, root, algorithm)
 
     def add_plan(self, plan: ExecutionPlan) -> str:
-        """Adds a plan, which is taken before our own algorithms where it suits, or by its name, which this returns. All
-        ranks add the same ones. Raises ArgumentError with rank, block and operation if it is wrong."""
+        """Adds a plan, which has precedence over built-in algorithms if it suits, or is used by its name, which this
+        returns. All ranks add the same plans. Raises ArgumentError with rank, block and operation if it is wrong."""
         plan.name = self._held.add_plan(plan.text, plan.result)
         return plan.name
 
     def check(self) -> None:
-        """Raises what calls on streams have failed to do. It does not wait. Local."""
+        """Raises the failures of calls on streams. Does not wait. Local."""
         self._held.check()
 
     def free(self) -> None:
-        """Gives the memory back. Later calls raise StateError. Collective over all PEs."""
+        """Frees the memory. Later calls raise StateError. Collective over all PEs."""
         self._held.free()
 
     def __enter__(self) -> Communicator:
@@ -288,7 +289,7 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Who has failed cannot wait for the others, who may have not.
+        # After a failure this rank cannot wait for the others, which may have succeeded.
         if kind is None:
             self.free()
 

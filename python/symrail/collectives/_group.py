@@ -1,4 +1,4 @@
-"""Sends and receives that are done all at once."""
+"""Sends and receives that are performed all at once."""
 
 from __future__ import annotations
 

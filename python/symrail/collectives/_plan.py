@@ -11,8 +11,8 @@ from ..errors import ArgumentError
 class ExecutionPlan:
     """MSCCL++'s JSON of an execution plan, from a file or as a text.
 
-    `Communicator.add_plan` checks it: that it ends, that nothing races, and that each rank gets what the collective
-    promises. Without `result` only that it ends, for plans of no collective that has a name.
+    `Communicator.add_plan` checks it: that it ends, that no accesses race, and that each rank gets the collective's
+    result. Without `result` it only checks that the plan ends, for plans of unnamed collectives.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, text: str | None = None, result: bool = True):
@@ -21,4 +21,4 @@ class ExecutionPlan:
         self.text: str = Path(path).read_text() if path is not None else str(text)
         self.result = result
         self.name: str | None = None
-        """Its name, by which calls ask for it, once a communicator has it."""
+        """Its name, which selects it in calls, once a communicator has it."""

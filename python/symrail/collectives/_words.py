@@ -1,4 +1,4 @@
-"""Words for what is done, and what arrays are."""
+"""Names of operations and of arrays' types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 
 
 class ReduceOp(str, Enum):
-    """How elements are combined. AVG divides their sum by the number of ranks; of integers it is cut."""
+    """The operation on elements. AVG divides their sum by the number of ranks, and truncates integers."""
 
     SUM = "sum"
     PROD = "prod"
@@ -21,15 +21,15 @@ class ReduceOp(str, Enum):
 
 
 def op_name(op: Any) -> str:
-    """The word for an operation: ours, its name, or one of torch.distributed. What there is not, is refused later, so that
-    the other ranks learn of it; and so for dtypes."""
-    # torch's prints as RedOpType.SUM.
+    """The name of an operation: ours, a name, or one of torch.distributed. Unknown ones are refused later, so that
+    the other ranks learn of it; the same holds for dtypes."""
+    # torch's operations print as RedOpType.SUM.
     name = op.value if isinstance(op, ReduceOp) else str(op).rpartition(".")[2].lower()
     return {"product": "prod"}.get(name, name)
 
 
 def dtype_name(dtype: Any) -> str | None:
-    """The word for the type that bytes of arrays are to be taken for."""
+    """The name of the type in which to reinterpret arrays."""
     if dtype is None:
         return None
     try:

@@ -18,7 +18,7 @@ from ._device_high import DeviceHighThroughput, layout
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
 
-# What the job needs of the heap besides these buffers, where a Buffer joins the job itself.
+# Heap memory of the job besides these buffers, if a Buffer joins the job itself.
 _HEAP_BESIDES = 64 << 20
 
 
@@ -28,16 +28,17 @@ def _wait_for(event: EventOverlap | None) -> None:
 
 
 def _event_of(low: LowLatency | DeviceLowLatency) -> EventOverlap:
-    """An event behind a low-latency call. On a GPU its `synchronize` raises what went wrong before."""
+    """An event behind a low-latency call. On a GPU its `synchronize` raises earlier errors."""
     return EventOverlap(EventHandle(low.check if isinstance(low, DeviceLowLatency) else None))
 
 
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
-    Every call is made by all ranks, and is complete when it returns; on tensors of a GPU it is in the order of torch's
-    current stream instead, and events are that stream's. Arguments that have no effect are taken: `num_qps_per_rank`,
-    `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`, `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    All ranks make every call, and it is complete when it returns; on tensors of a GPU it is in the order of torch's
+    current stream instead, and events are that stream's. These arguments are accepted without effect:
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`, `allocate_on_comm_stream`.
+    Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -58,17 +59,17 @@ class Buffer:
         timeout: float | None = None,
         num_max_tokens_per_rank: int = 4096,
     ) -> None:
-        """Takes buffers from each rank's heap. Collective.
+        """Allocates buffers on each rank's heap. Collective.
 
-        A rank is a PE of the job. Where the process is in none, it joins that of `group` (a process group of torch) or
-        `comm` (an mpi4py communicator), which have to be of all PEs. High throughput gets `num_nvl_bytes`, and
-        `num_rdma_bytes`, too, without `low_latency_mode`; with it, low latency gets the latter.
+        A rank is a PE of the job. A process without a job joins that of `group` (a process group of torch) or `comm`
+        (an mpi4py communicator), which must have all PEs. High throughput gets `num_nvl_bytes`, and without
+        `low_latency_mode` also `num_rdma_bytes`; with it, low latency gets the latter.
 
-        On tensors of a GPU `dispatch` takes at most `num_max_tokens_per_rank` from each rank, for which the first one
-        takes memory from the heap, whatever `num_nvl_bytes` is.
+        On tensors of a GPU `dispatch` accepts at most `num_max_tokens_per_rank` from each rank; the first one allocates
+        memory for them on the heap, whatever `num_nvl_bytes` is.
 
-        `timeout` is for how many seconds ranks are waited for; without it SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks
-        that do not come to a low-latency call in time are masked, and the others go on; without it that is a
+        `timeout` is the number of seconds to wait for ranks, by default SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks
+        that do not make a low-latency call in time are masked, and the others continue; without it that is a
         TimeoutError, whose `pes` are those ranks.
 
         Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
@@ -105,7 +106,7 @@ class Buffer:
             )
 
     def destroy(self) -> None:
-        """Gives the memory back. Later calls raise StateError. Collective."""
+        """Frees the memory. Later calls raise StateError. Collective."""
         for buffers in (self._low, self._low_on_gpu, self._high_on_gpu):
             if buffers is not None:
                 buffers.free()
@@ -114,8 +115,8 @@ class Buffer:
         self._low = self._low_on_gpu = self._high = self._high_on_gpu = None
 
     def statistics(self) -> dict[str, dict[str, Any] | None]:
-        """What the last calls did: under "high_throughput" the last of `dispatch` and `combine`, under "low_latency_dispatch"
-        and "low_latency_combine" those; None where there was none.
+        """Statistics of the last calls: under "high_throughput" the last of `dispatch` and `combine`, under
+        "low_latency_dispatch" and "low_latency_combine" those; None if there was none.
 
         Each has the `call`, tokens `to_ranks`, `from_ranks` and `per_expert`, rows and bytes that stayed (`own_rows`,
         `own_bytes`), went over mapped memory (`mapped_…`) and over rails (`wire_…`), and `phases`: pairs of a name and
@@ -138,7 +139,7 @@ class Buffer:
         return self._low
 
     def _low_for(self, x: Any) -> LowLatency | DeviceLowLatency:
-        """What serves tokens that are where `x` is."""
+        """The implementation for tokens in the memory of `x`."""
         low = self._of_low()
         if not is_on_gpu(x):
             return low
@@ -158,32 +159,32 @@ class Buffer:
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """How many SMs dispatch and combine are to use on a GPU, in buffers that are made later."""
+        """Sets the number of SMs for dispatch and combine on a GPU, for buffers that are made later."""
         if new_num_sms <= 0 or new_num_sms % 2:
             raise ArgumentError(f"num_sms={new_num_sms}: it is even, and at least 2")
         Buffer.num_sms = new_num_sms
 
     @staticmethod
     def capture() -> EventOverlap:
-        """An event after what was called before."""
+        """An event after all earlier calls."""
         return EventOverlap(EventHandle())
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
-        """A Config for so many ranks, for `dispatch`."""
+        """A Config for `num_ranks` ranks, for `dispatch`."""
         return Config(Buffer.num_sms)
 
     @staticmethod
     def get_combine_config(num_ranks: int) -> Config:
-        """A Config for so many ranks, for `combine`."""
+        """A Config for `num_ranks` ranks, for `combine`."""
         return Config(Buffer.num_sms)
 
     @staticmethod
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Bytes of each rank's heap for low latency, with tokens of bfloat16 (or FP8 with scales) and top-k up to 16, on
-        the host or on GPUs, whichever takes more. Where all PEs map each other's memory about half of it is taken.
+        """Bytes of each rank's heap for low latency, with tokens of bfloat16 (or FP8 with scales) and top-k up to 16,
+        on the host or on GPUs, whichever is larger. If all PEs map each other's memory, about half of it is used.
         """
         return _symrail.ep_low_latency_bytes(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
@@ -195,11 +196,11 @@ class Buffer:
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, Any, Any, EventOverlap]:
-        """Computes where tokens go, from their top-k indices ([tokens, k]; -1 for none). Local.
+        """Computes the ranks of tokens, from their top-k indices ([tokens, k]; -1 for none). Local.
 
-        Returns tokens for each rank, None, slots that name each expert, whether each token goes to each rank
-        ([tokens, ranks]), and an event. A token counts once for a rank. Raises ArgumentError for an index that is out of
-        range, and if the ranks do not divide the number of experts.
+        Returns tokens for each rank, None, slots that name each expert, whether each token goes to each rank ([tokens,
+        ranks]), and an event. A token counts once for a rank. Raises ArgumentError for an index that is out of range,
+        and if the ranks do not divide the number of experts.
         """
         if is_on_gpu(topk_idx):
             _wait_for(previous_event)
@@ -232,15 +233,15 @@ class Buffer:
     ) -> tuple[Any, Any, Any, list[int] | None, _high.Handle | None, EventOverlap]:
         """Sends each token to the ranks that own its experts. Collective.
 
-        `x` is [tokens, hidden] of any dtype, or a pair of tokens and their scales (float32). With a `handle` tokens go
-        the ways of an earlier dispatch. Returns what has come, by source and in the sources' order: tokens (as `x` is),
-        top-k indices (of this rank's own experts, counted from its first; -1 for others), weights (0 for others), how
-        many slots name each of its experts (rounded up to `expert_alignment`), a handle, and an event. With
-        `num_worst_tokens` there are so many rows, of which those behind the last have indices of -1.
+        `x` is [tokens, hidden] of any dtype, or a pair of tokens and their scales (float32). With a `handle` tokens
+        take the routes of an earlier dispatch. Returns the received data, by source and in the sources' order: tokens
+        (as `x`), top-k indices (of this rank's own experts, counted from its first; -1 for others), weights (0 for
+        others), the number of slots that name each of its experts (rounded up to `expert_alignment`), a handle, and an
+        event. With `num_worst_tokens` there are so many rows; those behind the last received one have indices of -1.
 
-        Raises ArgumentError before anything is sent; DifferError, on all ranks, where dtypes, shapes or calls differ,
-        before tokens are sent; TimeoutError, whose `pes` did not come. On a GPU what goes wrong later is raised by the
-        event's `synchronize`, or by the next call, which is not made then.
+        Raises ArgumentError before anything is sent; DifferError, on all ranks, if dtypes, shapes or calls differ,
+        before tokens are sent; TimeoutError, whose `pes` are the missing ranks. On a GPU the event's `synchronize`
+        raises later errors, or the next call does, which is then not made.
         """
         if is_on_gpu(x[0] if isinstance(x, tuple) else x):
             _wait_for(previous_event)
@@ -281,7 +282,7 @@ class Buffer:
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, EventOverlap]:
-        """Sends a row for each received token back to its source, and adds those of a token. Collective.
+        """Sends a row for each received token back to its source, and adds up those of a token. Collective.
 
         `x` is [received tokens, hidden] of float32 or bfloat16. `bias` is none, one or two arrays of [tokens, hidden],
         which are added at the end. Returns the sums ([tokens, hidden]), the sums of `topk_weights` ([tokens, k]) and an
@@ -295,8 +296,8 @@ class Buffer:
         return sums, weights, EventOverlap(EventHandle())
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Makes buffers of this shape ready, for bfloat16 and top-k up to 16, where the heap is the host's alone. There is
-        nothing to be cleaned. Collective.
+        """Prepares buffers of this shape, for bfloat16 and top-k up to 16, if the heap is in host memory. No cleaning
+        is needed. Collective.
         """
         if self.runtime.device is not None:
             return
@@ -317,16 +318,17 @@ class Buffer:
         async_finish: bool = False,
         return_recv_hook: bool = False,
     ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
-        """Sends at most so many tokens to the ranks that own their experts. Collective.
+        """Sends at most `num_max_dispatch_tokens_per_rank` tokens to the ranks that own their experts. Collective.
 
-        `x` is [tokens, hidden] of bfloat16 or float32; on a GPU of bfloat16. Returns received tokens ([experts of this rank, ranks x
-        num_max_dispatch_tokens_per_rank, hidden]; with `use_fp8` a pair of FP8 and scales of 128 elements each, in
-        row-major order), how many each expert has, a handle, an event, and with `return_recv_hook` a function that
-        receives: arrays are filled when it returns. Two dispatches may be sent before the first is received.
+        `x` is [tokens, hidden] of bfloat16 or float32; on a GPU of bfloat16. Returns received tokens ([experts of this
+        rank, ranks x num_max_dispatch_tokens_per_rank, hidden]; with `use_fp8` a pair of FP8 and scales of 128 elements
+        each, in row-major order), the number for each expert, a handle, an event, and with `return_recv_hook` a
+        function that receives: arrays are filled when it returns. Two dispatches may be sent before the first is
+        received.
 
         The first call, and one that needs larger buffers or other numbers of tokens or experts, makes buffers.
-        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported, nor is `round_scale` on a GPU, where one
-        dispatch is under way at a time, indices without an expert count as -1, and what went wrong in earlier rounds is
+        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported, nor is `round_scale` on a GPU. On a GPU one
+        dispatch is in progress at a time, indices without an expert count as -1, and errors of earlier rounds are
         raised. Raises as `dispatch` does.
         """
         if use_ue8m0:
@@ -360,12 +362,12 @@ class Buffer:
         out: Any = None,
         combine_wait_recv_cost_stats: Any = None,
     ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
-        """Sends the experts' rows back, and adds those of a token times their weights, in the order of its slots.
-        Collective.
+        """Sends the experts' rows back, and adds up those of a token, multiplied by their weights, in the order of its
+        slots. Collective.
 
-        `x` is laid out as `low_latency_dispatch` returns it; `topk_idx` and `topk_weights` are those of this rank's own
-        tokens. Slots of masked ranks are left out. Returns the sums ([tokens, hidden], or `out`), an event, and with
-        `return_recv_hook` a function that receives. Raises as `dispatch` does.
+        `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
+        own tokens. Slots of masked ranks are left out. Returns the sums ([tokens, hidden], or `out`), an event, and
+        with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         if use_logfmt:
             raise UnsupportedError("use_logfmt=True: rows come back as they are")
@@ -378,24 +380,24 @@ class Buffer:
         return combined, _event_of(low), receive if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
-        """An array to be filled for the next `low_latency_combine` with `zero_copy=True`."""
+        """An array to fill for the next `low_latency_combine` with `zero_copy=True`."""
         return self._low_for(handle[0]).next_combine_buffer(handle)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Leaves a rank out of low-latency calls, or takes part with it again; all ranks do so between the same calls.
+        """Excludes a rank from low-latency calls, or includes it again; all ranks do so between the same calls.
 
-        A rank that did not come in time can come back in a new job only: StateError.
+        A rank that was late can return in a new job only: StateError.
         """
         self._low_buffers().mask(rank_to_mask, mask)
 
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
-        """Writes 1 for each rank that is masked, and 0 for others, into an integer array of as many elements as ranks."""
+        """Writes 1 for each masked rank, and 0 for others, into an integer array with one element for each rank."""
         masked = self._low_buffers().masked()
         for rank in range(self.group_size):
             mask_status[rank] = int(masked[rank])
 
     def low_latency_clean_mask_buffer(self) -> None:
-        """Takes part with all ranks again; StateError if one did not come in time."""
+        """Includes all ranks again; StateError if one was late."""
         for rank, masked in enumerate(self._low_buffers().masked()):
             if masked:
                 self._low_buffers().mask(rank, False)

@@ -1,4 +1,4 @@
-"""How much goes in one block, and how large buffers are for that."""
+"""The size of blocks, and of buffers for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .. import _symrail
 
 
 class Config:
-    """The numbers of a high-throughput call. Of them, how many tokens go to a rank in one block matters on a host:
+    """The numbers of a high-throughput call. On a host only the number of tokens for a rank in one block matters:
     `num_max_nvl_chunked_recv_tokens`. The others are for GPUs."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Config:
         self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes of each rank's heap for tokens of so many bytes. Any number of tokens passes through them."""
+        """Bytes of each rank's heap for tokens of `hidden_bytes` bytes. Any number of tokens passes through them."""
         return _symrail.ep_high_throughput_bytes(num_ranks, self.num_max_nvl_chunked_recv_tokens, hidden_bytes)
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:

@@ -1,4 +1,4 @@
-"""Low latency on tensors of a GPU: kernels in the order of torch's current stream. Nothing waits on the host."""
+"""Low latency on tensors of a GPU: kernels in the order of torch's current stream. The host never waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUP = 128
 
 
 class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
-    """Buffers of one shape, which is that of the last dispatch."""
+    """Buffers of the last dispatch's shape."""
 
     def __init__(self, runtime: _symrail.Runtime, mask_late: bool) -> None:
         super().__init__(runtime)
@@ -25,7 +25,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         self.next_combine: Any = None
 
     def prepare(self, most_tokens: int, hidden: int, experts: int, k: int, fp8: bool) -> _symrail.EpDeviceLowLatency:
-        """Buffers of this shape. Makes new ones if the present ones have another one, which is collective."""
+        """Buffers of this shape. Makes new ones if the present ones have another shape, which is collective."""
         shape = (most_tokens, hidden, experts, k, fp8)
         if self.held is None or self.shape != shape:
             must_not_capture("no buffers can be made: call it once with the same shapes before")
@@ -37,7 +37,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     def dispatch(
         self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
     ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
-        """Sends. Returns what the hook, which receives, fills."""
+        """Sends. Returns arrays that the hook fills, which receives."""
         import torch
 
         if power_of_two:
@@ -77,7 +77,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     def combine(
         self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
     ) -> tuple[Any, Hook]:
-        """Sends. Returns what the hook, which receives, fills."""
+        """Sends. Returns the array that the hook fills, which receives."""
         import torch
 
         sources, counts, most_tokens, hidden, experts = handle

@@ -32,7 +32,7 @@ def _name(array: Any) -> str:
 
 
 class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
-    """Buffers for so many tokens of each rank, and rows like those of the first dispatch."""
+    """Buffers for `num_max_tokens_per_rank` tokens of each rank, and rows like those of the first dispatch."""
 
     def __init__(self, runtime: _symrail.Runtime, most_tokens: int, blocks: int, timeout: float | None) -> None:
         super().__init__(runtime)
@@ -40,7 +40,8 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         self.shape: tuple[int, int, int, int] | None = None
 
     def _prepare(self, row: int, scales: int, experts: int, k: int) -> _symrail.EpDeviceHighThroughput:
-        """Buffers that have room for such rows. Makes new ones if the present ones have not, which is collective."""
+        """Buffers that are large enough for such rows. Makes new ones if the present ones are not, which is
+        collective."""
         if self.held is not None and self.shape is not None:
             bytes_each, of_scales, *numbers = self.shape
             if row <= bytes_each and scales <= of_scales and numbers == [experts, k]:

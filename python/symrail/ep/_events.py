@@ -9,7 +9,7 @@ from typing import Any
 
 
 class EventHandle:
-    """A point in the order of calls: on a GPU that of torch's current stream. `check` raises what went wrong before."""
+    """A point in the order of calls: on a GPU that of torch's current stream. `check` raises earlier errors."""
 
     def __init__(self, check: Callable[[], None] | None = None) -> None:
         self._check = check
@@ -20,14 +20,14 @@ class EventHandle:
             self._event.record()
 
     def current_stream_wait(self) -> None:
-        """Lets torch's current stream wait until what was called before is complete. On the host it is."""
+        """Makes torch's current stream wait until earlier calls are complete. On the host they are."""
         if self._event is not None:
             import torch
 
             torch.cuda.current_stream().wait_event(self._event)
 
     def synchronize(self) -> None:
-        """Waits on the host until what was called before is complete, and raises what went wrong in it."""
+        """Waits on the host until earlier calls are complete, and raises their errors."""
         if self._event is not None:
             self._event.synchronize()
         if self._check is not None:
@@ -35,19 +35,19 @@ class EventHandle:
 
 
 class EventOverlap:
-    """What a call returns for work that is to begin when it is complete."""
+    """The result of a call for work that begins when the call is complete."""
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
         self.event = event
         self.extra_tensors = extra_tensors
 
     def current_stream_wait(self) -> None:
-        """Lets torch's current stream wait until the call is complete. On the host it is."""
+        """Makes torch's current stream wait until the call is complete. On the host it is."""
         if self.event is not None:
             self.event.current_stream_wait()
 
     def synchronize(self) -> None:
-        """Waits on the host until the call is complete, and raises what went wrong in it."""
+        """Waits on the host until the call is complete, and raises its errors."""
         if self.event is not None:
             self.event.synchronize()
 

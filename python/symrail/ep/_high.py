@@ -12,12 +12,12 @@ from .._host_arrays import Rows, as_array, numbers
 
 
 class Handle(NamedTuple):
-    """The ways of a dispatch: what a combine goes back on, and other tokens may follow."""
+    """The routes of a dispatch: a combine goes back on them, and other tokens may follow them."""
 
     rank_prefix_matrix: Any
     """For each source (first index) and each rank, its tokens for that rank and those of the sources before it."""
     recv_src_idx: Any
-    """The number that each received token has at its source."""
+    """The number of each received token at its source."""
     is_token_in_rank: Any
     routes: _symrail.EpHandle
 
@@ -105,7 +105,7 @@ def dispatch(
 
 
 def _longer(array: Any, wanted: int, byte: int = 0) -> Any:
-    """The same array with more rows, of such bytes (0xFF: each number is -1)."""
+    """The same array with more rows, filled with such bytes (0xFF: each number is -1)."""
     part = Rows(array, "received")
     data = np.full(wanted * part.bytes, byte, np.uint8)
     data[: part.count * part.bytes] = part.data[0]

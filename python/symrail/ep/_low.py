@@ -17,7 +17,7 @@ _GROUP = 128
 
 
 def rows_to_combine(x: Any, zero_copy: bool, next_combine: Any) -> Any:
-    """The rows of a combine: with `zero_copy` those of the array that was handed out for it."""
+    """The rows of a combine: with `zero_copy` those of the array that was returned for it."""
     if not zero_copy:
         return x
     if next_combine is None:
@@ -26,7 +26,7 @@ def rows_to_combine(x: Any, zero_copy: bool, next_combine: Any) -> Any:
 
 
 class LowLatency:
-    """Buffers of one shape, which is that of the first dispatch, or of `prepare`."""
+    """Buffers of the shape of the first dispatch, or of `prepare`."""
 
     def __init__(self, runtime: _symrail.Runtime, budget: int, mask_late: bool, timeout: float | None) -> None:
         self.runtime, self.budget, self.timeout = runtime, budget, timeout
@@ -38,7 +38,7 @@ class LowLatency:
         self.experts = 0
 
     def prepare(self, most_tokens: int, token: int, scales: int, experts: int, k: int) -> _symrail.EpLowLatency:
-        """Buffers that have room for this. Makes new ones if the present ones have not, which is collective."""
+        """Buffers that are large enough. Makes new ones if the present ones are not, which is collective."""
         if self.held is not None and self.shape is not None:
             tokens, bytes_each, of_scales, slots = self.shape
             fits = token <= bytes_each and scales <= of_scales and k <= slots
@@ -57,13 +57,13 @@ class LowLatency:
         return made
 
     def buffers(self) -> _symrail.EpLowLatency:
-        """The present ones."""
+        """The present buffers."""
         if self.held is None:
             raise ArgumentError("there was no low_latency_dispatch, nor clean_low_latency_buffer")
         return self.held
 
     def free(self) -> None:
-        """Gives the memory back. Collective."""
+        """Frees the memory. Collective."""
         if self.held is not None:
             self.held.free()
             self.held = None
@@ -71,7 +71,7 @@ class LowLatency:
     def dispatch(
         self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
     ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
-        """Sends. Returns what the hook, which receives, fills."""
+        """Sends. Returns arrays that the hook fills, which receives."""
         rows = Rows(x, "x")
         if len(x.shape) != 2:
             raise ArgumentError(f"x has the shape {tuple(x.shape)}; wanted is tokens x hidden")
@@ -113,7 +113,7 @@ class LowLatency:
     def combine(
         self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
     ) -> tuple[Any, Hook]:
-        """Sends. Returns what the hook, which receives, fills."""
+        """Sends. Returns the array that the hook fills, which receives."""
         _, ranges, most_tokens, hidden, experts = handle
         x = rows_to_combine(x, zero_copy, self.next_combine)
         shape = (experts // self.ranks, self.ranks * most_tokens, hidden)

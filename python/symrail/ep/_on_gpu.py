@@ -1,4 +1,4 @@
-"""What both ways have in common on a GPU: its tensors, and buffers that are made anew for another shape."""
+"""Common parts of both ways on a GPU: tensors, and buffers that are remade for another shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROW_ALIGN = 16
 
 
 def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
-    """The address of a tensor that is as kernels need it."""
+    """The address of a tensor that kernels can use."""
     must_be_on(gpu, tensor, role)
     found, name = tuple(tensor.shape), str(tensor.dtype).rpartition(".")[2]
     if found != shape or name != dtype:
@@ -27,7 +27,7 @@ def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...]
 
 
 def must_not_capture(why: str) -> None:
-    """Raises where torch's current stream captures a graph, before anything is sent that the graph cannot hold."""
+    """Raises if torch's current stream captures a graph, before anything is sent that the graph cannot hold."""
     import torch
 
     if torch.cuda.is_current_stream_capturing():
@@ -38,17 +38,17 @@ class Buffers(Protocol):
     """Memory and kernels of one shape."""
 
     def free(self) -> None:
-        """Gives the memory back. Collective."""
+        """Frees the memory. Collective."""
 
     def check(self) -> None:
-        """Raises what went wrong in calls that are over."""
+        """Raises the errors of calls that are over."""
 
 
 B = TypeVar("B", bound=Buffers)
 
 
 class Held(Generic[B]):
-    """Buffers of the shape that is wanted last."""
+    """Buffers of the last requested shape."""
 
     def __init__(self, runtime: _symrail.Runtime) -> None:
         self.runtime, self.ranks = runtime, runtime.n_pes()
@@ -56,18 +56,18 @@ class Held(Generic[B]):
         self.held: B | None = None
 
     def buffers(self) -> B:
-        """The present ones."""
+        """The present buffers."""
         if self.held is None:
             raise ArgumentError("there was no dispatch")
         return self.held
 
     def check(self) -> None:
-        """Raises what went wrong in calls that are over on the GPU."""
+        """Raises the errors of calls that are over on the GPU."""
         if self.held is not None:
             self.held.check()
 
     def free(self) -> None:
-        """Gives the memory back. Collective."""
+        """Frees the memory. Collective."""
         if self.held is not None:
             import torch
 

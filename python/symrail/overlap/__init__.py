@@ -9,10 +9,10 @@
         weight = np.ones((8, 3), "float32")                                 # all outputs of this rank's inputs
         z = overlap.matmul_reduce_scatter(y, weight, group=group)           # all outputs of this rank's rows
 
-Arrays are NumPy's, or tensors of torch in host memory, of float32; or tensors in the memory of this PE's GPU, of float32,
-float16, bfloat16 or 8-bit floats, on a heap that the GPU reaches. Results are of the same kind, and those of tensors that
-want gradients have gradients. Weights lie as those of `torch.nn.Linear`: outputs x inputs. Calls are collective over the
-group's team. `symrail.overlap.layers` has layers for torch.
+Arrays are NumPy's, or tensors of torch in host memory, of float32; or tensors in the memory of this PE's GPU, of
+float32, float16, bfloat16 or 8-bit floats, on a heap that the GPU can access. Results are of the same kind, and those
+of tensors that require gradients have gradients. Weights have the layout of `torch.nn.Linear`: outputs x inputs. Calls
+are collective over the group's team. `symrail.overlap.layers` has layers for torch.
 """
 
 from ._group import Group

@@ -1,6 +1,6 @@
-"""The same products for torch, with gradients: that of a gather is a reduction, and the other way round.
+"""The same products for torch, with gradients: the gradient of a gather is a reduction, and the other way round.
 
-Gradients of gradients are refused where ranks move rows: torch does not see what comes from other ranks."""
+Gradients of gradients are refused if ranks move rows: torch does not track data from other ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._products import form
 
 
 def _own_gradients(ctx: Any, gradient: Any, rows: Any, weight: int) -> tuple[Any, Any]:
-    """The gradients of weight and bias, the arguments from number `weight` on, where they are wanted."""
+    """The gradients of weight and bias, the arguments from number `weight` on, if they are needed."""
     wants_weight, wants_bias = ctx.needs_input_grad[weight : weight + 2]
     return gradient.t() @ rows if wants_weight else None, gradient.sum(dim=0) if wants_bias else None
 
@@ -32,7 +32,7 @@ class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch ma
     @once_differentiable  # type: ignore[untyped-decorator] # torch may not be there
     def backward(ctx: Any, gradient: Any) -> Any:
         gathered, weight = ctx.saved_tensors
-        # All ranks take part, whoever wants the result.
+        # All ranks take part, even those that do not need the result.
         rows = form(gradient).reduce(ctx.group, gradient, weight, by_outputs=False, own=ctx.own)
         return None, rows, *_own_gradients(ctx, gradient, gathered, 2), None
 

@@ -1,5 +1,5 @@
-"""Products of tensors in a GPU's memory, without gradients: in the order of torch's current stream, on which the host does
-not wait."""
+"""Products of tensors in GPU memory, without gradients: in the order of torch's current stream; the host does not
+wait for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORT = ("float8_e4m3fn", "float8_e5m2")
 
 
 def _tensor(array: Any, role: str, gpu: int, dimensions: int, dtype: str | None = None) -> Any:
-    """A tensor as kernels need it: on this PE's GPU, with so many dimensions, its numbers one behind the other."""
+    """A tensor that kernels can use: on this PE's GPU, with this number of dimensions, contiguous."""
     must_be_on(gpu, array, role)
     if dtype is not None and dtype_name(array) != dtype:
         raise ArgumentError(f"{role} is of {dtype_name(array)}; wanted is {dtype}")
@@ -25,7 +25,7 @@ def _tensor(array: Any, role: str, gpu: int, dimensions: int, dtype: str | None 
 
 
 class _Round:
-    """What one rank passes to a product, and the round that the ranks agree on."""
+    """One rank's arguments of a product, and the round on which the ranks agree."""
 
     def __init__(
         self, group: Group, rows: Any, weight: Any, bias: Any, by_outputs: bool, scales: Any, dtype: Any
@@ -54,12 +54,12 @@ class _Round:
         self._factor = (inputs, self.outputs, by_outputs, weight.data_ptr(), added)
         self._numbers = (dtype_name(rows), dtype_name(weight), number)
         self._scales = (scales[0].data_ptr(), scales[1].data_ptr()) if scales else (0, 0)
-        # They stay until the round is on the stream, in whose order torch uses their memory again.
+        # They stay until the round is on the stream, in whose order torch reuses their memory.
         self._kept = (rows, weight, bias, scales)
 
     def run(self, everywhere: bool | None, own: int, all_rows: int | None, wanted: bool = False) -> tuple[Any, Any]:
-        """Agrees, and puts the round on the stream: of `all_rows` each rank has its share; None: that is not known. Returns
-        the result, and all rows if they are wanted."""
+        """Agrees, and puts the round on the stream: each rank has its share of `all_rows`; None: unknown. Returns
+        the result, and all rows on request."""
         known = all_rows is not None
         count = all_rows if all_rows is not None else 0 if everywhere is None else self.count
         rows, products = (own, count, known, self.inputs, self._rows), self.group._products
@@ -92,7 +92,7 @@ def gather(
     scales: Any = None,
     dtype: Any = None,
 ) -> tuple[Any, Any]:
-    """The rows of all ranks times a weight; and these rows, if they are wanted."""
+    """The rows of all ranks times a weight; and these rows on request."""
     round = _Round(group, rows, weight, bias, by_outputs, scales, dtype)
     return round.run(None, round.count, all_rows, wanted)
 

@@ -1,4 +1,4 @@
-"""Who makes products together, and the memory that they take."""
+"""The ranks that make products together, and their memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..errors import ArgumentError
 
 class Group:
     """The PEs of a team that make products together: its ranks. Collective over all PEs, each with a team that it is in
-    (without `team`, that of all PEs).
+    (by default, that of all PEs).
 
-    `heap_bytes` of each PE's symmetric heap are for products: all rows of a call, and twice the sums of a
-    reduction. Plans of earlier calls are kept there while there is room. The largest share of rows is cut into so many
-    `pieces`, which move while others are multiplied; with 0 all rows move before or after one product; without a number
-    it is chosen by sizes. All PEs pass the same.
+    `heap_bytes` of each PE's symmetric heap are for products: all rows of a call, and twice the sums of a reduction.
+    Plans of earlier calls are kept there while there is space. The largest share of rows is split into `pieces` pieces,
+    which move while others are multiplied; with 0 all rows move before or after one product; by default sizes determine
+    the number. All PEs pass the same.
     """
 
     def __init__(
@@ -30,30 +30,31 @@ class Group:
         self.rank: int = team.my_pe()
         """This PE's number in the team."""
         self.ranks: int = team.n_pes()
-        """How many PEs the team has."""
+        """The number of the team's PEs."""
         self.device: int | None = symrail.current().device
-        """The GPU that reaches the heap, whose tensors may be multiplied; None: there is none, or the heap is not its."""
+        """The GPU that can access the heap, whose tensors may be multiplied; None if there is none, or the heap is
+        not its."""
         self._products = _symrail.Products(symrail.current(), team, heap_bytes, pieces)
 
     def share(self, count: int, rank: int | None = None) -> slice:
-        """Which of `count` rows, inputs or outputs a rank has (without `rank`, this one), if nothing else is said: as
-        `torch.tensor_split` cuts. Local."""
+        """The share of a rank (by default, this one) in `count` rows, inputs or outputs, unless it is given
+        otherwise: split as by `torch.tensor_split`. Local."""
         rank = self.rank if rank is None else rank
         each, more = divmod(count, self.ranks)
         start = rank * each + min(rank, more)
         return slice(start, start + each + (rank < more))
 
     def rows_of(self, count: int, own: int | None) -> int:
-        """How many of `count` rows belong to this rank: `own`, or its share. Local."""
+        """The number of this rank's rows among `count`: `own`, or its share. Local."""
         share = self.share(count)
         return share.stop - share.start if own is None else own
 
     def check(self) -> None:
-        """Raises what has gone wrong in rounds on a GPU that are over; calls raise what is known by then. Local."""
+        """Raises the errors of rounds on a GPU that are over; calls raise those known by then. Local."""
         self._products.check()
 
     def free(self) -> None:
-        """Gives the memory back. Collective over all PEs."""
+        """Frees the memory. Collective over all PEs."""
         self._products.free()
 
     def __enter__(self) -> Group:
@@ -62,6 +63,6 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Who has failed cannot wait for the others, who may have not.
+        # After a failure this rank cannot wait for the others, which may have succeeded.
         if kind is None:
             self.free()

@@ -17,7 +17,7 @@ def _numbers(array: Any, role: str, shape: tuple[int | None, ...]) -> Any:
 
 
 def _factor(weight: Any, bias: Any, by_outputs: bool) -> tuple[Any, tuple[int, int], bool, Any]:
-    """A weight as the compiled part takes it: outputs x inputs, or the other way round."""
+    """A weight for the compiled part: outputs x inputs, or the other way round."""
     values = _numbers(weight, "weight", (None, None))
     first, second = (int(length) for length in weight.shape)
     inputs, outputs = (second, first) if by_outputs else (first, second)
@@ -34,7 +34,7 @@ def gather(
     by_outputs: bool = True,
     wanted: bool = False,
 ) -> tuple[Any, Any]:
-    """The rows of all ranks times a weight; and these rows, if they are wanted. Ranks compare their rows, known or not."""
+    """The rows of all ranks times a weight; and these rows on request. Ranks compare their rows, known or not."""
     if all_rows is not None and group.rows_of(all_rows, None) != int(rows.shape[0]):
         share = group.rows_of(all_rows, None)
         raise ArgumentError(f"rows has {rows.shape[0]} of all_rows={all_rows}; wanted is this rank's share of {share}")

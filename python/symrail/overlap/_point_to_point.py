@@ -12,14 +12,15 @@ from ..errors import ArgumentError
 
 
 class PointToPoint:
-    """Sequences of copies between ranks of a team, each behind the other one's word that it is ready, on a heap that GPUs
-    reach. Collective over all PEs, each with a team that it is in (without `team`, that of all PEs).
+    """Sequences of copies between ranks of a team; each copy waits for the other rank's word that it is ready. The heap
+    is one that GPUs can access. Collective over all PEs, each with a team that it is in (by default, that of all
+    PEs).
 
-    By a put: a rank that calls `receive` has room in `dst`, to which `send` of the other one copies. By a get: a rank
-    that calls `offer` has data in `src`, which `fetch` of the other one copies. `dst` of a put and `src` of a get are
-    symmetric arrays, which only the rank that copies names; the other array is any that this PE's GPU reaches, or a
-    symmetric one where the proxy copies. On both ranks `stream` goes on behind the copy. Copies between two ranks with
-    the same `tag` (of so many `tags`) follow each other, and can be captured in graphs.
+    By a put: a rank that calls `receive` offers `dst`, and `send` of the other rank copies to it. By a get: a rank that
+    calls `offer` offers data in `src`, and `fetch` of the other rank copies it. `dst` of a put and `src` of a get are
+    symmetric arrays, which only the copying rank names; the other array is any that this PE's GPU can access, or a
+    symmetric one if the proxy copies. On both ranks `stream` continues behind the copy. Copies between two ranks with
+    the same `tag` (out of `tags`) follow each other, and can be captured in graphs.
     """
 
     def __init__(self, team: symrail.Team | None = None, *, tags: int = 1) -> None:
@@ -29,11 +30,11 @@ class PointToPoint:
         self.rank: int = team.my_pe()
         """This PE's number in the team."""
         self.ranks: int = team.n_pes()
-        """How many PEs the team has."""
+        """The number of the team's PEs."""
         self._copies = _symrail.PointToPoint(symrail.current(), team, tags)
 
     def send(self, dst: Any, src: Any, rank: int, *, tag: int = 0, stream: Any) -> None:
-        """Copies `src` to `dst` of a rank, once that receives."""
+        """Copies `src` to `dst` of a rank, once that rank receives."""
         self._copies.send(dst, src, rank, tag, stream)
 
     def receive(self, rank: int, *, tag: int = 0, stream: Any) -> None:
@@ -45,15 +46,15 @@ class PointToPoint:
         self._copies.offer(rank, tag, stream)
 
     def fetch(self, dst: Any, src: Any, rank: int, *, tag: int = 0, stream: Any) -> None:
-        """Copies `src` of a rank to `dst`, once that offers."""
+        """Copies `src` of a rank to `dst`, once that rank offers."""
         self._copies.fetch(dst, src, rank, tag, stream)
 
     def check(self) -> None:
-        """Raises what has gone wrong in copies that are over; calls raise what is known by then. Local."""
+        """Raises the errors of copies that are over; calls raise those known by then. Local."""
         self._copies.check()
 
     def free(self) -> None:
-        """Gives the memory back. Collective over all PEs."""
+        """Frees the memory. Collective over all PEs."""
         self._copies.free()
 
     def __enter__(self) -> PointToPoint:
@@ -62,6 +63,6 @@ class PointToPoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Who has failed cannot wait for the others, who may have not.
+        # After a failure this rank cannot wait for the others, which may have succeeded.
         if kind is None:
             self.free()

@@ -12,7 +12,7 @@ from ._group import Group
 
 
 def _wants_gradients(*arrays: Any) -> bool:
-    """Whether torch is to note how a result was made."""
+    """Whether torch must record how a result was made."""
     if not any(is_tensor(array) and array.requires_grad for array in arrays):
         return False
     import torch
@@ -21,12 +21,12 @@ def _wants_gradients(*arrays: Any) -> bool:
 
 
 def form(rows: Any) -> Any:
-    """The products of arrays where these are: of host memory, or of a GPU's."""
+    """The products for arrays in this memory: host memory, or GPU memory."""
     return _gpu if is_on_gpu(rows) else _host
 
 
 def _of_short(rows: Any, wants_gradients: bool, scales: Any, dtype: Any) -> dict[str, Any]:
-    """What is said of numbers by those who have them on a GPU."""
+    """The arguments about numbers that only products on a GPU have."""
     if scales is None and dtype is None:
         return {}
     if not is_on_gpu(rows):
@@ -46,14 +46,14 @@ def all_gather_matmul(
     scales: Any = None,
     dtype: Any = None,
 ) -> Any:
-    """The rows of all ranks, one rank's behind the other's, times this rank's weight, with its bias.
+    """The rows of all ranks, in the order of ranks, times this rank's weight, with its bias.
 
     `rows` (any number x inputs) are this rank's; ranks may have different numbers of rows, and of outputs. `weight` is
-    outputs x inputs. With `all_rows`, of which each rank has its share (`Group.share`), ranks need not tell each other
-    how many rows they have: on a GPU the host then waits for no other in a call that is not the first of its shape.
+    outputs x inputs. With `all_rows`, of which each rank has its share (`Group.share`), ranks need not exchange their
+    numbers of rows: on a GPU the host then waits for no other rank, except in the first call of a shape.
 
-    On a GPU `dtype` is the result's and the bias's: without it, that of the rows, and bfloat16 for 8-bit floats. These
-    have two `scales`, by which rows and weight are multiplied: float32, of one number each, on the GPU.
+    On a GPU `dtype` is that of the result and the bias: by default, that of the rows, and bfloat16 for 8-bit floats.
+    8-bit floats have two `scales`, by which rows and weight are multiplied: float32, of one number each, on the GPU.
     """
     wants = _wants_gradients(rows, weight, bias)
     more = _of_short(rows, wants, scales, dtype)
@@ -76,9 +76,9 @@ def matmul_reduce_scatter(
 ) -> Any:
     """This rank's rows of the sum of all ranks' `rows` times their weights, with this rank's bias.
 
-    `rows` (all rows x inputs) have as many rows on each rank; the inputs are this rank's. `weight` is outputs x inputs.
-    `own_rows` says how many rows of the sum belong to this rank; without it, they are shared out as `Group.share` does.
-    `scales` and `dtype` are as for `all_gather_matmul`.
+    `rows` (all rows x inputs) have the same number of rows on each rank; the inputs are this rank's. `weight` is
+    outputs x inputs. `own_rows` is the number of this rank's rows of the sum; by default they are shared as by
+    `Group.share`. `scales` and `dtype` are as for `all_gather_matmul`.
     """
     wants = _wants_gradients(rows, weight, bias)
     more = _of_short(rows, wants, scales, dtype)
@@ -94,8 +94,8 @@ def matmul_all_reduce(
 ) -> Any:
     """The sum of all ranks' `rows` times their weights, all rows of it on each rank.
 
-    Arguments are those of `matmul_reduce_scatter`; each row has the bias of the rank that `Group.share` gives it to, so
-    that all pass the same. A gradient is taken to be that of the one sum that all ranks have.
+    Arguments are those of `matmul_reduce_scatter`. Each row has the bias of the rank whose share (`Group.share`) it is
+    in, so all ranks pass the same bias. A gradient counts as that of the one sum that all ranks have.
     """
     wants = _wants_gradients(rows, weight, bias)
     more = _of_short(rows, wants, scales, dtype)

@@ -1,4 +1,4 @@
-"""Linear layers for torch that are spread over the ranks of a group. Rows go in and come out as each rank's own."""
+"""Linear layers for torch that are spread over the ranks of a group. Inputs and results are each rank's own rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._products import all_gather_matmul, matmul_reduce_scatter
 
 
 class _Spread(torch.nn.Module):  # type: ignore[misc] # torch may not be there
-    """A linear layer's part of a rank."""
+    """A rank's part of a linear layer."""
 
     def __init__(self, group: Group, weight: Any, bias: Any) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ColumnParallelLinear(_Spread):
         super().__init__(group, whole.weight[own], None if whole.bias is None else whole.bias[own])
 
     def forward(self, rows: Any, all_rows: int | None = None) -> Any:
-        """This rank's rows, of all inputs, in; all rows, of this rank's outputs, out: see `all_gather_matmul`."""
+        """Takes this rank's rows, of all inputs; returns all rows, of this rank's outputs: see `all_gather_matmul`."""
         return all_gather_matmul(rows, self.weight, self.bias, group=self.group, all_rows=all_rows)
 
 
@@ -41,5 +41,6 @@ class RowParallelLinear(_Spread):
         super().__init__(group, whole.weight[:, group.share(whole.in_features)], whole.bias)
 
     def forward(self, rows: Any, own_rows: int | None = None) -> Any:
-        """All rows, of this rank's inputs, in; this rank's rows, of all outputs, out: see `matmul_reduce_scatter`."""
+        """Takes all rows, of this rank's inputs; returns this rank's rows, of all outputs: see
+        `matmul_reduce_scatter`."""
         return matmul_reduce_scatter(rows, self.weight, self.bias, group=self.group, own_rows=own_rows)

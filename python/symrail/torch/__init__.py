@@ -7,8 +7,8 @@
     symm_mem.rendezvous(t, group)
     torch.ops.symm_mem.one_shot_all_reduce(t, "sum", group.group_name)
 
-All PEs of a group are on GPUs that reach each other's memory. The C++ extension is built for the torch that is installed
-when it is first used, or by `python -m symrail.torch.build`; it needs a C++ compiler and ninja.
+All PEs of a group are on GPUs that can access each other's memory. The C++ extension is built for the installed torch
+at its first use, or by `python -m symrail.torch.build`; it needs a C++ compiler and ninja.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["register"]
 
 
 def register(pool_bytes: int = 256 << 20) -> None:
-    """Makes the back end "SYMRAIL" known to PyTorch, for `symm_mem.set_backend`. Collective.
+    """Registers the back end "SYMRAIL" with PyTorch, for `symm_mem.set_backend`. Collective.
 
-    `pool_bytes` of every PE's heap are reserved for `symm_mem.empty`, whose allocations are local, until the process
-    ends. Raises UnsupportedError without a heap in GPUs, HeapExhaustedError, LibraryError if the extension cannot be
+    `pool_bytes` of every PE's heap are reserved until the process ends for `symm_mem.empty`, whose allocations are
+    local. Raises UnsupportedError without a heap in GPUs, HeapExhaustedError, LibraryError if the extension cannot be
     built or fits another version of Symrail.
     """
     from .build import build

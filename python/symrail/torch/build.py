@@ -1,7 +1,7 @@
-"""Builds the extension for the PyTorch that is installed: `python -m symrail.torch.build`.
+"""Builds the extension for the installed PyTorch: `python -m symrail.torch.build`.
 
-It is kept where torch.utils.cpp_extension keeps extensions (TORCH_EXTENSIONS_DIR), by PyTorch's version, and is built
-again when its source changes.
+It is kept where torch.utils.cpp_extension keeps extensions (TORCH_EXTENSIONS_DIR), by PyTorch's version, and is rebuilt
+when its source changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SOURCE = Path(__file__).with_name("symmetric_memory.cpp")
 
 
 def _folders_of_cuda() -> list[str]:
-    """Where CUDA's headers are: its toolkit's, or those that come with PyTorch."""
+    """The folders of CUDA's headers: its toolkit's, or those that come with PyTorch."""
     from torch.utils.cpp_extension import CUDA_HOME
 
     spec = importlib.util.find_spec("nvidia")
@@ -26,7 +26,7 @@ def _folders_of_cuda() -> list[str]:
 
 
 def build(verbose: bool = False) -> Path:
-    """The extension's library, built if need be. PEs of one host build it once."""
+    """The extension's library, built if necessary. PEs of one host build it once."""
     import torch
     from torch.utils import cpp_extension
 

@@ -1,8 +1,8 @@
-// PyTorch's symmetric memory on Symrail's heap. Nothing of Symrail is linked: its part is a table of functions
-// (python/src/torch.rs), which the Python package hands over.
+// PyTorch's symmetric memory on Symrail's heap. Nothing of Symrail is linked: the Python package passes a table of
+// functions (python/src/torch.rs).
 //
-// An allocation is local, from memory that all PEs have reserved together. Its place may differ between PEs: they tell
-// each other at the rendezvous. In front of an allocation are its signal pads.
+// An allocation is local, in memory that all PEs have reserved together. Its offset may differ between PEs, which
+// exchange it in the rendezvous. The signal pads are in front of an allocation.
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 namespace symm = c10d::symmetric_memory;
 
-// As in torch.rs. Addresses are 0, and answers other than 0, where something failed; `error` says what.
+// The layout of torch.rs. After a failure an address is 0, another result is not 0, and `error` returns the message.
 struct Table {
     uint32_t version;
     int32_t gpu;
@@ -37,7 +37,7 @@ constexpr size_t kAlignment = 256;
 
 const Table* table = nullptr;
 
-// What all handles of one allocation and group share.
+// Shared by all handles of one allocation and group.
 struct Peers : c10::intrusive_ptr_target {
     int rank = 0, world_size = 0;
     std::vector<void*> buffers, pads;
@@ -150,7 +150,7 @@ private:
         return found;
     }
 
-    // All ranks of the group tell each other which PE they are and where their allocation is.
+    // All ranks of the group exchange their PE and the address of their allocation.
     c10::intrusive_ptr<Peers> gather_peers(uint64_t start, const Allocation& allocation, const std::string& group) {
         auto ranks = c10d::resolve_process_group(group);
         auto me = ranks->getRank(), size = ranks->getSize();
@@ -191,7 +191,7 @@ private:
 
 }  // namespace
 
-// Registers the back end, once; later tables take the place of the first. 0, or the version that was wanted.
+// Registers the back end, once; later tables replace the first. Returns 0, or the version that it expects.
 extern "C" uint32_t symrail_register(const Table* given) {
     if (given->version != kVersion) return kVersion;
     bool first = table == nullptr;

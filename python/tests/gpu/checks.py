@@ -19,7 +19,7 @@ WAIT = 60
 
 
 def host(array):
-    """A NumPy array with the elements as they are now."""
+    """A NumPy array with the present elements."""
     torch.cuda.synchronize()
     return array.numpy() if isinstance(array, symrail.DeviceArray) else array.copy()
 
@@ -33,7 +33,7 @@ def fill(array, values):
 
 
 def source(values):
-    """The values in memory of the symmetric heap, which streams read whatever the way to the peer."""
+    """The values in memory of the symmetric heap, which streams can read on any path to the peer."""
     array = symrail.array(values.shape, values.dtype)
     fill(array, values)
     return array
@@ -167,7 +167,7 @@ def gets(me, n):
 
 
 def order(me, n):
-    """A put comes behind a producer on another stream that the event tells of, though that producer is slow."""
+    """A put is ordered behind a producer on another stream by an event, though that producer is slow."""
     right, left = others(me, n)
     there, word = symrail.array(1 << 20, "float32"), symrail.array(1, "uint64")
     mine = symrail.array(1 << 20, "float32")
@@ -338,7 +338,7 @@ def misuse(me, n):
 
 
 def late(me, n):
-    """A wait that is not the stream's own ends after SYMRAIL_TIMEOUT_S, and raises."""
+    """A wait of another kind than the stream's ends after SYMRAIL_TIMEOUT_S, and raises."""
     word, stream = symrail.array(1, "uint64"), torch.cuda.Stream()
     symrail.signal_wait(word, 0, "!=", stream=stream)
     stream.synchronize()

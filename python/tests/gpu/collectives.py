@@ -1,6 +1,6 @@
 """Checks of collectives on streams against NumPy, for scripts/gpu.sh: `symrail run -n 2 -- python collectives.py`.
 
-With arguments, of these dtypes alone. Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
+Arguments limit the dtypes. Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
 """
 
 import os
@@ -18,13 +18,13 @@ from reference import KINDS, OPS, of_all, values  # noqa: E402
 
 
 def host(array):
-    """A NumPy array with the elements as they are now."""
+    """A NumPy array with the present elements."""
     torch.cuda.synchronize()
     return array.numpy() if isinstance(array, symrail.DeviceArray) else array.copy()
 
 
 def done_with(team):
-    """What was read may be written to again, since all have read it."""
+    """Memory that was read may be overwritten, since all have read it."""
     torch.cuda.synchronize()
     team.barrier()
 

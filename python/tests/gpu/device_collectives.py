@@ -1,5 +1,5 @@
-"""symrail.collectives on GPUs: tensors of PyTorch, in the order of streams and in graphs, for scripts/gpu.sh. Each PE
-checks what it got against what all PEs' inputs make. Without a GPU it says SKIPPED."""
+"""symrail.collectives on GPUs: tensors of PyTorch, in the order of streams and in graphs, for scripts/gpu.sh. Each
+PE compares its results with those computed from all PEs' inputs. Without a GPU it prints SKIPPED."""
 
 import ctypes
 import sys

@@ -24,7 +24,7 @@ def inputs(rank, call, experts):
 
 
 def sums(x, topk_idx, weights):
-    """What comes back if experts give tokens back as they are: of 32 bits, in the order of the slots."""
+    """The results if experts return tokens unchanged: of 32 bits, in the order of the slots."""
     total = torch.zeros(x.shape)
     for slot in range(K):
         total += torch.where(topk_idx[:, slot : slot + 1] >= 0, x.float() * weights[:, slot : slot + 1], 0)
@@ -174,7 +174,7 @@ def graph(buffer, ranks, me):
 
 
 def refusals(buffer, ranks):
-    """Each is named before anything is sent: the rounds before and after go well."""
+    """Each is reported before anything is sent: the rounds before and after succeed."""
     experts = EACH * ranks
     x = torch.zeros((4, HIDDEN), dtype=torch.bfloat16, device="cuda")
     topk_idx = torch.zeros((4, K), dtype=torch.int64, device="cuda")

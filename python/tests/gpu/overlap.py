@@ -1,5 +1,5 @@
-"""symrail.overlap: products of tensors in GPUs' memory against PyTorch's, for scripts/gpu.sh, eagerly and replayed as
-graphs; gradients; 8-bit floats. With `measure` their times, too."""
+"""symrail.overlap: products of tensors in GPU memory against PyTorch's, for scripts/gpu.sh, eagerly and replayed as
+graphs; gradients; 8-bit floats. With `measure` also their times."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import symrail.overlap as overlap
 from symrail.errors import ArgumentError
 
 REPLAYS = int(os.environ.get("REPLAYS", "200"))
-# Of each group, in bytes of the symmetric heap; and of the largest shape that is measured.
+# Bytes of the symmetric heap for each group; and for the largest measured shape.
 HEAP, LARGE_HEAP = 64 << 20, 1 << 30
 LIMITS = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
@@ -74,7 +74,7 @@ def guarded(what: str, work) -> None:
 
 
 def wrong_arguments(case: Case) -> None:
-    """Refused before anything is sent: the next round goes on."""
+    """Refused before anything is sent: the next round succeeds."""
     own, weight, group = case.x[case.own], case.weights[0], case.group
     for call in (
         lambda: overlap.all_gather_matmul(own, weight.cpu(), group=group),
@@ -99,7 +99,7 @@ def eager(group: overlap.Group, shape, dtype) -> None:
 
 
 def gradients(group: overlap.Group) -> None:
-    """Of a layer of columns and one of rows, beside those of one process."""
+    """Gradients of a layer of columns and one of rows, beside those of one process."""
     torch.manual_seed(1)
     whole = [torch.randn(*shape, device="cuda") / 4 for shape in ((96, 64), (128, 64), (64, 128))]
     x, first, second = (tensor.clone().requires_grad_() for tensor in whole)
@@ -173,7 +173,8 @@ def times(shape) -> None:
 
 
 def copies() -> None:
-    """Between the first two PEs, by puts and gets, there and back, eagerly and replayed: each copy has other bytes."""
+    """Between the first two PEs, by puts and gets, in both directions, eagerly and replayed: each copy has other
+    bytes."""
     me, stream = symrail.my_pe(), torch.cuda.Stream()
     with overlap.PointToPoint(tags=2) as between:
         for size in (1, 8, 1000, (64 << 10) + 3, (9 << 20) + 5):
@@ -235,7 +236,7 @@ def products() -> None:
             guarded(f"times {shape}", lambda: times(shape))
 
 
-# A GPU for each PE, if there are as many.
+# A GPU for each PE, if there are enough.
 torch.cuda.set_device(int(os.environ.get("SYMRAIL_LAUNCHER_PE", "0")) % torch.cuda.device_count())
 torch.backends.cuda.matmul.allow_tf32 = False
 with symrail.init():

@@ -1,6 +1,6 @@
-"""PyTorch's symmetric memory by a back end: `symrail run -n 2 -- python symmetric_memory.py SYMRAIL|CUDA FOLDER`.
+"""PyTorch's symmetric memory with a back end: `symrail run -n 2 -- python symmetric_memory.py SYMRAIL|CUDA FOLDER`.
 
-Writes what torch.ops.symm_mem gives to FOLDER/BACKEND-RANK.pt; `compare FOLDER` compares both back ends.
+Writes the results of torch.ops.symm_mem to FOLDER/BACKEND-RANK.pt; `compare FOLDER` compares both back ends.
 """
 
 import sys
@@ -46,7 +46,7 @@ def operations(symm_mem, dist, rank, size):
     scattered = torch.ops.symm_mem.fused_matmul_reduce_scatter(numbers(128, 64), numbers(64, 96), "sum", 0, name)
     results["reduce-scatter"] = scattered.cpu()
     torch.cuda.synchronize()
-    # Freed and taken again, in another order on each rank.
+    # Freed and allocated again, in another order on each rank.
     for lap in range(20):
         taken = [symm_mem.empty(1 << 20, dtype=torch.uint8, device=device) for _ in range(4)]
         handles = [symm_mem.rendezvous(each, group) for each in taken]
@@ -63,7 +63,7 @@ def operations(symm_mem, dist, rank, size):
 
 
 def pooled(symm_mem, dist, rank, size):
-    """Tensors of ordinary calls, in PyTorch's pool of symmetric memory, which takes what the back end allocates."""
+    """Tensors of ordinary calls, in PyTorch's pool of symmetric memory, which uses the back end's allocations."""
     group, device = dist.group.WORLD, torch.device("cuda", torch.cuda.current_device())
     with torch.cuda.use_mem_pool(symm_mem.get_mem_pool(device)):
         tensors = [torch.full((1000,), float(rank + lap), device=device) for lap in range(3)]

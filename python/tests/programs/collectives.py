@@ -1,4 +1,4 @@
-"""Every collective, for every dtype that it has, against NumPy; on all PEs and on every second one."""
+"""Every collective, for each of its dtypes, against NumPy; on all PEs and on every second one."""
 
 import numpy as np
 import symrail
@@ -60,7 +60,7 @@ with symrail.init() as runtime:
         reductions(world, "float64", count)
     for start in (0, 1):
         team = world.split_strided(start, 2, n // 2)
-        # Arrays are of all PEs.
+        # Arrays are allocated by all PEs.
         mine, result = symrail.array(5, "int64"), symrail.array(5, "int64")
         mine[:] = me
         if team is not None:

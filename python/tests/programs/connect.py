@@ -1,4 +1,4 @@
-"""Connects to all PEs or to a team of every third one; puts to them then open no descriptors."""
+"""Connects to all PEs or to a team of every third one; later puts to them open no descriptors."""
 
 import os
 import sys

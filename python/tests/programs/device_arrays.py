@@ -1,4 +1,5 @@
-"""Arrays in memory that the CPU does not reach, against NumPy: here memory that only tests have, staged as a GPU's is."""
+"""Arrays in memory that the CPU cannot access, against NumPy: here memory that only tests use, staged like GPU
+memory."""
 
 import itertools
 import os

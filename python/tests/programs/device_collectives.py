@@ -1,5 +1,5 @@
-"""symrail.collectives on the host: every type and operation, in place or not, teams, plans, and what is refused. Each PE
-checks what it got against what NumPy makes of all PEs' inputs."""
+"""symrail.collectives on the host: every type and operation, in place or not, teams, plans, and refusals. Each PE
+compares its results with NumPy's from all PEs' inputs."""
 
 import gc
 import sys
@@ -21,7 +21,7 @@ def kind_of(name: str) -> np.dtype:
 
 
 def numbers(rank: int, count: int, name: str) -> np.ndarray:
-    """What a rank has: small numbers, whose sums and products are exact in every type."""
+    """A rank's input: small numbers, whose sums and products are exact in every type."""
     return ((np.arange(count) + rank) % 3).astype("float64").astype(kind_of(name))
 
 
@@ -65,7 +65,7 @@ def reductions(comm: Communicator, source: dict, dest: dict) -> None:
     x[:], y[:] = comm.rank, -7
     comm.reduce(x[:2], n - 1, output=y)
     assert (y == (sum(range(n)) if comm.rank == n - 1 else -7)).all(), y
-    # What no library has a type for: a half is 0x70 and one 0x78.
+    # No library has a type for this: a half is 0x70 and one 0x78.
     raw = source["uint8"][:8]
     raw[:] = 0x70
     comm.all_reduce(raw, op="max", dtype="float8_e4m3b15")
@@ -95,7 +95,7 @@ def moves(comm: Communicator, source: dict, dest: dict) -> None:
     comm.all_to_all_single(y[: 2 * n], x[: 2 * n])
     all_single = np.concatenate([100 * rank + 2 * me + np.arange(2) for rank in range(n)])
     same(y[: 2 * n], all_single, "all_to_all_single")
-    # One of the two splits alone: the other one is even.
+    # Only one of the two splits is given: the other one is even.
     y[:] = 0
     comm.all_to_all_single(y[: 2 * n], x[: 2 * n], [2] * n)
     same(y[: 2 * n], all_single, "all_to_all_single, output splits")
@@ -140,12 +140,12 @@ def refusals(comm: Communicator, source: dict, dest: dict) -> None:
     refused(DifferError, "root", lambda: comm.broadcast(x[:4], int(last)))
     refused(DifferError, "symmetric address", lambda: comm.all_reduce(x[int(last) :][:4]))
     refused(DifferError, "algorithm", lambda: comm.all_reduce(x[:4], algorithm="one_shot" if last else "by_puts"))
-    # One rank is refused: the others learn of it, and nobody waits.
+    # One rank is refused: the others learn of it, and none waits.
     if last:
         refused(ArgumentError, "as many", lambda: comm.all_reduce(x[:3], y[:4]))
     else:
         refused(DifferError, f"PE {symrail.n_pes() - 1}", lambda: comm.all_reduce(x[:3], y[:3]))
-    # Rank 0 sends one element less than rank 1 expects: all learn of it.
+    # Rank 0 sends one element less than rank 1 expects: all ranks get an error.
     to, come = [1] * n, [1] * n
     to[1] -= comm.rank == 0
     call = lambda: comm.all_to_all_v(y[: sum(come)], x[: sum(to)], come, to)  # noqa: E731
@@ -177,7 +177,7 @@ def algorithms(comm: Communicator, source: dict, dest: dict, plan: str) -> None:
 
 
 def sizes(x: np.ndarray) -> None:
-    """Rank 0 sends what rank 1 receives as less: rank 1 is told at once, rank 0 by its next call."""
+    """Rank 0 sends more than rank 1 expects: rank 1 gets an error at once, rank 0 from its next call."""
     with Communicator() as comm:
         if comm.rank == 0:
             comm.send(x[:10], 1)
@@ -205,14 +205,14 @@ def main() -> None:
             sizes(source["int8"])
         refused(StateError, "free()", lambda: comm.all_reduce(source["int8"]))
         if n > 2:
-            # Ranks of the two teams are in other orders than PEs are; the last of the job is the first.
+            # Ranks of the two teams are in another order than PEs; the last PE of the job is the first rank.
             part = symrail.team_world().split_strided(n - 1 - (n - 1 - me) % 2, -2, (n + 1 - (n - 1 - me) % 2) // 2)
             with Communicator(part, heap_bytes=16 << 20) as comm:
                 assert comm.rank == (n - 1 - me) // 2, comm
                 for _ in range(1 + me % 2):
                     moves(comm, source, dest)
                 reductions(comm, source, dest)
-        # One that is dropped, one that outlives the job.
+        # One communicator is dropped, one outlives the job.
         dropped = Communicator()
         del dropped
         gc.collect()

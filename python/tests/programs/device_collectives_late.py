@@ -1,4 +1,4 @@
-"""The last PE does not come to a send and receive; the others are told its name in time."""
+"""The last PE does not make a send and receive; the errors of the others name it in time."""
 
 import symrail
 from symrail.collectives import Communicator

@@ -31,7 +31,7 @@ def expert(x: Any, number: int) -> Any:
 def high(me: int, ranks: int) -> None:
     token_bytes = HIDDEN * 4
     configs = (deep_ep.Buffer.get_dispatch_config(ranks), deep_ep.Buffer.get_combine_config(ranks))
-    # Small blocks, so that tokens go in several.
+    # Small blocks, so that tokens need several.
     assert all(config.get_nvl_buffer_size_hint(token_bytes, ranks) > 1 << 20 for config in configs)
     nvl = deep_ep.Config(20, 6, 2).get_nvl_buffer_size_hint(token_bytes, ranks)
     buffer = deep_ep.Buffer(None, nvl, 0)
@@ -96,7 +96,7 @@ def high(me: int, ranks: int) -> None:
             assert statistics is not None and statistics["call"] == "combine"
             assert [name for name, _ in statistics["phases"]] == ["headers", "within the host", "between hosts", "adding"]
             total = np.zeros(x.shape, np.float32)
-            # By host, and then the (two) hosts.
+            # By host; the hosts are two.
             here = [rank for rank in range(ranks) if symrail.is_mapped(rank)]
             elsewhere = [rank for rank in range(ranks) if rank not in here]
             for host in sorted((here, elsewhere)):
@@ -156,7 +156,7 @@ def low(me: int, ranks: int) -> None:
                     assert np.allclose(got, wanted, rtol=0.07, atol=0.02)
                 else:
                     assert np.array_equal(got, wanted)
-                # From here on as if it had been exact, so that sums can be compared.
+                # Treated as exact from here on, so that sums can be compared.
                 made[local, row : row + len(named)] = expert(part[0][named], number)
                 row += len(named)
             assert counts[local] == row
@@ -249,7 +249,7 @@ def refuse(me: int, ranks: int) -> None:
 
 
 def shrink(me: int, ranks: int) -> None:
-    """The last rank leaves off; the others mask it and go on."""
+    """The last rank stops; the others mask it and continue."""
     experts = ranks * EXPERTS_EACH
     buffer = deep_ep.Buffer(None, 0, 4 << 20, low_latency_mode=True, enable_shrink=True, timeout=2.5)
     strict = deep_ep.Buffer(None, 0, 4 << 20, low_latency_mode=True, timeout=2.5)

@@ -1,4 +1,4 @@
-"""symrail.ep.Buffer with tensors of torch: what comes back are tensors, and the sums are those of torch."""
+"""symrail.ep.Buffer with tensors of torch: results are tensors, and the sums equal torch's."""
 
 import sys
 

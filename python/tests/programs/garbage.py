@@ -1,4 +1,4 @@
-"""Arrays are dropped in another order on each PE, some in cycles, some never; nothing hangs, and what is alive is whole."""
+"""Each PE drops arrays in another order, some in cycles, some never; nothing hangs, and live arrays stay intact."""
 
 import gc
 import random
@@ -39,7 +39,7 @@ with symrail.init(heap_bytes=16 << 20) as runtime:
             deleted += 1
         if mine.random() < 0.05:
             gc.collect()
-        # PEs go round as often as the one that needs most rounds.
+        # PEs repeat as often as the one that needs most rounds.
         assert all((array == number_of * n + me).all() for number_of, array in alive[:10])
         while len(alive) > 200:
             alive.pop()

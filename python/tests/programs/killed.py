@@ -1,4 +1,4 @@
-"""PE 1 is killed while the others wait for it in the way that is asked for; they name it."""
+"""PE 1 is killed while the others wait for it in the given way; their errors name it."""
 
 import os
 import signal
@@ -30,5 +30,5 @@ try:
 except symrail.errors.SymrailError as error:
     named = isinstance(error, (symrail.errors.PeerLostError, symrail.errors.OperationError, TimeoutError))
     print(f"{type(error).__name__} {error.pe} {named}\n", end="", flush=True)
-# Neither the end of the program nor finalize may wait for the one that is gone.
+# Neither the end of the program nor finalize may wait for the killed PE.
 os._exit(0)

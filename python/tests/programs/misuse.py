@@ -1,4 +1,4 @@
-"""Bad input: each is an exception of its own kind, on both PEs, and the job goes on."""
+"""Bad input: each is an exception of its own kind, on both PEs, and the job continues."""
 
 import numpy as np
 import symrail

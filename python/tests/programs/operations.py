@@ -52,7 +52,7 @@ def copies(me, n):
 
 
 def sources(me, n):
-    """What may be put besides arrays of the same shape."""
+    """Possible sources of puts besides arrays of the same shape."""
     following = (me + 1) % n
     there = symrail.array((2, 3), "int32")
     for source, wanted in [
@@ -68,7 +68,7 @@ def sources(me, n):
 
 
 def not_waited_for(me, n):
-    """Arrays of operations that are under way are kept until a quiet, whatever their users do."""
+    """Arrays of operations in flight are kept until a quiet, whatever their users do."""
     following, before = (me + 1) % n, (me - 1) % n
     there, large = symrail.array((64, 7), "int32"), symrail.array(1 << 16, "float64")
     for lap in range(5):

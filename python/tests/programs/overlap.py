@@ -1,4 +1,4 @@
-"""symrail.overlap against NumPy: ragged, tiny and empty shapes; teams; what is refused."""
+"""symrail.overlap against NumPy: ragged, tiny and empty shapes; teams; refusals."""
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def refusals(group: overlap.Group) -> None:
             else:
                 raise AssertionError("ranks that differ were not refused")
         try:
-            # One rank's arguments do not go together: all learn of it.
+            # One rank's arguments do not match: all ranks get an error.
             overlap.all_gather_matmul(x[:, : 3 + (not last)], weight[:, :4], group=group)
         except (ArgumentError, DifferError) as error:
             assert isinstance(error, ArgumentError) == last, error
@@ -82,7 +82,7 @@ with symrail.init(heap_bytes=64 << 20):
         pass
     else:
         raise AssertionError("a group was used that was given back")
-    # The heap has room for one plan at a time.
+    # The heap has space for one plan at a time.
     with overlap.Group(heap_bytes=64 << 10) as small:
         for rows in (40, 50, 40):
             x, weight = matrix(rows, 200), matrix(3, 200)

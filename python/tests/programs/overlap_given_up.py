@@ -1,6 +1,8 @@
-"""PE 2 multiplies for a second or more, while the others wait for its part of a sum; then it is killed, or PE 0 is interrupted.
+"""PE 2 multiplies for a second or more, while the others wait for its part of a sum; then it is killed, or PE 0 is
+interrupted.
 
-Arguments: the job's id, this PE, `killed` or `interrupted`. Who was told says what, and by an exception of which class."""
+Arguments: the job's id, this PE, `killed` or `interrupted`. PEs with an error print it, and the class of their
+exception."""
 
 import os
 import signal
@@ -19,7 +21,7 @@ ROWS, OUTPUTS, LONG = 2048, 1024, 12000
 
 
 def when_it_multiplies(call) -> None:
-    """Calls once this thread has computed for a while, which nothing but the product takes."""
+    """Calls once this thread has computed for a while, which only the product does."""
     clock = time.pthread_getcpuclockid(threading.get_ident())
     begun = time.clock_gettime(clock)
 
@@ -54,5 +56,5 @@ except KeyboardInterrupt:
 except symrail.errors.SymrailError as error:
     told = "told" if "has given up" in str(error) else "alone"
     print(f"{type(error).__name__} {error.pe} {told}\n", end="", flush=True)
-# Who is gone is not waited for.
+# There is no wait for the dead PE.
 os._exit(0)

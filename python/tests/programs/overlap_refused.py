@@ -1,4 +1,4 @@
-"""What products of a GPU's tensors are refused for, before anything is sent: things that look like tensors are enough."""
+"""Refusals of products of a GPU's tensors, before anything is sent: objects that look like tensors are enough."""
 
 import symrail
 import symrail.overlap as overlap
@@ -6,7 +6,7 @@ from symrail.errors import ArgumentError, SymrailError, UnsupportedError
 
 
 class Tensor:
-    """As one of torch in the memory of a GPU."""
+    """Like one of torch in GPU memory."""
 
     __module__ = "torch"
 
@@ -57,7 +57,7 @@ with symrail.init(heap_bytes=16 << 20), overlap.Group(heap_bytes=1 << 20) as gro
     refused(ArgumentError, "one number for all rows", call(short, short, scales=(one, Tensor("float32", 2)), dtype=rows.dtype))
     refused(ArgumentError, "one number for all rows", call(short, short, scales=(one,), dtype=rows.dtype))
     refused(UnsupportedError, "float64", call(Tensor("float64", 3, 4), weight))
-    # All is well but that no GPU reaches the heap.
+    # Everything is right, except that no GPU can access the heap.
     refused(UnsupportedError, "SYMRAIL_HEAP_KIND", call(rows, weight, bias))
     refused(UnsupportedError, "SYMRAIL_HEAP_KIND", call(short, short, scales=(one, one), dtype=rows.dtype))
     group.check()

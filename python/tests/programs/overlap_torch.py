@@ -18,7 +18,7 @@ def total(value: torch.Tensor, parts: np.ndarray, sums: np.ndarray) -> torch.Ten
 
 
 def gradients(group: overlap.Group) -> None:
-    """Of an all-reduce, whose sum all ranks have."""
+    """Gradients of an all-reduce, whose sum all ranks have."""
     torch.manual_seed(1)
     x, weight = torch.randn(9, 14, requires_grad=True), torch.randn(5, 14, requires_grad=True)
     wanted = torch.autograd.grad((x @ weight.t()).square().sum(), (x, weight))

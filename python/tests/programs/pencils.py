@@ -1,4 +1,4 @@
-"""Transposes and halos of symrail.decomp against NumPy; a 3-D FFT; what is refused."""
+"""Transposes and halos of symrail.decomp against NumPy; a 3-D FFT; refusals."""
 
 import itertools
 
@@ -12,7 +12,7 @@ SHAPE = (9, 10, 11)
 
 
 def whole(dtype: str) -> np.ndarray:
-    """The array that all PEs have a part of."""
+    """The array of which each PE has a part."""
     return np.arange(1, np.prod(SHAPE) + 1).reshape(SHAPE).astype(dtype)
 
 
@@ -44,7 +44,7 @@ def transposes(order: str) -> None:
 
 
 def measured() -> None:
-    """The way in which blocks go is measured, too, and engines are for GPUs."""
+    """The way of blocks is measured, too; engines need GPUs."""
     grid = decomp.Grid(SHAPE, engines="measured")
     x = grid.empty("x", "float64")
     x[:] = part(whole("float64"), x)

@@ -1,4 +1,4 @@
-"""What NumPy makes of the arrays that tests of collectives give to PEs."""
+"""NumPy's results for the arrays of collectives' tests."""
 
 import numpy as np
 

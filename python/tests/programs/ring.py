@@ -1,4 +1,4 @@
-"""Every PE puts its number to the next one, and checks whose number has come."""
+"""Every PE puts its number to the next one, and checks the number that has arrived."""
 
 import numpy as np
 import symrail
