@@ -1,5 +1,5 @@
 #!/bin/bash
-# Measures what Symrail promises about its speed, and says for each promise whether it is kept here and now.
+# Measures Symrail's promises about its speed, and prints for each whether it is kept here and now.
 #
 #   scripts/bench.sh             prints a table
 #   scripts/bench.sh --record    also writes it to docs/benchmarks.md
@@ -8,13 +8,12 @@
 #   SYMRAIL_NEW=PROGRAM scripts/bench.sh     measures this one and builds nothing
 #   PREFIX="chrt -r 10" scripts/bench.sh     runs programs so: at real-time priority on a machine that does other things
 #
-# What is compared is measured in turns (bare, ours, bare, ours, …) by `symrail perf`, and told is the median over the
-# turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete
-# on both sides, and latencies are those of awaited operations, so both columns mean the same for both. Absolute figures
-# mean little on a machine that does other things meanwhile, so run it on an idle one; the load is told with the
-# figures. It takes less than six minutes once all is built, twice that with an old program: on a slow machine turns
-# end then.
-# Small operations over several rails and by devices are measured in three turns, of this program alone.
+# `symrail perf` measures the compared programs alternately (bare, ours, bare, ours, …). The table has the median over
+# the turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are
+# complete on both sides, and latencies are those of awaited operations, so both columns have the same meaning. Absolute
+# figures mean little on a busy machine, so run it on an idle one; the table includes the load. It takes less than six
+# minutes once all is built, twice that with an old program: on a slow machine the turns end then. Small operations over
+# several rails and by devices are measured in three turns, of this program alone.
 set -euo pipefail
 self=$(realpath "$0")
 old=${SYMRAIL_OLD:+$(realpath "$SYMRAIL_OLD")}
@@ -34,7 +33,7 @@ for program in $old $new; do
   [ -x "$program" ] || { echo "no program: $program" >&2; exit 2; }
 done
 
-# What the user has set must not change what is compared.
+# The user's settings must not change the comparison.
 for name in $(compgen -e | grep '^SYMRAIL_' || true); do unset "$name"; done
 
 [ -n "$new" ] || cargo build --release --quiet -p symrail-perftest
@@ -50,12 +49,12 @@ say() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
 
 load() { cut -d' ' -f1-3 /proc/loadavg; }
 
-# perf TURN NAME ARGS…: measures, and remembers as lines of: turn name test size value p50
+# perf TURN NAME ARGS…: measures, and records lines of: turn name test size value p50
 perf() {
   local turn=$1 name=$2
   shift 2
   say "turn $turn of $repetitions: $name"
-  # Who begins changes from turn to turn.
+  # The two programs alternate in beginning a turn.
   [ -z "$old" ] || [ $((turn % 2)) = 0 ] || one "$old" "$old_figures" $turn "$name" "$@" || true
   one "$symrail" "$figures" $turn "$name" "$@" ||
     { echo "$name: symrail perf $* failed:"; tail -n 3 "$work/out"; } >>"$failures"
@@ -140,7 +139,7 @@ fi
 load_after=$(load)
 say ""
 
-# Standard input's median.
+# The median of the standard input.
 median() { sort -g | awk '{ v[NR] = $1 } END { if (NR) printf "%.6g\n", NR % 2 ? v[(NR+1)/2] : (v[NR/2] + v[NR/2+1]) / 2 }'; }
 
 # of NAME TEST FIELD: the median over turns; FIELD is 5 for totals, 6 for medians.
@@ -219,7 +218,7 @@ least_rate() {
   row "$what" "$(with "$value" Mop/s)" "" "$value" ">=" "$bound" ""
 }
 
-# Small operations over 1, 2 and 4 rails of tcp;ofi_rxm: the worst of them, since each is promised.
+# Small operations over 1, 2 and 4 rails of tcp;ofi_rxm: the worst of them, since the promise covers each.
 table_of_small() {
   local test words size bound rails ratios
   for test in p-rate put-rate; do
@@ -320,7 +319,7 @@ report | tee "$work/report"
 echo
 echo "took $(($(date +%s) - started)) s"
 if [ $record = 1 ]; then
-  # Its own section only; the lines that enclose it are comments there.
+  # Only its own section; the lines that enclose it are comments there.
   awk -v report="$work/report" '
     /^<!-- bench.sh: end -->/ { inside = 0 }
     !inside

@@ -30,7 +30,7 @@ def x(size):
 
 
 def panel(top, title, values, low, high, ticks, scale=math.log10):
-    """Lines over the sizes: {collective: {whose: [(size, value)]}}."""
+    """Lines over the sizes: {collective: {library: [(size, value)]}}."""
 
     def y(value):
         part = (scale(value) - scale(low)) / (scale(high) - scale(low))
@@ -54,7 +54,7 @@ def panel(top, title, values, low, high, ticks, scale=math.log10):
 
 
 def lines(of):
-    """What `of` makes of each row's time."""
+    """The result of `of` for each row's time."""
     of_rows = lambda collective, key: [(r["bytes"], of(r, r[key])) for r in rows if r["collective"] == collective]
     return {
         collective: {"Symrail": of_rows(collective, "symrail_us"), "NCCL": of_rows(collective, "nccl_us")}

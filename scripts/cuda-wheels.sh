@@ -1,7 +1,7 @@
 # Fetches NVIDIA's run-time compiler from the Python package index into a target folder, for the tests that compile
 # kernels: no GPU, no driver and no toolkit are needed. To be sourced.
 #
-#   provide_cuda_wheels TARGET    afterwards NVRTC is in TARGET/cuda/nvidia/cu13/lib; nothing is done when it is there
+#    provide_cuda_wheels TARGET    afterwards NVRTC is in TARGET/cuda/nvidia/cu13/lib; no effect if it is there already
 
 provide_cuda_wheels() {
   local target=$1

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Fuzzes what strangers, peers, devices and users can hand to Symrail: optimised code, with the address sanitizer.
+# Fuzzes the inputs of Symrail from strangers, peers, devices and users: optimised code, with the address sanitizer.
 #
 #   scripts/fuzz.sh [SECONDS [TARGET…]]      SECONDS (default 60) for each target (default: all)
 #
-# Needs a nightly compiler (rustup) and cargo-fuzz, which is installed if missing. What was found stays in
-# tests/fuzz/artifacts, and `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET FILE` repeats it. Exit code 77: this
+# Needs a nightly compiler (rustup) and cargo-fuzz, which it installs if it is missing. Findings stay in
+# tests/fuzz/artifacts, and `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET FILE` repeats one. Exit code 77: this
 # machine has no nightly compiler.
 set -euo pipefail
 self=$(realpath "$0")

@@ -5,12 +5,12 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils (transposes
-# and halos), transposes (the same beside NCCL's and NVSHMEM's, on two GPUs), products (overlapped products), beside
-# (copies and overlapped products beside NCCL's and PyTorch's; figures go to the folder FIGURES), python (the Python
-# package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem
-# (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink
-# multicast is never used.
+# copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils
+# (transposes and halos), transposes (the same beside NCCL's and NVSHMEM's, on two GPUs), products (overlapped
+# products), beside (copies and overlapped products beside NCCL's and PyTorch's; figures go to the folder FIGURES),
+# python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails),
+# sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). With one GPU, two
+# PEs share it. NVLink multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
@@ -34,11 +34,11 @@ build() {
   strip -o "$bin/python/symrail/_symrail.abi3.so" "$built/lib_symrail.so" || exit 1
 }
 
-# As many queues as there may be, so that no copy comes to stand behind a kernel of another stream that waits for it.
+# The most queues, so that no copy waits behind a kernel of another stream that itself waits for the copy.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=0
 
-# Runs a case under a time limit, and remembers if it fails.
+# Runs a case under a time limit, and records a failure.
 case_of() {
   local title=$1
   shift
@@ -90,27 +90,27 @@ suite() {
   for provider in ${PROVIDERS:-shm "$tcp"}; do
     case_of "pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $suite
   done
-  # What no rail reaches is staged; each PE plays a host of its own, and TCP has four rails.
+  # Transfers that no rail can reach are staged; each PE simulates a host, and TCP has four rails.
   for provider in ${PROVIDERS:-shm "$tcp"}; do
     local rails=
     [ "$provider" = shm ] || rails="--rails 4"
     case_of "device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes $rails -- $suite
   done
-  # Two PEs on each of two hosts, so that barriers go host by host; they take turns where GPUs are fewer.
+  # Two PEs on each of two hosts, so that barriers go host by host; PEs share GPUs if these are fewer.
   for heap in pinned staged; do
     LIMIT=300 case_of "$heap heap, 4 PEs on 2 hosts over $tcp" ${!heap} SYMRAIL_TIMEOUT_S=100 SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
       "$bin/symrail" run -n 4 --hosts 2 -- "$bin/gpu_suite" --no-bench
   done
 }
 
-# A mapped heap, copies by copy engines: all of them, verified; large ones, verified and measured.
+# A mapped heap, copies by copy engines: all sizes verified; large ones verified and measured.
 engine() {
   local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}"
   case_of "device heap, mapped, all copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine SYMRAIL_DEVICE_COPY_THRESHOLD=1 $run -- $suite --no-bench
   case_of "device heap, mapped, large copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine $run -- $suite
 }
 
-# Dispatch and combine both ways, compared with the host, and measured where peers are mapped.
+# Dispatch and combine both ways, compared with the host, and measured if peers are mapped.
 ep() {
   local run="$bin/symrail run -n $pes" experts="$bin/gpu_experts" many="$bin/gpu_high_throughput" provider
   case_of "high throughput, device heap, mapped" $mapped $run -- $many measure
@@ -140,7 +140,7 @@ collectives() {
   work=$(mktemp -d)
   LIMIT=300 case_of "collectives, tuned" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" tune -n $pes --device cuda --out "$work/table.json"
   rm -rf "$work"
-  # In NCCL's place under torch.distributed.
+  # In place of NCCL under torch.distributed.
   python3 -c 'import torch' 2>/dev/null || { echo "SKIPPED: no PyTorch"; return; }
   LIMIT=600 case_of "torch.distributed on libsymrail_nccl.so" \
     python3 "$root/collectives/nccl/tests/gpu/torch_distributed.py" "$bin/libsymrail_nccl.so"
@@ -159,7 +159,7 @@ nccl() {
   rm -f "$results/beside-nccl.json"
   LIMIT=170 case_of "collectives beside NCCL" $beside --json "$results/beside-nccl.json" --seconds ${SECONDS_BESIDE:-110}
   LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --json "$results/beside-nccl.json" --sockets --seconds 45
-  # The blocks that push and how many bytes at a time, which are the same for all sizes here.
+  # The blocks that push and their bytes at a time, which are the same for all sizes here.
   local pair blocks chunk kind
   kind=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1 | tr '[:upper:]' '[:lower:]' | tr -c 'a-z0-9\n' -)
   for pair in ${PUSHES-32:65536 48:65536 64:16384 64:32768 64:65536}; do
@@ -192,8 +192,8 @@ pencils() {
   done
 }
 
-# The four transposes and halos of two GPUs beside the same by torch.distributed (NCCL) and by NVSHMEM, by turns; from
-# which size on copy engines are faster. EDGES chooses sizes.
+# The four transposes and halos of two GPUs beside those of torch.distributed (NCCL) and of NVSHMEM, alternately; the
+# size from which copy engines are faster. EDGES chooses sizes.
 transposes() {
   local home host work turn run="$bin/symrail run -n 2" here=$root/decomp/bench edges=${EDGES-64 128 256 512 1024}
   local huge="$common SYMRAIL_TIMEOUT_S=10 SYMRAIL_HEAP_KIND=device SYMRAIL_LIBFABRIC_PROVIDER=shm SYMRAIL_HEAP_SIZE=${HEAP_GIB:-36}G"
@@ -278,7 +278,7 @@ python() {
   case_of "Python, collectives by plans, device heap, mapped" $staged $each -- $of_devices
   case_of "Python, collectives by plans, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- $of_devices
   local products="python3 $tests/gpu/overlap.py"
-  # PEs that share a GPU take turns of milliseconds.
+  # PEs that share a GPU get time slices of milliseconds.
   local replays=200
   [ "$(nvidia-smi -L | wc -l)" -lt "$pes" ] || replays=10000
   case_of "Python, products, device heap, mapped" $mapped REPLAYS=$replays $each -- $products measure
@@ -334,7 +334,7 @@ proxies() {
   done
 }
 
-# The checks under compute-sanitizer. Driver calls that may fail (what is tried first) are no errors of ours.
+# The checks under compute-sanitizer. Driver calls that may fail (attempts) are no errors of ours.
 sanitize() {
   local tool of="$bin/gpu_suite --no-bench --no-spin"
   command -v compute-sanitizer >/dev/null || { echo "SKIPPED: no compute-sanitizer"; return; }

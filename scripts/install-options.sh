@@ -1,9 +1,9 @@
-# Sourced by the scripts that install something: what they are given, and where what they install comes from.
+# Sourced by the scripts that install something: their options, and the source of the files.
 
-# From the script's own head: from the first line that names it on.
+# Prints the script's own head, from the first line with its name on.
 usage() { sed -n '/^#   scripts\//,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2; }
 
-# Sets `prefix` (an absolute path), `undo` (1 for --uninstall) and a variable for each option of the script's own.
+# Sets `prefix` (an absolute path), `undo` (1 for --uninstall) and a variable for each of the script's own options.
 take_options() { # own-option… -- argument…
   local with_value=' prefix ' name
   prefix='' undo=0
@@ -28,7 +28,8 @@ take_options() { # own-option… -- argument…
   prefix=$(realpath -m "$prefix")
 }
 
-# Sets `built` to the folder with what is installed: SYMRAIL_INSTALL_FROM, or where cargo builds these packages now.
+# Sets `built` to the folder of the files to install: SYMRAIL_INSTALL_FROM, or the folder where cargo builds these
+# packages now.
 build_or_take() { # root package…
   built=${SYMRAIL_INSTALL_FROM:-}
   [ -z "$built" ] || return 0

@@ -41,7 +41,7 @@ version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$r
 mkdir -p "$(dirname "$list")"
 echo share/symrail/installed > "$list"
 
-# Into a file of its own first: a program or library that is in use must not change under its users.
+# Writes to a separate file first: a program or library in use must not change under its users.
 place() { # mode from to
   mkdir -p "$(dirname "$prefix/$3")"
   echo "$3" >> "$list"
@@ -64,7 +64,7 @@ place 755 "$built/libsymrail_transport.so" lib/libsymrail_transport.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h
 for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
 
-# What kernels include.
+# Headers for kernels.
 for header in symrail_device.cuh symrail_nvshmem.cuh symrail_layout.h; do place 644 "$root/kernels/include/$header" "include/$header"; done
 for header in "$root"/kernels/include/symrail/*.cuh; do place 644 "$header" "include/symrail/$(basename "$header")"; done
 

@@ -11,7 +11,7 @@
 # when two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when three measurements in turn
 # give less, 77 when this machine does not allow it. Needs root or, where they are allowed, user namespaces.
 #
-# Nothing can be left behind: the namespaces have no names, and the kernel ends them with this script's last process.
+# Nothing is left behind: the namespaces have no names, and the kernel ends them with this script's last process.
 set -euo pipefail
 self=$(realpath "$0")
 root=$(dirname "$self")/..
@@ -36,7 +36,7 @@ outside() {
   inner=
   trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null; rm -rf "$work"' EXIT
   trap 'exit 143' TERM INT HUP
-  # However this process ends, the one with the namespaces ends too, and with it all that runs in them.
+  # However this process ends, the one with the namespaces ends too, and so do all processes in them.
   WORK=$work INSIDE=1 setpriv --pdeathsig KILL unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
   inner=$!
   local code=0
@@ -92,7 +92,7 @@ both() { # rails command…: runs it at both ends; the worse exit code
   as_pe 1 "$id" "$nics" timeout 120 nsenter --net="$there" "$@" > "$WORK/pe1" 2>&1 &
   other=$!
   as_pe 0 "$id" "$nics" timeout 120 "$@" || code=$?
-  # What PE 0 could not do need not be waited for.
+  # If PE 0 failed, PE 1 need not be awaited.
   [ $code = 0 ] || kill $other 2>/dev/null || true
   wait $other || code=$((code ? code : $?))
   if [ $code != 0 ]; then sed 's/^/PE 1: /' "$WORK/pe1" >&2; fi
@@ -116,10 +116,10 @@ measure() { # rails…
   printf '%-6s %-12s %10s %8s %8s\n' rails policy MB/s ratio wanted
   printf '%-6s %-12s %10.1f\n' 1 - "$one"
   for rails; do
-    # Two of two rails may cost 5 %, four of four 7.5 %.
+    # Two rails may lose 5 %, four rails 7.5 %.
     wanted=$(awk -v r="$rails" 'BEGIN { print r * (r > 2 ? .925 : .95) }')
     for policy in round-robin stripe; do
-      # Another process on this machine can only make a measurement worse: the best of three counts.
+      # Other processes on this machine can only make a measurement worse: the best of three counts.
       for attempt in 1 2 3; do
         now=$(bandwidth "$rails" $policy)
         awk -v r="$rails" -v p=$policy -v now="$now" -v one="$one" -v want="$wanted" 'BEGIN {
@@ -137,8 +137,8 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
   until [ -e "$1" ]; do sleep .1; done
   while [ -e "$1" ]; do
     ip link set rail$i down
-    # The kernel would keep connections over a pause of a second; these end here, and there by the answer to the next
-    # packet.
+    # The kernel would keep connections over a pause of a second; these end here, and at the other end by the answer to
+    # the next packet.
     ss -K dst 10.91.$i.0/24 > "$WORK/cut" 2> /dev/null || true
     [ "$(wc -l < "$WORK/cut")" -le 1 ] || cut=$((cut + 1))
     sleep 1

@@ -6,10 +6,10 @@
 #   scripts/nvshmem-gpu.sh load [FOLDER]     there: jobs with all kinds of heaps at the same time
 #   scripts/nvshmem-gpu.sh perf SOURCES      there: NVSHMEM's own device benchmarks (SOURCES: its folder `perftest`)
 #
-# SECONDS_EACH: how long each combination of heap and fabric goes on (default 5). HEAPS, FABRICS: some of them only.
+# SECONDS_EACH: the duration of each combination of heap and fabric (default 5). HEAPS, FABRICS: some of them only.
 # VERIFY_ONLY: no PE is killed, and no job interrupted. NVSHMEM_HOME: another NVSHMEM than the one that Python finds.
-# BENCHMARKS: which of NVSHMEM's (default: shmem_p_bw shmem_atomic_bw shmem_g_bw); each with the options of its .args.
-# NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and NVLink multicast never.
+# BENCHMARKS: NVSHMEM's benchmarks to run (default: shmem_p_bw shmem_atomic_bw shmem_g_bw); each with the options of its
+# .args. NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and NVLink multicast never.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu/nvshmem
@@ -24,7 +24,7 @@ build() {
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 CUDA_MODULE_LOADING=EAGER
 failed=0 work='' preload='' home='' host='' pids=()
 
-# Installs the transport and compiles the program, or ends where that cannot be.
+# Installs the transport and compiles the program, or ends if that is impossible.
 prepare() {
   command -v nvidia-smi >/dev/null || { echo "SKIPPED: no NVIDIA GPU on this machine"; exit 0; }
   [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: NVSHMEM needs a GPU for each PE"; exit 0; }
@@ -68,7 +68,7 @@ load() {
   exit $failed
 }
 
-# NVSHMEM's benchmarks, as they are, over each combination of heap and fabric.
+# NVSHMEM's unmodified benchmarks, over each combination of heap and fabric.
 perf() { # sources
   prepare
   local name heap fabric options
@@ -90,8 +90,8 @@ perf() { # sources
   exit $failed
 }
 
-# A PE is killed, and the shell that started it lingers, so that mpirun does not end the job at once: the other PE has
-# to say which it was. (That PE then calls exit, which waits in CUDA for the kernel that waits for PE 1.)
+# A PE is killed, and the shell that started it lingers, so that mpirun does not end the job at once: the other PE must
+# name it. (That PE then calls exit, which waits in CUDA for the kernel that waits for PE 1.)
 dead_pe() { # heap fabric
   printf '\n== a PE that is killed: heap %s, %s\n' "$1" "$2"
   # shellcheck disable=SC2016 # for the shell that starts a PE

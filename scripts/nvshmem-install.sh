@@ -17,7 +17,7 @@ take_options nvshmem -- "$@"
 place=$prefix/lib/symrail-nvshmem
 name=nvshmem_transport_libfabric.so
 
-# Files of ours by name, links that lead elsewhere, and folders that are empty without them.
+# Our files by name, links that lead elsewhere, and folders that are empty without them.
 uninstall() {
   rm -f "$place/$name".[3-7]
   [ ! -d "$place/beside" ] || { find "$place/beside" -maxdepth 1 -type l -delete; rmdir "$place/beside"; }
@@ -36,7 +36,7 @@ wanted=''
 if [ -n "$nvshmem" ]; then
   [ -e "$nvshmem/libnvshmem_host.so.3" ] || { echo "nvshmem-install: no libnvshmem_host.so.3 in $nvshmem" >&2; exit 1; }
   nvshmem=$(realpath "$nvshmem")
-  # Its own transports tell the version of the interface.
+  # NVSHMEM's own transports show the version of the interface.
   wanted=$(find "$nvshmem" -maxdepth 1 -name 'nvshmem_transport_*.so.[0-9]*' | sed -n 's/.*\.so\.\([0-9]*\)$/\1/p' | sort -n | tail -1)
   case $wanted in [3-7]) ;; *) echo "nvshmem-install: $nvshmem has transports of version '$wanted'; known are 3 to 7 (NVSHMEM 3.4 to 3.8)" >&2; exit 1 ;; esac
 fi
@@ -45,7 +45,7 @@ build_or_take "$root" symrail-nvshmem
 [ "$(grep -c "$name\.0" "$built/libsymrail_nvshmem.so")" -ge 1 ] || { echo "nvshmem-install: $built/libsymrail_nvshmem.so is something else" >&2; exit 1; }
 [ ! -d "$place" ] || uninstall
 mkdir -p "$place"
-# The loader takes the file for NVSHMEM's own by the name that stands in it, whose last digit is a placeholder.
+# The loader accepts the file as NVSHMEM's own by the name in it, whose last digit is a placeholder.
 for version in 3 4 5 6 7; do
   sed "s/$name\.0/$name.$version/g" "$built/libsymrail_nvshmem.so" > "$place/$name.$version.new"
   chmod 755 "$place/$name.$version.new"

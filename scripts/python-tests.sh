@@ -1,9 +1,9 @@
 #!/bin/bash
-# Tests of the Python package: pytest and mypy, in an environment of their own.
+# Tests of the Python package: pytest and mypy, in a separate environment.
 #
 #   scripts/python-tests.sh [ARGUMENTS OF PYTEST]
 #
-# Exit code 77, and the reason behind SKIPPED, where the environment cannot be made.
+# Exit code 77, and SKIPPED with the reason, if the environment cannot be made.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -21,7 +21,7 @@ if [ ! -e "$venv/complete" ]; then
 fi
 
 cargo build --quiet -p symrail-python -p symrail-perftest || exit 1
-# The package as it would be installed, without the time that a wheel takes.
+# The package in its installed form, without the time to build a wheel.
 mkdir -p "$staged"
 ln -sfn "$PWD/python/symrail" "$staged/symrail"
 ln -sf "$target/debug/lib_symrail.so" python/symrail/_symrail.abi3.so

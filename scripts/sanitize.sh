@@ -1,11 +1,11 @@
 #!/bin/bash
-# Tests under what watches memory: Miri (rings, messages, tables: code without foreign functions) and valgrind (two
-# processes over tcp;ofi_rxm that do every operation).
+# Tests under memory checkers: Miri (rings, messages, tables: code without foreign functions) and valgrind (two
+# processes over tcp;ofi_rxm that run every operation).
 #
 #   scripts/sanitize.sh [miri|valgrind …]      default: both
 #
-# Needs a nightly compiler with miri (rustup) and valgrind; what is missing is skipped. Takes minutes each. Exit code
-# 77: nothing could be run. The address sanitizer is scripts/fuzz.sh's.
+# Needs a nightly compiler with miri (rustup) and valgrind; it skips missing ones. Takes minutes each. Exit code 77:
+# nothing could be run. scripts/fuzz.sh uses the address sanitizer.
 set -uo pipefail
 self=$(realpath "$0")
 cd "$(dirname "$self")/.." || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws how what a PE holds grows with the job, from files of `symrail perf scale --json`.
+"""Draws the growth of a PE's memory with the job, from files of `symrail perf scale --json`.
 
 Usage: scale-growth.py FILE ... > docs/scale-growth.svg
 """

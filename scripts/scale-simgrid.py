@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A barrier of all PEs as SimGrid has it: shmem/src/barrier_plan.rs, with the costs of perftest/scale/src/model.rs.
+"""A barrier of all PEs in SimGrid: shmem/src/barrier_plan.rs, with the costs of perftest/scale/src/model.rs.
 
 For comparison with `symrail perf scale`. Needs Debian's python3-simgrid. Usage: scale-simgrid.py PES HOSTS
 """
@@ -21,7 +21,7 @@ ended = []
 def send(me, to, what):
     near = me // each == to // each
     this_actor.sleep_for(POST[near])
-    # Zero bytes take the latency alone.
+    # Zero bytes cost the latency alone.
     Mailbox.by_name(f"{to}:{what}").put_init(near, 0).detach()
 
 
@@ -49,7 +49,7 @@ def pe(me):
 
 
 def platform():
-    """PEs behind links of their own, half of the latency each, on hosts behind such links."""
+    """PEs behind separate links, half of the latency each, on hosts behind such links."""
     yield "<?xml version='1.0'?><!DOCTYPE platform SYSTEM 'https://simgrid.org/simgrid.dtd'><platform version='4.1'>"
     yield "<zone id='all' routing='Floyd'>"
     far = (LATENCY[0] - LATENCY[1]) / 2

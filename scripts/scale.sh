@@ -1,12 +1,12 @@
 #!/bin/bash
-# Jobs of many PEs on this machine: how long they take, and what each PE needs.
+# Jobs of many PEs on this machine: their duration, and each PE's resources.
 #
 #   scripts/scale.sh [PES…]    jobs of so many PEs (2 16 64 128 without arguments), on 16 pretended hosts, over one
 #                              rail over TCP; HOSTS, RAILS and PROFILE (release; dev for counts alone) in the
 #                              environment; JOIN=uid: by a unique id, so that PEs join a tree (one rail)
 #
-# Each line is one job: the slowest PE's milliseconds in each part, KiB per PE (mean) after it, and how much of that
-# came with each further PE since the job before. "first" is the first put to a peer, until it is delivered.
+# Each line is one job: the slowest PE's milliseconds in each part, KiB per PE (mean) after it, and the share of that
+# for each further PE since the previous job. "first" is the first put to a peer, until it is delivered.
 set -euo pipefail
 case ${1-} in -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root=$(dirname "$(realpath "$0")")/..

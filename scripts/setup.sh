@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what a fresh Debian or Ubuntu machine with Rust lacks. Running it again does nothing, quickly.
+# Installs packages that a fresh Debian or Ubuntu machine with Rust lacks. A second run does nothing and is quick.
 #
 #   scripts/setup.sh            what building and running need
 #   scripts/setup.sh --tests    also what only tests need; without it they are skipped
@@ -11,7 +11,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 
 # The linker …
 build="gcc libc6-dev"
-# … and what is loaded when it is there: a machine without it still builds, and `symrail info` says what is missing.
+# … and libraries that are loaded if they exist: a machine without them still builds, and `symrail info` names them.
 use="libfabric1"
 # Other launchers, network namespaces, what C and C++ programs are built with, and programs that check C headers.
 # util-linux has unshare and nsenter.
@@ -36,7 +36,7 @@ missing() {
   done
 }
 
-# What goes well is not worth reading; what does not is shown, and what it means is found out afterwards.
+# Output of a successful command is dropped; that of a failed one is shown, and the failure is diagnosed afterwards.
 quietly() {
   local said
   said=$("$@" 2>&1 < /dev/null) || printf '%s\n' "$said" >&2
@@ -54,9 +54,9 @@ provide() {
   fi
   # shellcheck disable=SC2086
   echo "setup: installing" $lacking
-  # The lists of a fresh image are empty, those of an old one name versions that are gone.
+  # The lists of a fresh image are empty; those of an old one name versions that no longer exist.
   quietly "${become[@]}" apt-get update -qq
-  # One by one: a package that this release does not have must not keep the others away.
+  # One by one: a package that this release lacks must not keep the others away.
   for package in $lacking; do
     quietly "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
   done
@@ -64,7 +64,7 @@ provide() {
   [ -z "$(missing $lacking)" ]
 }
 
-# Says what to do about what is still missing.
+# Prints the remedy for packages that are still missing.
 lament() {
   # shellcheck disable=SC2046,SC2086
   echo "setup: $2 needs:" $(missing $1) >&2
@@ -91,7 +91,7 @@ if [ ! -e "$target/libfabric-new/libfabric.so.1" ]; then
   if python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$fetched" "$newer_libfabric" &&
     python3 -m zipfile -e "$fetched"/*.whl "$fetched/wheel"; then
     mkdir -p "$target/libfabric-new"
-    # Its optional providers lie beside it and need libraries of their own; the built-in ones are what is tested.
+    # Its optional providers are in the same folder and need further libraries; the tests use the built-in ones.
     cp "$fetched"/wheel/mpich-*.data/data/lib/mpich/libfabric.so.1 "$target/libfabric-new/new"
     mv "$target/libfabric-new/new" "$target/libfabric-new/libfabric.so.1"
   else

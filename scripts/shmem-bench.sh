@@ -1,16 +1,16 @@
 #!/bin/bash
 # Times OpenSHMEM programs over Symrail beside other libraries: one C program (shmem/capi/bench/bench.c), compiled by
-# each library's own wrapper and run in turns, so that all see the machine in the same state.
+# each library's own wrapper and run alternately, so that all meet the machine in the same state.
 #
 #   SOS_PREFIX=FOLDER scripts/shmem-bench.sh           everything
 #   SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4    parts: wire, mapped, threads, or a number of PEs for collectives,
 #                                                      or sets-2, sets-4, … for those of active sets
 #
-# SOS_PREFIX: where Sandia OpenSHMEM is installed, built for libfabric. SOS_LAUNCHER: what starts its programs, a PMI-1
+# SOS_PREFIX: the folder of Sandia OpenSHMEM, built for libfabric. SOS_LAUNCHER: the launcher of its programs, a PMI-1
 # launcher such as Hydra's (default: mpiexec.hydra). Open MPI's OSHMEM is found as oshcc and oshrun in the path
-# (OMPI_OSHCC, OMPI_OSHRUN). What is not there is left out, with the reason. REPETITIONS=9 for more turns than 5; told
-# are medians over the turns, and of the ratios within each turn. Latencies of a busy machine mean little: the load is
-# told.
+# (OMPI_OSHCC, OMPI_OSHRUN). A missing library is left out, with the reason. REPETITIONS=9 for more turns than 5. The
+# tables have medians over the turns, and of the ratios within each turn. Latencies of a busy machine mean little, so
+# the load is printed.
 set -uo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -18,7 +18,7 @@ repetitions=${REPETITIONS:-5}
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(wire mapped threads 2 3 4 8 16)
 
-# What the user has set must not change what is compared.
+# The user's settings must not change the comparison.
 for name in $(compgen -e | grep '^SYMRAIL_' || true); do unset "$name"; done
 
 CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest -p symrail-c || exit 1
@@ -50,8 +50,8 @@ else
   compile ompi "${OMPI_OSHCC:-oshcc}" -Wno-deprecated-declarations && ompi=1
 fi
 
-# once SIDE PES ARGS…: one run, over tcp;ofi_rxm, or with memory mapped for `ompi` and `symrail-mapped`. Where there are
-# cores enough each PE has its own, or else what is measured is whether the scheduler has put two on one.
+# once SIDE PES ARGS…: one run, over tcp;ofi_rxm, or with memory mapped for `ompi` and `symrail-mapped`. If there are
+# enough cores, each PE has its own; otherwise the figure would depend on whether the scheduler puts two PEs on one.
 once() {
   local side=$1 pes=$2 ours=() hydra=() openmpi=()
   shift 2
@@ -72,7 +72,7 @@ once() {
   esac
 }
 
-# measure PART OURS THEIRS PES ARGS…: in turns, theirs only where it is there; then the table.
+# measure PART OURS THEIRS PES ARGS…: alternately, theirs only if it exists; then the table.
 measure() {
   local part=$1 ours=$2 theirs=$3 pes=$4 load turn side code
   shift 4

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Builds the public OpenSHMEM test suite (the repository tests-sos of openshmem-org) with our compiler wrapper,
 # unmodified, and runs it with 2 and 4 PEs, mapped, and over the wire with two rails and with one, where blocks of
-# collectives travel otherwise. The suite is not part of this repository.
+# collectives take another path. The suite is not part of this repository.
 #
 #   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                        all six settings, all programs
 #   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire …               some of [24]-mapped, [24]-wire, [24]-rail
 #   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …   some of the programs
 #
 # The folder has the suite's source, with `configure` (its autogen.sh makes that). Everything is built and kept in
-# target/shmem-suite: a line for each program in SETTING.txt, what failed in SETTING/. Exit code 0: nothing failed.
+# target/shmem-suite: a line for each program in SETTING.txt, failures in SETTING/. Exit code 0: nothing failed.
 set -uo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -32,7 +32,7 @@ for word; do
 done
 [ ${#settings[@]} -gt 0 ] || settings=(2-mapped 2-wire 2-rail 4-mapped 4-wire 4-rail)
 
-# A user's settings are not what is tested.
+# The tests run without a user's settings.
 for name in "${!SYMRAIL_@}"; do
   [ "$name" = SYMRAIL_TESTS_SOS ] || unset "$name"
 done
@@ -45,8 +45,8 @@ mkdir -p "$work/bin" "$work/build"
 ln -sf "$symrail" "$work/bin/oshcc"
 ln -sf "$symrail" "$work/bin/oshc++"
 
-# Extensions, deprecated routines and the profiling interface are there, so their programs are built too. Compiled once
-# per suite and headers: the library is found when a program starts.
+# Extensions, deprecated routines and the profiling interface exist, so their programs are built too. Compiled once per
+# suite and headers: a program finds the library when it starts.
 stamp=$(cd "$root/shmem/include" && find . -name '*.h' -print0 | sort -z | xargs -0 cat | cksum)" $source"
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$work/build"
@@ -60,7 +60,7 @@ if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
     tail -n 3 "$work/build/configure.log" >&2
     exit 1
   fi
-  # What does not compile is told below, as NOT BUILT.
+  # Programs that do not compile are listed below, as NOT BUILT.
   grep -E 'error:|Error [0-9]' "$work/build/make.log" | head -n 20
   echo "$stamp" > "$work/stamp"
 fi
@@ -80,7 +80,7 @@ for setting in "${settings[@]}"; do
   pes=${setting%-*} results=$work/$setting.txt logs=$work/$setting
   case $setting in
     *-mapped) options=(-n "$pes") environment=() ;;
-    # As many hosts as PEs, so that everything goes over the wire.
+    # As many hosts as PEs, so that all operations go over the wire.
     *)
       rails=2
       [ "${setting#*-}" = wire ] || rails=1
@@ -112,7 +112,7 @@ for setting in "${settings[@]}"; do
     printf '%s %s %d ms\n' "$result" "$program" $((($(date +%s%N) - began) / 1000000)) >> "$results"
   done
   passed=$(grep -c '^PASS' "$results") skipped=$(grep -c '^SKIP' "$results") missing=$(grep -c '^NOT BUILT' "$results")
-  # Whatever has no other result has failed, also where the results are gone.
+  # A program without another result has failed, even if the results are gone.
   failed=$((${#programs[@]} - passed - skipped - missing))
   failures=$((failures + failed))
   grep -v '^PASS' "$results"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# From a fresh machine to an answer: installs what is missing, builds, runs every test that this machine can run, and
-# says at the end what was skipped and why. The last line is `N passed, N failed, N skipped`; exit code 0 means none
-# failed.
+# From a fresh machine to an answer: installs missing packages, builds, runs every test that this machine can run, and
+# at the end lists the skipped tests with reasons. The last line is `N passed, N failed, N skipped`; exit code 0 means
+# none failed.
 #
 #   scripts/test.sh
 #
@@ -23,12 +23,12 @@ mkdir -p "$logs"
 passed=0 failed=0
 started=$SECONDS
 
-# A user's settings are not what is tested.
+# The tests run without a user's settings.
 for name in "${!SYMRAIL_@}"; do
   case $name in SYMRAIL_TEST_*) ;; *) echo "test: $name is left out"; unset "$name" ;; esac
 done
 
-# ---- telling of what happened
+# ---- reports
 
 heading() { printf '\n==== %s (at %d s)\n' "$1" $((SECONDS - started)); }
 
@@ -52,15 +52,16 @@ run() { # log seconds command…: what matters of its output is shown at once, a
   return "$code"
 }
 
-# Adds up what a log of Rust's test harness says, except for test binaries that `elsewhere` matches: they have been run
-# in a better place. A test that says SKIPPED does not count as passed.
+# Adds up the results in a log of Rust's test harness, except for test binaries that `elsewhere` matches: these have run
+# in a better environment. A test that prints SKIPPED does not count as passed.
 count() { # log [elsewhere]
   local log=$logs/$1.log totals silent
   awk -v elsewhere="${2-}" '/^ +(Running|Doc-tests) / { off = elsewhere != "" && $0 ~ elsewhere } !off' "$log" > "$log.counted"
-  # Second processes of a test run its binary with a filter, and talk into the same log.
+  # Second processes of a test run its binary with a filter, and write to the same log.
   totals=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.* 0 filtered out.*/\1 \2/p' "$log.counted" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')
-  # Held back by the harness until a test ends, then shown below the test's name; or written to stderr with the name.
+  # The harness holds this output back until a test ends, then shows it below the test's name; or the test writes it to
+  # stderr with its name.
   awk '/^---- .* stdout ----$/ { name = $0; sub(/^---- /, "", name); sub(/ stdout ----$/, "", name) }
        /^SKIPPED: / { sub(/^SKIPPED: /, ""); print name ": " $0; next }
        /: SKIPPED: / { sub(/^test .* \.\.\. /, ""); sub(/: SKIPPED: /, ": "); print }' \
@@ -69,11 +70,11 @@ count() { # log [elsewhere]
   silent=$(sed 's/: .*//' "$logs/$1.skipped" | sort -u | grep -c .)
   passed=$((passed + ${totals% *} - silent))
   failed=$((failed + ${totals#* }))
-  # What failed, in full.
+  # The failures, in full.
   awk '/^failures:$/ { on = 1 } on { print } /^test result/ { on = 0 }' "$log.counted"
 }
 
-# Runs tests and adds them up; a command that fails without a failed test is a failure too.
+# Runs tests and adds them up; a command that fails without a failed test counts as a failure too.
 tests() { # log elsewhere seconds command…
   local log=$1 elsewhere=$2 code before=$failed
   shift 2
@@ -113,14 +114,14 @@ else
 fi
 
 heading "tests of the workspace"
-# One way on all machines: the harness that comes with Rust, whose tests of one binary share a process as they expect.
+# One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
 tests workspace "$in_guest" 600 cargo test --workspace --no-fail-fast -- --show-output
 
 for file in */tests/loom_*.rs; do
   [ -e "$file" ] || continue
   crate=${file%%/*} name=$(basename "$file" .rs)
   heading "$name: every interleaving of a model"
-  # In a place of its own, since the flag changes every crate below.
+  # In a separate target folder, since the flag changes every crate below.
   tests "$name" "" 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test --manifest-path "$crate/Cargo.toml" --release --test "$name"
 done
@@ -161,7 +162,7 @@ fi
 
 skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
 heading "done"
-# Measurements, and second processes of other tests: not for everybody, and not left out either.
+# Measurements, and second processes of other tests: they do not run by themselves, but are listed.
 cat "$logs"/*.log | sed -n 's/^test \(.*\) \.\.\. ignored,\{0,1\} *\(.*\)/not run by itself: \1: \2/p' | sort -u
 [ -n "${SYMRAIL_TEST_WHEEL-}" ] || echo "not run by itself: scripts/wheel.sh: a release build; SYMRAIL_TEST_WHEEL=1 runs it"
 [ "$skipped" = 0 ] || sort -u "$logs/skipped" | sed 's/^/SKIPPED: /'

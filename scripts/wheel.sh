@@ -1,11 +1,11 @@
 #!/bin/bash
-# Builds the Python package's wheel, for any Linux with glibc 2.28 or later and Python 3.10 or later, and checks it: what
-# it needs of other libraries, and in an environment with nothing else, a ring, the program symrail, and that nothing
-# stays when it is uninstalled.
+# Builds the Python package's wheel, for any Linux with glibc 2.28 or later and Python 3.10 or later, and checks its
+# dependencies on other libraries, and in an otherwise empty environment, a ring, the program symrail, and that nothing
+# remains when it is uninstalled.
 #
 #   scripts/wheel.sh [FOLDER]      into FOLDER, or target/wheel; a release build, which takes minutes
 #
-# Exit code 77, and the reason behind SKIPPED, where the tools cannot be had.
+# Exit code 77, and SKIPPED with the reason, if the tools are not available.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -31,7 +31,7 @@ wheel=$(ls "$out"/symrail-*.whl)
 
 fail() { echo "wheel: $1" >&2; exit 1; }
 
-# What it needs of the system: the C library's parts alone, of a version that the tag promises.
+# Its dependencies on the system: only parts of the C library, of the version in the tag.
 "$tools/bin/auditwheel" show "$wheel" | tee "$out/audit.txt"
 grep -q "manylinux_${oldest_glibc}_$(uname -m)" "$out/audit.txt" || fail "auditwheel finds another tag"
 checked=$(mktemp -d)
@@ -41,7 +41,7 @@ others=$(readelf -d "$checked"/wheel/symrail/*.so | sed -n 's/.*NEEDED.*\[\(.*\)
   grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so' || true)
 [ -z "$others" ] || fail "it is linked with $others"
 
-# In an environment of its own, from another folder, without this source tree's settings.
+# In a separate environment, from another folder, without this source tree's settings.
 "$python" -m venv "$checked/venv"
 "$checked/venv/bin/pip" --quiet --disable-pip-version-check install "$wheel"
 cd "$checked"
@@ -58,7 +58,7 @@ with symrail.init(heap_bytes=4 << 20):
     print("well\n", end="", flush=True)
 END
 [ "$(alone symrail run -n 4 -- python ring.py)" = "$(yes well | head -4)" ] || fail "the ring fails"
-# No library of the network's is there.
+# No network library exists there.
 missing=(SYMRAIL_LIBFABRIC_SO=/nonexistent/libfabric.so SYMRAIL_IBV_SO=/nonexistent/libibverbs.so)
 [ "$(alone "${missing[@]}" symrail run -n 2 -- python ring.py)" = "$(yes well | head -2)" ] || fail "the ring needs libfabric"
 alone "${missing[@]}" python -c 'import symrail; print(symrail.info())' | grep -q "libfabric *missing" || fail "info()"

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Runs a command and passes on its output. A command that says nothing for so many seconds is ended: exit code 124.
+# Runs a command and passes on its output. A command without output for so many seconds is ended: exit code 124.
 #
 #   scripts/while-it-talks.sh SECONDS COMMAND [ARGUMENT...]
 #
-# So a loaded machine gets the time that it takes, and what hangs is found.
+# So a loaded machine gets the time that it needs, and a hang is detected.
 set -uo pipefail
 [ $# -ge 2 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2; }
 silence=$1
 shift
-# `timeout` gives the command a process group of its own, and passes on to all of it what ends it.
+# `timeout` gives the command its own process group, and passes signals that end it on to all of it.
 exec {out}< <(exec timeout -k 10 8h "$@" 2>&1 < /dev/null)
 command=$!
 trap 'kill $command 2>/dev/null' EXIT

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Measures puts and AMOs over ibverbs beside the `perftest` programs that every RDMA user knows (ib_write_lat,
-# ib_write_bw, ib_atomic_lat), in the guest, over one soft-RoCE device, in turns. Told are the medians over the turns.
+# Measures puts and AMOs over ibverbs beside the well-known `perftest` programs (ib_write_lat, ib_write_bw,
+# ib_atomic_lat), in the guest, over one soft-RoCE device, alternately. The table has the medians over the turns.
 #
 #   scripts/roce-guest/bench.sh              prints a table
 #   TURNS=9 scripts/roce-guest/bench.sh      more turns than the usual 5
 #
-# The CPU is emulated: absolute figures mean nothing, and ratios say what our code adds to the NIC driver's and the
+# The CPU is emulated: absolute figures mean nothing, and ratios show what our code adds to the NIC driver's and the
 # kernel's when all of them are slow.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -15,7 +15,7 @@ gid=1
 
 # ---- in the guest
 
-# bare NAME COLUMN COMMAND…: runs server and client of a perftest program; remembers the client's figure in that column.
+# bare NAME COLUMN COMMAND…: runs server and client of a perftest program; records the client's figure in that column.
 bare() {
   local name=$1 column=$2 server listening=""
   shift 2
@@ -32,7 +32,7 @@ bare() {
     /tmp/client | tail -n 1 >> /run/out/figures
 }
 
-# ours MODE TEST…: remembers each test's median (latencies) or rate.
+# ours MODE TEST…: records each test's median (latencies) or rate.
 ours() {
   local mode=$1
   shift
@@ -69,8 +69,8 @@ trap 'rm -rf "$work"' EXIT
 load=$(cut -d' ' -f1-3 /proc/loadavg)
 TURNS=$turns "$here/run.sh" --rails 1 --silence "${SILENCE:-300}" --out "$work" -- env TURNS="$turns" "$here/bench.sh" --inside "$symrail"
 
-# row WHAT OURS BARE FACTOR UNIT BOUND: bounds are on ours over bare. FACTOR turns the bare figure into our unit; a
-# negative one is divided by it.
+# row WHAT OURS BARE FACTOR UNIT BOUND: bounds are on ours over bare. FACTOR converts the bare figure to our unit; a
+# negative FACTOR divides by it.
 row() {
   awk -v what="$1" -v ours="$2" -v bare="$3" -v factor="$4" -v unit="$5" -v bound="$6" '
     function median(v, n,   i, j, t) {

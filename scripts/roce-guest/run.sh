@@ -3,9 +3,9 @@
 #
 #   scripts/roce-guest/run.sh [--rails N] [--wire] [--silence SECONDS] [--out DIR] [--] COMMAND [ARGUMENT...]
 #
-# The guest sees this machine's files (its own writes are lost when it ends) and runs the command as root in the current
-# directory, with this shell's SYMRAIL_* and RUST_* variables. The command's exit code becomes ours; 125 means that the
-# guest gave none (it said nothing for too long, or did not boot).
+# The guest can read this machine's files (its own writes are lost when it ends) and runs the command as root in the
+# current directory, with this shell's SYMRAIL_* and RUST_* variables. The command's exit code becomes ours; 125 means
+# that the guest returned none (it printed nothing for too long, or did not boot).
 #   --rails N   soft-RoCE devices rxe0 … (default 2)          --wire      adds wire0 to wire3, the ends of cables
 #   --silence S seconds without a new line of output after which the guest is ended (default 300)
 #   --out DIR   what the command writes to /run/out comes here

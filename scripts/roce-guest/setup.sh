@@ -1,6 +1,6 @@
 #!/bin/bash
-# Prepares the guest once: installs QEMU and what the guest calls, fetches Debian's kernel (whose modules include
-# rdma_rxe) without installing it, and packs an initramfs of busybox, the modules and `init`.
+# Prepares the guest once: installs QEMU and the programs that the guest calls, fetches Debian's kernel (whose modules
+# include rdma_rxe) without installing it, and packs an initramfs of busybox, the modules and `init`.
 #
 # Result, in $ROCE_GUEST_DIR (default: target/roce-guest): vmlinux, initrd.img. Running it again does nothing.
 set -euo pipefail
@@ -9,7 +9,7 @@ dir=${ROCE_GUEST_DIR:-$(realpath "$here/../..")/target/roce-guest}
 mkdir -p "$dir"
 dir=$(realpath "$dir")
 
-# `wire` (veth, bridge) and packet loss (netem) are for the rails; 9p and overlay show the host's root to the guest.
+# `wire` (veth, bridge) and packet loss (netem) are for the rails; 9p and overlay mount the host's root in the guest.
 # libfabric connects by rdma_ucm.
 modules="virtio_pci 9pnet_virtio 9p overlay dummy veth bridge udp_tunnel ip6_udp_tunnel crc32_generic sch_netem
          ib_core ib_uverbs rdma_ucm rdma_rxe"

@@ -6,16 +6,16 @@
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 cd "$here/../.."
-# The tests of jobs start programs that lie beside them: the launcher, and those that are built with the tests.
+# The tests of jobs start programs in the same folder: the launcher, and the programs that are built with the tests.
 cargo build -q -p symrail-perftest --bins
-# Whoever waits for output sees that builds, which take minutes on a loaded machine, go on.
+# The line tells a watcher of the output that builds, which take minutes on a loaded machine, make progress.
 echo "guest: programs are built"
 binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p symrail-tests --test 'verbs_*' |
   sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p')
 [ -n "$binaries" ] || { echo "$0: no test binaries" >&2; exit 1; }
 echo "guest: tests are built"
-# A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes
-# the address of the third away.
+# A test that finds no device prints SKIPPED and passes; here that is a failure. Three rails, since one of the tests
+# removes the address of the third.
 # shellcheck disable=SC2016
 exec "$here/run.sh" --rails 3 --wire --silence "${SILENCE:-300}" -- bash -c '
   set -o pipefail

@@ -1,4 +1,4 @@
-//! What engines trust with memory is implemented by `unsafe impl` only.
+//! A type to which engines entrust memory is implemented by `unsafe impl` only.
 use std::ptr::NonNull;
 
 use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};

@@ -1,4 +1,4 @@
-//! A number is no device memory: buffers are, and unsafe code may say otherwise.
+//! A number is no device memory: only buffers are, and pointers that unsafe code makes.
 use symrail_cuda::{DevicePtr, Gpu};
 
 fn anywhere(gpu: &Gpu, bytes: &mut [u8]) {

@@ -1,4 +1,4 @@
-//! Who zeroes or copies a heap's memory has it alone.
+//! Code that zeroes or copies a heap's memory needs exclusive access.
 use symrail_heap::memory::HostMemory;
 
 fn from_two_threads(memory: &HostMemory) {

@@ -1,9 +1,9 @@
-//! An address of the host's is none of a device's, not even in unsafe code.
+//! A host address is no device address, not even in unsafe code.
 use symrail_cuda::Gpu;
 
 fn to_the_host(gpu: &Gpu, bytes: &mut [u8]) {
     let at = bytes.as_mut_ptr().addr() as u64;
-    // SAFETY: none: it is for the compiler to refuse.
+    // SAFETY: none: the compiler must refuse it.
     let _ = unsafe { gpu.write(at, bytes) };
 }
 

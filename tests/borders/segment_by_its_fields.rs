@@ -1,4 +1,4 @@
-//! A segment's fields are its own.
+//! A segment's fields are private.
 use symrail_core::Segment;
 
 fn moved(segment: Segment) -> Segment {

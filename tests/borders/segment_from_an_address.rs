@@ -1,4 +1,4 @@
-//! An address becomes a segment by an unsafe function only.
+//! Only an unsafe function makes a segment of an address.
 use symrail_core::Segment;
 use symrail_proxy::agent::Agent;
 

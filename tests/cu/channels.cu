@@ -1,4 +1,4 @@
-// Memory channels between two PEs, by one block each: what comes is checked, and wrong bytes are counted.
+// Memory channels between two PEs, by one block each: the kernel checks received data, and counts wrong bytes.
 #include "symrail_channels.cuh"
 
 typedef symrail_block_scope all_threads;
@@ -7,7 +7,7 @@ static __device__ unsigned char byte_of(symrail_u64 i, symrail_u64 pe, symrail_u
     return (unsigned char)(i * 7 + (i >> 8) * 13 + pe * 31 + round * 101);
 }
 
-// The buffer's parts: what is put, what is sent, what comes as packets, and packets.
+// The buffer's parts: data to put, data to send, received packets' data, and packets.
 extern "C" __global__ void __launch_bounds__(512)
     memory_channels(const symrail_memory_channel* channel, unsigned char* mine, symrail_u64 part, symrail_u64 me,
                     symrail_u64 rounds, symrail_u64* wrong) {
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(512)
         }
         if (__syncthreads_or(came ? 0 : 1)) break;
         for (symrail_u64 i = threadIdx.x; i < bytes; i += blockDim.x) bad += put[to + i] != byte_of(i, peer, round);
-        // The peer's source, read from here.
+        // The peer's source, read by this PE.
         if (threadIdx.x < bytes) {
             unsigned char there = *(const volatile unsigned char*)(channel->remote + part + from + threadIdx.x);
             bad += there != byte_of(threadIdx.x, peer, round);
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(512)
             bad += single != (symrail_u32)(round * 17 + peer);
         }
         if (bad != 0) atomicAdd(wrong, bad);
-        // Nobody's source is read any more, nor what came.
+        // No source is read any more, nor is received data.
         channel->signal<all_threads>();
         if (threadIdx.x == 0) came = channel->wait() && came;
         if (__syncthreads_or(came ? 0 : 1)) break;

@@ -1,11 +1,11 @@
-//! What device collectives work on, and what they are to give.
+//! Inputs of device collectives, and their expected results.
 
 use half::{bf16, f16};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 
-/// Those that this crate knows what is right for.
+/// The collectives whose results this crate can compute.
 pub const ALL: [Collective; 6] = [
     Collective::AllReduce,
     Collective::AllGather,
@@ -18,20 +18,20 @@ pub const ALL: [Collective; 6] = [
 /// All operations.
 pub const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
-/// Types and numbers of elements of a part that every collective is called with.
+/// Types and numbers of elements of a part with which every collective is called.
 pub const SIZES: [(DataType, usize); 5] =
     [(DataType::U8, 1), (DataType::I8, 4095), (DataType::BF16, 1), (DataType::F16, 33_001), (DataType::F32, 1024)];
 
-/// Elements of a type that tell where they come from, and whose reductions are exact in any order.
+/// Elements of a type that encode their source, and whose reductions are exact in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
     /// The type.
     pub ty: DataType,
-    /// What is done with them.
+    /// The operation.
     pub op: ReduceOp,
     /// The number of PEs.
     pub n: usize,
-    /// Makes calls differ.
+    /// Varies between calls.
     pub round: usize,
 }
 
@@ -40,7 +40,7 @@ impl Data {
     #[must_use]
     pub fn value(&self, rank: usize, i: usize) -> f64 {
         let mixed = i * 7 + rank * 13 + self.round * 5;
-        // One PE's elements stand out where sums of many are not exact.
+        // One PE's elements differ where sums of many are not exact.
         let stands_out = (i + self.round) % self.n == rank;
         let signed = !matches!(self.ty, DataType::U8 | DataType::U32 | DataType::U64);
         let small = matches!(self.ty, DataType::E4M3 | DataType::E5M2 | DataType::E4M3B15);
@@ -72,7 +72,7 @@ impl Data {
         reduced.unwrap_or_default()
     }
 
-    /// A PE's output, for parts of so many elements.
+    /// A PE's output, for parts of `count` elements.
     #[must_use]
     pub fn output(&self, collective: &Collective, rank: usize, part: usize) -> Vec<u8> {
         let n = self.n;
@@ -117,8 +117,8 @@ pub fn parts(collective: &Collective, n: usize) -> (usize, usize) {
     }
 }
 
-/// Where a call's input is in an array of sources, or in place in that of destinations, and its output in the latter:
-/// begins and lengths in bytes.
+/// The ranges of a call's input and output in an array of sources and one of destinations; in place, both are in the
+/// latter. Offsets and lengths in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     /// The input.
@@ -127,7 +127,8 @@ pub struct Places {
     pub output: (usize, usize),
 }
 
-/// The places of PE `me` of `n` for parts of so many bytes. In place, the smaller buffer is each PE's part of the larger.
+/// The ranges of PE `me` of `n` for parts of `part` bytes. In place, the smaller buffer is each PE's part of the
+/// larger.
 #[must_use]
 pub fn places(collective: &Collective, (me, n): (usize, usize), part: usize, in_place: bool) -> Places {
     let (inputs, outputs) = parts(collective, n);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use symrail::{Runtime, SymSlice};
 use symrail_kernels::cpu::{DeviceError, DeviceView, Element, Symmetric};
 
-/// What a device sees of the PE. Its threads leave progress to the proxy thread.
+/// A device's view of the PE. Its threads leave progress to the proxy thread.
 ///
 /// # Panics
 /// The runtime's parts contradict one another.
@@ -15,7 +15,7 @@ pub fn view(rt: &Runtime) -> DeviceView {
     unsafe { DeviceView::new(rt.cpu_device_parts(Arc::new(|| false))) }.unwrap()
 }
 
-/// A slice, as the device names it.
+/// A slice by the device's name for it.
 ///
 /// # Errors
 /// It is not in the heap that the view was made of.

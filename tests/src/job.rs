@@ -1,4 +1,4 @@
-//! Starting a job and looking at what became of it.
+//! Starting a job and reading its outcome.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 #[allow(dead_code, reason = "jobs have no libraries to build")]
 mod libraries;
 
-/// How long the launcher may take to end a job that has passed its limit.
+/// How long the launcher may take to end a job that has exceeded its limit.
 const LAUNCHER_GRACE: Duration = Duration::from_secs(10);
 
 /// A job to be started by `symrail run`.
@@ -23,19 +23,19 @@ pub struct Job {
     hosts: u32,
     rails: u32,
     env: Vec<(String, String)>,
-    /// Of single PEs.
+    /// Variables of single PEs.
     env_of: Vec<(u32, String, String)>,
     limit: Duration,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug)]
 pub struct Outcome {
     /// The launcher's exit code.
     pub code: Option<i32>,
-    /// What the PEs printed.
+    /// The PEs' output.
     pub out: String,
-    /// What the PEs and the launcher complained about.
+    /// The errors of the PEs and the launcher.
     pub err: String,
     /// From start to end.
     pub elapsed: Duration,
@@ -63,13 +63,13 @@ impl Job {
         Job { pes, ..self }
     }
 
-    /// On this many pretended hosts.
+    /// On this many simulated hosts.
     #[must_use]
     pub fn hosts(self, hosts: u32) -> Job {
         Job { hosts, ..self }
     }
 
-    /// With this many rails; 0 leaves it to the defaults.
+    /// With this many rails; 0 means the defaults.
     #[must_use]
     pub fn rails(self, rails: u32) -> Job {
         Job { rails, ..self }
@@ -186,7 +186,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The PEs die with the launcher. Both calls fail when it has ended.
+        // The PEs die with the launcher. Both calls fail if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -200,7 +200,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Where this test's binary was built: `target/debug` or `target/release`.
+/// The folder of this test's binary: `target/debug` or `target/release`.
 fn target() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let dir = exe.parent().unwrap();

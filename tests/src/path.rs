@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::job::{Job, Outcome, run_alone};
 
-/// A path from PE to PE: what to set so that it is taken, and how to recognize it.
+/// A path from PE to PE: the settings that select it, and how to recognise it.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
     /// Its name in test output.
     pub name: &'static str,
-    /// The libfabric provider; `None`: memory is mapped.
+    /// The libfabric provider; `None` for mapped memory.
     pub provider: Option<&'static str>,
-    /// Rails, by address; 0: whatever the provider has.
+    /// Rails, by address; 0: all that the provider has.
     pub rails: u32,
     /// Further settings.
     pub env: &'static [(&'static str, &'static str)],
@@ -47,7 +47,7 @@ pub const TWO_THREADS: Path =
 pub const FOUR_BY_TWO: Path = Path { name: "tcp, 4 rails, 2 proxy threads", rails: 4, ..TWO_THREADS };
 /// libfabric's shared memory.
 pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: &[] };
-/// Heaps that the CPU cannot touch, so that every operation is staged: over TCP, and over shared memory.
+/// Heaps that the CPU cannot access, so that every operation is staged: over TCP, and over shared memory.
 pub const STAGED_TCP: Path =
     Path { name: "staged, tcp, 2 rails", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..ROUND_ROBIN };
 /// The same with a staging buffer for each of two proxy threads.
@@ -87,8 +87,8 @@ impl Path {
         self.env.iter().fold(job, |job, (name, value)| job.env(name, value)).env(EXPECTED, &self.expected())
     }
 
-    /// The same for a program that starts its two PEs itself; `TEST_OTHER_HOST` is to be the other one's pretended
-    /// host.
+    /// As above, for a program that starts its two PEs itself; `TEST_OTHER_HOST` is the simulated host of the other
+    /// one.
     #[must_use]
     pub fn of_command(&self, command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
         let rails = self.rails.max(1).to_string();
@@ -104,23 +104,23 @@ impl Path {
         run_alone(command, &[&all, self.env, env].concat(), limit)
     }
 
-    /// What [`check`] compares with.
+    /// The description that [`check`] expects.
     fn expected(&self) -> String {
         self.provider.map_or_else(|| "mapped".into(), |p| format!("{p} {}", self.rails))
     }
 }
 
-/// The variable by which a test tells its PEs which path they should find themselves on.
+/// The variable in which a test tells its PEs their expected path.
 const EXPECTED: &str = "TEST_EXPECTED_PATH";
 
-/// A job with heaps that the CPU cannot touch, on one host: copy engines map them and copy between them, as GPUs do.
-/// All else is staged over shared memory.
+/// A job with heaps that the CPU cannot access, on one host: copy engines map them and copy between them, as GPUs do.
+/// All other operations are staged over shared memory.
 #[must_use]
 pub fn mapped_by_movers(job: Job, pes: u32) -> Job {
     STAGED_SHM.of(job, pes).hosts(1)
 }
 
-/// Checks in a PE that the job is on the path that the test is about.
+/// Checks in a PE that the job is on the test's path.
 ///
 /// # Panics
 /// It is not.

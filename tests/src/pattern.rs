@@ -1,8 +1,8 @@
-//! Bytes and values that tell where they come from.
+//! Bytes and values that identify their source.
 
 use symrail::Symmetric;
 
-/// What untouched bytes hold.
+/// The value of untouched bytes.
 pub const GUARD: u8 = 0xee;
 
 /// Mixes two numbers.
@@ -38,7 +38,7 @@ pub fn check(found: &[u8], seed: u64, guard: usize, what: &dyn Fn() -> String) {
     assert!(after.iter().all(|&b| b == GUARD), "{}: bytes behind it were touched", what());
 }
 
-/// An element type that tests can make values of.
+/// An element type for which tests can make values.
 pub trait Value: Symmetric + PartialEq + std::fmt::Debug {
     /// A value from random bits. Never a NaN.
     fn of(bits: u64) -> Self;

@@ -1,14 +1,14 @@
-//! What all test programs have in common.
+//! Common parts of all test programs.
 
 use std::io::Write as _;
 use std::sync::Mutex;
 
 use symrail::{Result, Runtime};
 
-/// What is being tested, for errors.
+/// The current test step, for errors.
 static DOING: Mutex<String> = Mutex::new(String::new());
 
-/// Says what is being tested, for errors that do not know.
+/// Sets the current test step, for errors that do not name it.
 pub fn doing(what: String) {
     if let Ok(mut doing) = DOING.lock() {
         *doing = what;
@@ -16,7 +16,7 @@ pub fn doing(what: String) {
 }
 
 /// Runs a PE: joins, does its work, leaves. An error is printed with the PE's number, and the exit code is 1.
-/// `SYMRAIL_LOG` says what is logged to stderr; nothing without it.
+/// `SYMRAIL_LOG` selects what is logged to stderr; nothing without it.
 #[must_use]
 pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SYMRAIL_LOG") {
@@ -42,9 +42,9 @@ pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode 
     }
 }
 
-/// Prints a line in one piece, so that lines of several PEs do not mix.
+/// Prints a line in one write, so that lines of several PEs do not mix.
 fn complain(line: &str) {
-    // Nobody is left to tell if that fails.
+    // A failure is ignored: no other output is left for it.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -60,13 +60,13 @@ pub fn arg<T: std::str::FromStr>(index: usize, default: T) -> T {
     }
 }
 
-/// The PE that is `distance` further.
+/// The PE at this distance behind.
 #[must_use]
 pub fn neighbour(rt: &Runtime, distance: u32) -> u32 {
     (rt.my_pe() + distance) % rt.n_pes()
 }
 
-/// The PE that is `distance` before.
+/// The PE at this distance before.
 #[must_use]
 pub fn before(rt: &Runtime, distance: u32) -> u32 {
     (rt.my_pe() + rt.n_pes() - distance % rt.n_pes()) % rt.n_pes()

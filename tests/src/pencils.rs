@@ -1,11 +1,11 @@
-//! Arrays in pencils, whose elements tell which of the whole array they are.
+//! Arrays in pencils, whose elements encode their index in the whole array.
 
 use symrail_decomp::{Axis, Buffer, Decomposition, Error, Form, Grid, Halo, Mode, Pencil, Plan, Transpose, Workspace};
 
-/// What memory of an array that nobody writes has in each byte.
+/// The value of bytes of an array that are never written.
 const UNTOUCHED: u8 = 0xA5;
 
-/// Where arrays are.
+/// The memory of arrays.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// Words of the symmetric heap, for an input and an output; `None`: memory of the process.
@@ -16,7 +16,7 @@ pub struct Place {
 
 /// An array of a PE, in memory of the host.
 pub struct Array {
-    /// Keeps what `ptr` points at, if that is not symmetric.
+    /// Keeps the memory of `ptr`, if that is not symmetric.
     _own: Vec<u64>,
     ptr: *mut u8,
     bytes: usize,
@@ -32,13 +32,13 @@ impl Array {
     }
 
     fn buffer(&self) -> Buffer<'static> {
-        // SAFETY: the array outlives the operation, and this thread waits for that.
+        // SAFETY: the array outlives the operation, and this thread waits for it.
         unsafe { Buffer::raw(self.ptr, self.bytes) }
     }
 
     /// Its bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the array's bytes, which nobody else uses while it is lent.
+        // SAFETY: the array's bytes, which no other code uses during the borrow.
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.bytes) }
     }
 
@@ -66,7 +66,7 @@ fn bytes_of(element: usize, value: u64) -> impl Iterator<Item = u8> {
     (0..element).map(move |i| (value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (i % 8 * 8)) as u8 ^ (i / 8) as u8)
 }
 
-/// Where an element of memory is in the array: `None` for padding.
+/// The index in the array of an element in memory: `None` for padding.
 fn at(pencil: &Pencil, index: usize) -> Option<[i64; 3]> {
     let (shape, strides) = (pencil.shape(), pencil.strides());
     let here = [0, 1, 2].map(|dim| index / strides[dim] % shape[dim]);
@@ -99,7 +99,7 @@ fn fill(array: &mut Array, grid: &Grid, pencil: &Pencil, element: usize, fields:
 /// Runs a transpose `rounds` times and checks every byte of the output.
 ///
 /// # Panics
-/// An element is another one, or one that is not the array's was written.
+/// An element is wrong, or memory outside the array was written.
 ///
 /// # Errors
 /// The plan's.
@@ -119,7 +119,7 @@ pub fn transpose(array: &Decomposition<'_>, wanted: &Transpose, place: Place, ro
     end(array, plan, work)
 }
 
-/// Fills an input, lets it be transposed, and checks every byte of the output.
+/// Fills an input, transposes it by `run`, and checks every byte of the output.
 ///
 /// # Panics
 /// As for [`transpose`].
@@ -145,7 +145,7 @@ pub fn transposed(
         let at = at(&to, index).filter(|&at| is_own(&to, at));
         for field in 0..wanted.fields {
             let expected = at.map(|at| number(grid, field, at));
-            // In place, the rest is what is left of the input.
+            // In place, the rest is left over from the input.
             let right = place.in_place && at.is_none() || output.is(element, field * to.len() + index, expected);
             assert!(right, "{wanted:?} {place:?} of {grid:?}: rank {}, field {field}, {at:?}", array.rank());
         }
@@ -156,7 +156,7 @@ pub fn transposed(
 /// Updates all halos of pencils along an axis and checks every byte.
 ///
 /// # Panics
-/// An element is another one, or one that is not the array's was written.
+/// An element is wrong, or memory outside the array was written.
 ///
 /// # Errors
 /// The plan's.
@@ -174,7 +174,7 @@ pub fn halo(
     })
 }
 
-/// Fills an array, lets its halos be updated in one dimension after the other, and checks every byte.
+/// Fills an array, updates its halos by `run` in one dimension after the other, and checks every byte.
 ///
 /// # Panics
 /// As for [`halo`].

@@ -1,4 +1,4 @@
-//! A real peer on a rail that belongs to no job: what a stranger can do who reaches the address of a rail over TCP.
+//! A real peer on a rail that belongs to no job: an attacker that can reach the address of a rail over TCP.
 
 use std::ffi::{CString, c_void};
 use std::net::SocketAddrV4;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys as ffi;
 use libfabric_sys::Libfabric;
 
-/// How long anything may take.
+/// The time limit for each operation.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of its buffer.
 pub const BUFFER: usize = 8 << 10;
@@ -21,18 +21,18 @@ pub struct RailPeer {
     queue: *mut ffi::fid_cq,
     descriptor: *mut c_void,
     peer: ffi::fi_addr_t,
-    /// What is sent, written and read.
+    /// The bytes to send and write, and for reads.
     pub buffer: Box<[u8]>,
 }
 
 impl RailPeer {
-    /// Opens an endpoint of `provider` that is to speak to `to`.
+    /// Opens an endpoint of `provider` that talks to `to`.
     #[must_use]
     pub fn open(provider: &str, to: SocketAddrV4) -> RailPeer {
         let library = Libfabric::load(None).unwrap();
         let mut hints = library.allocinfo().unwrap();
         hints.set_provider(&CString::new(provider).unwrap());
-        // SAFETY: the hints are ours alone and have all attribute structs.
+        // SAFETY: the hints belong to this function and have all attribute structs.
         unsafe {
             let raw = &mut *hints.as_ptr();
             (raw.caps, raw.mode) = (ffi::FI_RMA | ffi::FI_MSG, ffi::FI_CONTEXT | ffi::FI_CONTEXT2);
@@ -48,8 +48,9 @@ impl RailPeer {
         let (mut fabric, mut domain, mut queue) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let (mut table, mut endpoint, mut region) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let mut peer = ffi::FI_ADDR_UNSPEC;
-        // SAFETY: each call gets what the one before has opened, and places for results of our own; all-zero is a valid
-        // attribute struct. Nothing is closed, and the buffer lives as long as the endpoint is used.
+        // SAFETY: each call gets the objects that the calls before have opened, and our own addresses for results;
+        // all-zero is a valid attribute struct. Nothing is closed, and the buffer lives as long as the endpoint is
+        // used.
         let descriptor = unsafe {
             assert_eq!(library.fabric((*raw).fabric_attr, &raw mut fabric, ptr::null_mut()), 0);
             assert_eq!(ffi::fi_domain(fabric, raw, &raw mut domain, ptr::null_mut()), 0);
@@ -77,7 +78,7 @@ impl RailPeer {
         RailPeer { endpoint, queue, descriptor, peer, buffer }
     }
 
-    /// Sends the first bytes of the buffer as a message, perhaps with an immediate. Whether it is there.
+    /// Sends the first bytes of the buffer as a message, perhaps with an immediate. Returns whether it has arrived.
     pub fn send(&mut self, len: usize, immediate: Option<u64>) -> bool {
         let iov = libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: len };
         let flags = ffi::FI_COMPLETION | ffi::FI_DELIVERY_COMPLETE | with_data(immediate);
@@ -91,18 +92,18 @@ impl RailPeer {
                 context,
                 data: immediate.unwrap_or(0),
             };
-            // SAFETY: an open endpoint; the buffer and the context stay until the end, which is waited for.
+            // SAFETY: an open endpoint; the buffer and the context stay until the completion, which is awaited.
             unsafe { ffi::fi_sendmsg(endpoint, &raw const message, flags) }
         })
     }
 
-    /// Writes the first bytes of the buffer to the peer's memory behind `key`, or reads from there. Whether that went
-    /// well.
+    /// Writes the first bytes of the buffer to the peer's memory behind `key`, or reads from there. Returns whether
+    /// that succeeded.
     pub fn reach(&mut self, key: u64, address: u64, len: usize, write: bool) -> bool {
         self.rma(&[ffi::fi_rma_iov { addr: address, len, key }], len, write, None)
     }
 
-    /// An immediate with a write to nowhere: nothing for which a key would be asked.
+    /// An immediate with a write of no bytes, which needs no key.
     pub fn immediate_alone(&mut self, immediate: u64) -> bool {
         self.rma(&[], 0, true, Some(immediate))
     }
@@ -134,7 +135,7 @@ impl RailPeer {
         })
     }
 
-    /// Posts, and waits for what becomes of it.
+    /// Posts an operation, and waits for its outcome.
     fn end(&mut self, mut post: impl FnMut(*mut c_void) -> isize) -> bool {
         // SAFETY: a context is scratch space of the provider; zeros are valid. It is leaked, since a time-out leaves it
         // in use.

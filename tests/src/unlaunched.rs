@@ -7,10 +7,10 @@ use std::time::Duration;
 use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::{Pe, Runtime, Settings};
 
-/// How long PEs wait for each other until they have joined; a busy machine takes longer than what tests are about.
+/// How long PEs wait for each other until they have joined; a busy machine takes longer than the tests' own limits.
 const JOINING: Duration = Duration::from_secs(30);
 
-/// The job's id and this PE, if PE 0 has started this process. If so, it dies with PE 0.
+/// The job's id and this PE, if PE 0 has started this process. In that case it dies with PE 0.
 #[must_use]
 pub fn started() -> Option<(UniqueId, Pe)> {
     let id = std::env::var(uid::UID).ok()?;
@@ -19,7 +19,7 @@ pub fn started() -> Option<(UniqueId, Pe)> {
     Some((UniqueId::from_hex(&id).unwrap(), std::env::var(uid::PE).unwrap().parse().unwrap()))
 }
 
-/// Joins a job of so many PEs, and checks the path to them.
+/// Joins a job of `n_pes` PEs, and checks the path to them.
 #[must_use]
 pub fn join(id: UniqueId, pe: Pe, pes: u32) -> Runtime {
     let bootstrap = uid::open_within(id, pe, pes, JOINING).unwrap();
@@ -40,8 +40,8 @@ pub fn this_program() -> Command {
 pub struct Other(pub Child);
 
 impl Other {
-    /// Starts PE `pe` of so many by a command. PE 2 shares PE 0's pretended host; the others have hosts of their own,
-    /// named after `TEST_OTHER_HOST`, if that is another one.
+    /// Starts PE `pe` of `n_pes` by a command. PE 2 shares PE 0's simulated host; the others have separate hosts, named
+    /// after `TEST_OTHER_HOST`, if that is another one.
     #[must_use]
     pub fn start(mut command: Command, id: UniqueId, pe: Pe, pes: u32) -> Other {
         let [here, there] =
@@ -51,7 +51,7 @@ impl Other {
         Other(command.env("SYMRAIL_FAKE_HOST", host).spawn().unwrap())
     }
 
-    /// Waits for the end of some, which end well.
+    /// Waits for the end of some PEs, which must succeed.
     ///
     /// # Panics
     /// One does not.

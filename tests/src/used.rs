@@ -1,9 +1,9 @@
-//! What a process uses of the system.
+//! System resources that a process uses.
 
-/// What a process uses.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Used {
-    /// Resident memory in KiB, but for pages of files, which come and go as the system pleases.
+    /// Resident memory in KiB, without pages of files, which the system loads and drops at will.
     pub kib: i64,
     /// Open descriptors.
     pub fds: usize,

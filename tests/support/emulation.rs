@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// As `Call` in executor.cpp.
+/// The struct `Call` of executor.cpp.
 #[repr(C)]
 pub struct Call {
     pub plan: u64,
@@ -22,7 +22,7 @@ pub struct Call {
     pub apart: *const u64,
 }
 
-/// The library, compiled once; `None` where there is no C++ compiler.
+/// The library, compiled once; `None` without a C++ compiler.
 pub fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     LIBRARY

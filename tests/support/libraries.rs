@@ -4,14 +4,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The library of the running test's own package, which Cargo has built with the test where it is a Rust library, too.
+/// The library of the running test's own package; if the package is a Rust library too, Cargo has built it with the
+/// test.
 #[allow(dead_code, reason = "not every test that loads libraries loads its own package's")]
 pub fn own(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(format!("lib{name}.so"))
 }
 
-/// Builds packages as the running test is built, and gives the folder where they are. Where the build folder is in use,
-/// this waits.
+/// Builds packages in the running test's profile, and returns their folder. Waits if the build folder is in use.
 #[allow(dead_code, reason = "not every test that loads libraries builds any")]
 pub fn build(packages: &[&str]) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
@@ -26,7 +26,7 @@ pub fn build(packages: &[&str]) -> PathBuf {
     folder
 }
 
-/// Runs a command that has to succeed, and gives what it said.
+/// Runs a command that must succeed, and returns its output.
 pub fn succeed(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
@@ -43,7 +43,7 @@ pub fn remove_settings(command: &mut Command, prefixes: &[&str]) {
     }
 }
 
-/// Waits until no other test, of whatever package, runs a job. Lasts until the file is closed.
+/// Waits until no other test, in any package, runs a job. The lock lasts until the file is closed.
 #[allow(dead_code, reason = "not every test that loads libraries needs it")]
 pub fn alone(built: &Path) -> File {
     let file = File::create(built.join("symrail-tests.lock")).unwrap();
@@ -51,7 +51,7 @@ pub fn alone(built: &Path) -> File {
     file
 }
 
-/// Whether a tool is not there; says so if it is not.
+/// Whether a tool is missing; prints that if so.
 #[allow(dead_code, reason = "not every test that loads libraries needs a tool")]
 pub fn missing(tool: &str) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Nvrtc;
 
-/// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system. Says SKIPPED where there is none.
+/// NVRTC, from the folder of `scripts/cuda-wheels.sh` or from the system. Prints SKIPPED if there is none.
 pub fn nvrtc() -> Option<Nvrtc> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);

@@ -1,4 +1,4 @@
-//! All who change a word at once, whichever way they come, are atomic with one another.
+//! All concurrent changes of a word are atomic with one another, on every path.
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, ROUND_ROBIN, SHM, TWO_THREADS};
@@ -24,7 +24,7 @@ fn two_rails() {
     ROUND_ROBIN.of(hammer(), 4).args([300]).succeed();
 }
 
-/// The two threads of each device ask two agents.
+/// The two threads of each device send requests to two agents.
 #[test]
 fn two_proxy_threads() {
     TWO_THREADS.of(hammer(), 4).args([300]).succeed();
@@ -40,7 +40,7 @@ fn by_the_provider() {
     ONE_RAIL.of(hammer(), 4).args([150]).env("SYMRAIL_AMO_PATH", "native").succeed();
 }
 
-/// The native path does everything that the other does.
+/// The native path supports everything that the other does.
 #[test]
 fn every_operation_with_atomics_by_the_provider() {
     for path in [ONE_RAIL, ROUND_ROBIN] {

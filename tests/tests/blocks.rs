@@ -1,4 +1,4 @@
-//! Blocks from all to all: what they cost, and that they are there.
+//! Blocks from all to all: their cost, and their arrival.
 #![allow(clippy::unwrap_used)]
 
 use symrail_tests::job::{Job, Outcome};
@@ -19,7 +19,7 @@ fn posted(outcome: &Outcome, call: &str) -> (u64, u64) {
     numbers.fold((0, 0), |sum, numbers| (sum.0 + numbers[0], sum.1 + numbers[1]))
 }
 
-/// Checks that a call takes so many writes, of all PEs together, and no messages but a few.
+/// Checks that a call needs so many writes, of all PEs together, and only a few messages.
 fn takes(outcome: &Outcome, kind: &str, writes: u64) {
     for bytes in [8, 4104, 65536] {
         let (written, messages) = posted(outcome, &format!("{kind} {bytes}"));
@@ -32,8 +32,8 @@ fn takes(outcome: &Outcome, kind: &str, writes: u64) {
 fn each_takes_one_write_and_nothing_else() {
     for path in [ONE_RAIL, NET] {
         let outcome = exchange(path, 4, 4);
-        // The calls are between barriers, whose flags are writes, too: 2 of each PE. Every fourth in a row of
-        // broadcasts has one more.
+        // The calls are between barriers, whose flags are writes, too: 2 of each PE. Every fourth broadcast in a row
+        // has one more.
         let barrier = 4 * 2;
         takes(&outcome, "alltoall", 4 * 3 + barrier);
         takes(&outcome, "fcollect", 4 * 3 + barrier);
@@ -44,7 +44,7 @@ fn each_takes_one_write_and_nothing_else() {
 #[test]
 fn several_pes_of_a_host_send_packets() {
     let outcome = exchange(ONE_RAIL, 4, 2);
-    // A packet of each PE, to the other host. One flag of each host.
+    // A packet of each PE to the other host. One flag of each host.
     let barrier = 2;
     takes(&outcome, "alltoall", 4 + barrier);
     takes(&outcome, "fcollect", 4 + barrier);

@@ -4,7 +4,7 @@
 use symrail_tests::job::Job;
 use symrail_tests::path::{FOUR_IN_TURN, MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
 
-/// `SYMRAIL_TEST_SEED=n` begins there, `SYMRAIL_TEST_SEEDS=n` takes more.
+/// `SYMRAIL_TEST_SEED=n` begins there, `SYMRAIL_TEST_SEEDS=n` runs more.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }

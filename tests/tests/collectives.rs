@@ -88,7 +88,7 @@ fn who_is_killed_is_named() {
     }
 }
 
-/// Plans with the operations that our own algorithms do without.
+/// Plans with operations that the built-in algorithms do not use.
 #[test]
 fn plans_of_users() {
     for plan in ["copies", "packets"] {
@@ -115,7 +115,7 @@ fn default_plans_come_first() {
     assert_eq!(none.matches("OneShot with 1 blocks: chosen").count(), 2, "{none}");
 }
 
-/// Prefers puts to everything, for messages of every size.
+/// Prefers puts for messages of every size.
 fn table(pes: usize) -> Table {
     let way = Way { algorithm: "by_puts".into(), blocks: 2, chunk: None };
     let row = Row { collective: "allreduce".into(), up_to: None, way, microseconds: None };

@@ -1,4 +1,4 @@
-//! Barriers of devices of all PEs, and of teams, go host by host.
+//! Barriers of devices, of all PEs and of teams, go host by host.
 #![allow(clippy::unwrap_used)]
 
 use symrail_tests::job::Job;
@@ -6,8 +6,8 @@ use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
 
 const ROUNDS: u64 = 300;
 
-/// Lets `pes` devices on so many hosts wait for one another. A barrier is to cost all of them together this many
-/// requests: one a round for each host.
+/// Runs barriers of `pes` devices on `hosts` hosts. A barrier may cost all of them together this many requests: one a
+/// round for each host.
 fn barriers(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
     let job = path.of(Job::new("pe_barriers"), pes).hosts(hosts).args([ROUNDS]);
     let outcome = job.succeed();
@@ -15,7 +15,7 @@ fn barriers(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
     for (name, requests) in requests {
         let of_this = outcome.out.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         let all: u64 = of_this.map(|count| count.parse::<u64>().unwrap()).sum();
-        // Each team is there twice. A few requests are about the lanes themselves.
+        // Each team exists twice. A few requests concern the lanes themselves.
         let expected = requests * ROUNDS * if *name == "all" { 1 } else { 2 };
         assert!(
             (expected..=expected + 40).contains(&all),

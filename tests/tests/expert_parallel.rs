@@ -69,7 +69,7 @@ fn a_token_crosses_once_for_each_host_and_is_spread_there() {
         let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
         assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
         for line in lines {
-            // Tokens and what goes along; and what comes back, summed there.
+            // Tokens with their headers; and returned rows, summed there.
             let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             assert!(numbers.iter().all(|crossings| (1.0..1.1).contains(crossings)), "{}: {line}", path.name);
         }

@@ -1,4 +1,4 @@
-//! What goes wrong is told, to whom it concerns, in words, within a bounded time.
+//! Failures are reported to the PEs concerned, with a message, within a bounded time.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use symrail_tests::job::{Job, Outcome, built, run_alone};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
-/// A job that only joins and leaves, under a setting; it must fail and say these words.
+/// A job that only joins and leaves, under a setting; it must fail with these words.
 fn must_fail(job: &Job, words: &[&str]) -> Outcome {
     let outcome = job.clone().args(["join"]).limit(20).run();
     assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
@@ -49,7 +49,7 @@ fn a_list_of_nics_that_fits_none_says_what_there_is() {
 fn a_provider_that_is_not_there_is_named() {
     let job = fault().hosts(2).env("SYMRAIL_LIBFABRIC_PROVIDER", "no-such-provider");
     let outcome = must_fail(&job, &["no-such-provider", "there are:", "tcp;ofi_rxm"]);
-    // Not more than once by each PE.
+    // At most once by each PE.
     assert!(outcome.err.matches("there are:").count() <= 2, "{outcome:#?}");
 }
 
@@ -104,7 +104,7 @@ fn a_pe_that_is_killed_ends_the_job() {
     }
 }
 
-/// Without a launcher that would end the job: PE 0 is told of PE 1.
+/// Without a launcher that would end the job: PE 0 gets an error about PE 1.
 fn survive(path: Path, operation: &str, death: &str) {
     let timeout_s = 2;
     let mut command = Command::new(built("pe_fault"));
@@ -115,7 +115,7 @@ fn survive(path: Path, operation: &str, death: &str) {
     println!("{name}: after {}, left in {}: {}", value("after "), value("left in "), value("error: "));
     assert!(value("error: ").contains("PE 1"), "{name}: {outcome:#?}");
     let milliseconds = |name| value(name).trim_end_matches(" ms").parse::<u64>().unwrap();
-    // Waiting for memory asks the peer after one time-out, and gives the question another.
+    // A wait for memory probes the peer after one time-out, and the probe has another.
     assert!(milliseconds("after ") < 2000 * timeout_s + 6000, "{name}: {outcome:#?}");
     assert!(milliseconds("left in ") < 6500, "{name}: {outcome:#?}");
 }

@@ -1,4 +1,4 @@
-//! Collectives on streams of GPUs, on a machine that has some: two PEs, of which each has its own or both share one.
+//! Collectives on streams of GPUs, on a machine that has some: two PEs, each with its own GPU or both sharing one.
 
 use symrail_cuda::Gpu;
 use symrail_tests::job::Job;

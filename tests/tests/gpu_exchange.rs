@@ -16,14 +16,14 @@ type Exchange = unsafe extern "C" fn(*const Call);
 const THREADS: u64 = 3;
 const TIMEOUT_NS: u64 = 20_000_000_000;
 
-/// A PE: its symmetric heap (words, slots, as many slots for the proxy), what its kernels read, and their report.
+/// A PE: its symmetric heap (words, slots, as many slots for the proxy), the kernels' parameters, and their report.
 struct Pe {
     heap: Vec<u64>,
     image: Vec<u64>,
     report: Vec<u64>,
 }
 
-/// PEs that reach one another directly, or by the proxy alone.
+/// PEs that access one another directly, or only through the proxy.
 fn pes(n: u32, mapped: bool) -> Vec<Pe> {
     let all = u64::from(n);
     let (words, slots) = (Places::word_bytes(all).next_multiple_of(16), Places::slot_bytes(all));
@@ -48,7 +48,7 @@ fn pes(n: u32, mapped: bool) -> Vec<Pe> {
     pes
 }
 
-/// Each PE's transfers, at once.
+/// Runs each PE's transfers concurrently.
 fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
     // SAFETY: the function's type.
     let exchange = unsafe { library().unwrap().get::<Exchange>(b"exchange") }.unwrap();
@@ -60,7 +60,7 @@ fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
                 let apart: Vec<u64> = bases.iter().map(|base| base.wrapping_sub(bases[me])).collect();
                 let all = launches(pe.image.as_ptr() as u64, me as u32, pes.len() as u32, &transfers[me]).unwrap();
                 for (from, to) in all.own {
-                    // SAFETY: memory of this test, not used by others now.
+                    // SAFETY: memory of this test, which nothing else uses now.
                     unsafe { std::ptr::copy(from.at as *const u8, to.at as *mut u8, to.len as usize) };
                 }
                 for (argument, blocks) in all.calls {
@@ -77,7 +77,7 @@ fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
                         timeout_ns,
                         apart: apart.as_ptr(),
                     };
-                    // SAFETY: everything that it names is there until all threads have ended.
+                    // SAFETY: everything that it names exists until all threads have ended.
                     unsafe { exchange(&call) };
                 }
             });
@@ -93,7 +93,7 @@ fn byte(from: usize, to: usize, number: usize, at: usize) -> u8 {
     (from * 89 + to * 37 + number * 11 + at * 7 + at / 251) as u8
 }
 
-/// Everybody sends everybody some messages of all sizes, themselves included, round after round.
+/// Each PE sends each PE, itself included, some messages of all sizes, round after round.
 fn everything_arrives(n: usize, mapped: bool, sizes: &[usize]) {
     let pes = pes(n as u32, mapped);
     for round in 0..2 {
@@ -173,7 +173,7 @@ fn all_learn_that_a_send_was_given_up() {
         let bytes = vec![1; 5 << 20];
         run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(&bytes) }], Vec::new(), Vec::new()], 50_000_000);
         let receive = |from| vec![Transfer::Receive { from, memory: memory(&bytes) }];
-        // These would last longer than any test.
+        // These waits would outlast any test.
         run(&pes, &[Vec::new(), receive(2), receive(1)], u64::MAX / 2);
         assert_eq!(pes[0].report[..2], [1, 1], "late, PE 1; mapped {mapped}");
         for pe in [1, 2] {
@@ -182,7 +182,7 @@ fn all_learn_that_a_send_was_given_up() {
     }
 }
 
-/// The receiver says both sizes, and the sender is told by it, now or at its next call.
+/// The receiver reports both sizes, and the sender gets the error, now or at its next call.
 #[test]
 fn sizes_that_differ_are_said_at_both_ends() {
     if library().is_none() {
@@ -199,7 +199,7 @@ fn sizes_that_differ_are_said_at_both_ends() {
             let report = &pes[1].report;
             assert_eq!((report[0] & 0xff, report[0] >> 8, report[1]), (4, sent as u64, 0), "{what}");
             assert_eq!(report[2], (received as u64) << 1 | 1, "{what}");
-            // What fits into the slots was sent before.
+            // The bytes that fit into the slots were sent before.
             run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(1) }], Vec::new()], TIMEOUT_NS);
             assert_eq!(pes[0].report[..2], [2, 1], "{what}");
         }
@@ -209,7 +209,7 @@ fn sizes_that_differ_are_said_at_both_ends() {
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Of 40 PEs' slots, each has 32 KiB, and the size of its transfer.
+        // Each of 40 PEs' slots has 32 KiB, and the size of its transfer.
         assert_eq!(Places::slot_bytes(40), 40 * 4 * ((32 << 10) + 16));
         let n = 40;
         let pes = pes(n, true);

@@ -1,5 +1,5 @@
-//! The device code that runs execution plans, compiled for the CPU: a thread for each thread of each block of each PE.
-//! What only a GPU has (its memory's order, its instructions) is not tested here.
+//! The device code that runs execution plans, compiled for the CPU: a CPU thread for each thread of each block of each
+//! PE. Properties that only a GPU has (its memory order, its instructions) are not tested here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use half::{bf16, f16};
@@ -26,7 +26,7 @@ fn number(ty: DataType) -> i32 {
     DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32
 }
 
-/// Bytes before a PE's words, scratch memory, source, destination, and what calls on any memory go through.
+/// Offsets of a PE's words, scratch memory, source, destination, and the stage for calls on any memory.
 const WORDS: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
 const SOURCE: u64 = 2 << 20;
@@ -34,7 +34,7 @@ const DEST: u64 = 3 << 20;
 const STAGE: u64 = 4 << 20;
 const HEAP: usize = (STAGE + Stage::BYTES) as usize;
 
-/// PEs in one process, each with its heap, and a plan laid out for each.
+/// PEs in one process, each with its heap and its encoded plan.
 struct Pes {
     heaps: Vec<Vec<u64>>,
     reports: Vec<Vec<u64>>,
@@ -46,7 +46,7 @@ struct Pes {
 }
 
 impl Pes {
-    /// `reached(a, b)`: PE `a` reaches the memory of PE `b`.
+    /// `reached(a, b)`: PE `a` can access the memory of PE `b`.
     fn new(document: &Document, capacity: u64, threads: u64, reached: impl Fn(usize, usize) -> bool) -> Pes {
         let plan = Plan::new(document, Check::Result).unwrap();
         let n = plan.ranks();
@@ -89,11 +89,11 @@ impl Pes {
 
     fn bytes(&mut self, pe: usize, at: u64, len: usize) -> &mut [u8] {
         let start = (self.base(pe) + at) as *mut u8;
-        // SAFETY: inside of the PE's heap, and nobody else uses it now.
+        // SAFETY: inside the PE's heap, and nothing else uses it now.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// A call of these PEs, from and to what is so many bytes behind where their heaps begin.
+    /// A call of these PEs, on buffers at these offsets in their heaps.
     fn call(&self, pes: &[usize], ty: DataType, op: ReduceOp, part: u64, at: impl Fn(usize) -> (u64, u64) + Sync) {
         let library = library().unwrap();
         // SAFETY: the function's type.
@@ -119,20 +119,20 @@ impl Pes {
                         timeout_ns: self.timeouts_ns[pe],
                         apart: apart.as_ptr(),
                     };
-                    // SAFETY: the plan, its memory and the call's are there until all threads have ended.
+                    // SAFETY: the plan, its memory and the call's exist until all threads have ended.
                     unsafe { execute(number(ty), &call) };
                 });
             }
         });
     }
 
-    /// Chunks of a part: the plan's word for them.
+    /// Chunks of a part, in the plan's terms.
     fn chunks(&self) -> u64 {
         self.images[0][6]
     }
 }
 
-/// Runs a plan's collective with data that tells where it comes from, and checks what comes out.
+/// Runs a plan's collective on data that identifies its source, and checks the result.
 fn verify(pes: &mut Pes, ty: DataType, op: ReduceOp, count: usize, shift: u64, in_place: bool, round: usize) {
     let (n, part) = (pes.heaps.len(), count * ty.size());
     let collective = pes.plan.collective().clone();
@@ -229,7 +229,7 @@ fn hosts_are_reached_by_the_proxy() {
     }
 }
 
-/// Memory channels that lead elsewhere put first and signal then: what was put is there before its signal is.
+/// Memory channels to other hosts first put and then signal: the data has arrived before its signal.
 #[test]
 fn signals_follow_what_the_proxy_has_been_asked_to_put() {
     if library().is_none() {
@@ -249,7 +249,7 @@ fn of_users(name: &str) -> Document {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Plans of users: semaphores, barriers, pipelines and all kinds of packets.
+/// Users' plans: semaphores, barriers, pipelines and all kinds of packets.
 #[test]
 fn plans_of_users() {
     if library().is_none() {
@@ -267,7 +267,7 @@ fn plans_of_users() {
     }
 }
 
-/// Flags come again after 2^32 - 1 calls: by then all packets are wiped.
+/// Flags repeat after 2^32 - 1 calls: by then all packets are wiped.
 #[test]
 fn flags_come_round() {
     if library().is_none() {
@@ -286,8 +286,8 @@ fn flags_come_round() {
     assert_eq!(epochs, pes.images[0][20]);
 }
 
-/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call
-/// does anything, PE 1's neither, and what was reported stays.
+/// PE 1 does not arrive: PE 0 gives up in time and names it; PE 2, which would wait much longer, is told. Later calls
+/// do nothing, including PE 1's, and the report stays.
 #[test]
 fn who_does_not_come_is_named() {
     if library().is_none() {
@@ -298,7 +298,7 @@ fn who_does_not_come_is_named() {
         verify(&mut pes, DataType::F32, ReduceOp::Sum, 100, 0, false, 1);
         pes.timeouts_ns[0] = 300_000_000;
         pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
-        // Those who wait for packets go by the number of their source, which the host translates: 1 here, too.
+        // Waits for packets report the number of their source, which the host translates: 1 here, too.
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{}", document.name);
         for pe in 0..3 {
             pes.bytes(pe, DEST, 400).fill(0xee);
@@ -387,7 +387,7 @@ fn elements_are_multiplied_in_their_type() {
             let mut memory = vec![0u8; shift];
             memory.extend(elements.concat());
             let at = memory.as_mut_ptr() as u64 + shift as u64;
-            // SAFETY: so many elements are there, and a factor.
+            // SAFETY: so many elements exist, and a factor.
             unsafe { multiply(number(ty), at, elements.len() as u64, factor.as_ptr() as u64) };
             assert_eq!(memory[shift..], expected.concat(), "{ty:?} at byte {shift}");
         }
@@ -406,12 +406,12 @@ fn elements_are_multiplied_in_their_type() {
 
 fn copy(all: &[Moved]) {
     for &Moved { from, to, len } in all {
-        // SAFETY: memory of this test, which nobody else uses now.
+        // SAFETY: memory of this test, which nothing else uses now.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
     }
 }
 
-/// A collective on buffers outside of the heaps, piece by piece as a communicator that takes any memory cuts it.
+/// A collective on buffers outside the heaps, piece by piece, as a communicator for any memory splits it.
 fn any_memory(document: &Document, in_place: bool, scaled: bool, discards: bool) {
     let pes = Pes::new(document, 4096, 3, |_, _| true);
     let (n, ty, count) = (pes.heaps.len(), DataType::F32, 300);
@@ -484,7 +484,7 @@ fn buffers_may_be_any_memory() {
     for name in ["copies", "packets"] {
         any_memory(&of_users(name), false, false, false);
     }
-    // Of the second peers reach for the output alone, which is the input.
+    // In the second plan peers access only the output, which is the input.
     for document in [all_reduce::direct(&Shape::one_host(3, 2)), all_reduce::by_puts(&Shape::one_host(3, 2))] {
         any_memory(&Document { inplace: true, ..document }, true, false, false);
     }

@@ -1,11 +1,11 @@
-//! Products of tensor-parallel layers on GPUs, on a machine that has some: two PEs, of which each has its own or both
-//! share one. Peers' memory is mapped, or reached by the proxy alone.
+//! Products of tensor-parallel layers on GPUs, on a machine that has some: two PEs, each with its own GPU or both
+//! sharing one. Peers' memory is mapped, or only the proxy reaches it.
 #![allow(clippy::unwrap_used)]
 
 use symrail_cuda::Gpu;
 use symrail_tests::job::Job;
 
-/// How PEs reach each other: a name, variables, and how many hosts there are.
+/// The path between PEs: a name, variables, and the number of hosts.
 type Way = (&'static str, &'static [(&'static str, &'static str)], u32);
 
 const WAYS: [Way; 3] = [

@@ -1,5 +1,5 @@
-//! The device code of collectives that need no plan, compiled for the CPU: a thread for each thread of each block of each
-//! PE. What only a GPU has (its memory's order, its instructions) is not tested here.
+//! The device code of collectives without a plan, compiled for the CPU: a CPU thread for each thread of each block of
+//! each PE. Properties that only a GPU has (its memory order, its instructions) are not tested here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use symrail_collectives::gpu::encode::Reached;
@@ -15,7 +15,7 @@ use emulation::{Call, library};
 
 type Straight = unsafe extern "C" fn(i32, *const Call);
 
-/// Bytes before a PE's words, packets, slots, source and destination.
+/// Offsets of a PE's words, packets, slots, source and destination.
 const WORDS: u64 = 64;
 const PACKETS: u64 = 64 << 10;
 const RINGS: u64 = 1 << 20;
@@ -32,7 +32,7 @@ struct Pes {
     timeouts_ns: Vec<u64>,
 }
 
-/// How a call is carried out.
+/// The parameters of a call's execution.
 #[derive(Debug, Clone, Copy)]
 struct How {
     way: Way,
@@ -43,7 +43,7 @@ struct How {
 }
 
 impl Pes {
-    /// Each can send so many bytes as packets, and so many at a time through a slot.
+    /// PEs with `data` bytes of packets, and slots of `slot` bytes.
     fn new(n: usize, data: u64, slot: u64) -> Pes {
         let sizes = Sizes::with(n as u64, data, slot);
         assert!(WORDS + 8 + sizes.filled() <= PACKETS && PACKETS + sizes.packets() <= RINGS);
@@ -59,11 +59,11 @@ impl Pes {
 
     fn bytes(&mut self, pe: usize, at: u64, len: usize) -> &mut [u8] {
         let start = (self.base(pe) + at) as *mut u8;
-        // SAFETY: inside of the PE's heap, and nobody else uses it now.
+        // SAFETY: inside the PE's heap, and nothing else uses it now.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// A call of these PEs, from and to what is so many bytes behind where their heaps begin.
+    /// A call of these PEs, on buffers at these offsets in their heaps.
     fn call(
         &self,
         pes: &[usize],
@@ -114,20 +114,20 @@ impl Pes {
                         chunk: 0,
                         how: 0,
                         blocks: how.blocks,
-                        // Blocks that push have four roles' threads.
+                        // Blocks that push have the threads of four roles.
                         threads: if how.way == Way::Packets { how.threads } else { 4 * how.threads },
                         pe: pe as u64,
                         timeout_ns: self.timeouts_ns[pe],
                         apart: apart.as_ptr(),
                     };
-                    // SAFETY: the argument and all memory are there until all threads have ended.
+                    // SAFETY: the argument and all memory exist until all threads have ended.
                     unsafe { straight(number, &call) };
                 });
             }
         });
     }
 
-    /// Calls with data that tells where it comes from, and checks what comes out.
+    /// Makes calls on data that identifies its source, and checks the result.
     fn verify(
         &mut self,
         how: How,
@@ -229,7 +229,7 @@ fn averages_are_the_hosts() {
     }
 }
 
-/// Calls of all kinds one after the other, whose slots and packets are those of the calls before.
+/// Calls of all kinds one after the other, which reuse the slots and packets of the calls before.
 #[test]
 fn any_call_follows_any_other() {
     if library().is_none() {
@@ -257,7 +257,7 @@ fn any_call_follows_any_other() {
     }
 }
 
-/// Flags come again after 2^32 calls: by then no packet has the old one, and none was 0 between.
+/// Flags repeat after 2^32 calls: by then no packet has the old one, and none was 0 between.
 #[test]
 fn flags_come_round() {
     if library().is_none() {
@@ -269,7 +269,7 @@ fn flags_come_round() {
     for words in &mut pes.words {
         words[0] = 2;
     }
-    // The first call fills all packets of a half; those after it use one.
+    // The first call fills all packets of a half; later ones use one.
     pes.verify(how, &Collective::AllReduce, what(256), (0, false), 0);
     for words in &mut pes.words {
         words[0] = (1 << 32) - 20;
@@ -280,7 +280,7 @@ fn flags_come_round() {
         pes.verify(how, &Collective::AllReduce, what(2), (0, false), round);
     }
     assert!(pes.words.iter().all(|words| words[0] == again));
-    // What the next call would take for its own.
+    // Packets that the next call would take for its own.
     let packets = pes.sizes.packets() as usize;
     for pe in 0..2 {
         let words = pes.bytes(pe, PACKETS, packets).chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
@@ -288,8 +288,8 @@ fn flags_come_round() {
     }
 }
 
-/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call
-/// does anything, PE 1's neither, and what was reported stays.
+/// PE 1 does not arrive: PE 0 gives up in time and names it; PE 2, which would wait much longer, is told. Later calls
+/// do nothing, including PE 1's, and the report stays.
 #[test]
 fn who_does_not_come_is_named() {
     if library().is_none() {
@@ -298,7 +298,7 @@ fn who_does_not_come_is_named() {
     for way in [Way::Packets, Way::Pushed] {
         let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false };
         let mut pes = Pes::new(3, 2048, 64);
-        // More chunks than slots: who pushes waits for who takes.
+        // More chunks than slots: the push waits for the take.
         let what = (DataType::F32, ReduceOp::Sum, 1600);
         pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
         pes.timeouts_ns[0] = 300_000_000;

@@ -1,4 +1,4 @@
-//! The symmetric heap's collective calls, with peers that really reach the memory.
+//! The symmetric heap's collective calls, with peers that really access the memory.
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};

@@ -1,4 +1,4 @@
-//! Who is lost is lost alone: what needs it fails in time and names it, and the others go on.
+//! A lost PE is lost alone: operations that need it fail in time and name it, and the other PEs continue.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;

@@ -6,7 +6,7 @@ use symrail_tests::path::{
     TWO_THREADS, mapped_by_movers,
 };
 
-/// The paths on which everything is done, with 2 and with 3 PEs, of which two share a host.
+/// The paths on which all operations run, with 2 and with 3 PEs, of which two share a host.
 fn every_operation(path: Path, plan: &str) {
     for pes in [2, 3] {
         succeed(path.of(Job::new("pe_ops"), pes), path.name, plan);

@@ -1,5 +1,5 @@
-//! No signal before its data, nothing after a fence before what was before it, nothing late after a quiet. Each promise
-//! has a control: the same without the protection, which must be seen to go wrong.
+//! No signal is visible before its data, nothing after a fence before what preceded it, and nothing is late after a
+//! quiet. Each promise has a control: the same without the protection, which must be observed to fail.
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{
@@ -7,7 +7,7 @@ use symrail_tests::path::{
     mapped_by_movers,
 };
 
-/// How often PE 1 saw the later without the earlier.
+/// How often PE 1 observed the later write without the earlier one.
 fn early(path: Path, what: &str, rounds: u32) -> u32 {
     early_in(path.of(Job::new("pe_order"), 2), path.name, what, rounds)
 }
@@ -19,7 +19,7 @@ fn early_in(job: Job, name: &str, what: &str, rounds: u32) -> u32 {
     outcome.out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
 }
 
-/// Whether a control goes wrong, which takes some luck: it has several attempts.
+/// Whether a control fails, which takes some luck: it has several attempts.
 fn goes_wrong(attempt: impl Fn() -> u32) -> bool {
     (0..10).any(|_| attempt() > 0)
 }
@@ -59,7 +59,7 @@ fn without_a_fence_things_pass() {
     }
 }
 
-/// Data goes by copy engines' copies, signals and values over the wire.
+/// Copy engines copy the data; signals and values go over the wire.
 #[test]
 fn copies_between_mapped_heaps_keep_their_order() {
     let early = |what, rounds| early_in(mapped_by_movers(Job::new("pe_order"), 2), "mapped by movers", what, rounds);
@@ -68,7 +68,7 @@ fn copies_between_mapped_heaps_keep_their_order() {
     assert!(goes_wrong(|| early("fence-missing", 400)), "the control went well");
 }
 
-/// What PE 0 found in PE 1's memory, past all messages; and the cost of a repeated quiet.
+/// PE 0's findings in PE 1's memory, read without messages; and the cost of a repeated quiet.
 #[allow(clippy::unwrap_used)]
 fn late(path: Path, what: &str, rounds: u32) -> (u32, f64) {
     let outcome = path.of(Job::new("pe_quiet"), 2).args([what, &rounds.to_string()]).limit(60).succeed();

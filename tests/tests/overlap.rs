@@ -1,4 +1,4 @@
-//! Products of tensor-parallel layers: their bits, their order, and what becomes of them when a rank is gone.
+//! Products of tensor-parallel layers: their bits, their order, and their errors when a rank is lost.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::Command;

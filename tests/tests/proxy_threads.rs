@@ -21,7 +21,7 @@ fn each_proxy_thread_does_its_share() {
 fn all_have_as_many_as_the_pe_that_asks_for_the_fewest() {
     work(FOUR_BY_TWO, 2, |job| job.env_of(1, THREADS, "4"));
     work(FOUR_BY_TWO, 1, |job| job.env_of(0, THREADS, "1"));
-    // One has another number of rails.
+    // One PE has another number of rails.
     let job = Job::new("pe_threads").hosts(2).rails(2).args([1]).env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
     job.env(THREADS, "2").env_of(1, "SYMRAIL_NIC_LIST", "127.0.0.2").succeed();
 }

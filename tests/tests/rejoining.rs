@@ -11,7 +11,7 @@ use symrail_tests::path::{MAPPED, ROUND_ROBIN};
 fn memory_descriptors_and_threads_do_not_grow() {
     let rounds: u64 = std::env::var("SYMRAIL_TEST_ROUNDS").map_or(40, |text| text.parse().unwrap());
     for path in [MAPPED, ROUND_ROBIN] {
-        // With several arenas the allocator keeps now more, now less of what is free.
+        // With several arenas the allocator keeps varying amounts of free memory.
         let job = Job::new("pe_rejoin").env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "0");
         let outcome = path.of(job, 2).args([rounds]).limit(60 + rounds).succeed();
         let figures = |name: &str| -> Vec<i64> {

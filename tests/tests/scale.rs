@@ -1,11 +1,11 @@
-//! Jobs of more PEs than a test has elsewhere: what one more PE costs the others. `scripts/scale.sh` has larger ones.
+//! Jobs of more PEs than other tests have: the cost of one more PE for the others. `scripts/scale.sh` runs larger ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::float_cmp)]
 
 use std::process::Command;
 
 use symrail_tests::job::{Job, built};
 
-/// PEs over one rail, which do a bit of everything, and what each said of itself.
+/// PEs over one rail, which use each kind of call, and the figures that each printed.
 struct Measured {
     lines: Vec<String>,
     log: String,
@@ -22,14 +22,14 @@ impl Measured {
         Measured { lines, log: outcome.err }
     }
 
-    /// What each PE says of this name.
+    /// Each PE's figures with this name.
     fn of_each(&self, name: &str) -> Vec<f64> {
         let value =
             |line: &String| line.split_once(&format!(" {name} ")).unwrap().1.split(' ').next().unwrap().to_owned();
         self.lines.iter().map(|line| value(line).parse().unwrap()).collect()
     }
 
-    /// What joining has cost a PE: messages and bytes.
+    /// A PE's cost of joining: messages and bytes.
     fn joining(&self) -> (f64, f64) {
         let line = self.log.lines().find(|line| line.contains("joined in")).unwrap_or_else(|| panic!("{}", self.log));
         let (_, cost) = line.rsplit_once("; ").unwrap();
@@ -77,7 +77,7 @@ fn simulated(pes: u32) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// With a host for each PE, so that nothing goes by memory.
+/// With a host for each PE, so that nothing uses mapped memory.
 #[test]
 fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
     for pes in [2, 4, 8, 16] {
@@ -98,7 +98,7 @@ fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
                 let begins = format!("work {work} pe {pe} writes {writes} reads {reads} requests ");
                 let rest = line.strip_prefix(&begins).unwrap_or_else(|| panic!("{line}, and simulated {row}"));
                 let asked: u64 = rest.split(' ').next().unwrap().parse().unwrap();
-                // Who is slow finds some of many puts acknowledged, and asks for fewer acknowledgements.
+                // A slow PE finds some of many puts acknowledged, and requests fewer acknowledgements.
                 let slow = work.starts_with("AllToAll") && asked < requests && asked >= requests / 2;
                 assert!(asked == requests || slow, "{line}, and simulated {row}");
             }
@@ -113,7 +113,7 @@ fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
         for (real, frames) in joined.iter().zip(simulated["joining"]["frames"].as_array().unwrap()) {
             let (messages, bytes) = (frames[0].as_f64().unwrap(), frames[1].as_f64().unwrap());
             assert_eq!(real[0], messages, "{pes} PEs");
-            // What a simulated PE says is as long, but made up.
+            // A simulated PE's contributions have the same length, but invented contents.
             assert!((0.9..1.1).contains(&(bytes / real[1])), "{pes} PEs: {bytes} bytes, and {} in earnest", real[1]);
         }
     }

@@ -4,8 +4,8 @@
 use symrail_tests::job::Job;
 use symrail_tests::path::FOUR_IN_TURN;
 
-/// What `ofi_rxm` takes, once, for messages over a lane that was not used before, KiB: on a busy machine a peer may
-/// take two seconds to answer, and what waits is moved to another lane.
+/// Memory that `ofi_rxm` allocates, once, for messages over a lane that was not used before, in KiB: on a busy machine
+/// a peer may take two seconds to answer, and waiting operations move to another lane.
 const LANE: f64 = 6.0 * 1024.0;
 
 #[test]

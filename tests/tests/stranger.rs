@@ -1,5 +1,5 @@
-//! Another user of the host gets nowhere, is heard of, but not all the time, and does not disturb the job. Nor does he
-//! get at it through the ports of its rails, by libfabric as peers do.
+//! Another user of the host gains no access, is reported, at a limited rate, and does not disturb the job. The same
+//! holds for access through the ports of its rails, by libfabric as peers use it.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use symrail_tests::job::{Outcome, built};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, SHM};
 
-/// How often the service tells of strangers at most.
+/// The least time between the service's reports of foreign connections.
 const TELLS_EVERY_S: usize = 10;
 
-/// The lines that begin so, as numbers.
+/// The lines that begin with `name`, as numbers.
 fn numbers(outcome: &Outcome, name: &str) -> Vec<u64> {
     outcome.out.lines().filter_map(|line| line.strip_prefix(name)?.parse().ok()).collect()
 }
@@ -21,7 +21,7 @@ fn strange(path: Path, at_least: usize) -> Outcome {
     let number =
         |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<usize>().unwrap();
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
-    // What the job's own user can open shows that there was something to be refused.
+    // The paths that the job's own user can open show that there was something to refuse.
     assert!(number("ours: ") >= at_least && number("refused: ") >= number("ours: "), "{outcome:#?}");
     assert!(!outcome.out.contains("opened: "), "{outcome:#?}");
     let warnings = outcome.err.matches("rendezvous: dropped a connection").count();
@@ -32,12 +32,12 @@ fn strange(path: Path, at_least: usize) -> Outcome {
 
 #[test]
 fn another_user_opens_nothing_floods_in_vain_and_is_told_of_once() {
-    // SAFETY: takes and touches nothing.
+    // SAFETY: takes no arguments and accesses no memory.
     if unsafe { libc::geteuid() } != 0 {
         println!("SKIPPED: to be another user for a while, a test has to be started by root");
         return;
     }
-    // Of each process: memory, environment, map; standard streams; heap.
+    // For each process: memory, environment, map; standard streams; heap.
     let mapped = strange(MAPPED, 14);
     let listens: Vec<_> = mapped.out.lines().filter_map(|line| line.strip_prefix("listens: ")).collect();
     assert!(listens.iter().all(|at| at.starts_with("127.")), "somebody on the network gets there: {mapped:#?}");
@@ -46,7 +46,7 @@ fn another_user_opens_nothing_floods_in_vain_and_is_told_of_once() {
     assert_eq!(numbers(&one_rail, "reached: "), [0], "{one_rail:#?}");
     let (sent, dropped) = (numbers(&one_rail, "messages: ")[0], numbers(&one_rail, "dropped: ").iter().sum::<u64>());
     assert!(sent > 4 * 100 && dropped >= sent, "{dropped} of {sent} were dropped: {one_rail:#?}");
-    // Once by each endpoint, and all in all at its end.
+    // Once by each endpoint, and in total at its end.
     for warning in ["dropped a message that is not of this job", "dropped in all: messages"] {
         assert!((1..=4).contains(&one_rail.err.matches(warning).count()), "{warning}: {one_rail:#?}");
     }

@@ -1,7 +1,7 @@
-//! Whole jobs over ibverbs, where there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with
-//! soft-RoCE rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` to `wire3`, the ends of cables.
+//! Whole jobs over ibverbs, if there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with soft-RoCE
+//! rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` to `wire3`, the ends of cables.
 //!
-//! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
+//! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are tested, and the choice of `auto`.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,7 +30,7 @@ const STRIPED: Path = Path {
     env: &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC, ("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
     ..AUTO
 };
-/// Heaps that the CPU cannot touch, of which NICs move what is large.
+/// Heaps that the CPU cannot access; NICs move large transfers directly.
 const DIRECT: Path = Path {
     name: "guarded heaps, reached by NICs",
     env: &[IBVERBS, RAILS, HASTY, HEAP, ("SYMRAIL_HEAP_KIND", "guarded"), ("SYMRAIL_GPUDIRECT", "on")],
@@ -45,7 +45,7 @@ const STAGED: Path = Path {
 /// The same devices by libfabric.
 const LIBFABRIC: Path = Path { name: "libfabric", provider: Some("verbs;ofi_rxm"), rails: 0, env: &[RAILS, HEAP] };
 
-/// Whether the devices are there; says so if not.
+/// Whether the devices exist; prints it if not.
 fn devices() -> bool {
     let there = ["rxe0", "rxe1", "wire0", "wire1", "wire2", "wire3"]
         .iter()
@@ -86,7 +86,7 @@ fn every_operation_on_heaps_that_nics_reach_and_the_cpu_does_not() {
         succeed(DIRECT, 3, "pe_ops", &["brief"]);
         succeed(STAGED, 2, "pe_ops", &["brief"]);
         assert_eq!(early(DIRECT, "signals", "200"), 0);
-        // What one demands and another does not even try.
+        // One PE demands direct transfers, and the other does not even try them.
         let job = DIRECT.of(Job::new("pe_ops"), 2).args(["tiny"]).env_of(1, "SYMRAIL_GPUDIRECT", "off");
         let outcome = job.limit(LIMIT).run();
         assert_ne!(outcome.code, Some(0));
@@ -103,7 +103,7 @@ fn every_operation_by_libfabric_on_the_same_devices() {
     }
 }
 
-/// Host threads and devices, own PE and same-host PE and remote PEs.
+/// Host threads and devices, to the own PE, a same-host PE and remote PEs.
 #[test]
 fn all_who_change_a_word_are_atomic_with_one_another() {
     if devices() {
@@ -122,7 +122,7 @@ fn early(path: Path, what: &str, rounds: &str) -> u32 {
     early_in(&path.of(Job::new("pe_order"), 2), what, rounds)
 }
 
-/// Two rails of which the second is a slow cable: what takes the first one overtakes what takes the second.
+/// Two rails, of which the second is a slow cable: messages on the first one overtake those on the second.
 #[test]
 fn no_signal_of_ten_thousand_is_early_on_two_rails_of_which_one_is_slow() {
     if !devices() {
@@ -133,7 +133,7 @@ fn no_signal_of_ten_thousand_is_early_on_two_rails_of_which_one_is_slow() {
         let job = path.of(Job::new("pe_order"), 2);
         job.env_of(0, RAILS.0, "rxe0,wire0").env_of(1, RAILS.0, "rxe0,wire1")
     };
-    // The control takes some luck to go wrong.
+    // The control takes some luck to fail.
     assert!((0..10).any(|_| early_in(&job(AUTO), "signals-unordered", "500") > 0), "the control went well");
     assert_eq!(early_in(&job(AUTO), "signals", "10000"), 0);
     assert_eq!(early_in(&job(NIC), "signals", "1000"), 0);
@@ -232,7 +232,7 @@ fn over_the_cable(name: &'static str, plan: &str) {
     }
 }
 
-/// What `tc` does to both directions of the cable, until dropped.
+/// The `tc` settings of both directions of the cable, until dropped.
 struct Cable;
 
 impl Cable {
@@ -248,7 +248,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // Nobody looks at the cable again if this fails: the guest ends with its tests.
+        // A failure is ignored: the guest ends with its tests.
         let _ = Command::new("sh").args(["-c", "tc qdisc del dev end0 root; tc qdisc del dev end1 root"]).status();
     }
 }
@@ -271,7 +271,7 @@ fn two_devices_and_a_cable_also_one_that_loses_packets() {
     assert!(!lost.contains("dropped 0,"), "nothing was lost, so this shows nothing: {lost}");
 }
 
-/// The type of service of each RoCE packet (UDP to port 4791 over IPv4) that has been seen on any interface.
+/// The type of service of each RoCE packet (UDP to port 4791 over IPv4) observed on any interface.
 fn services(tap: &OwnedFd) -> Vec<u8> {
     let mut frame = [0; 64];
     let frames = std::iter::from_fn(|| {
@@ -297,7 +297,7 @@ fn the_traffic_class_is_on_the_wire() {
     }
 }
 
-/// Runs `pe_flap` for so many seconds, and `outage` as soon as its PEs have joined.
+/// Runs `pe_flap` for `seconds` seconds, and `outage` as soon as its PEs have joined.
 fn flap(job: &Job, seconds: u64, outage: impl FnOnce()) -> Outcome {
     let joined = std::env::temp_dir().join(format!("symrail-flap-{}", std::process::id()));
     let running = job.clone().args([seconds]).args([joined.display()]).limit(LIMIT).start();
@@ -320,8 +320,8 @@ fn numbers_before(outcome: &Outcome, words: &str) -> Vec<u64> {
     outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
 }
 
-/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used
-/// again.
+/// Puts, signals and AMOs continue, each performed once, while a rail's port is down and when it is up again; then the
+/// rail is used again.
 #[test]
 fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     if !devices() {
@@ -337,12 +337,12 @@ fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
 }
 
-/// Longer than a cable is out, and so are the attempts of a NIC: eight times a second.
+/// A NIC's eight attempts, of about a second each, take longer than a cable is out.
 const PATIENT: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "18");
 /// How long a cable is out.
 const PULLED_OUT: Duration = Duration::from_secs(2);
 
-/// Runs `pe_flap` over these devices of each PE while cables are out, and shows that nothing came through meanwhile.
+/// Runs `pe_flap` over these devices of each PE while cables are out, and shows that no packet passed meanwhile.
 fn flap_without(jacks: &[u32], mode: (&str, &str), devices: [&str; 2], seconds: u64) -> Outcome {
     let all =
         |state: &str| run(&jacks.iter().map(|jack| format!("ip link set jack{jack} {state};")).collect::<String>());
@@ -361,7 +361,7 @@ fn flap_without(jacks: &[u32], mode: (&str, &str), devices: [&str; 2], seconds: 
     outcome
 }
 
-/// A port that goes down for less time than NICs go on trying is no reason to give up the only way there is.
+/// A port that is down for less time than NICs retry is no reason to give up the only path.
 #[test]
 fn an_only_rail_waits_for_its_port() {
     if devices() {

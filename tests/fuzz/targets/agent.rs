@@ -1,5 +1,5 @@
-//! What a peer gone wrong, or a stranger, may make of the memory of another: requests with any fields, well formed or
-//! not, against an engine and its target agent. They may do to the heap what they like, and to nothing else.
+//! Requests from a faulty peer or an unauthenticated one, with any fields, well formed or not, against an engine and
+//! its target agent. They may do anything to the heap, and nothing to other memory.
 #![no_main]
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Place, Request, RequestKind, Token};
 
-/// Where the heap begins, so that there is something before it, and its size.
+/// The heap's offset, so that there is memory before it, and its size.
 const START: u64 = 1 << 16;
 const HEAP: usize = 1 << 14;
-/// PEs of the job; the one that is attacked is the first.
+/// PEs of the job; the attacked one is the first.
 const N_PES: u32 = 2;
 /// Rounds after each message.
 const ROUNDS: usize = 4;
@@ -42,7 +42,7 @@ const KINDS: [RequestKind; 15] = [
     RequestKind::Get,
 ];
 
-/// An offset near something where a check may be wrong, or any.
+/// An offset near a boundary of a check, or any.
 fn offset(u: &mut Unstructured<'_>) -> Result<u64> {
     let near = [0, START, START + HEAP as u64, STAGING_BUFFER_OFFSET, STAGING_BUFFER_OFFSET + STAGING_BUFFER_BYTES as u64];
     Ok(match u.int_in_range(0..=near.len())? {
@@ -51,7 +51,7 @@ fn offset(u: &mut Unstructured<'_>) -> Result<u64> {
     })
 }
 
-/// A message: bytes that may mean anything, or requests that are understood and ask for anything.
+/// A message: arbitrary bytes, or valid requests with arbitrary fields.
 fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>> {
     let mut message = Vec::new();
     if u.ratio(1, 8)? {
@@ -103,7 +103,7 @@ struct Victim {
 }
 
 impl Victim {
-    /// PE 0, and a rail through which anybody speaks to it.
+    /// PE 0, and a rail through which any peer can send to it.
     fn new(staged: bool) -> Victim {
         let config = FabricConfig { delay: 0, again: 0, inject: 4096, ..FabricConfig::default() };
         let fabric = Fabric::new(1, config);
@@ -119,7 +119,7 @@ impl Victim {
             engine.endpoint().connect(pe, &addresses).expect("a connection");
         }
         let mut heap = vec![0u64; HEAP / 8].into_boxed_slice();
-        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        // SAFETY: the memory outlives the segment's users, and no references into it exist meanwhile.
         let segment = |base| unsafe { Segment::new(0, START, base, HEAP as u64) };
         if staged {
             let memory = GuardedMemory::new(HEAP).expect("memory that nobody can touch");
@@ -141,11 +141,11 @@ fn attack(u: &mut Unstructured<'_>) -> Result<()> {
     let mut victim = Victim::new(u.arbitrary()?);
     let mut sequence = [0; 2];
     while !u.is_empty() {
-        // A peer has the token; a stranger may have anything in its place.
+        // A peer has the token; another sender may use anything in its place.
         let token = if u.ratio(15, 16)? { victim.token.bytes() } else { u.arbitrary()? };
         let mut message = [&token[..], &message(u, &mut sequence)?].concat();
         let local = LocalBuf { ptr: message.as_mut_ptr(), len: message.len(), key: LocalKey::default() };
-        // SAFETY: without an id the bytes are copied during the call. A message that the rail refuses is none.
+        // SAFETY: without an id the bytes are copied during the call. A message that the rail refuses is not sent.
         let _ = unsafe { victim.stranger.send(0, local, None) };
         for _ in 0..ROUNDS {
             victim.engine.poll();
@@ -155,6 +155,6 @@ fn attack(u: &mut Unstructured<'_>) -> Result<()> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // Too few bytes for what they began to say: then that was all.
+    // If the bytes run out, the attack ends.
     let _ = attack(&mut Unstructured::new(bytes));
 });

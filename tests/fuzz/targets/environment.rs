@@ -1,4 +1,4 @@
-//! What users may put into environment variables: the first byte chooses the variable, the rest is its value.
+//! Values of environment variables: the first byte chooses the variable, the rest is its value.
 #![no_main]
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What peers hand over when they join: memory handles, calls on the heap, unique ids.
+//! Data that peers send when they join: memory handles, calls on the heap, unique ids.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,11 @@
-//! What may come over a rail to a proxy endpoint or a host endpoint.
+//! Messages over a rail to a proxy endpoint or a host endpoint.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use symrail_transport::wire::{Reply, Request, Token};
 
 fuzz_target!(|bytes: &[u8]| {
-    // Behind an address, and at the front of a message. The token of zeros is one that bytes may have.
+    // Behind an address, and at the front of a message. Arbitrary bytes may have a token of zeros.
     if let Ok((address, token)) = Token::split(0, bytes) {
         assert_eq!(token.with_address(address.to_vec()), bytes);
     }

@@ -1,4 +1,4 @@
-//! What a stranger may send to the rendezvous service. It must go on, and let nobody in.
+//! Bytes from an unauthenticated client of the rendezvous service. It must continue to serve, and admit no such client.
 #![no_main]
 
 use std::io::Write;

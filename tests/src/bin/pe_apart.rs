@@ -1,13 +1,13 @@
-//! PEs that do not do the same. The first argument says how:
+//! PEs that do not do the same. The first argument selects the case:
 //!
 //! | argument | what happens |
 //! |---|---|
-//! | `differ` | PE 0 makes one collective call and PE 1 another one, of many kinds in turn; with `SYMRAIL_CHECK_COLLECTIVES` both must be told of both |
+//! | `differ` | PE 0 makes one collective call and PE 1 another one, of many kinds in turn; with `SYMRAIL_CHECK_COLLECTIVES` the errors of both must name both calls |
 //! | `teams` | PE 0 waits in a team of two, the others in barriers of all; as above |
-//! | `threads` | threads of both PEs take memory from the heap and give it back, in whatever order they come |
-//! | `late` | PE 1 comes late: to the job, to a barrier, to the end |
-//! | `leave` | PE 1 leaves without the others, who wait for it |
-//! | `fork` | children of both PEs do what they must not, while their parents go on |
+//! | `threads` | threads of both PEs allocate and free memory of the heap, in any order |
+//! | `late` | PE 1 is late: at the job, at a barrier, at the end |
+//! | `leave` | PE 1 leaves without the others, which wait for it |
+//! | `fork` | children of both PEs make forbidden calls, while their parents continue |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use symrail::collective::Reduction;
 use symrail::{Cmp, Error, Result, Runtime, SymSlice, Team};
 use symrail_tests::pe;
 
-/// Longer than the time-out that the test sets, and than it takes to be warned of that.
+/// Longer than the test's time-out, and than the warning about it takes.
 const LATE: Duration = Duration::from_millis(2600);
 
 fn main() -> ExitCode {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             if pe::arg(1, String::new()) == "join" {
                 pause();
             }
-            // Not `pe::run`: the program listens to no warnings.
+            // Not `pe::run`: this program has no subscriber for warnings.
             let rt = Runtime::init().unwrap();
             pause();
             rt.barrier_all().unwrap();
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             if rt.my_pe() == 1 {
                 drop(rt);
                 loop {
-                    std::thread::park(); // until the launcher ends the job
+                    std::thread::park(); // runs until the launcher ends the job
                 }
             }
             let word = rt.alloc_slice::<u64>(1);
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is compared, each with the words by which an error names it.
+/// The compared calls, each with its words in an error.
 const CALLS: [&str; 11] = [
     "barrier_all",
     "sync_all",
@@ -84,7 +84,7 @@ const CALLS: [&str; 11] = [
 
 fn call(rt: &Runtime, which: usize, data: &SymSlice<'_, u64>, world: &Team<'_>) -> Result<()> {
     let words = data.as_ptr().cast::<u8>();
-    // SAFETY: the words are symmetric and as many as the largest of the calls needs.
+    // SAFETY: the words are symmetric, and as many as the largest call needs.
     unsafe {
         match which {
             0 => rt.barrier_all(),
@@ -111,7 +111,7 @@ fn differ(rt: &Runtime) -> Result<()> {
         let text = error.to_string();
         assert!(calls.iter().all(|&which| text.contains(CALLS[which])), "{text:?} does not name {calls:?}");
         assert!(text.contains("PE 0") && text.contains("PE 1"), "{text}");
-        // Nothing was done, and PEs that agree again go on.
+        // Nothing was done, and PEs that agree again continue.
         data.p(0, first as u64, pe::neighbour(rt, 1))?;
         rt.barrier_all()?;
         assert_eq!(data.read(0)?, first as u64);
@@ -134,7 +134,7 @@ fn threads(rt: &Runtime) -> Result<()> {
         for thread in 0..4 {
             scope.spawn(move || {
                 for _ in 0..10 {
-                    // Each takes another size, so that PEs whose threads come in another order are told.
+                    // Each thread uses another size, so that PEs whose threads come in another order get an error.
                     let Ok(words) = rt.alloc_slice::<u64>(100 + thread) else { continue };
                     words.fill(thread as u64);
                     assert_eq!(words.to_vec(), vec![thread as u64; 100 + thread], "a block of two threads");
@@ -151,7 +151,7 @@ fn is_refused<T>(result: Result<T>) {
     assert!(matches!(error, Error::Forked { .. }) && error.to_string().contains("forked from it"), "{error}");
 }
 
-/// What a forked child does with its parent's runtime.
+/// A forked child uses its parent's runtime.
 fn child(rt: Runtime, finalizes: bool) -> ! {
     {
         let (words, other) = (rt.alloc_slice::<u64>(1), pe::neighbour(&rt, 1));
@@ -179,9 +179,9 @@ fn child(rt: Runtime, finalizes: bool) -> ! {
     std::process::exit(0)
 }
 
-/// An address in the heap, as an error tells it.
+/// An address in the heap, taken from an error.
 fn heap(rt: &Runtime) -> *mut u8 {
-    // SAFETY: nothing is read at an address that is refused.
+    // SAFETY: a refused call reads nothing.
     let refused = unsafe { rt.put(std::ptr::null_mut(), [0u8; 8].as_ptr(), 8, rt.my_pe()) };
     let Err(Error::NotSymmetric { heap, .. }) = refused else { panic!("address 0") };
     std::ptr::with_exposed_provenance_mut(heap)
@@ -200,8 +200,8 @@ fn forks() -> ExitCode {
             put(1);
             // SAFETY: the child allocates, as glibc's children may.
             let ForkResult::Parent { child: pid } = (unsafe { fork() }).unwrap() else {
-                // SAFETY: a bitwise copy of a runtime that the other one, on this stack, is never dropped for: the
-                // child exits.
+                // SAFETY: a bitwise copy of a runtime; the original on this stack is never dropped in the child, which
+                // exits.
                 child(unsafe { std::ptr::read(&raw const rt) }, finalizes)
             };
             put(2);

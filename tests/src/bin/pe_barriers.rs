@@ -1,6 +1,6 @@
-//! Barriers of CPU devices: of all PEs and of teams, again and again. What each put to the others before a barrier must
-//! be there after it. The argument is the number of barriers. Each PE prints for each kind of barrier how many work
-//! requests it cost it to wait so often: `NAME: REQUESTS`.
+//! Barriers of CPU devices, of all PEs and of teams, repeated. Puts to other PEs before a barrier must have arrived
+//! after it. The argument is the number of barriers. Each PE prints for each kind of barrier the number of work
+//! requests that so many barriers cost it: `NAME: REQUESTS`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Runtime};
@@ -23,7 +23,7 @@ fn main() -> std::process::ExitCode {
         for (name, (start, stride, size)) in
             [("reversed", (n - 1, -1, n)), ("even", (0, 2, (n + 1) / 2)), ("odd", (1, 2, n / 2))]
         {
-            // A second team finds what the first one left where its own words are.
+            // A second team finds the first one's values in the same words.
             for _ in 0..2 {
                 area.fill(0);
                 rt.barrier_all()?;
@@ -53,14 +53,14 @@ fn barriers(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &Devic
                 let signal = me.signal_fetch(words.at(pe.into())?)?;
                 assert_eq!(signal, round, "PE {}: from PE {pe}", me.my_pe());
             }
-            // Nobody overwrites what others still look at.
+            // No PE overwrites data that others still read.
             me.team_sync(team)?;
         }
         Ok(())
     });
 }
 
-/// How many work requests this PE posts to wait so often.
+/// The number of work requests that this PE posts for so many barriers.
 fn requests(rt: &Runtime, view: &DeviceView, team: &DeviceTeam, rounds: u64) -> u64 {
     let posted = || rt.counters().iter().map(|lane| lane.writes + lane.reads + lane.requests).sum::<u64>();
     let before = posted();

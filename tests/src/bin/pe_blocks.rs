@@ -1,13 +1,13 @@
-//! Blocks of several sizes go from all to all, or are added up, again and again, and the sources change as soon as a
-//! call has returned. The argument is the number of calls of each kind. Each PE prints what its endpoints have posted
-//! for them: `KIND BYTES: WRITES writes, MESSAGES messages`.
+//! Blocks of several sizes go from all to all, or are summed, repeatedly, and the sources change as soon as a call has
+//! returned. The argument is the number of calls of each kind. Each PE prints the number of posted writes and messages:
+//! `KIND BYTES: WRITES writes, MESSAGES messages`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::collective::Reduction;
 use symrail::{Result, Runtime, SymSlice, Team};
 use symrail_tests::pe;
 
-/// Bytes of a block; those of odd words end in the middle of everything.
+/// Bytes of a block; odd numbers of words end in the middle of any unit.
 const SIZES: [usize; 5] = [8, 4096, 4104, 16384, 65536];
 
 fn main() -> std::process::ExitCode {
@@ -40,13 +40,13 @@ struct Blocks<'rt> {
     dest: SymSlice<'rt, u64>,
 }
 
-/// What PE `from` has at word `i` of its block for PE `to`.
+/// Word `i` of PE `from`'s block for PE `to`.
 fn word(from: u32, to: u32, round: u64, i: usize) -> u64 {
     u64::from(from) << 48 | u64::from(to) << 40 | round << 24 | i as u64
 }
 
 impl Blocks<'_> {
-    /// One call: to all the same but in an alltoall, and from all but in a broadcast.
+    /// One call: the same block to all except in an alltoall, and from all except in a broadcast.
     fn call(&self, kind: &str, bytes: usize, round: u64) -> Result<()> {
         let (me, n, words) = (self.rt.my_pe(), self.rt.n_pes(), bytes / 8);
         let to = |pe: u32| if kind == "alltoall" { pe } else { 0 };
@@ -55,7 +55,7 @@ impl Blocks<'_> {
         let own: Vec<u64> = (0..n).flat_map(|pe| of(me, to(pe))).collect();
         self.source.write_slice(0, &own)?;
         let (dest, source) = (self.dest.as_ptr().cast(), self.source.as_ptr().cast());
-        // SAFETY: both have room for a block of each PE; they are read and written here by these calls only.
+        // SAFETY: both have space for a block of each PE; only these calls read and write them here.
         unsafe {
             match kind {
                 "alltoall" => self.team.alltoall(dest, source, bytes),
@@ -64,7 +64,7 @@ impl Blocks<'_> {
                 _ => self.team.broadcast(dest, source, bytes, root),
             }
         }?;
-        // What has not left would be another round's now.
+        // Data that has not been sent yet would now belong to another round.
         self.source.fill(u64::MAX);
         let expected: Vec<u64> = match kind {
             "broadcast" => of(root, 0).collect(),
@@ -74,7 +74,7 @@ impl Blocks<'_> {
         let mut found = vec![0; expected.len()];
         self.dest.read_slice(0, &mut found)?;
         assert!(found == expected, "{kind} of {bytes} bytes, round {round}: PE {me} has something else");
-        // What comes next may overwrite it.
+        // The next call may overwrite it.
         self.rt.sync_all()
     }
 

@@ -1,7 +1,7 @@
-//! Random collectives of random teams, of random sizes, one behind the other, among puts that nobody waits for. A
-//! source is overwritten as soon as the call has returned, and destinations are looked at again much later. All PEs
-//! draw the same calls from a seed. The arguments are the first seed and how many; and `hidden`, if nobody is to be
-//! able to map another's heap, wherever that is.
+//! Random collectives of random teams, of random sizes, back to back, among puts that no call waits for. A source is
+//! overwritten as soon as the call has returned, and destinations are checked much later. All PEs draw the same calls
+//! from a seed. The arguments are the first seed and the number of seeds; and `hidden`, to make heaps unmappable,
+//! wherever they are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use rand::rngs::StdRng;
@@ -14,7 +14,7 @@ use symrail_tests::pe;
 /// Words of everything that calls use between two barriers.
 const ARENA: usize = 1 << 19;
 const CALLS: u64 = 60;
-/// The most words that a PE hands in for each PE, and those near which, or near few times which, something changes.
+/// The most words that a PE contributes for each PE; and sizes near whose multiples an algorithm changes.
 const MOST: usize = 12_000;
 const TURNING_POINTS: [usize; 6] = [2, 512, 1023, 1024, 2048, 3072];
 /// Overwrites sources.
@@ -37,12 +37,12 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// Lets nobody look into this process who may not look into all, and gives up looking into others.
+/// Hides this process from unprivileged ones, and drops its own right to inspect others.
 fn hide() {
     /// See capset(2): version 3, for this thread, with no capability of three kinds, in two halves.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
     const NONE: [u32; 6] = [0; 6];
-    // SAFETY: both calls read what they are given, and change rights of this process alone.
+    // SAFETY: both calls only read their arguments, and change rights of this process alone.
     let done = unsafe {
         [
             libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0).into(),
@@ -64,7 +64,7 @@ enum Kind {
     Sync,
 }
 
-/// A call as all PEs know it, also who is not in its team.
+/// A call as all PEs know it, including PEs outside its team.
 #[derive(Debug, Clone)]
 struct Call {
     number: u64,
@@ -73,12 +73,12 @@ struct Call {
     members: Vec<u32>,
     words: usize,
     root: u32,
-    /// Each member puts `mail` words to the PE so far behind it, before the call.
+    /// Before the call each member puts `mail` words to the PE at this distance behind it.
     mail: usize,
     shift: u32,
 }
 
-/// Where a call's words are in the arena.
+/// The offsets of a call's words in the arena.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     source: usize,
@@ -89,7 +89,7 @@ struct Places {
 }
 
 impl Call {
-    /// How many words a member hands in for `to`.
+    /// The number of words that a member contributes for `to`.
     fn words_of(&self, index: usize) -> usize {
         let some = || mix(self.number, index as u64) as usize % (self.words + 1);
         if self.kind == Kind::Collect { some() } else { self.words }
@@ -99,7 +99,7 @@ impl Call {
         mix(self.number << 16 | (from as u64) << 8 | to as u64, i as u64)
     }
 
-    /// What a member hands in.
+    /// A member's contribution.
     fn source(&self, index: usize) -> Vec<u64> {
         let of = |to: usize| (0..self.words_of(index)).map(move |i| self.word(index, to, i));
         match self.kind {
@@ -109,7 +109,7 @@ impl Call {
         }
     }
 
-    /// What a member gets.
+    /// A member's result.
     fn result(&self, index: usize) -> Vec<u64> {
         let n = self.members.len();
         let of = |from: usize, to: usize| (0..self.words_of(from)).map(move |i| self.word(from, to, i));
@@ -143,12 +143,12 @@ struct Session<'a> {
     rt: &'a Runtime,
     arena: &'a SymSlice<'a, u64>,
     random: StdRng,
-    /// Drawn by each PE for itself.
+    /// Each PE draws its own numbers from it.
     own: StdRng,
     world: Team<'a>,
-    /// Teams in order, with their PEs; a PE has those that it is in.
+    /// Teams in order, with their PEs; a PE has the teams that it is in.
     teams: Vec<(Vec<u32>, Option<Team<'a>>)>,
-    /// Since the last barrier.
+    /// The calls since the last barrier.
     calls: Vec<(Call, Places)>,
     at: usize,
 }
@@ -251,7 +251,8 @@ impl<'a> Session<'a> {
         let team = team.and_then(|(_, team)| team.as_ref()).unwrap_or(world);
         let at = |word: usize| self.arena.as_ptr().wrapping_add(word).cast::<u8>();
         let (to, from, bytes) = (at(places.dest), at(places.source), 8 * call.words_of(index));
-        // SAFETY: the places have room for what all members hand in and get, and are used by this call only until all
+        // SAFETY: the offsets have space for the contributions and results of all members, and only this call uses them
+        // until all have arrived.
         // have arrived.
         unsafe {
             match call.kind {
@@ -282,7 +283,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing has arrived later than it should, and all mail has arrived. Then everything may be used again.
+    /// Checks that nothing has arrived too late, and that all mail has arrived. Then everything may be reused.
     fn look_again(&mut self) -> Result<()> {
         self.world.barrier()?;
         let (me, n) = (self.rt.my_pe(), self.rt.n_pes());

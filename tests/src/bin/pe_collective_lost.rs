@@ -1,5 +1,5 @@
-//! A PE is killed between two calls of a collective, in the midst of many: the others' next call ends with an error in
-//! time that names a PE, and they come to their ends.
+//! A PE is killed between two calls of a collective, among many: the next call of the others fails in time with an
+//! error that names a PE, and they exit.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints its error.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,5 +1,5 @@
-//! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; and what happens when
-//! flags come round, and when a PE does not arrive or is killed. All of it also among PEs of teams, two at a time.
+//! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; flags that wrap around;
+//! and a PE that does not arrive or is killed. All of it also among PEs of teams, two at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     if what == "killed" {
         return one_is_killed();
     }
-    // A folder in which PE 0 alone finds the one that SYMRAIL_CACHE_DIR names.
+    // The folder that SYMRAIL_CACHE_DIR names exists for PE 0 alone.
     let folder: String = pe::arg(1, String::new());
     if !folder.is_empty() && std::env::var("SYMRAIL_LAUNCHER_PE").is_ok_and(|pe| pe == "0") {
         std::env::set_current_dir(folder).unwrap();
@@ -52,7 +52,7 @@ impl<'rt> World<'rt> {
         World::among(rt, None, Communicator::new(rt).unwrap())
     }
 
-    /// A communicator's world. Collective over all PEs of the job.
+    /// The world of a communicator. Collective over all PEs of the job.
     fn among(rt: &'rt Runtime, team: Option<&'rt Team<'rt>>, all: Communicator<'rt>) -> Result<Self> {
         let room = rt.n_pes() as usize * LARGEST + 64;
         let (source, dest) = (rt.alloc_slice(room)?, rt.alloc_slice(room)?);
@@ -95,10 +95,10 @@ impl<'rt> World<'rt> {
         (0..3).try_for_each(|round| self.transfers(round))
     }
 
-    /// Everybody sends everybody several messages of different sizes, in one call; and parts of all sizes.
+    /// Each PE sends each PE several messages of different sizes, in one call; and parts of all sizes.
     fn transfers(&mut self, round: usize) -> Result<()> {
         let (me, n) = (self.all.rank() as usize, self.all.size() as usize);
-        // Those from PE 0 to PE 1 are more than all slots hold.
+        // The messages from PE 0 to PE 1 are more than all slots hold.
         let sizes = |from: usize, to: usize| match (from, to) {
             (0, 1) => [LARGEST - 70_000, 0, 65_537],
             _ => [1 + 1000 * from + 7 * to, 3, 700 * (from + to)],
@@ -179,12 +179,12 @@ impl<'rt> World<'rt> {
         if let Some(difference) = difference(&found, &data.output(collective, me, count)).filter(|_| has_result) {
             panic!("PE {me}, {collective:?} of {count} {ty:?}, {op:?}, in place: {in_place}: {difference}");
         }
-        // What is around it was left alone.
+        // The memory around it is unchanged.
         if !in_place {
             let (before, after) = (last.checked_sub(1), last + places.output.1);
             assert!(before.into_iter().chain([after]).all(|i| self.dest.read(i).unwrap() == 0xee), "{collective:?}");
         }
-        // Nobody changes what a peer has not compared yet: that peers are through with it is their own affair.
+        // No PE changes data that a peer has not compared yet: the collective itself does not wait for that.
         self.sync()
     }
 
@@ -201,7 +201,7 @@ impl<'rt> World<'rt> {
     }
 }
 
-/// Two teams, of PEs with even numbers and of those with odd ones from the last on, which make different calls at the
+/// Two teams, of PEs with even numbers and of those with odd ones in reverse order, which make different calls at the
 /// same time.
 fn teams(rt: &Runtime) -> Result<()> {
     let heap = TeamHeap::new(rt, 32 << 20)?;
@@ -215,7 +215,7 @@ fn teams(rt: &Runtime) -> Result<()> {
     for _ in 0..1 + me % 2 {
         world.sizes()?;
     }
-    // Odd numbers alone, while the others have ended.
+    // Odd numbers alone, after the others have ended.
     if me % 2 == 1 {
         world.types()?;
     }
@@ -225,7 +225,7 @@ fn teams(rt: &Runtime) -> Result<()> {
     heap.free()
 }
 
-/// Two communicators, each on a thread of its own.
+/// Two communicators, each on its own thread.
 fn two_at_once(rt: &Runtime) -> Result<()> {
     const COUNT: usize = 5000;
     let mut both: Vec<_> =
@@ -239,7 +239,7 @@ fn two_at_once(rt: &Runtime) -> Result<()> {
         let sum: u32 = (0..n).map(value).sum();
         assert!(data.to_vec().iter().all(|&found| found == sum), "PE {me}, communicator {which}, call {round}");
     };
-    // First calls take memory, in the same order on all PEs.
+    // First calls allocate memory, in the same order on all PEs.
     both.iter_mut().zip(0..).for_each(|((all, data), which)| round(which, 0, all, data));
     std::thread::scope(|scope| {
         for ((all, data), which) in both.iter_mut().zip(0..) {
@@ -254,7 +254,7 @@ fn two_at_once(rt: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// A small all-reduce by whatever is chosen for it, and why that.
+/// A small all-reduce by the default choice, and the reason for it.
 fn default_plans(rt: &Runtime) -> Result<()> {
     let mut all = match Communicator::new(rt) {
         Ok(all) => all,
@@ -274,7 +274,7 @@ fn default_plans(rt: &Runtime) -> Result<()> {
     rt.barrier_all()
 }
 
-/// Packets of the last flags are not taken for those of the first ones.
+/// Packets with the last flags are not taken for those with the first ones.
 fn flags_come_round(rt: &Runtime) -> Result<()> {
     let shape = symrail_collectives::build::Shape { hosts: vec![0; rt.n_pes() as usize], blocks: 2 };
     let plan = Plan::new(&symrail_collectives::build::all_reduce::two_phase(&shape), Check::Result).unwrap();
@@ -293,13 +293,13 @@ fn flags_come_round(rt: &Runtime) -> Result<()> {
         assert!(data.to_vec().iter().all(|&sum| sum == value * rt.n_pes()), "an old packet, {value}");
         rt.sync_all()
     };
-    // There are 2^32 - 1 flags. After twice as many calls a flag finds its old packets in the same half, if nobody has
+    // There are 2^32 - 1 flags. After twice as many calls a flag finds its old packets in the same half, if nothing was
     // written there since.
     (0..40).try_for_each(|i| run(Some(2 * i * u64::from(u32::MAX)), 10 + i as u32))
 }
 
-/// PE 1 does not come to the second call. The others are told within the time-out, by name, and the plan is not run
-/// any more.
+/// PE 1 does not make the second call. The others get an error with its name within the time-out, and the plan is not
+/// run any more.
 fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     let shape = symrail_collectives::build::Shape { hosts: vec![0; rt.n_pes() as usize], blocks: 1 };
     let plan = Plan::new(&symrail_collectives::build::all_reduce::one_shot(&shape), Check::Result).unwrap();
@@ -320,8 +320,9 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     rt.barrier_all()
 }
 
-/// PE 0 sends what PE 1 receives as another size: both are told the sizes, whoever of them waits, and neither takes what
-/// is left for something else. A send that fits into the slots has ended by then, and the next call tells of it.
+/// PE 0 sends a message that PE 1 receives with another size: both get an error with both sizes, whichever of them
+/// waits, and neither uses the rest for another message. A send that fits into the slots has returned by then, and the
+/// next call reports it.
 fn sizes_that_differ(rt: &Runtime) -> Result<()> {
     const MOST: usize = 400_000;
     let data = rt.alloc_slice::<u8>(MOST)?;
@@ -355,8 +356,8 @@ fn sizes_that_differ(rt: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// Started without a launcher: the last of three PEs is killed while it makes one call after the other. The others
-/// get an error that names it, or learn that the other one has given up.
+/// Started without a launcher: the last of three PEs is killed while it makes one call after the other. The others get
+/// an error that names it, or one that another PE has given up.
 fn one_is_killed() -> ExitCode {
     const N: u32 = 3;
     const CALLS: u32 = 50;

@@ -1,5 +1,5 @@
 //! Transposes, halos and all-to-alls of the teams of the first 1, 2, 3, 4, 6 and 8 PEs, every byte checked. The first
-//! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`,
+//! argument selects the case: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`,
 //! `device`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -40,7 +40,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// The team of the first PEs, on those.
+/// The team of the first PEs, made on these PEs.
 fn first<'rt>(rt: &'rt Runtime, world: &Team<'rt>, size: u32) -> Result<Option<Team<'rt>>> {
     world.split(Group::new(0, 1, size.into(), rt.my_pe(), rt.n_pes()))
 }
@@ -53,7 +53,7 @@ fn form(i: usize) -> (Form, Form) {
     [(none, none), (one, other), (none, one), (other, none)][i % 4]
 }
 
-/// What varies from one configuration to the next, so that all pairs come in a few hundred of them.
+/// The variant of a configuration, so that all pairs occur within a few hundred of them.
 fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Place) {
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
@@ -89,7 +89,7 @@ fn small<'rt>(
                 }
                 i += 1;
                 let (element, fields, mode, place) = variant(i, arrays);
-                // Shares along Z of 8 PEs are of one element.
+                // Shares along Z of 8 PEs have one element.
                 let form = Form { halo: [1, 1, 1], padding: [0, 2, 1] };
                 let axis = Axis::ALL[i % 3];
                 pe::doing(format!("halos of {axis:?} {mode:?} {place:?} {grid:?}"));
@@ -154,7 +154,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
             let mut first = one.plan.start(a, c, &mut one.work).unwrap();
             let mut second = other.plan.start(b, d, &mut other.work).unwrap();
             if me.is_multiple_of(2) {
-                // Both by turns.
+                // Both alternate.
                 while !(second.advance().unwrap() & first.advance().unwrap()) {
                     rt.progress();
                 }
@@ -162,7 +162,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
                 (0..n).rev().filter(|&from| from != me).for_each(|from| first.wait_for(from).unwrap());
             }
             first.wait().unwrap();
-            // The other one is waited for when it is dropped.
+            // Drop waits for the other one.
         }
         for (salt, output) in [(0, &outputs[0]), (100, &outputs[1])] {
             for (from, span) in receives.iter().enumerate() {
@@ -173,7 +173,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
     }
     both.into_iter().for_each(|plan| plan.give_up(world).unwrap());
 
-    // Teams of even and odd PEs with grids of different sizes, from one heap, which one of them uses more of.
+    // Teams of even and odd PEs with grids of different sizes, in one heap, of which one team uses more.
     let (half, parity) = (rt.n_pes() / 2, rt.my_pe() % 2);
     let team = world.split(Group::new(parity.into(), 2, half.into(), rt.my_pe(), rt.n_pes()))?.unwrap();
     let extents = [[12, 9, 7], [40, 30, 20]][parity as usize];
@@ -182,7 +182,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
     for axes in Transpose::ALL {
         pencils::transpose(&array, &Transpose::new(axes, 16), Place { symmetric: None, in_place: false }, 3).unwrap();
     }
-    // Then a block that is free on both teams lies behind what either of them keeps.
+    // Then a block that is free on both teams lies behind the blocks that either of them keeps.
     let all = Decomposition::new(heap, rt.team_world()?, Grid::new([9, 9, 9], [n, 1])).unwrap();
     let common = all.workspace(1 << 20).unwrap();
     assert!(common.base() >= kept.base().wrapping_add(kept.bytes()));
@@ -199,7 +199,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
     array.into_team().destroy()
 }
 
-/// All candidates are measured, and all PEs choose the same; what was chosen is stored and read again.
+/// All candidates are measured, and all PEs choose the same; the choice is stored and read again.
 fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     let grid = Grid::new([16, 15, 14], [1, 1]);
     let tuning = Tuning { warmup: 1, rounds: 2, ..Tuning::default() };
@@ -223,7 +223,7 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     let staged = Mode { direct: false, ..Mode::default() };
     let (team, of_mode) = tune(heap, team, grid, &Tuning { mode: Some(staged), processes: only, ..tuning }).unwrap();
     assert!(of_mode.candidates.len() == 1 && of_mode.mode == staged);
-    // Candidates that have no room leave the heap as it was.
+    // Candidates that do not fit leave the heap unchanged.
     let first_free = || {
         let block = heap.take(world, 1).unwrap();
         let base = block.base;
@@ -234,7 +234,7 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     let error = tune(heap, team, grid, &Tuning { fields: HEAP / 1000, ..tuning }).err().unwrap();
     assert!(matches!(error, Error::Runtime(symrail::Error::TeamHeapFull { .. })), "{error}");
     assert_eq!(first_free(), before);
-    // A file that one PE alone has.
+    // A file that only one PE has.
     if rt.my_pe() == 0 {
         tuned.store(&path).unwrap();
     }
@@ -245,17 +245,17 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     }
 }
 
-/// Where symmetric offsets start.
+/// The start of symmetric offsets.
 fn rt_base(rt: &Runtime, work: &symrail_decomp::Workspace) -> usize {
     work.base().addr() - rt.symmetric_offset(work.base(), 1).unwrap() as usize
 }
 
-/// Whether PEs have found out that a parameter differs.
+/// Whether PEs have found a parameter that differs.
 fn differs(error: &Error, parameter: &str) -> bool {
     matches!(error, Error::Runtime(symrail::Error::ParametersDiffer { what, .. }) if *what == parameter)
 }
 
-/// What a PE does wrong is an error on all, and the next call works.
+/// One PE's mistake is an error on all, and the next call works.
 fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2]) {
     let (me, n) = (rt.my_pe(), rt.n_pes() as usize);
     let grid = Grid::new([8, 8, 8], [1, n]);
@@ -271,13 +271,13 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
     let error = Decomposition::new(heap, world(), Grid::new([8, 8, 8], [2, n])).err().unwrap();
     assert!(matches!(error, Error::Grid { .. }), "{error}");
 
-    // Blocks that have room of their own over rails, and others.
+    // Blocks with their own space over rails, and others.
     for edge in [8, 64] {
         misuse_of_rounds(rt, heap, arrays, edge);
     }
 }
 
-/// Whoever is given something wrong tells all, and the next round is right.
+/// A PE with a wrong argument gives an error on all, and the next round is right.
 fn misuse_of_rounds<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2], edge: usize) {
     let (me, n) = (rt.my_pe(), rt.n_pes() as usize);
     let (grid, last) = (Grid::new([edge; 3], [1, n]), me + 1 == rt.n_pes());
@@ -345,7 +345,7 @@ fn misuse_of_rounds<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSl
         }
     }
 
-    // A round that nobody ends.
+    // A round that is never ended.
     std::mem::forget(plan.start(buffer(a, whole), buffer(b, whole), &mut work).unwrap());
     let error = plan.run(buffer(a, whole), buffer(b, whole), &mut work).unwrap_err();
     assert!(matches!(error, Error::Broken { pe, .. } if pe == me), "{error}");

@@ -1,5 +1,5 @@
-//! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone: all ranks' tokens and
-//! routings come from seeds. Arguments: `high`, `low`, `both`, `refuse`, `count` or `cross`; how many cases; the seed.
+//! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone from seeds of all ranks'
+//! tokens and routes. Arguments: `high`, `low`, `both`, `refuse`, `count` or `cross`; the number of cases; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -65,9 +65,9 @@ struct Case {
     hidden: usize,
     element: Element,
     scale_bytes: usize,
-    /// All ranks'.
+    /// The inputs of all ranks.
     inputs: Vec<Input>,
-    /// For each rank one of two groups.
+    /// The group of each rank, one of two.
     group: Vec<bool>,
     most: usize,
     block_rows: usize,
@@ -124,7 +124,7 @@ impl Case {
         self.topk(input).of(token).iter().any(|&e| e >= 0 && e as usize / self.share == rank)
     }
 
-    /// What the expert (or rank) `by` makes of a token: a row that depends on all of them.
+    /// The result of expert (or rank) `by` for a token: a row that depends on all of them.
     fn made(&self, source: usize, token: usize, by: usize) -> Vec<u8> {
         let rng = &mut StdRng::seed_from_u64(((source * 10_000 + token) * 10_000 + by) as u64);
         let value = |rng: &mut StdRng| rng.random_range(-9f32..9.0);
@@ -171,7 +171,7 @@ fn rows(data: &[u8], bytes: usize) -> Rows<'_> {
     Rows::new(data, bytes).unwrap()
 }
 
-/// Buffers in whose blocks few rows have room.
+/// Buffers whose blocks hold few rows.
 fn high_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<HighThroughput<'rt>> {
     let bytes = sizes::high_throughput(case.ranks, case.block_rows, sizes::largest_row(case.row()));
     HighThroughput::new(rt, bytes, WaitLimit::of(rt))
@@ -183,7 +183,7 @@ fn low_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<LowLate
     LowLatency::new(rt, shape, WaitLimit::of(rt))
 }
 
-/// Both ways at once, by a thread each.
+/// Both ways at once, by one thread each.
 fn both(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let (mut of_high, mut of_low) = (high_buffers(rt, case)?, low_buffers(rt, case)?);
     let (first, second) = std::thread::scope(|scope| {
@@ -254,7 +254,7 @@ fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_
             let add =
                 |sum: &mut Vec<f32>, row: Vec<f32>| sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
             let mut sum = vec![0f32; case.hidden];
-            // By host, and then the hosts.
+            // By host; then the hosts.
             for members in &hosts {
                 let mut of_host = vec![0f32; case.hidden];
                 for &rank in members.iter().filter(|&&rank| case.goes(input, token, rank)) {
@@ -275,8 +275,8 @@ fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_
 
 fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
-    // Several rounds on the same buffers, of which two are under way at a time; then one by one, in one of which each
-    // of two groups of ranks, who are in them by chance, has masked the other.
+    // Several rounds on the same buffers, of which two are in progress at a time; then one by one. In one of these each
+    // of two random groups of ranks has masked the other.
     for (rounds, apart) in [(2, false), (1, false), (1, true), (1, false)] {
         let takes_part = |rank: usize| !apart || case.group[rank] == case.group[me];
         (0..case.ranks as u32).try_for_each(|rank| buffers.mask(rank, !takes_part(rank as usize)))?;
@@ -350,7 +350,7 @@ fn hosts(rt: &Runtime) -> Vec<Vec<usize>> {
     (0..rt.n_pes()).filter(|&pe| rt.first_on_host(pe) == pe).map(of).collect()
 }
 
-/// A dispatch crosses once for each host, and tells of it.
+/// A dispatch crosses once for each host, and its statistics show that.
 fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], statistics: &Statistics) {
     let me = rt.my_pe() as usize;
     let get = |source: usize, ranks: &[usize]| {
@@ -391,7 +391,7 @@ fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], statistics:
     assert_eq!(phases, ["headers", "between hosts", "within the host"]);
 }
 
-/// Prints how often tokens that go to all ranks cross to each other host, by the bytes that left over rails.
+/// Prints how often tokens for all ranks cross to each other host, from the bytes sent over rails.
 fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
     let (tokens, bytes, ranks) = (200, 4096, rt.n_pes() as usize);
     let mut buffers =
@@ -420,8 +420,8 @@ fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// Prints what rounds of low latency with 128 tokens, each of which goes to every rank, cost on the wire; and checks
-/// that they cost nothing where all other ranks are masked.
+/// Prints the cost on the wire of low-latency rounds with 128 tokens, each for every rank; and checks that they cost
+/// nothing if all other ranks are masked.
 fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let (rounds, tokens, bytes) = (20, 128, 256);
     let (ranks, others) = (rt.n_pes() as usize, rt.n_pes() as usize - 1);
@@ -458,7 +458,7 @@ fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// What is refused before anything is sent, and that the buffers work all the same afterwards.
+/// Refusals before anything is sent; the buffers still work afterwards.
 fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let (me, ranks) = (rt.my_pe(), rt.n_pes() as usize);
     let different = (1 << 20) + 4096 * me as usize;
@@ -482,7 +482,7 @@ fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let topk = TopK::new(&indices, 2)?;
     let layout = Layout::of(&topk, 2 * ranks, ranks)?;
     let good = Tokens { rows: rows(&data, 64), scales: None, topk: Some((topk, &weights)) };
-    // PE 0 makes mistakes that the others hear nothing of.
+    // Mistakes of PE 0 that the others do not notice.
     if me == 0 {
         let far = [0, 1, -1, 2 * ranks as i64];
         let wrong = buffers.dispatch(&Tokens { topk: Some((TopK::new(&far, 2)?, &weights)), ..good }, &layout);

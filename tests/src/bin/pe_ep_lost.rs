@@ -1,7 +1,7 @@
-//! Three ranks go on with low-latency dispatch and combine after the fourth was killed in the midst of a dispatch: they
-//! learn its name within their time limit, mask it, and go on for 1,000 rounds, each of which is verified. The argument
-//! says when it dies: `before` it sends, or `after`; and `mask`, where late ranks are masked without an error. With
-//! `handed-on` it dies in a high-throughput dispatch, of which one rank hands rows on to another one: both name it.
+//! Three ranks continue low-latency dispatch and combine after the fourth was killed in the midst of a dispatch: within
+//! their time limit they get an error with its name, mask it, and run 1,000 verified rounds. The argument is when it
+//! dies: `before` it sends, or `after`; or `mask`, if late ranks are masked without an error. With `handed-on` it dies
+//! in a high-throughput dispatch in which one rank forwards rows to another one: the errors of both name it.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -51,13 +51,13 @@ fn work(id: uid::UniqueId, me: u32, death: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The slots of a rank's tokens in a round: some of every rank, which change from round to round.
+/// The slots of a rank's tokens in a round: some for every rank, different in each round.
 fn slots(rank: u32, round: u64) -> Vec<i64> {
     let experts = SHARE * i64::from(RANKS);
     (0..12).map(|i| (i * 3 + i64::from(rank) + round as i64 * 5) % experts).collect()
 }
 
-/// A token of a round, and what an expert makes of it.
+/// A token of a round, and an expert's result for it.
 fn token(rank: u32, round: u64, token: usize) -> f32 {
     (rank * 100 + token as u32) as f32 + (round % 64) as f32 / 64.0
 }
@@ -112,7 +112,7 @@ fn rounds(rt: &Runtime, death: &str) -> Result<()> {
     Ok(())
 }
 
-/// A dispatch in whose midst the last rank dies: the second of its tokens lies in memory that it may not read.
+/// A dispatch during which the last rank dies: the second of its tokens lies in memory that it may not read.
 fn handed_on(rt: &Runtime) -> Result<()> {
     const TOKEN: usize = 4096;
     let ended = rt.alloc_slice::<u64>(1)?;
@@ -129,7 +129,7 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     assert_eq!(late, &[LOST], "PE {me}: {dispatched:?}");
     let again = buffers.dispatch(&tokens, &layout).map(|_| ());
     assert!(matches!(again, Err(Error::Broken { .. })), "{again:?}");
-    // Nobody ends before all have been told.
+    // No PE exits before all have got the error.
     for other in (0..LOST).filter(|&other| other != me) {
         ended.signal_op(0, 1, SignalOp::Add, other)?;
     }
@@ -140,10 +140,10 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// Zeros in pages of their own. Who reads behind the first of them dies of it.
+/// Zeros in separate pages. A read behind the first of them kills the process.
 fn tokens_of_pages(bytes: usize, readable: usize) -> &'static [u8] {
-    // SAFETY: new memory, which stays until the process ends; a read of what may not be read is the death that the test
-    // is about.
+    // SAFETY: new memory, which stays until the process ends; a read of unreadable memory is the death that the test is
+    // about.
     unsafe {
         let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let at = libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0);
@@ -153,7 +153,7 @@ fn tokens_of_pages(bytes: usize, readable: usize) -> &'static [u8] {
     }
 }
 
-/// Receives; who is late has to be the one who was killed, and is masked.
+/// Receives; a late rank must be the killed one, and is masked.
 fn insisting<'rt, T>(
     buffers: &mut LowLatency<'rt>,
     begun: Instant,

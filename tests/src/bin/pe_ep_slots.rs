@@ -1,5 +1,5 @@
-//! A slot of an exchange is not used again before its rail has acknowledged the block, although its reader has given it
-//! back: PE 1 gives back blocks that are still to arrive, and is stopped while they do.
+//! A slot of an exchange is not reused before its rail has acknowledged the block, although its reader has freed it: PE
+//! 1 frees blocks that are still in flight, and is stopped meanwhile.
 //!
 //! Started without a launcher, which would stop with it: PE 0 starts PE 1.
 #![allow(clippy::unwrap_used)]

@@ -1,12 +1,12 @@
-//! What goes wrong. The first argument says what:
+//! Failures. The first argument selects the case:
 //!
 //! | argument | what happens |
 //! |---|---|
-//! | `join` | nothing: joins, waits for the others, leaves |
-//! | `refusals` | calls with wrong arguments, each of which must be refused in words and do no harm |
-//! | `exit` | PE 1 ends by itself without leaving the job |
-//! | `kill` | PE 1 is killed in the middle of everybody's puts |
-//! | `survive OPERATION kill\|stop` | started without a launcher: starts PE 1 itself, which is killed or stopped in the middle of the operation; prints what PE 0 is told, and how long that took |
+//! | `join` | no failure: joins, waits for the others, leaves |
+//! | `refusals` | calls with wrong arguments, each of which must fail with a message and do no harm |
+//! | `exit` | PE 1 exits without leaving the job |
+//! | `kill` | PE 1 is killed amid the puts of all PEs |
+//! | `survive OPERATION kill\|stop` | started without a launcher: starts PE 1 itself, which is killed or stopped during the operation; prints PE 0's error, and how long it took |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, SignalOp, SymSlice};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
-/// Operations that go well before something happens to PE 1.
+/// Operations that succeed before PE 1 is killed or stopped.
 const GOING_WELL: u64 = 50;
 const LARGE: usize = (256 << 10) / 8;
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks that a call was refused with an error that holds these words.
+/// Checks that a call failed with an error that contains these words.
 fn refused<T>(result: Result<T>, words: &[&str]) {
     let Err(error) = result else { panic!("not refused: {words:?}") };
     let text = error.to_string();
@@ -98,9 +98,9 @@ fn refusals(rt: &Runtime) -> Result<()> {
             }
             refused(add(address, peer), &[&words[..], &["amo"]].concat());
         }
-        // Lengths that pass the end, or wrap around.
+        // Lengths beyond the end, or that wrap around.
         for len in [heap_bytes + 1, usize::MAX, usize::MAX - 8, isize::MAX as usize] {
-            // SAFETY: nothing is read or written, since it is refused.
+            // SAFETY: a refused call reads and writes nothing.
             unsafe {
                 refused(rt.put(byte, buffer, len, peer), &["not in the symmetric heap", &format!("{len} bytes")]);
                 refused(rt.get(buffer, byte, len, peer), &["not in the symmetric heap", &format!("{len} bytes")]);
@@ -120,7 +120,7 @@ fn refusals(rt: &Runtime) -> Result<()> {
     }
     rt.barrier_all()?;
     assert_eq!(words.to_vec(), [77; 8], "something refused was done all the same");
-    // And everything still works.
+    // Everything still works.
     rt.barrier_all()?;
     words.p(0, 5, pe::neighbour(rt, 1))?;
     words.wait_until(0, Cmp::Eq, 5)?;
@@ -148,7 +148,7 @@ fn slices(words: &SymSlice<'_, u64>, peer: u32) {
     refused(words.write(8, 1), &two);
 }
 
-/// PE 0 of a job of two without a launcher; PE 1 is the same program, started with the traces of a unique id.
+/// PE 0 of a job of two without a launcher; PE 1 is the same program, started with a unique id in its environment.
 fn survive(operation: &str, death: &str) -> ExitCode {
     if unlaunched::started().is_some() {
         return pe::run(|rt| victim(rt, operation, death));
@@ -158,7 +158,7 @@ fn survive(operation: &str, death: &str) -> ExitCode {
     let rt = unlaunched::join(id, 0, 2);
     let survived = survivor(&rt, operation);
     if operation != "put" {
-        // The starter of a unique id waits some seconds for the others to leave: once is enough.
+        // The creator of a unique id waits some seconds for the others to leave: once is enough.
         other = None;
     }
     let leaving = Instant::now();
@@ -182,7 +182,7 @@ fn areas(rt: &Runtime) -> Result<Areas<'_>> {
     Ok(areas)
 }
 
-/// Does the operation until it fails, and prints how long the last one took.
+/// Repeats the operation until it fails, and prints how long the last one took.
 fn survivor(rt: &Runtime, operation: &str) -> Result<()> {
     let Areas { words, source } = areas(rt)?;
     for round in 1.. {
@@ -204,7 +204,7 @@ fn survivor(rt: &Runtime, operation: &str) -> Result<()> {
             "barrier" => rt.barrier_all(),
             _ => panic!("no operation {operation}"),
         };
-        // Tells PE 1 how far it is; with a peer that is gone this may fail as well.
+        // Reports progress to PE 1; with a dead peer this may fail as well.
         let done = done.and_then(|()| if operation == "barrier" { Ok(()) } else { words.p(0, round, 1) });
         if let Err(error) = done {
             println!("after {} ms", start.elapsed().as_millis());
@@ -215,7 +215,7 @@ fn survivor(rt: &Runtime, operation: &str) -> Result<()> {
     Ok(())
 }
 
-/// PE 1: takes part, until something happens to it.
+/// PE 1: takes part, until it is killed or stopped.
 fn victim(rt: &Runtime, operation: &str, death: &str) -> Result<()> {
     let Areas { words, .. } = areas(rt)?;
     match operation {

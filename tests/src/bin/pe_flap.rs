@@ -1,9 +1,9 @@
-//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: for how many
-//! seconds; a file to make, once, when all PEs have joined.
+//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: the number of
+//! seconds; a file to create, once, when all PEs have joined.
 //!
-//! Each sends the other blocks whose signals are added up, each block when the other has said, by a signal, that it has
-//! verified the one before in its place; adds to a counter, which must hold the sum in the end; and fetches and adds,
-//! which must give each value once, in order. So whatever is lost or done twice is seen.
+//! Each sends the other blocks whose signals are counted; it sends a block after a signal that the other has verified
+//! the previous one in its slot. Each adds to a counter, which must hold the sum at the end; and fetches and adds,
+//! which must return each value once, in order. So any loss or repetition is detected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_range_loop)] // a slot is an index of several things
 
@@ -15,9 +15,9 @@ use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
 const SLOTS: usize = 8;
-/// Before the end it is noted which rails are used.
+/// How long before the end the use of rails is recorded.
 const LATE: Duration = Duration::from_secs(3);
-/// Words of the largest block: more than goes over one rail.
+/// Words of the largest block: so many that they go over several rails.
 const WORDS: usize = (256 << 10) / 8;
 
 fn main() -> std::process::ExitCode {
@@ -25,13 +25,13 @@ fn main() -> std::process::ExitCode {
     pe::run(|rt| exchange(rt, Duration::from_secs(seconds)))
 }
 
-/// Words of block `number` in `slot`: from one word to all, each power of two as likely.
+/// Words of block `number` in `slot`: from one word to all, each power of two with equal probability.
 fn words(slot: usize, number: u64) -> usize {
     let random = mix(slot as u64, number);
     (1 + (random >> 8) as usize % (1 << (random % 16))).min(WORDS)
 }
 
-/// What the block holds at `i`.
+/// The block's value at `i`.
 fn word(slot: usize, number: u64, i: usize) -> u64 {
     mix(number * SLOTS as u64 + slot as u64, i as u64)
 }
@@ -48,10 +48,10 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
     let (me, peer) = (rt.my_pe(), pe::neighbour(rt, 1));
     let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
     let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
-    // Blocks that have arrived, blocks of ours that the peer has verified.
+    // Blocks that have arrived, and own blocks that the peer has verified.
     let come = rt.alloc_slice::<u64>(SLOTS)?;
     let verified = rt.alloc_slice::<u64>(SLOTS)?;
-    // What is added to without and with an answer, and what the peer says in the end: its blocks, its additions.
+    // Counters for adds without and with a result, and the peer's final report: its blocks, its additions.
     let counters = rt.alloc_slice::<u64>(2)?;
     let totals = rt.alloc_slice::<u64>(SLOTS + 2)?;
     let mut sent = [0u64; SLOTS];

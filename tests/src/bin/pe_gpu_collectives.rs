@@ -1,11 +1,11 @@
 //! Collectives on streams of GPUs: all of them, types, operations, sizes, in place or not, misaligned or not; several
-//! streams and communicators at once; graphs replayed very often; a PE that does not come; and how long they take.
+//! streams and communicators at once; graphs replayed very often; a PE that does not arrive; and times.
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_collectives WHAT
 //!
 //! WHAT is `all`, `few` (for sanitizers), `graphs`, `channels`, `late`, `given-up` or `bench`.
 //!
-//! Without a GPU it says SKIPPED.
+//! Without a GPU it prints SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use symrail_tests::pe;
 const LARGEST: usize = (64 << 20) + 4;
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
-/// Makes the next input of a PE from the last output, so that every call counts.
+/// Makes the next input of a PE from the last output, so that every call affects the result.
 const STEP: &str = r#"
 extern "C" __global__ void next_input(unsigned int* input, const unsigned int* output, unsigned long long count,
                                       unsigned long long pe) {
@@ -116,7 +116,7 @@ impl<'d> World<'d> {
             let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003), (DataType::F32, LARGEST / 4)];
             for (ty, count) in SIZES.into_iter().chain(larger) {
                 for in_place in [false, true] {
-                    // The largest ones take long to be made and compared.
+                    // The largest ones take long to prepare and compare.
                     let largest = match collective {
                         Collective::AllReduce => in_place,
                         Collective::AllGather => !in_place,
@@ -193,7 +193,7 @@ impl<'d> World<'d> {
         let (me, n, part) = (self.rt.my_pe() as usize, self.rt.n_pes() as usize, count * ty.size());
         self.round += 1;
         let data = Data { ty, op, n, round: self.round };
-        // Every other call begins one element further.
+        // Every other call begins one element later.
         let shift = 16 + self.round % 2 * ty.size();
         let places = places(collective, (me, n), part, in_place);
         let (dest, from) = (&self.dest, if in_place { &self.dest } else { &self.source });
@@ -222,7 +222,7 @@ impl<'d> World<'d> {
         if let Some(difference) = difference.filter(|_| *collective != Collective::Reduce || me == 0) {
             panic!("{what}: {difference}");
         }
-        // What is around it was left alone.
+        // The memory around it is unchanged.
         if !in_place {
             for at in [output.at - 1, output.at + output.len] {
                 assert_eq!(self.read(Memory { at, len: 1 }), [0xee], "{what}: bytes around it were written");
@@ -242,7 +242,7 @@ impl<'d> World<'d> {
         assert_eq!(self.read(memory), (n - 1.0).to_ne_bytes());
     }
 
-    /// The first input of `count` numbers, at a place of this test's.
+    /// The first input of `count` numbers, at an offset in this test's memory.
     fn chain(&self, place: usize, count: usize) -> (Memory, Memory) {
         let at = |slice| self.at(slice, place * (4 << 20), 4 * count);
         let (input, output) = (at(&self.source), at(&self.dest));
@@ -268,7 +268,7 @@ impl<'d> World<'d> {
         }
     }
 
-    /// Whether the output is that of so many calls.
+    /// Checks that the output is that of so many calls.
     fn verify(&self, what: &str, output: Memory, calls: usize) {
         let (n, found) = (self.rt.n_pes(), self.read(output));
         let count = found.len() / 4;
@@ -313,7 +313,7 @@ impl<'d> World<'d> {
         for (count, replays) in [(1024, 10_000), (32 << 10, 1000), (1 << 20, 300)] {
             let chain = self.chain(0, count);
             good(self.rt.barrier_all());
-            // A first call, which takes memory.
+            // A first call, which allocates memory.
             good(self.link(all, &self.stream, chain));
             good(self.stream.wait(TIME_LIMIT));
             let graph = good(self.stream.capture(|| self.link(all, &self.stream, chain)));
@@ -331,7 +331,7 @@ impl<'d> World<'d> {
         }
     }
 
-    /// PE 1 does not come to the second call. The others are told within the time-out, by name.
+    /// PE 1 does not make the second call. The others get an error with its name within the time-out.
     fn somebody_does_not_come(self) -> Result<()> {
         let mut all = self.communicator();
         let (input, output) = (self.at(&self.source, 0, 64), self.at(&self.dest, 0, 64));
@@ -352,8 +352,8 @@ impl<'d> World<'d> {
         self.end()
     }
 
-    /// PE 1 gives up while none of its kernels is under way. The others' kernels are told, those that wait and later
-    /// ones: nobody's time is over.
+    /// PE 1 gives up while none of its kernels is running. The others' kernels end, waiting ones and later ones, before
+    /// any time-out.
     fn somebody_gives_up(self) -> Result<()> {
         let (me, part) = (self.rt.my_pe(), 64);
         for transfers in [false, true] {

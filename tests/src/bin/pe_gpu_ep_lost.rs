@@ -1,6 +1,6 @@
-//! Two ranks on GPUs go on with low latency by kernels after the third was killed between rounds: they learn its name
-//! within their time limit and mask it, or with the argument `mask` the GPU does, and they go on for 300 rounds, each
-//! of which is verified.
+//! Two ranks on GPUs continue low latency by kernels after the third was killed between rounds: within their time limit
+//! they get an error with its name and mask it, or with the argument `mask` the GPU does, and they run 300 verified
+//! rounds.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     rounds(&rt, by_gpu);
     println!("PE {me} is through");
     Other::end_well(others.into_iter().take(LOST as usize - 1));
-    // Leaving together is not possible any more.
+    // Leaving together is impossible now.
     std::process::exit(0);
 }
 
@@ -80,7 +80,7 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
         topk.write(0, &bytes_of(slots.iter().map(|slot| slot.to_ne_bytes()))).unwrap();
         weights.write(0, &bytes_of(slots.iter().map(|_| 0.5f32.to_ne_bytes()))).unwrap();
         let (x_at, topk_at, weights_at) = (x.at().get(), topk.at().get(), weights.at().get());
-        // SAFETY: memory of this function, which outlives the stream's work. Experts give rows back as they are.
+        // SAFETY: memory of this function, which outlives the stream's work. Experts return rows unchanged.
         unsafe {
             buffers.send_dispatch(&stream, x_at, topk_at, TOKENS).unwrap();
             buffers.receive_dispatch(&stream, &received).unwrap();

@@ -1,9 +1,9 @@
 //! Products of tensor-parallel layers on GPUs, all numbers checked: types, layouts, bias, shapes, schedules, with
-//! delays before waits; their bits beside the unfused form; graphs; a PE that does not come; and how long they take.
+//! delays before waits; their bits beside the unfused form; graphs; a PE that does not arrive; and times.
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_overlap right|bits|graph|late|bench
 //!
-//! Without a GPU or without cuBLASLt it says SKIPPED.
+//! Without a GPU or without cuBLASLt it prints SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             println!("well: {what}, peers {peers}");
         }
         if what == "late" {
-            // Plans that have failed are not given back.
+            // Plans that have failed are not freed.
             rt.barrier_all()?;
             return Ok(());
         }
@@ -82,14 +82,14 @@ enum Plan<'d> {
     Reduce(GpuMatmulReduce<'d>),
 }
 
-/// What is multiplied: `None` gathers.
+/// The parameters of a product: `None` gathers.
 #[derive(Clone)]
 struct Case {
     shape: GpuShape,
     reduced: Option<Reduced>,
     bias: bool,
     delay: u64,
-    /// Whole numbers, of which sums are exact; else any.
+    /// Whole numbers, whose sums are exact; otherwise any.
     whole: bool,
 }
 
@@ -113,7 +113,7 @@ fn value(number: Number, code: &[u8]) -> f32 {
     }
 }
 
-/// A matrix by rows, as it is and as its codes are.
+/// A matrix by rows: its values and its encoded bytes.
 struct Matrix {
     values: Vec<f32>,
     codes: Vec<u8>,
@@ -129,7 +129,7 @@ impl Matrix {
     }
 }
 
-/// What one rank passes, in the GPU's memory.
+/// One rank's arguments, in the GPU's memory.
 struct Passed {
     rows: DeviceBuffer,
     weight: DeviceBuffer,
@@ -169,7 +169,7 @@ impl<'d> World<'d> {
         buffer
     }
 
-    /// The rows of the output that this rank gets.
+    /// This rank's rows of the output.
     fn output_rows(&self, case: &Case) -> std::ops::Range<usize> {
         match case.reduced {
             Some(Reduced::ToShards) => case.shape.shards.of(self.me()),
@@ -177,14 +177,14 @@ impl<'d> World<'d> {
         }
     }
 
-    /// What this rank passes in a round, and what it has to get: in 64-bit floats.
+    /// This rank's arguments in a round, and its expected result in 64-bit floats.
     fn operands(&self, case: &Case, seed: u64) -> (Passed, Vec<f64>) {
         let rng = &mut StdRng::seed_from_u64(seed);
         let GpuShape { shards, inputs, outputs, numbers, .. } = &case.shape;
         let ([of_rows, of_weight, of_product], whole) = (*numbers, case.whole);
         let bias = Matrix::new(rng, *outputs, of_product, whole);
         let scales = if of_rows.is_short() { [2.0f32, 0.5] } else { [1.0, 1.0] };
-        // Of each rank: an all-gather has the same rows, a reduction others.
+        // For each rank: in an all-gather all have the same rows, in a reduction not.
         let mut ranks = Vec::new();
         let same = Matrix::new(rng, shards.rows() * inputs, of_rows, whole);
         for _ in 0..shards.ranks() {
@@ -238,7 +238,7 @@ impl<'d> World<'d> {
             weight: passed.weight.at().get(),
             bias: if case.bias { passed.bias.at().get() } else { 0 },
             output: passed.output.at().get(),
-            // The second one does not lie where cuBLASLt takes it.
+            // The second scale is at an address that cuBLASLt does not accept.
             scales: [scales, scales + 4],
         }
     }
@@ -330,7 +330,7 @@ impl<'d> World<'d> {
         }
     }
 
-    /// All schedules give the bits of the unfused form, of which cuBLASLt's choice is the same.
+    /// All schedules give the bits of the unfused form, if cuBLASLt chooses the same kernel for it.
     fn bits(&self) {
         let ranks = self.rt.n_pes() as usize;
         for numbers in [[Number::F32; 3], [Number::F16; 3], [Number::Bf16; 3]] {
@@ -362,7 +362,7 @@ impl<'d> World<'d> {
         }
     }
 
-    /// What this rank passes, where nobody computes what is wanted.
+    /// This rank's arguments, without computing the expected result.
     fn operands_only(&self, case: &Case, seed: u64) -> Passed {
         let rng = &mut StdRng::seed_from_u64(seed);
         let GpuShape { shards, inputs, outputs, numbers, .. } = &case.shape;
@@ -375,7 +375,7 @@ impl<'d> World<'d> {
         Passed { rows, weight, bias, output, scales }
     }
 
-    /// Rounds that are replayed from graphs, with other numbers in between.
+    /// Rounds that are replayed from graphs, with new numbers in between.
     fn graph(&self) {
         let ranks = self.rt.n_pes() as usize;
         for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
@@ -425,7 +425,7 @@ impl<'d> World<'d> {
         }
     }
 
-    /// The last PE does not post: the others name it, and their plans are refused from then on.
+    /// The last PE does not post: the errors of the others name it, and their plans are refused from then on.
     fn late(&self) {
         let ranks = self.rt.n_pes() as usize;
         let shape = GpuShape {
@@ -445,7 +445,7 @@ impl<'d> World<'d> {
             while told.read(0).unwrap() < u64::from(last) {
                 self.rt.progress();
             }
-            // A proxy may bring the word later than the host its own.
+            // A proxy may deliver the word later than the host its own.
             let limit = Instant::now() + TIME_LIMIT;
             let error = loop {
                 match Self::check(&mut plan) {
@@ -462,7 +462,7 @@ impl<'d> World<'d> {
         good(self.post(&mut plan, &Self::addresses(&case, &passed)));
         good(self.stream.wait(TIME_LIMIT));
         let error = Self::check(&mut plan).unwrap_err();
-        // Of several that wait, the first to give up ends the others' waits.
+        // Of several waiting blocks, the first to give up ends the others' waits.
         let of = match &error {
             Error::Late { late, .. } => Some(*late),
             Error::GivenUp { lost, .. } => *lost,
@@ -476,7 +476,7 @@ impl<'d> World<'d> {
         std::mem::forget(plan);
     }
 
-    /// Microseconds of rounds: as chosen, and unfused. (Rows of all ranks, inputs, outputs of each.)
+    /// Microseconds of rounds: with the chosen schedule, and unfused. (Rows of all ranks, inputs, outputs of each.)
     fn bench(&self) {
         let ranks = self.rt.n_pes() as usize;
         for (rows, inputs, outputs) in [(512, 1792, 4096), (8192, 3584, 4096), (16384, 8192, 8192)] {

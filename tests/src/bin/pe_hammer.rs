@@ -24,7 +24,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// What worker `worker` exclusive-ors in its step `i`.
+/// The bits that worker `worker` exclusive-ors in its step `i`.
 fn bits(worker: u64, i: u64) -> u64 {
     mix(worker + 1, i)
 }

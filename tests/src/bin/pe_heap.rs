@@ -1,14 +1,14 @@
-//! The symmetric heap's collective calls. The first argument says what:
+//! The symmetric heap's collective calls. The first argument selects the case:
 //!
 //! | argument | what happens |
 //! |---|---|
-//! | `grow` | blocks beyond the first segments, reached by every kind of operation; blocks that span segments |
-//! | `cycles` | thousands of allocations and frees, with neighbours writing to what is live |
-//! | `mismatch` | PEs make different calls; all are told, nothing is done, everything goes on |
-//! | `exhausted` | more than there is |
+//! | `grow` | blocks beyond the first segments, accessed by every kind of operation; blocks that span segments |
+//! | `cycles` | thousands of allocations and frees, with neighbours writing to live blocks |
+//! | `mismatch` | PEs make different calls; all get an error, nothing is done, everything continues |
+//! | `exhausted` | more than the heap has |
 //! | `realloc` | blocks that grow, shrink, move, end |
 //! | `refused` | PE 1's system refuses memory |
-//! | `teams` | the team of all PEs again and again, and teams that come and go |
+//! | `teams` | the team of all PEs repeatedly, and teams that are made and destroyed |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
@@ -35,7 +35,7 @@ fn error<T>(result: Result<T>) -> String {
     result.map(drop).expect_err("it was not refused").to_string()
 }
 
-/// Writes to the neighbour's elements `at` by all kinds of operations, and checks what the other neighbour wrote here.
+/// Writes to the neighbour's elements `at` by all kinds of operations, and checks the other neighbour's writes here.
 fn reach(rt: &Runtime, block: &SymSlice<'_, u64>, at: usize, count: usize) -> Result<()> {
     let (peer, source, me) = (neighbour(rt, 1), before(rt, 1), u64::from(rt.my_pe()));
     let value = |pe: u64, i: usize| mix(pe + 1, (at + i) as u64) | 1;
@@ -62,7 +62,7 @@ fn reach(rt: &Runtime, block: &SymSlice<'_, u64>, at: usize, count: usize) -> Re
 }
 
 fn grow(rt: &Runtime) -> Result<()> {
-    // The first segment has 64 MiB. This one spans into the second, and more.
+    // The first segment has 64 MiB. This block spans into the second, and further.
     let mut blocks = Vec::new();
     for elements in [40 * M / 8, 100 * M / 8, 3 * M / 8, 130 * M / 8] {
         let block = rt.alloc_slice::<u64>(elements)?;
@@ -71,7 +71,7 @@ fn grow(rt: &Runtime) -> Result<()> {
         }
         blocks.push(block);
     }
-    // All of it in one operation, over all borders of segments.
+    // All of it in one operation, across all borders of segments.
     let (whole, copy) = (&blocks[1], &blocks[3]);
     for i in (0..whole.len()).step_by(512) {
         whole.write(i, mix(rt.my_pe().into(), i as u64))?;
@@ -82,7 +82,7 @@ fn grow(rt: &Runtime) -> Result<()> {
     for i in (0..whole.len()).step_by(512) {
         assert_eq!(copy.read(i)?, mix(neighbour(rt, 1).into(), i as u64), "element {i}");
     }
-    // What was there before the heap grew is still reached.
+    // Blocks from before the heap grew are still accessible.
     reach(rt, &blocks[0], 0, 100)?;
     blocks.into_iter().try_for_each(SymSlice::free)
 }
@@ -95,7 +95,7 @@ fn cycles(rt: &Runtime, rounds: u64) -> Result<()> {
         let slot = &mut live[(random % 16) as usize];
         if let Some(block) = slot.take() {
             if round % 16 == 0 {
-                // What the neighbour wrote when the block was new.
+                // The neighbour's writes from when the block was new.
                 let (stamp, len) = (block.read(0)?, block.len());
                 assert_eq!(block.read(len - 1)?, stamp, "a block of {len} bytes");
             }
@@ -126,7 +126,7 @@ fn mismatch(rt: &Runtime) -> Result<()> {
         for word in ["PE 1", &format!("{other} bytes"), &format!("{mine} bytes"), "symmetric heap"] {
             assert!(text.contains(word), "{text:?} does not say {word:?}");
         }
-        // Nothing was done; so what all ask for alike is the same on all.
+        // Nothing was done, so the next equal calls get the same block on all PEs.
         let block = rt.alloc_slice::<u64>(2000)?;
         reach(rt, &block, 0, 2000)?;
         block.free()?;
@@ -159,7 +159,7 @@ fn exhausted(rt: &Runtime) -> Result<()> {
         assert!(error(rt.align(align, 64)).contains("power of two"), "{align}");
     }
     assert_eq!(rt.align(4096, 100)?.addr() % 4096, 0);
-    // Until it is full; then some of it is given back.
+    // Until it is full; then some of it is freed.
     let mut blocks = Vec::new();
     let text = loop {
         match rt.malloc(M) {
@@ -191,7 +191,7 @@ fn realloc(rt: &Runtime) -> Result<()> {
         unsafe { rt.get(found.as_mut_ptr(), ptr, kept, rt.my_pe()) }?;
         assert!(found == bytes(me, kept), "PE {me}: {kept} bytes of {old} are not kept by a realloc to {size}");
         rt.sync_all()?;
-        // The block is reached by the neighbour, from first to last byte.
+        // The neighbour can access the block, from first to last byte.
         let data = bytes(before(rt, 0).into(), size);
         // SAFETY: as above.
         unsafe { rt.put(ptr, bytes(neighbour(rt, 1).into(), size).as_ptr(), size, neighbour(rt, 1)) }?;
@@ -200,7 +200,7 @@ fn realloc(rt: &Runtime) -> Result<()> {
         // SAFETY: as above.
         unsafe { rt.get(found.as_mut_ptr(), ptr, size, rt.my_pe()) }?;
         assert!(found == data, "PE {me}: {size} bytes after a realloc");
-        // So that the next one cannot always grow where it is.
+        // So that the next block cannot always grow in place.
         between.push(rt.malloc(64)?);
         old = size;
     }
@@ -214,7 +214,7 @@ fn realloc(rt: &Runtime) -> Result<()> {
     between.into_iter().try_for_each(|block| rt.free(block))
 }
 
-/// Lets every further `fallocate` of this process fail with "no space".
+/// Makes every further `fallocate` of this process fail with "no space".
 fn refuse_memory() {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -244,7 +244,7 @@ fn refused(rt: &Runtime) -> Result<()> {
     for size in [100 * M, 70 * M] {
         let text = error(rt.malloc(size));
         assert!(text.contains("PE 1 could not grow it") && text.contains("stays at"), "{text}");
-        // What fits in what there is can still be had, and reached.
+        // A block that fits in the existing heap can still be allocated and accessed.
         let block = rt.alloc_slice::<u64>(M / 8)?;
         reach(rt, &block, M / 8 - 100, 100)?;
         block.free()?;
@@ -253,7 +253,7 @@ fn refused(rt: &Runtime) -> Result<()> {
     small.free()
 }
 
-/// The team of all PEs costs memory once, and is the same whoever holds it; teams that are given up cost nothing.
+/// The team of all PEs costs memory once, and is the same for all holders; destroyed teams cost nothing.
 fn teams(rt: &Runtime) -> Result<()> {
     let kept = rt.team_world()?;
     for round in 0..2000 {

@@ -1,10 +1,10 @@
-//! Three PEs go on after they have lost the fourth. The argument says how: `kill`, `stop`, or `vanish` with its host;
-//! `unwired`, where it is killed and nobody has a wire that would tell; or `leave`, where its process goes on without
-//! the job, and nobody may need the whole time-out to learn of it.
+//! Three PEs continue after they have lost the fourth. The argument selects how: `kill`, `stop`, or `vanish` with its
+//! host; `unwired`, in which it is killed and no PE has a wire that would report it; or `leave`, in which its process
+//! continues without the job, and no PE may need the whole time-out to detect that.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. To `vanish`, it has to be started in a
 //! network namespace of its own; PE 3 then runs in another one, at the far end of a cable that is cut before it is
-//! killed, so that nobody hears anything from it again.
+//! killed, so that no packet from it arrives any more.
 //!
 //! The survivors exchange verified data while, in turn, one of them waits for an answer from PE 3; then all of them
 //! wait for PE 3 in several ways, each of which must end in time with an error that names it. Each prints `PE N is
@@ -28,10 +28,10 @@ use symrail_tests::unlaunched::{self, Other};
 
 const N: u32 = 4;
 const LOST: u32 = N - 1;
-/// Words of a block that one PE puts to another; and of one that finds no room in any buffer on its way.
+/// Words of a block that one PE puts to another; and of one that is larger than all buffers on its way.
 const BLOCK: usize = 3000;
 const LARGE: usize = 2 << 20;
-/// Where a PE's own network ends, and where that of the lost one does.
+/// The address of a PE's end of the network, and of the lost PE's end.
 const NEAR: &str = "10.92.0.1";
 const FAR: &str = "10.92.0.2";
 
@@ -77,7 +77,7 @@ fn start_far(id: uid::UniqueId) -> Other {
     // It waits for its end of the cable.
     command.args(["-ec", r#"read go; exec "$@""#, "sh"]).arg(std::env::current_exe().unwrap());
     command.args(std::env::args_os().skip(1)).stdin(Stdio::piped()).env("SYMRAIL_NIC_LIST", FAR);
-    // SAFETY: one system call between fork and exec, which is no business of other threads.
+    // SAFETY: one system call between fork and exec, which does not concern other threads.
     unsafe { command.pre_exec(|| Ok(unshare(CloneFlags::CLONE_NEWNET)?)) };
     let mut other = Other::start(command, id, LOST, N);
     lay_cable(other.0.id());
@@ -119,8 +119,8 @@ fn be_lost(rt: Runtime, death: &str) -> Result<()> {
 
 struct Job<'rt> {
     rt: &'rt Runtime,
-    /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two blocks for each PE, used in
-    /// turn: who sends one has heard that the one before the last was read.
+    /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two alternating blocks for each
+    /// PE: a sender knows that the block before the last was read.
     words: SymSlice<'rt, u64>,
     /// A large block for each PE.
     large: SymSlice<'rt, u64>,
@@ -128,7 +128,7 @@ struct Job<'rt> {
 }
 
 impl<'rt> Job<'rt> {
-    /// Makes what is needed, and talks with everybody, so that there are connections to be lost.
+    /// Allocates memory, and talks with all PEs, so that there are connections to be lost.
     fn new(rt: &'rt Runtime) -> Result<Self> {
         let words = rt.alloc_slice::<u64>(4 + 2 * N as usize * BLOCK)?;
         let large = rt.alloc_slice::<u64>(N as usize * LARGE)?;
@@ -142,7 +142,7 @@ impl<'rt> Job<'rt> {
         Ok(Job { rt, words, large, survivors })
     }
 
-    /// Exchanges data with `partner`, by way of `target`'s memory too, which is busy with something else.
+    /// Exchanges data with `partner`, also through `target`'s memory, while `target` is busy.
     fn work(&self, partner: u32, target: u32, round: u64) -> Result<()> {
         let (me, start) = (self.rt.my_pe(), Instant::now());
         let block =
@@ -164,14 +164,15 @@ impl<'rt> Job<'rt> {
     }
 }
 
-/// How long until something ends that needs a lost PE; and a wait, which first asks. Of one that has left all are told.
+/// The limit for an operation that needs a lost PE; and for a wait, which first probes. All learn of a PE that has
+/// left.
 fn limit() -> Duration {
     let known = Duration::from_secs(10);
     let timeout = Duration::from_secs(std::env::var("SYMRAIL_TIMEOUT_S").unwrap().parse().unwrap());
     timeout.min(known)
 }
 
-/// Does something that needs PE 3. It must fail within so many time-outs.
+/// Runs an operation that needs PE 3. It must fail within so many time-outs.
 fn fails<T>(what: &str, time_outs: u32, operation: impl FnOnce() -> Result<T>) {
     let start = Instant::now();
     let result = operation().map(drop);
@@ -204,8 +205,8 @@ fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
                 1 => fails("AMO", 1, || words.atomic_fetch_inc(3, LOST)),
                 _ => {
                     fails("put", 1, || words.put(4, &vec![1; BLOCK], LOST).and_then(|()| rt.quiet()));
-                    // A quiet ends with the first failure. What fails after it, on the other lane, is the next one's to
-                    // tell.
+                    // A quiet ends with the first failure. A later failure, on the other lane, is reported by the next
+                    // quiet.
                     assert!((0..4).any(|_| rt.quiet().is_ok()), "what was put to PE {LOST} fails again and again");
                 }
             }
@@ -220,7 +221,7 @@ fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
         assert_eq!(words.read(2)?, if me <= waiting { 40 } else { 0 });
         let mut sum = u64::from(me) + 1;
         let word = (&raw mut sum).cast::<u8>();
-        // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
+        // SAFETY: the word is this call's own, both in and out; the team's PEs are in the same call.
         unsafe { team.reduce(word, word, 1, Reduction::sum::<u64>()) }?;
         assert_eq!(sum, 6);
     }
@@ -228,14 +229,14 @@ fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
     fails("barrier", 2, || rt.barrier_all());
     let all = job.large.as_ptr();
     fails("fcollect", 2, || {
-        // SAFETY: there is room for everybody's block, of which one is this PE's own.
+        // SAFETY: there is space for the blocks of all PEs, one of which is this PE's own.
         unsafe { rt.team_world()?.fcollect(all.cast(), all.wrapping_add(me as usize * LARGE).cast(), LARGE * 8) }
     });
     let (to, from) = (words.as_ptr().wrapping_add(4 + N as usize * BLOCK).cast(), words.as_ptr().wrapping_add(4));
-    // None of which has harmed the others.
+    // None of them has harmed the others.
     team.barrier()?;
     words.write_slice(4, &[u64::from(me); BLOCK])?;
-    // SAFETY: there is room for everybody's block in the second half of the words, and nobody writes there any more.
+    // SAFETY: the second half of the words has space for all blocks, and no PE writes there any more.
     unsafe { team.fcollect(to, from.cast(), BLOCK * 8) }?;
     let mut found = vec![0; LOST as usize * BLOCK];
     words.read_slice(4 + N as usize * BLOCK, &mut found)?;

@@ -1,4 +1,5 @@
-//! Does every operation and verifies it at the other end. The argument is the plan: `full`, `small`, `brief` or `tiny`.
+//! Performs every operation and verifies it at the other end. The argument is the plan: `full`, `small`, `brief` or
+//! `tiny`.
 
 use symrail_tests::ops::{Plan, all};
 use symrail_tests::pe;

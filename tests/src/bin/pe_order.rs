@@ -1,25 +1,25 @@
-//! What becomes visible before what. Arguments: what to look at, and how many rounds.
+//! The order in which writes become visible. Arguments: the case, and the number of rounds.
 //!
 //! | argument | what PE 0 does to PE 1 |
 //! |---|---|
-//! | `signals` | put-signals of 8 bytes to 256 KiB, many under way at once |
-//! | `signals-unordered` | the same with a put and a signal that nothing orders: a control |
+//! | `signals` | put-signals of 8 bytes to 256 KiB, many in flight at once |
+//! | `signals-unordered` | the same with a put and an unordered signal: a control |
 //! | `fence` | A, fence, B, for all kinds of A and B |
 //! | `fence-missing` | A, B: a control |
 //! | `fence-get` | A, fence, a blocking get of A |
 //!
-//! PE 1 (for gets: PE 0) counts how often it saw the later without the earlier, and prints `early: N`.
+//! PE 1 (for gets: PE 0) counts how often it observed the later write without the earlier one, and prints `early: N`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
 use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
-/// Put-signals under way at once.
+/// Put-signals in flight at once.
 const SLOTS: usize = 8;
 /// Words of the largest block.
 const WORDS: usize = (256 << 10) / 8;
-/// Words looked at together.
+/// Words read together.
 const LOOK: usize = 64;
 
 fn main() -> std::process::ExitCode {
@@ -44,7 +44,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// Words of round `round`: from one word to all, each power of two as likely.
+/// Words of round `round`: from one word to all, each power of two with equal probability.
 fn words(round: u64) -> usize {
     let random = mix(3, round);
     let limit = 1 << (random % 16);
@@ -54,7 +54,7 @@ fn words(round: u64) -> usize {
 fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
     let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
     let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
-    // One signal that is set and one that is added to, for each slot; and how far the receiver is.
+    // Two signals for each slot, one that is set and one that is added to; and the receiver's progress.
     let signal = rt.alloc_slice::<u64>(2 * SLOTS)?;
     let seen = rt.alloc_slice::<u64>(1)?;
     let mut early = 0;
@@ -88,10 +88,10 @@ fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
     Ok(early)
 }
 
-/// Whether a word of a block is not of this round.
+/// Whether a word of a block does not belong to this round.
 fn holds_other_than(data: &SymSlice<'_, u64>, at: usize, count: usize, round: u64) -> Result<bool> {
     // The last words first: they are the likeliest to be late, and waiting for them would hide that others are. Several
-    // at a time, since each look at memory that the CPU cannot touch is an operation.
+    // at a time, since each read of memory that the CPU cannot access is an operation.
     let mut words = [0; LOOK];
     for end in (1..=count).rev().step_by(LOOK) {
         let words = &mut words[..end.min(LOOK)];
@@ -103,7 +103,7 @@ fn holds_other_than(data: &SymSlice<'_, u64>, at: usize, count: usize, round: u6
     Ok(false)
 }
 
-/// What can come before or after a fence.
+/// The kinds of operations before or after a fence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Small,
@@ -114,7 +114,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Small, Kind::Large, Kind::Amo, Kind::PutSignal];
 
-/// A place that PE 0 changes: a block of which the last word is looked at, and a signal for the kind that has one.
+/// Memory that PE 0 changes: a block whose last word is checked, and a signal for the kind that has one.
 struct Place<'rt> {
     block: SymSlice<'rt, u64>,
     source: SymSlice<'rt, u64>,
@@ -150,7 +150,7 @@ impl<'rt> Place<'rt> {
         }
     }
 
-    /// Waits until the change is seen, at its last word.
+    /// Waits until the change is visible, at its last word.
     fn wait(&self, kind: Kind, round: u64) -> Result<()> {
         match kind {
             Kind::PutSignal => self.signal.wait_until(0, Cmp::Eq, round),
@@ -159,7 +159,7 @@ impl<'rt> Place<'rt> {
         .map(drop)
     }
 
-    /// Whether the change is not completely there now.
+    /// Whether the change is incomplete now.
     fn lacks(&self, kind: Kind, round: u64) -> Result<bool> {
         let signal = kind == Kind::PutSignal && self.signal.read(0)? != round;
         Ok(signal || holds_other_than(&self.block, 0, Self::count(kind, round), round)?)
@@ -178,7 +178,7 @@ fn fences(rt: &Runtime, rounds: u64, fenced: bool) -> Result<u64> {
                 rt.fence()?;
             }
             second.change(b, round)?;
-            // Whatever is under way from the heap must have been taken before it is changed.
+            // Operations in flight must have read the heap before it is changed.
             seen.wait_until(0, Cmp::Ge, round)?;
             rt.quiet()?;
         } else if rt.my_pe() == 1 {
@@ -196,7 +196,7 @@ fn fences(rt: &Runtime, rounds: u64, fenced: bool) -> Result<u64> {
     Ok(early)
 }
 
-/// Gets of what was put before a fence, of all sizes. Prints how long a put of a word, a fence and a get took.
+/// Gets of data that was put before a fence, of all sizes. Prints the time of a put of a word, a fence and a get.
 fn gets(rt: &Runtime, rounds: u64) -> Result<u64> {
     let block = rt.alloc_slice::<u64>(WORDS)?;
     let mut early = 0;

@@ -1,5 +1,5 @@
 //! Products of tensor-parallel layers, bit by bit beside their unfused form. Arguments: `equal` (random shapes, with
-//! delays before steps if the third one is above 0), `order`, `refuse` or `give_up`; how many cases; the most
+//! delays before steps if the third argument is above 0), `order`, `refuse` or `give_up`; the number of cases; the most
 //! microseconds of a delay; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use symrail_tests::pe;
 
 /// Bytes of the heap that the plans share.
 const HEAP: usize = 8 << 20;
-/// How often each plan is carried out.
+/// The number of runs of each plan.
 const ROUNDS: usize = 4;
 
 fn main() -> ExitCode {
@@ -68,7 +68,7 @@ fn numbers(rng: &mut StdRng, count: usize) -> Vec<f32> {
     (0..count).map(|_| rng.random_range(-2.0..2.0)).collect()
 }
 
-/// Waits at random before steps: by spinning, since that is what a slow rank looks like.
+/// Random delays before steps: by spinning, as a slow rank would compute.
 fn delays(most: u64, seed: u64) -> Option<Observer<'static>> {
     let mut rng = StdRng::seed_from_u64(seed);
     (most > 0).then(|| -> Observer<'static> {
@@ -138,7 +138,7 @@ fn gathers<'rt>(
     }
     let own = shards.of(me);
     let mut unfused = Vec::new();
-    // One plan's rounds follow each other, so that a rank may be ahead of others.
+    // One plan's rounds follow each other, so a rank may be ahead of others.
     for plan in &mut plans {
         for round in 0..ROUNDS {
             let rng = &mut StdRng::seed_from_u64(seed + round as u64 * 7919);
@@ -178,7 +178,7 @@ fn reduces<'rt>(
         for round in 0..ROUNDS {
             let rng = &mut StdRng::seed_from_u64(seed + round as u64 * 7919);
             let bias = numbers(rng, width);
-            // Of each rank.
+            // The factors of each rank.
             let factors: Vec<_> = case
                 .outputs
                 .iter()
@@ -207,8 +207,8 @@ fn reduces<'rt>(
     plans.into_iter().try_for_each(|plan| plan.free(team))
 }
 
-/// Each piece is on its way while another is multiplied, where no rank is late: before some products, ranks wait for
-/// one another.
+/// Each piece is in flight while another is multiplied, if no rank is late: before some products, ranks wait for one
+/// another.
 fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
     let (me, ranks) = (team.group().me() as usize, team.group().size() as usize);
     let (shards, width) = (Shards::split(24 * ranks, ranks), 16);
@@ -248,7 +248,7 @@ fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> R
     plan.run(&rows[..24 * width], &weight, &mut output)?;
     let seen = std::mem::take(&mut *steps.lock().unwrap());
     assert_eq!(count(&seen, |step| matches!(step, Step::Get { .. })), 4 * others, "{seen:?}");
-    // Nobody's rows are waited for; no piece is waited for where it was begun.
+    // No rank's rows are waited for; no piece is waited for right after it was begun.
     assert_eq!(count(&seen, |step| matches!(step, Step::Wait { .. })), 0, "{seen:?}");
     let at_once = seen.windows(2).filter(|two| matches!(two, [Step::Get { .. }, Step::Quiet])).count();
     assert_eq!(at_once, 0, "{seen:?}");
@@ -264,13 +264,14 @@ fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> R
         seen.iter().position(|step| step == &Step::Multiply { rows: rows.clone() }).unwrap()
     };
     let (first_own, last) = (position(own.start..own.start + 6), position(own.end - 6..own.end));
-    // All was put before the rank's own rows were multiplied, and added before the last of them were, but these.
+    // Everything was put before the rank's own rows were multiplied, and added before the last of them were, except
+    // these.
     assert_eq!(count(&seen[..first_own], |step| matches!(step, Step::Put { .. })), 4 * others, "{seen:?}");
     assert_eq!(count(&seen[..last], |step| matches!(step, Step::Sum { .. })), 3, "{seen:?}");
     plan.free(team)
 }
 
-/// What one rank does otherwise is an error by name on all ranks, and the others' plans go on.
+/// One rank's different argument is an error by name on all ranks, and the others' plans continue.
 fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
     let ranks = rt.n_pes() as usize;
     let other = usize::from(rt.my_pe() == rt.n_pes() - 1);
@@ -295,14 +296,14 @@ fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> 
     assert!(ranks == 1 || matches!(error, Some(Error::Length { .. })), "{error:?}");
     let error = MatmulReduce::new(heap, team, &Shards::new(&[]), 8, unfused, Reduced::ToShards).err();
     assert!(matches!(error, Some(Error::Length { given: 0, .. })), "{error:?}");
-    // A heap of the bytes that a plan says it takes is large enough for it.
+    // A heap of exactly the bytes that a plan needs is large enough for it.
     let just_enough = Box::leak(Box::new(TeamHeap::new(rt, AllGatherMatmul::bytes(&shards, 26, unfused))?));
     AllGatherMatmul::new(just_enough, team, &shards, 26, unfused)?.free(team)?;
 
     let mut plan = AllGatherMatmul::new(heap, team, &shards, 4, unfused)?;
     let (own, values) = (vec![1.0; shards.of(rt.my_pe() as usize).len() * 4], [1.0; 8]);
     let (weight, mut output) = (Weight::new(&values, Layout::ByInputs, 4, 2), vec![0.0; 20]);
-    // Nothing was sent: the same round goes on with what is right.
+    // Nothing was sent: the same round continues with the right argument.
     let wrong = plan.run(&own, &Weight { inputs: 5, ..weight }, &mut output).err();
     assert!(matches!(wrong, Some(Error::Length { given: 5, wanted: 4, .. })), "{wrong:?}");
     let wrong = plan.run(&own, &weight, &mut output[..19]).err();
@@ -313,12 +314,12 @@ fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> 
 }
 
 /// PE 0 is interrupted in a round in which it waits for PE 2, which has not begun. PE 1, which waits in that round or
-/// has ended it, and PE 2, which begins later, are told.
+/// has ended it, and PE 2, which begins later, get an error.
 fn give_up<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     rt.set_interrupt(|| (!INTERRUPTED.load(Ordering::Relaxed)).then_some(Duration::from_millis(1)));
     let may_begin = rt.alloc_slice::<u64>(1)?;
-    // PE 1 has no rows: a reduction lets it go on to the next round.
+    // PE 1 has no rows: in a reduction it may continue to the next round.
     let (shards, direct) = (Shards::new(&[4, 0, 4]), Schedule::Direct { rows: 2 });
     let (values, rows) = ([1.0; 16], [1.0; 32]);
     let weight = Weight::new(&values, Layout::ByInputs, 4, 4);

@@ -1,5 +1,5 @@
-//! Three ranks learn the name of the fourth one, which is killed in the midst of a product. The argument says of which:
-//! `pull`, `ring`, `scatter` or `everywhere`.
+//! Three ranks get errors with the name of the fourth one, which is killed in the midst of a product. The argument
+//! selects the kind of product: `pull`, `ring`, `scatter` or `everywhere`.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -20,7 +20,7 @@ const RANKS: u32 = 4;
 const LOST: u32 = RANKS - 1;
 const DIES_IN: u32 = 5;
 const WIDTH: usize = 8;
-/// How long a survivor waits for the others to have learnt it too.
+/// How long a survivor waits until the others have the error too.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
@@ -91,7 +91,7 @@ fn lose(rt: &Runtime, what: &str) -> Result<()> {
     let first = first.unwrap().to_string();
     assert!(first.contains("PE 3"), "{first}");
     assert!(matches!(second, Some(Error::Broken { .. })), "{second:?}");
-    // Who leaves before the others know would be the one that they name.
+    // If a PE left before the others know, their errors would name it.
     for pe in (0..LOST).filter(|&pe| pe != rt.my_pe()) {
         through.put_signal(0, &[], (&through, 0), 1, SignalOp::Add, pe)?;
     }

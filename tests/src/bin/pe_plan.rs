@@ -1,6 +1,6 @@
-//! Runs an execution plan and checks what it gives: `pe_plan PLAN BYTES…`, where the bytes are those of a part (see
-//! `symrail_collectives::run::Call`). Each size is run several times. A plan of no collective that has a name is run
-//! and not checked.
+//! Runs an execution plan and checks its result: `pe_plan PLAN BYTES…`, where the bytes are those of a part (see
+//! `symrail_collectives::run::Call`). Each size is run several times. The result of an unnamed collective's plan is not
+//! checked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Result, Runtime};
@@ -24,7 +24,7 @@ fn run(rt: &Runtime, plan: &Plan, sizes: &[usize]) -> Result<()> {
     let (inputs, outputs) = parts(collective, n);
     let largest = sizes.iter().max().copied().unwrap_or(0);
     let mut prepared = Prepared::new(rt, plan, largest as u64).unwrap_or_else(|error| panic!("{error}"));
-    // Misaligned by a byte, to see that it does not matter.
+    // Misaligned by a byte, which must make no difference.
     let source = rt.alloc_slice::<u8>(inputs.max(outputs) * largest + 1)?;
     let dest = rt.alloc_slice::<u8>(outputs * largest + 1)?;
     for &part in sizes {

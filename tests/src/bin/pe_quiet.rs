@@ -1,5 +1,5 @@
-//! What a quiet promises, seen past all messages: PE 0 looks into PE 1's memory by `/proc/<pid>/mem` as soon as its
-//! quiet returns. Arguments: `quiet` or `no-quiet` (a control), and the number of rounds. PE 0 prints `late: N` and
+//! The promise of a quiet, checked without any messages: PE 0 reads PE 1's memory through `/proc/<pid>/mem` as soon as
+//! its quiet returns. Arguments: `quiet` or `no-quiet` (a control), and the number of rounds. PE 0 prints `late: N` and
 //! `cost: R`, the median time of a repeated quiet as a share of that of a put and its quiet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -37,7 +37,7 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// 1 if something of this round is not in PE 1's memory after the quiet.
+/// 1 if data of this round is missing in PE 1's memory after the quiet.
 fn is_late(
     block: &SymSlice<'_, u64>,
     source: &SymSlice<'_, u64>,
@@ -47,7 +47,7 @@ fn is_late(
     at: u64,
 ) -> Result<u64> {
     let rt = block.runtime();
-    // How many words, in how many operations.
+    // The number of words, and of operations.
     let (count, operations): (usize, usize) = match round % 6 {
         0 => (1, 1),
         1 => (20, 20),
@@ -77,7 +77,7 @@ fn is_late(
     Ok(late.into())
 }
 
-/// What a repeated quiet costs, as a share of a put with its quiet.
+/// The cost of a repeated quiet, as a share of a put with its quiet.
 fn cost(rt: &Runtime, block: &SymSlice<'_, u64>) -> Result<f64> {
     let (mut with_put, mut repeated) = (Vec::new(), Vec::new());
     for i in 0..400 {

@@ -1,5 +1,5 @@
-//! Joins a job, works and leaves, again and again in one process. Argument: how often. Prints `grown: KIB` (resident
-//! memory), `fds: N` and `threads: N`, second half against first.
+//! Joins a job, works and leaves, repeatedly in one process. Argument: the number of times. Prints `grown: KIB`
+//! (resident memory), `fds: N` and `threads: N`, second half against first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Runtime, SignalOp};
@@ -19,7 +19,7 @@ fn main() -> std::process::ExitCode {
         rt.finalize().expect("leaving");
         used.push(Used::now());
     }
-    // The first rounds fill caches. Afterwards memory goes up and down, by what the allocator has given back just then.
+    // The first rounds fill caches. Afterwards memory varies by what the allocator has just returned.
     let (early, late) = used[used.len() / 4..].split_at(used.len() * 3 / 8);
     let least = |of: &[Used]| of.iter().map(|used| used.kib).min().unwrap();
     println!("grown: {}", least(late) - least(early));
@@ -28,7 +28,7 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
-/// Everybody puts a block and a signal to the next PE, and counts up there.
+/// Each PE puts a block and a signal to the next PE, and increments a counter there.
 fn work(rt: &Runtime, round: u64) -> symrail::Result<()> {
     let (target, counters) = (rt.alloc_slice::<u64>(WORDS)?, rt.alloc_slice::<u64>(2)?);
     let (next, before) = (pe::neighbour(rt, 1), pe::before(rt, 1));

@@ -1,7 +1,7 @@
-//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line
-//! with what that took: milliseconds, and resident KiB (without pages of files) before and after each part; and
-//! descriptors. With the argument `connect` it connects to everybody first. With `works` it does what simulated PEs do
-//! instead, and prints what it has asked of its rails for each work.
+//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to all PEs, and leaves. Prints a line with
+//! the cost: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors. With
+//! the argument `connect` it connects to all PEs first. With `works` it does the works of simulated PEs instead, and
+//! prints its requests to its rails for each work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;
@@ -31,14 +31,14 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
-/// What has been noted so far.
+/// The measurements so far.
 struct Report {
     line: String,
     last: Instant,
 }
 
 impl Report {
-    /// Adds what a part took, and the memory after it.
+    /// Adds the time of a part, and the memory after it.
     fn note(&mut self, part: &str) {
         let (ms, used) = (self.last.elapsed().as_secs_f64() * 1e3, Used::now());
         self.line += &format!(" {part}_ms {ms:.1} {part}_kib {} {part}_fds {}", used.kib, used.fds);
@@ -70,7 +70,7 @@ fn work(rt: &Runtime, report: &mut Report) -> symrail::Result<()> {
     Ok(())
 }
 
-/// What `symrail perf scale` simulates, in that order.
+/// The works that `symrail perf scale` simulates, in that order.
 fn works(rt: &Runtime) -> symrail::Result<()> {
     const PARTNERS: u32 = 64;
     let (me, n) = (rt.my_pe(), rt.n_pes());
@@ -107,12 +107,12 @@ fn works(rt: &Runtime) -> symrail::Result<()> {
     }
     let (sum, parts) = (words.as_ptr(), words.as_ptr().wrapping_add(1));
     for _ in 0..2 {
-        // SAFETY: both words are in this PE's block, and nobody writes to them meanwhile.
+        // SAFETY: both words are in this PE's block, and no PE writes to them meanwhile.
         counted("Sum", &|| unsafe { team.reduce(sum.cast(), parts.cast(), 1, Reduction::sum::<u64>()) })?;
     }
     let (received, sent) = (blocks.as_ptr(), blocks.as_ptr().wrapping_add(1 << 20));
     for _ in 0..2 {
-        // SAFETY: both halves are in this PE's block, and nobody writes to them meanwhile.
+        // SAFETY: both halves are in this PE's block, and no PE writes to them meanwhile.
         counted("Broadcast(1048576)", &|| unsafe { team.broadcast(received, sent, 1 << 20, 0) })?;
     }
     rt.barrier_all()

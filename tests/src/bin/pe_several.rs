@@ -39,7 +39,7 @@ fn work(id: UniqueId, me: u32) {
     first.finalize().unwrap();
 }
 
-/// A further job's id, by PE 0.
+/// The id of a further job, created by PE 0.
 fn next_id(first: &Runtime) -> UniqueId {
     let bytes = first.alloc_slice::<u8>(UniqueId::LEN).unwrap();
     if first.my_pe() == 0 {

@@ -1,7 +1,7 @@
 //! Everything at once, for as long as the argument says (seconds): puts with signals of random sizes to random PEs,
-//! gets, adds and fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: LANES KIB …`: how many
-//! lanes it has begun to use after the burst at the beginning, then the memory after that burst and after each tenth of
-//! the time.
+//! gets, adds and fetch-adds, all verified. Prints `rounds: N` and, for each PE, `memory: LANES KIB …`: the number of
+//! lanes first used after the burst at the beginning, then the memory after that burst and after each tenth of the
+//! time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
 use symrail_tests::pe;
 use symrail_tests::used::Used;
 
-/// Words of the block that each PE has for each other.
+/// Words of the block that each PE has for each other PE.
 const BLOCK: usize = 16 << 10;
 /// Counters of each PE.
 const COUNTERS: usize = 16;
-/// Operations of each kind to each PE in the burst: as many as an endpoint takes on. Large ones that go once round the
+/// Operations of each kind to each PE in the burst: as many as an endpoint accepts. Large ones that go once round the
 /// rails' completion queues, and fewer for a run of less than a minute.
 const BURST: u64 = 2048;
 const LARGE: u64 = 1536;
 const LARGE_OF_SHORT: u64 = 64;
-/// Bytes from which on a lane is used for more than keepalives.
+/// Bytes from which on a lane counts as used for more than keepalives.
 const USED: u64 = 4096;
-/// Rounds between two looks at the clock.
+/// Rounds between two reads of the clock.
 const ROUNDS: u64 = 16;
 
-/// What a source does to a target in a round: known to both. `None`: nothing.
+/// A source's operation on a target in a round, which both know. `None`: none.
 fn size(source: u32, target: u32, round: u64) -> Option<usize> {
     let mut random = StdRng::seed_from_u64(round << 20 | u64::from(source) << 10 | u64::from(target));
     let largest = [8, 64, 1024, BLOCK][random.random_range(0..4)];
@@ -39,14 +39,14 @@ fn word(pe: u32, round: u64, i: usize) -> u64 {
 
 struct Soak<'rt> {
     rt: &'rt Runtime,
-    /// For each source: a block, and the signal that comes with it.
+    /// For each source: a block, and its signal.
     blocks: SymSlice<'rt, u64>,
     signals: SymSlice<'rt, u64>,
     /// Never changes.
     fixed: SymSlice<'rt, u64>,
     counters: SymSlice<'rt, u64>,
     tickets: SymSlice<'rt, u64>,
-    /// What this PE has added to the counters of each PE.
+    /// This PE's additions to the counters of each PE.
     added: Vec<[u64; COUNTERS]>,
     drawn: u64,
 }
@@ -70,8 +70,8 @@ impl<'rt> Soak<'rt> {
         Ok(soak)
     }
 
-    /// Has more under way than rounds ever have, from all to all. Providers keep buffers for as much as there ever was
-    /// at once, and give none back: what grows after this is a leak.
+    /// Has more in flight than rounds ever have, from all to all. Providers keep buffers for the most that ever was in
+    /// flight at once, and free none: memory that grows after this is a leak.
     fn burst(&self, large: u64) -> Result<()> {
         let (me, n) = (self.rt.my_pe() as usize, self.rt.n_pes());
         for i in 0..BURST {
@@ -126,7 +126,7 @@ impl<'rt> Soak<'rt> {
         Ok(())
     }
 
-    /// Whether every add was applied once.
+    /// Checks that every add was applied once.
     fn check(&self) -> Result<()> {
         let n = self.rt.n_pes() as usize;
         let all = self.rt.alloc_slice::<u64>(n * COUNTERS)?;

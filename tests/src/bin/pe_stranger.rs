@@ -1,10 +1,11 @@
-//! A job of two PEs, and another user of the same host who tries what he can: to open memory, to read processes, and to
-//! disturb the rendezvous, to read and write heaps through the ports of rails, and to have messages taken for a PE's.
+//! A job of two PEs, and an attacker: another user of the same host, who tries to open memory, to read processes, to
+//! disturb the rendezvous, to read and write heaps through the ports of rails, and to send messages in a PE's name.
 //!
-//! Started by root and without a launcher. Prints `opened: PATH` for whatever the stranger could open, and `refused:
-//! N`; before that `ours: N`, how much of the same the job's own user could open. Then `listens: ADDRESS` for each port
-//! on which the PEs listen, `reached: N` and `messages: N`, how often the stranger got to memory and how many of his
-//! messages arrived; and for each PE `dropped: N`, how many messages it says were not of the job.
+//! Started by root and without a launcher. Prints `opened: PATH` for each path that the attacker could open, and
+//! `refused: N`; before that `ours: N`, the number of the same paths that the job's own user could open. Then `listens:
+//! ADDRESS` for each port on which the PEs listen, `reached: N` and `messages: N`, how often the attacker reached
+//! memory and how many of the attacker's messages arrived; and for each PE `dropped: N`, the number of messages that it
+//! reports as foreign to the job.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::OnceCell;
@@ -26,16 +27,16 @@ use symrail_tests::unlaunched::{self, Other};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::wire::{Keepalive, Reply, Request, RequestKind, Token};
 
-/// Who has nothing to do with the job: `nobody`.
+/// A user without any rights to the job: `nobody`.
 const NOBODY: u32 = 65534;
 /// Descriptors of a process that are tried.
 const DESCRIPTORS: u32 = 100;
-/// Connections before the stranger says that he floods, and how many he holds open at a time.
+/// Connections before the attacker reports that it floods, and the number that it holds open at a time.
 const MANY: usize = 200;
 const ROUNDS: u64 = 500;
-/// What the stranger is told of ports where there are none.
+/// The attacker's argument if there are no ports.
 const NO_PORTS: &str = "none";
-/// What is in memory that nobody of the job writes to.
+/// The content of memory that no PE of the job writes to.
 const UNTOUCHED: u64 = 0x5eed_5eed_5eed_5eed;
 /// Keys that are tried, from 0.
 const KEYS: u64 = 4;
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         println!("ours: {}", look(&processes).iter().filter(|(_, opened)| *opened).count());
         let ports: Vec<_> = processes.iter().flat_map(|pid| listens(*pid)).filter(|at| *at != id.address()).collect();
         ports.iter().for_each(|at| println!("listens: {at}"));
-        // Endpoints that nobody needs are not polled: nothing is to be had there but a wait.
+        // Unused endpoints are not polled: an attack would only wait.
         let attacked = if rt.is_mapped(1) { &[][..] } else { &ports };
         let _ = stranger.set(Stranger::start(id.address(), attacked, &processes));
     };
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Exchanges verified data for a while, and at PE 0 until all is `over`; `first` happens at the beginning, when both
+/// Exchanges verified data for a while, and at PE 0 until all is `over`; calls `first` at the beginning, when both PEs
 /// are connected.
 fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<()> {
     let words = rt.alloc_slice::<u64>(102)?;
@@ -127,7 +128,7 @@ fn listens(process: u32) -> Vec<SocketAddr> {
     listening.map(address).collect()
 }
 
-/// Tries by every port to get at memory, and to be taken for a PE.
+/// Tries to access memory, and to pass for a PE, through every port.
 fn attack(ports: &str) {
     if ports == NO_PORTS {
         return;
@@ -137,7 +138,7 @@ fn attack(ports: &str) {
         let mut peer = RailPeer::open("tcp;ofi_rxm", port);
         for message in forged() {
             peer.buffer[..message.len()].copy_from_slice(&message);
-            // With an immediate that names a word, too.
+            // Also with an immediate that names a word.
             messages += u64::from(peer.send(message.len(), None)) + u64::from(peer.send(message.len(), Some(80)));
         }
         messages += u64::from(peer.immediate_alone(80));
@@ -153,7 +154,7 @@ fn attack(ports: &str) {
     println!("messages: {messages}");
 }
 
-/// Messages as PEs send them, with other tokens or none, and cut short.
+/// Messages in the format of PEs, with other tokens or none, and truncated.
 fn forged() -> Vec<Vec<u8>> {
     let request = |kind, payload: &[u8]| {
         let request = Request {
@@ -195,8 +196,8 @@ fn forged() -> Vec<Vec<u8>> {
     all
 }
 
-/// Tries to open everything that could lead into the memory of these processes, and says of each whether that went
-/// well.
+/// Tries to open every path that could lead into the memory of these processes, and returns for each whether that
+/// succeeded.
 fn look(processes: &[u32]) -> Vec<(PathBuf, bool)> {
     let mut tried = Vec::new();
     let mut open = |path: PathBuf| {
@@ -213,7 +214,7 @@ fn look(processes: &[u32]) -> Vec<(PathBuf, bool)> {
     tried
 }
 
-/// Connects to the service again and again, and says things that make no sense, or nothing.
+/// Connects to the service repeatedly, and sends nonsense, or nothing.
 fn flood(address: SocketAddr, floods: &mpsc::Sender<()>) -> ! {
     let mut held = Vec::new();
     for turn in 0.. {
@@ -243,19 +244,19 @@ fn flood(address: SocketAddr, floods: &mpsc::Sender<()>) -> ! {
     unreachable!("it goes on for ever")
 }
 
-/// The other user's process; killed when dropped, with what it was copied to.
+/// The other user's process; dropping it kills the process and removes the copied program.
 struct Stranger {
     child: Child,
     copy: PathBuf,
-    /// What it says is passed on; the thread ends when it has attacked.
+    /// Prints the process's output; the thread ends when the process has attacked.
     out: Option<JoinHandle<()>>,
 }
 
 impl Stranger {
-    /// Starts it, and waits until it has looked around and is flooding. It goes on to attack these ports, if there are
-    /// any.
+    /// Starts it, and waits until it has tried the paths and is flooding. It continues by attacking these ports, if
+    /// there are any.
     fn start(address: SocketAddr, ports: &[SocketAddr], processes: &[u32]) -> Stranger {
-        // The program may be where only its owner gets.
+        // The program may be in a folder that only its owner can access.
         let copy = std::env::temp_dir().join(format!("symrail-stranger-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
         std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
@@ -263,7 +264,7 @@ impl Stranger {
         let ports: Vec<_> = ports.iter().map(SocketAddr::to_string).collect();
         let ports = if ports.is_empty() { NO_PORTS.into() } else { ports.join(",") };
         command.args([&address.to_string(), &ports]).args(processes.iter().map(u32::to_string)).current_dir("/");
-        // As the job has them: peers whose buffers differ do not connect.
+        // The job's own settings: peers with different buffers do not connect.
         let variables = [("FI_OFI_RXM_BUFFER_SIZE", "4304"), ("FI_UNIVERSE_SIZE", "16"), ("IPATH_NO_BACKTRACE", "1")];
         command.env_clear().envs(variables).uid(NOBODY).gid(NOBODY).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -273,13 +274,13 @@ impl Stranger {
         Stranger { child, copy, out }
     }
 
-    /// Whether it has tried all that it had to try.
+    /// Whether it has finished all attacks.
     fn is_through(&self) -> bool {
         self.out.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
-/// Prints what comes, up to the line that begins so.
+/// Prints lines up to the one that begins with `last`.
 fn pass_on(from: &mut BufReader<ChildStdout>, last: &str) {
     let mut line = String::new();
     while !line.starts_with(last) {
@@ -291,7 +292,7 @@ fn pass_on(from: &mut BufReader<ChildStdout>, last: &str) {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        // Both fail when it has ended or was never there.
+        // Both fail if it has ended or never existed.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.copy);

@@ -1,7 +1,7 @@
-//! Devices and host threads move data by all proxy threads. The argument is how many of these there must be.
+//! Devices and host threads move data through all proxy threads. The argument is the required number of these.
 //!
-//! With `rate` and a number of device threads in its place it measures: how many puts of 8 B, in windows of 64 with a
-//! quiet after each, and how many bytes by puts of 1 MiB, the device's threads move in a second.
+//! With `rate` and a number of device threads instead, it measures how many puts of 8 B the device's threads perform in
+//! a second, in windows of 64 with a quiet after each, and how many bytes by puts of 1 MiB.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;
@@ -87,7 +87,7 @@ fn put_block(
     thread.quiet()
 }
 
-/// Puts in a second, of so many words each, in so many windows with a quiet after each.
+/// Puts in a second, of `words` words each, in `windows` windows with a quiet after each.
 fn rate(rt: &Runtime, device_threads: usize, words: usize, window: usize, windows: usize) -> Result<f64> {
     let each = words * window;
     let (data, source) = (rt.alloc_slice::<u64>(device_threads * each)?, rt.alloc_slice::<u64>(words)?);

@@ -10,7 +10,7 @@ use crate::pe::{before, doing, neighbour};
 /// All types and operations.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     integer::<u32>(rt, plan)?;
     integer::<i64>(rt, plan)?;
@@ -23,7 +23,7 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What an operation makes of a word of `size` bytes.
+/// The result of an operation on a word of `size` bytes.
 fn model(op: AmoOp, old: u64, operand: u64, compare: u64, size: usize) -> u64 {
     let new = match op {
         AmoOp::Fetch => old,
@@ -38,7 +38,7 @@ fn model(op: AmoOp, old: u64, operand: u64, compare: u64, size: usize) -> u64 {
     if size == 4 { new & u64::from(u32::MAX) } else { new }
 }
 
-/// How the old value comes back.
+/// The way in which the old value is returned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Old {
     Dropped,
@@ -48,7 +48,7 @@ enum Old {
 
 fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
     let (me, size) = (rt.my_pe(), size_of::<T>());
-    // One word for each PE that works on it, between guards.
+    // One word for each PE that changes it, between guards.
     let words = rt.alloc_slice::<T>(2 * rt.n_pes() as usize + 1)?;
     let results = rt.alloc_slice::<T>(1)?;
     let slot = 2 * me as usize + 1;
@@ -62,7 +62,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
         for (step, op) in operations.clone().cycle().take(rounds * AmoOp::VARIANTS.len()).enumerate() {
             for (way, old) in [Old::Dropped, Old::Returned, Old::Stored].into_iter().enumerate() {
                 let operand = T::of(mix(u64::from(me) + 1, (step * 3 + way) as u64)).bits();
-                // Every second compare-swap finds what it expects.
+                // Every second compare-swap finds the value that it expects.
                 let compare = if step % 2 == 0 { now } else { now ^ 1 };
                 let what = format!("PE {me}: {op:?} on {} of PE {peer}, {old:?}", std::any::type_name::<T>());
                 doing(what.clone());
@@ -74,7 +74,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
                     }
                     Old::Stored => {
                         let to = results.as_ptr().cast();
-                        // SAFETY: the result's place is in this PE's heap, and left alone until the quiet.
+                        // SAFETY: the result is in this PE's heap, and not accessed until the quiet.
                         unsafe { rt.fetch_amo_nbi(to, word.cast(), T::TYPE, op, operand, compare, peer) }?;
                         rt.quiet()?;
                         assert_eq!(results.read(0)?.bits(), now, "{what}");
@@ -86,7 +86,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
             }
         }
         typed(rt, &words, slot, peer)?;
-        // Seen from the other side, with what lies between.
+        // Checked from the other side, with the words between.
         let last = T::of(u64::from(me) + 1000);
         words.atomic_set(slot, last, peer)?;
         rt.barrier_all()?;
@@ -102,7 +102,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
     words.free()
 }
 
-/// The typed names do what they say.
+/// The typed names perform their operations.
 fn typed<T: Value + AmoInteger>(rt: &Runtime, words: &SymSlice<'_, T>, at: usize, pe: u32) -> Result<()> {
     let is = |expected: u64, what: &str| -> Result<()> {
         rt.quiet()?;

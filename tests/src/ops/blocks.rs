@@ -40,22 +40,22 @@ const CALLS: [Call; 11] = [
 ];
 
 struct Area<'rt> {
-    /// What peers read and write.
+    /// Memory that peers read and write.
     remote: SymSlice<'rt, u8>,
-    /// This PE's own end, when that is in the heap too.
+    /// This PE's own side, if that is in the heap too.
     own: SymSlice<'rt, u8>,
 }
 
 /// Every way, size, alignment and distance.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     let largest = plan.sizes.iter().max().copied().unwrap_or(0) + 2 * MARGIN + 8;
     let area = Area { remote: rt.alloc_slice(largest)?, own: rt.alloc_slice(largest)? };
     for &size in &plan.sizes {
         for call in CALLS {
-            // Self, neighbour, and neighbour's neighbour; large blocks to the neighbour only.
+            // Distances to this PE, the next and the one after; large blocks to the next one only.
             let distances = if plan.thorough && size <= 4096 { 0..rt.n_pes() } else { 1..2.min(rt.n_pes()) };
             for distance in distances {
                 let shifts: &[(usize, usize)] =
@@ -70,7 +70,7 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     area.remote.free()
 }
 
-/// Moves a block and looks at it. `shift`: how far the remote and the own end are off alignment.
+/// Moves a block and checks it. `shift`: the misalignment of the remote and the own side.
 fn block(rt: &Runtime, area: &Area<'_>, call: Call, size: usize, distance: u32, shift: (usize, usize)) -> Result<()> {
     let is_put = matches!(
         call,
@@ -97,7 +97,8 @@ fn block(rt: &Runtime, area: &Area<'_>, call: Call, size: usize, distance: u32, 
     let remote = area.remote.as_ptr().wrapping_add(remote_at);
     let heap = area.own.as_ptr().wrapping_add(own_at);
     let local = private[own_at..].as_mut_ptr();
-    // SAFETY: all ends have room for `size` bytes, and what is non-blocking is completed before they are touched again.
+    // SAFETY: all sides have space for `size` bytes, and non-blocking operations complete before they are accessed
+    // again.
     unsafe {
         match call {
             Call::Put => rt.put(remote, local, size, peer)?,

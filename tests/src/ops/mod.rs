@@ -16,20 +16,21 @@ pub mod waits;
 
 use symrail::{Result, Runtime};
 
-/// How much to do.
+/// The amount of work.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Sizes in bytes.
     pub sizes: Vec<usize>,
-    /// All alignments, types and distances; else few.
+    /// All alignments, types and distances; otherwise few.
     pub thorough: bool,
 }
 
 impl Plan {
-    /// `full`, `small` (for a second look at a path), `brief` (the same for slow machines) or `tiny` (for very slow
+    /// `full`, `small` (for a second test of a path), `brief` (the same for slow machines) or `tiny` (for very slow
     /// providers).
     ///
     /// # Panics
+    /// There is no such plan.
     /// There is no such plan.
     #[must_use]
     pub fn named(name: &str) -> Plan {
@@ -49,13 +50,13 @@ impl Plan {
     }
 }
 
-/// Does everything.
+/// Runs all operations.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 ///
 /// # Panics
-/// Something is not where it should be.
+/// Data is wrong.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     blocks::all(rt, plan)?;
     typed::all(rt, plan)?;

@@ -1,4 +1,4 @@
-//! Put-signals: who sees the signal sees the bytes.
+//! Put-signals: a PE that observes the signal observes the bytes.
 
 use symrail::{Cmp, Result, Runtime, SignalOp};
 
@@ -18,7 +18,7 @@ enum Call {
 /// Every way, size and kind of update.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     let largest = plan.sizes.iter().max().copied().unwrap_or(0);
     let (me, peer, source) = (rt.my_pe(), neighbour(rt, 1), before(rt, 1));
@@ -31,19 +31,19 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
             for op in [SignalOp::Set, SignalOp::Add] {
                 round += 1;
                 doing(format!("{call:?} {op:?} of {size} bytes"));
-                // Not the value that is there already, nor one that could come of the last.
+                // A value other than the present one, and other than any that the last operation could give.
                 let value = if op == SignalOp::Set { 1_000_000 * round } else { 3 + round };
                 sum = if op == SignalOp::Set { value } else { sum + value };
                 let bytes = pattern::bytes(u64::from(me) << 32 | round, size);
                 own.write_slice(0, &bytes)?;
                 let word = signals.as_ptr().wrapping_add(1);
-                // SAFETY: the sources have `size` bytes and are left alone until the barrier.
+                // SAFETY: the sources have `size` bytes and do not change until the barrier.
                 unsafe {
                     match call {
                         Call::Blocking => {
                             let mut private = bytes.clone();
                             rt.put_signal(data.as_ptr(), private.as_ptr(), size, (word, value, op), peer)?;
-                            // It may be re-used at once.
+                            // The source may be re-used at once.
                             private.fill(0);
                             std::hint::black_box(&private);
                         }
@@ -59,7 +59,7 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
                 data.read_slice(0, &mut found)?;
                 let what = || format!("PE {me}: {call:?} {op:?} of {size} bytes from PE {source}");
                 pattern::check(&found, u64::from(source) << 32 | round, 0, &what);
-                // Also keeps the peer from overwriting what is being read, and completes what is non-blocking.
+                // Also keeps the peer from overwriting data that is being read, and completes non-blocking operations.
                 rt.barrier_all()?;
             }
         }

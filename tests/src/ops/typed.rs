@@ -9,7 +9,7 @@ use crate::pe::{before, doing, neighbour};
 /// All types.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     one::<i32>(rt)?;
     one::<f64>(rt)?;
@@ -37,7 +37,7 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
     let name = std::any::type_name::<T>();
 
     doing(format!("elements of {name}"));
-    // Single elements, there and back.
+    // Single elements, in both directions.
     for i in 0..N {
         slice.p(i, value(me, i), peer)?;
     }
@@ -61,14 +61,14 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
     assert_eq!(got, &all(me)[..5], "PE {me}: get of {name}");
     rt.barrier_all()?;
 
-    // Strided: there by one API, and by the other.
+    // Strided: with one API in one direction, with the other in the other.
     for raw in [false, true] {
         slice.fill(T::default());
         rt.barrier_all()?;
         let (mine, shape) = (all(me), Strided { dest_stride: 3, source_stride: 2, size: size_of::<T>(), count: 11 });
         if raw {
             let dest = slice.as_ptr().wrapping_add(1).cast();
-            // SAFETY: the source has 40 elements, of which the 21st is the last that is read.
+            // SAFETY: the source has 40 elements, and the 21st is the last one read.
             unsafe { rt.iput(dest, mine.as_ptr().cast(), shape, peer) }?;
         } else {
             slice.iput(1, 3, &mine, 2, 11, peer)?;
@@ -83,7 +83,7 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
         if raw {
             let (from, shape) =
                 (slice.as_ptr().wrapping_add(1).cast(), Strided { dest_stride: 2, source_stride: 3, ..shape });
-            // SAFETY: the destination has 40 elements, of which the 21st is the last that is written.
+            // SAFETY: the destination has 40 elements, and the 21st is the last one written.
             unsafe { rt.iget(got.as_mut_ptr().cast(), from, shape, peer) }?;
         } else {
             slice.iget(1, 3, &mut got, 2, 11, peer)?;

@@ -9,7 +9,7 @@ use crate::pe::{before, doing, neighbour};
 /// All comparisons on all types; sets of words.
 ///
 /// # Errors
-/// What an operation says.
+/// Those of the operations.
 pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     single::<i32>(rt)?;
     sets::<u64>(rt)?;
@@ -33,7 +33,7 @@ fn single<T: Value + WaitWord>(rt: &Runtime) -> Result<()> {
     let (me, peer) = (rt.my_pe(), neighbour(rt, 1));
     doing(format!("waiting for {}", std::any::type_name::<T>()));
     let words = rt.alloc_slice::<T>(1)?;
-    // From `before` to `after`, which compares to `value` as the first does not.
+    // From `before` to `after`; only the latter compares to `value` as asked.
     let cases = [
         (Cmp::Eq, 10, 20, 20),
         (Cmp::Ne, 20, 21, 20),
@@ -61,7 +61,7 @@ fn single<T: Value + WaitWord>(rt: &Runtime) -> Result<()> {
     words.free()
 }
 
-/// The words 1, 3 and 4 of six are set by the peer, each after this PE has asked for it.
+/// The peer sets the words 1, 3 and 4 of six, each after a request of this PE.
 fn sets<T: Value + WaitWord>(rt: &Runtime) -> Result<()> {
     let (me, peer, source) = (rt.my_pe(), neighbour(rt, 1), before(rt, 1));
     doing(format!("sets of {}", std::any::type_name::<T>()));
@@ -72,7 +72,7 @@ fn sets<T: Value + WaitWord>(rt: &Runtime) -> Result<()> {
     let ge_one = Elements::all_of(0, 6, Cmp::Ge, one).without(&status);
     words.write(0, one)?;
     rt.barrier_all()?;
-    // Asks the peer before, that works on our words, for its next step, and does the one we are asked for.
+    // Requests the next step from the previous PE, which changes this PE's words, and performs the step requested here.
     let exchange = |step: u64, set: usize| -> Result<()> {
         go.p(0, step, source)?;
         go.wait_until(0, Cmp::Eq, step)?;
@@ -98,7 +98,7 @@ fn sets<T: Value + WaitWord>(rt: &Runtime) -> Result<()> {
     let each = Elements::each_of(0, Cmp::Eq, &values).without(&[1, 0, 1]);
     words.wait_until_all(&each)?;
     assert_eq!(words.wait_until_some(&each)?, [1, 3, 4]);
-    // Several hold: each is found in its turn.
+    // Several hold: each is found in turn.
     let mut found = Vec::new();
     for _ in 0..2 * values.len() {
         found.extend(words.wait_until_any(&each)?);

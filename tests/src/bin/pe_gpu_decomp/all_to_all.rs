@@ -22,7 +22,7 @@ fn spans(counts: impl Iterator<Item = usize>) -> Vec<Span> {
     counts.scan(0, place).collect()
 }
 
-/// A word that says from where it is, to where, which one, and of which round.
+/// A word that encodes its source, its destination, its index and its round.
 fn word(from: usize, to: usize, i: usize, round: u64) -> u64 {
     round << 48 | (from << 40 | to << 32 | i) as u64
 }

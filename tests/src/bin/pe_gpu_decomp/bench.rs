@@ -1,4 +1,4 @@
-//! How long transposes take, beside copies of the driver's.
+//! Times of transposes, beside the driver's copies.
 
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Copies, OnStream};
@@ -7,11 +7,11 @@ use symrail_decomp::{Axis, BlockTime, Crossover, Error, Grid, Transpose};
 
 use crate::{ARRAY, TIME_LIMIT, World, good};
 
-/// Bytes of the largest block of which it is measured whether copy engines are faster.
+/// Bytes of the largest block for which copy engines are measured.
 const LARGEST_BLOCK: usize = 256 << 20;
 
 impl World<'_> {
-    /// Microseconds of rounds, and bytes moved a second beside a copy of as many within the GPU.
+    /// Microseconds of rounds, and their bandwidth beside a copy of as many bytes within the GPU.
     pub fn bench(&self) -> String {
         let n = self.rt.n_pes() as usize;
         for edge in [32, 64, 128, 160] {
@@ -66,7 +66,7 @@ impl World<'_> {
         "times".into()
     }
 
-    /// From which size of blocks on copy engines are faster: a table, and the same in JSON.
+    /// The block size from which copy engines are faster: a table, and the same in JSON.
     pub fn crossover(&self) -> String {
         let found = good(Crossover::measure(self.kernels, self.heap, &self.rt.team_world().unwrap(), LARGEST_BLOCK));
         if self.rt.my_pe() == 0 {
@@ -81,7 +81,7 @@ impl World<'_> {
         found.engines_from().map_or("engines never".into(), |bytes| format!("engines from {bytes} bytes"))
     }
 
-    /// Microseconds of a copy of the driver's.
+    /// Microseconds of a copy by the driver.
     fn copy_time(&self, to: GpuMemory, from: GpuMemory) -> f64 {
         let ops = good(OnStream::new(self.gpu, &good(Nvrtc::find()), self.device.state())).with_copies(Copies::Engine);
         good(self.rt.barrier_all());

@@ -1,13 +1,13 @@
 //! Transposes, halos and all-to-alls on GPUs, every byte checked: all process grids, element sizes, orders, halos,
 //! padding, in and out of place, symmetric arrays and others; graphs; two plans on two streams; misuse; a PE that does
-//! not come; and how long they take.
+//! not arrive; and times.
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_decomp WHAT
 //!
 //! with `small`, `large`, `graph`, `two`, `all`, `misuse`, `late`, `bench`, `crossover`, or `versus MIB EDGE…`, whose
 //! workspaces have so many MiB of the heap.
 //!
-//! Without a GPU it says SKIPPED.
+//! Without a GPU it prints SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod all_to_all;
@@ -119,7 +119,7 @@ impl<'d> World<'d> {
         good(unsafe { self.gpu.read(DevicePtr::new(from.at), bytes) });
     }
 
-    /// One round, with arrays that are brought to the GPU and back.
+    /// One round, with arrays that are copied to the GPU and back.
     fn round(
         &self,
         plan: &mut GpuPlan<'_>,
@@ -270,7 +270,7 @@ impl<'d> World<'d> {
         for round in 0..200u64 {
             let words: Vec<u8> = (0..x.bytes as u64 / 8).flat_map(|i| (round << 32 | i).to_ne_bytes()).collect();
             self.write(x, &words);
-            // What is not brought back stays this.
+            // Bytes that the round does not write keep this value.
             self.write(y, &vec![0xEE; y.bytes]);
             // SAFETY: as when it was captured.
             good(unsafe { self.stream.replay(&graph) });
@@ -339,7 +339,7 @@ impl<'d> World<'d> {
         "50 rounds of two plans".into()
     }
 
-    /// What one PE is given wrong is an error on all that exchange something with it, and the next round is right.
+    /// A wrong argument on one PE is an error on all PEs that exchange data with it, and the next round is right.
     fn misuse(&self, engines: bool) -> String {
         let (me, n) = (self.rt.my_pe(), self.rt.n_pes());
         let array = self.world(Grid::new([12, 10, 8], [n as usize, 1]));
@@ -379,7 +379,7 @@ impl<'d> World<'d> {
         "4 refusals".into()
     }
 
-    /// The last PE does not post: the others' waits end, and name it.
+    /// The last PE does not post: the others' waits end with errors that name it.
     fn late(&self) -> String {
         let n = self.rt.n_pes();
         let array = self.world(Grid::new([12, 10, 8], [n as usize, 1]));

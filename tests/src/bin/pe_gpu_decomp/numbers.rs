@@ -8,7 +8,7 @@ use crate::{TIME_LIMIT, World, good};
 
 const PROGRAM: Program<'static> = Program::new("numbers.cu", include_str!("../../../../decomp/bench/numbers.cu"));
 
-/// The kernels, and where elements that are wrong are counted.
+/// The kernels, and the counter of wrong elements.
 pub struct Numbers {
     fill: Kernel,
     check: Kernel,
@@ -21,7 +21,7 @@ pub struct Filled {
     pub at: u64,
     pub pencil: Pencil,
     pub fields: usize,
-    /// Whether the halo along Z is filled, and if so whether the array goes on at its other end.
+    /// Whether the halo along Z is filled, and if so whether the array wraps around.
     pub periodic: Option<bool>,
     pub edge: usize,
 }
@@ -40,7 +40,7 @@ impl Numbers {
         good(unsafe { stream.launch_struct(&self.fill, SHAPE, &self.words(filled)) });
     }
 
-    /// How many elements are others.
+    /// The number of wrong elements.
     pub fn wrong(&self, stream: &Stream, filled: &Filled) -> u64 {
         good(self.wrong.fill(0));
         // SAFETY: as above.

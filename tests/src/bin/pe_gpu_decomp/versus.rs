@@ -1,5 +1,5 @@
-//! The four transposes of complex numbers and halos of three fields, every element checked, in the form in which
-//! `scripts/gpu.sh transposes` has them of NVSHMEM and of NCCL: a line of JSON for each figure.
+//! The four transposes of complex numbers and halos of three fields, every element checked, in the form that
+//! `scripts/gpu.sh transposes` has for NVSHMEM and NCCL: a line of JSON for each figure.
 
 use symrail::kernels::cuda::OnStream;
 use symrail::kernels::cuda::compile::Nvrtc;
@@ -10,16 +10,16 @@ use symrail_tests::pe;
 use crate::numbers::{Filled, Numbers};
 use crate::{TIME_LIMIT, World, good};
 
-/// Bytes of a complex number, and the edge of the arrays of which halos are updated.
+/// Bytes of a complex number, and the edge of the arrays whose halos are updated.
 const ELEMENT: usize = 16;
 const HALO_EDGE: usize = 512;
 const FIELDS: usize = 3;
-/// Batches that are timed, how long each should be in microseconds, and its most rounds.
+/// Timed batches, the duration of each in microseconds, and its most rounds.
 const BATCHES: usize = 7;
 const BATCH_US: f64 = 5000.0;
 const MOST_ROUNDS: f64 = 100.0;
 
-/// What was measured: who, what, and bytes that each PE sends to the other one.
+/// A measurement: library, operation, and bytes that each PE sends to the other one.
 struct Figure {
     system: &'static str,
     what: String,
