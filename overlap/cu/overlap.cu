@@ -30,9 +30,11 @@ extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 wo
 }
 
 // Puts bytes of the heap to a PE and tells its word behind them, and does not wait for that: see overlap_settle.
+// `in_order`: behind what was asked for before, or the first piece would come no sooner than the last.
 extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
-                                       symrail_u64 word, symrail_u64 pe) {
+                                       symrail_u64 word, symrail_u64 pe, symrail_u64 in_order) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
+    if (in_order != 0) symrail_fence();
     symrail_putmem_signal_nbi(to, from, bytes, (symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round,
                               SYMRAIL_SIGNAL_SET, (int)pe);
 }

@@ -20,7 +20,7 @@ struct overlap_plan {
 // What a wait that has failed leaves: what follows in the streams goes on without what was waited for. No results of this
 // plan are to be believed, and copy engines tell nothing new.
 static __device__ __noinline__ void overlap_gave_up(const overlap_plan* plan, symrail_u64 pe) {
-    *(volatile symrail_u64*)&plan->telling = 0;
+    symrail_st_gpu((symrail_u64)&plan->telling, 0);
     // Who was told by another PE need not tell: that one tells all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
     if (symrail_ld_sys(plan->alarm.stop) != own) return;

@@ -19,6 +19,10 @@ const LEAST_WORK: usize = 1 << 21;
 const AT_ONCE_ON_GPU: [usize; 2] = [4 << 20, 2 << 20];
 const LEAST_BYTES_ON_GPU: [usize; 2] = [32 << 20, 3 << 20];
 const MOST_PIECES_ON_GPU: [usize; 2] = [2, 4];
+/// Where the proxy moves them, which takes as long as the product or longer: more hide more, but smaller ones cost the
+/// proxy more than they hide.
+const LEAST_BYTES_BY_PROXY: usize = 1 << 20;
+const MOST_PIECES_BY_PROXY: usize = 4;
 
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -137,15 +141,21 @@ impl Schedule {
     /// As [`Schedule::choose`], on GPUs, for rows of so many bytes; `reduced` is `None` for an all-gather. Shards of up
     /// to 4 MiB, or 2 MiB of a reduction, are `Unfused`. An all-gather's are in pieces of 32 MiB or more, two at most,
     /// since what comes is hidden by the product of a rank's own rows; a reduction's in pieces of 3 MiB or more, four at
-    /// most.
+    /// most. `by_proxy`: some ranks' GPUs do not reach each other
+    /// ([`GpuKernels::move_by_proxy`](crate::cuda::GpuKernels::move_by_proxy)), and shards of 1 MiB and more are in
+    /// pieces of as much or more, four at most.
     #[must_use]
-    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>) -> Schedule {
+    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>, by_proxy: bool) -> Schedule {
         let (largest, row_bytes, kind) = (shards.largest(), row_bytes.max(1), usize::from(reduced.is_some()));
         let bytes = largest.saturating_mul(row_bytes);
-        if shards.ranks() == 1 || bytes <= AT_ONCE_ON_GPU[kind] {
+        let (at_once, least, most) = match by_proxy {
+            true => (LEAST_BYTES_BY_PROXY - 1, LEAST_BYTES_BY_PROXY, MOST_PIECES_BY_PROXY),
+            false => (AT_ONCE_ON_GPU[kind], LEAST_BYTES_ON_GPU[kind], MOST_PIECES_ON_GPU[kind]),
+        };
+        if shards.ranks() == 1 || bytes <= at_once {
             return Schedule::Unfused;
         }
-        let pieces = (bytes / LEAST_BYTES_ON_GPU[kind]).clamp(1, MOST_PIECES_ON_GPU[kind]);
+        let pieces = (bytes / least).clamp(1, most);
         Schedule::Direct { rows: largest.div_ceil(pieces) }
     }
 
@@ -202,19 +212,25 @@ mod tests {
     #[test]
     fn on_gpus_small_shards_are_not_cut_and_large_ones_into_few_pieces() {
         let (gathered, reduced) = (None, Some(Reduced::ToShards));
-        for (rows, ranks, row_bytes, kind, wanted) in [
-            (64, 4, 8192, gathered, None),
-            (1 << 20, 1, 8192, gathered, None),
-            (512, 2, 16384, gathered, None),
-            (2048, 2, 16384, gathered, Some(1024)),
-            (32768, 2, 32768, gathered, Some(8192)),
-            (512, 2, 7168, reduced, None),
-            (2048, 2, 7168, reduced, Some(512)),
-            (32768, 2, 16384, reduced, Some(4096)),
+        for (rows, ranks, row_bytes, kind, by_proxy, wanted) in [
+            (64, 4, 8192, gathered, false, None),
+            (1 << 20, 1, 8192, gathered, false, None),
+            (512, 2, 16384, gathered, false, None),
+            (2048, 2, 16384, gathered, false, Some(1024)),
+            (32768, 2, 32768, gathered, false, Some(8192)),
+            (512, 2, 7168, reduced, false, None),
+            (2048, 2, 7168, reduced, false, Some(512)),
+            (32768, 2, 16384, reduced, false, Some(4096)),
+            (64, 2, 8192, gathered, true, None),
+            (1 << 20, 1, 8192, gathered, true, None),
+            (512, 2, 8192, gathered, true, Some(128)),
+            (2048, 2, 8192, gathered, true, Some(256)),
+            (2048, 2, 4096, reduced, true, Some(256)),
+            (32768, 2, 16384, reduced, true, Some(4096)),
         ] {
             let wanted = wanted.map_or(Schedule::Unfused, |rows| Schedule::Direct { rows });
-            let found = Schedule::choose_on_gpu(&Shards::split(rows, ranks), row_bytes, kind);
-            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {kind:?}");
+            let found = Schedule::choose_on_gpu(&Shards::split(rows, ranks), row_bytes, kind, by_proxy);
+            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {kind:?}, {by_proxy}");
         }
     }
 

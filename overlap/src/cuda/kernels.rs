@@ -1,5 +1,6 @@
 //! The kernels, loaded on a PE's GPU.
 
+use symrail::Team;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream};
@@ -112,6 +113,18 @@ impl<'d> GpuKernels<'d> {
         self.device
     }
 
+    /// Whether rows of some ranks move by the proxy, since their GPUs do not reach each other: the same on all.
+    /// Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn move_by_proxy(&self, team: &Team<'_>) -> Result<bool> {
+        let group = team.group();
+        let mut far = [u64::from((0..group.size()).any(|rank| !self.device.is_mapped(group.pe(rank))))];
+        team.max_of_all(&mut far)?;
+        Ok(far != [0])
+    }
+
     /// Begins the next round of the plan at an address, behind so many words, listed with their PEs, that were told in
     /// the round before.
     ///
@@ -140,12 +153,20 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.tell, ONE, &[plan, word as u64, pe.into()]) }?)
     }
 
-    /// Has the proxy put bytes of the heap to a PE and tell its word, and does not wait for that.
+    /// Has the proxy put bytes of the heap to a PE and tell its word, and does not wait for that. `in_order`: behind all
+    /// that it was asked for before.
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`], and for the bytes until [`GpuKernels::settle`] has ended.
-    pub(super) unsafe fn ask(&self, stream: &Stream, plan: u64, what: &Moved, word: usize, pe: u32) -> Result<()> {
-        let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into()];
+    pub(super) unsafe fn ask(
+        &self,
+        stream: &Stream,
+        plan: u64,
+        what: &Moved,
+        (word, pe): (usize, u32),
+        in_order: bool,
+    ) -> Result<()> {
+        let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into(), in_order.into()];
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.ask, ONE, &arguments) }?)
     }

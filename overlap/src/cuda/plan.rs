@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, PinnedBuffer, Stream};
 use symrail::team::heap::{Block, aligned};
-use symrail::{Group, Team, TeamHeap};
+use symrail::{Group, Runtime, Team, TeamHeap};
 use symrail_cuda::cublaslt::{Chosen, CublasLt, Number, Product as Multiplication};
 
 use super::at_once::{self, AtOnce};
@@ -145,6 +145,8 @@ pub(super) struct GpuPlan<'d> {
     pub first_waits: usize,
     /// What the proxy was asked to put is waited for at the program's end only.
     pub settles: bool,
+    /// Puts are asked for one behind the other.
+    pub in_order: bool,
     pub waits_at: u64,
     /// Of a gather on a heap in the host's memory: rows where products read them fast.
     pub rows_here: Option<DeviceBuffer>,
@@ -304,6 +306,7 @@ impl<'d> GpuPlan<'d> {
             group,
             product,
             first_waits: pushed::first_waits(&program),
+            in_order: one_after_the_other(device.runtime()),
             settles: program.entries.iter().any(|entry| entry.action == Action::Settle),
             waits_at,
             rows_here,
@@ -342,6 +345,13 @@ impl<'d> GpuPlan<'d> {
         self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }
+}
+
+/// Whether the proxy is to put a piece when those before it are there. Where there is one rail, and the peer's proxy copies
+/// by itself all that is under way (`shm`), that looks at no word before it has copied all: pieces that are under way
+/// together come together. A window keeps others apart (TCP), NICs put in order, and several rails move one piece each.
+fn one_after_the_other(rt: &Runtime) -> bool {
+    matches!(&rt.rails()[..], [rail] if rail.software && rail.window == u64::MAX)
 }
 
 /// Memory for `overlap_plan`, with the PEs of the team, the first waits and the summands of each sum behind it; and

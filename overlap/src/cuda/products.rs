@@ -26,6 +26,8 @@ pub struct GpuProducts<'d> {
     kernels: &'d GpuKernels<'d>,
     heap: &'d TeamHeap<'d>,
     pieces: Option<usize>,
+    /// Whether the proxy moves rows, once that is known.
+    by_proxy: Option<bool>,
     plans: Vec<Known<'d>>,
     /// How many plans there have been.
     made: u64,
@@ -127,7 +129,7 @@ impl<'d> GpuProducts<'d> {
     /// number, as [`Schedule::choose_on_gpu`] says.
     #[must_use]
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &'d TeamHeap<'d>, pieces: Option<usize>) -> GpuProducts<'d> {
-        GpuProducts { kernels, heap, pieces, plans: Vec::new(), made: 0, lt: None }
+        GpuProducts { kernels, heap, pieces, by_proxy: None, plans: Vec::new(), made: 0, lt: None }
     }
 
     /// Finds a plan, or makes it. Collective over the team. Ranks compare what they pass by one collective of the host,
@@ -161,9 +163,14 @@ impl<'d> GpuProducts<'d> {
         if passed.known || !gathers {
             Error::unless_long(rt.my_pe(), product, "the rows of all shards", shards.rows(), passed.all)?;
         }
+        let by_proxy = match self.by_proxy {
+            Some(known) => known,
+            None => self.kernels.move_by_proxy(team)?,
+        };
+        self.by_proxy = Some(by_proxy);
         let schedule = match self.pieces {
             Some(pieces) => Schedule::in_pieces(&shards, pieces),
-            None => Schedule::choose_on_gpu(&shards, width.saturating_mul(moved.bytes()), passed.reduced),
+            None => Schedule::choose_on_gpu(&shards, width.saturating_mul(moved.bytes()), passed.reduced, by_proxy),
         };
         let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product, schedule };
         let shape = passed.shape(agreed.shards.clone(), schedule);

@@ -220,7 +220,7 @@ impl GpuPlan<'_> {
                     on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
                     Ok(on.copy(DevicePtr::new(word), DevicePtr::new(plan + TELLING), 8)?)
                 }
-                (None, None) if self.settles => kernels.ask(on, plan, moved, word, pe),
+                (None, None) if self.settles => kernels.ask(on, plan, moved, (word, pe), self.in_order),
                 _ => {
                     kernels.moves.put(on, moved.to, moved.from, moved.bytes, pe)?;
                     kernels.tell(on, plan, word, pe)

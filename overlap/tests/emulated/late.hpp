@@ -15,7 +15,7 @@ static void late() {
         symrail_u64 word = 7;
         it.launch(BLOCKS, THREADS, [&] { overlap_send(it.plan(), to, from, 16, (symrail_u64)&word); });
         it.launch(1, 1, [&] { overlap_tell(it.plan(), 6, 1); });
-        it.launch(1, 1, [&] { overlap_ask(it.plan(), to, from, 16, 6, 1); });
+        it.launch(1, 1, [&] { overlap_ask(it.plan(), to, from, 16, 6, 1, 1); });
         it.launch(1, 1, [&] { overlap_settle(); });
         expect(word == 7, "a word that was told", it.me, 1);
         if (it.me == 0) {

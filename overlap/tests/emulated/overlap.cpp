@@ -192,7 +192,7 @@ static void steps(unsigned n) {
                 if (d % 2 == 1)
                     it.launch(BLOCKS, THREADS, [&] { overlap_send(it.plan(), there, from, bytes, word_there); });
                 else
-                    it.launch(1, 1, [&] { overlap_ask(it.plan(), at, from, bytes, word, to); });
+                    it.launch(1, 1, [&] { overlap_ask(it.plan(), at, from, bytes, word, to, round % 2); });
             }
             it.launch(1, 1, [&] { overlap_settle(); });
             for (unsigned rank = 0; rank < n; rank++) {
@@ -207,6 +207,29 @@ static void steps(unsigned n) {
             expect(it.plan()->counted == round && it.report[0] == 0, "a round was not counted", me, round);
         }
     });
+}
+
+// Pieces that are asked for one behind the other come so, whatever the proxy would rather do.
+static void pieces_in_order() {
+    const unsigned PIECES = 4, BYTES = 64;
+    for (symrail_u64 in_order = 0; in_order < 2; in_order++) {
+        auto ranks = ranks_of(2, 64 + PIECES * BYTES / 8, 63);
+        Rank& it = ranks[0];
+        it.asked->lazy = true;
+        std::vector<char> own(PIECES * BYTES, 7);
+        it.launch(1, 32, [&] { overlap_begin(it.plan(), nullptr, 0); });
+        for (unsigned i = 0; i < PIECES; i++)
+            it.launch(1, 1, [&] {
+                char* to = (char*)it.base() + 8 * 64 + i * BYTES;
+                overlap_ask(it.plan(), to, own.data() + i * BYTES, BYTES, i, 1, in_order);
+            });
+        for (unsigned i = 0; i < PIECES; i++) {
+            it.asked->put_one();
+            symrail_u64 next = in_order == 1 ? i : PIECES - 1 - i;
+            bool has_come = ranks[1].heap[next] == 1 && ranks[1].heap[64 + next * BYTES / 8] != 0;
+            expect(has_come, "the piece that comes", in_order, i);
+        }
+    }
 }
 
 int main() {
@@ -224,6 +247,7 @@ int main() {
     reduces_packets<symrail_plain<float>>({20, 31, 5}, 23, false, overlap_reduce_packets_f32);
     steps(2);
     steps(3);
+    pieces_in_order();
     for (size_t bytes : {8, 3, 0, 4091}) copies(bytes, {PACKETS, PACKETS, PACKETS, KERNEL}, {KERNEL});
     for (size_t bytes : {8, 10001}) copies(bytes, {KERNEL, ENGINE}, {KERNEL, ENGINE});
     copies(8, {PACKETS, KERNEL, ENGINE}, {ENGINE});

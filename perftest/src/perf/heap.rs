@@ -122,8 +122,8 @@ pub const WIDTH_ON_GPU: usize = 4096;
 /// Bytes of a number that a GPU multiplies.
 const SHORT: usize = 2;
 
-/// As [`rows`], on a GPU.
-pub fn rows_on_gpu(what: Product, size: usize, ranks: usize) -> (Shards, Schedule) {
+/// As [`rows`], on a GPU; `by_proxy`: see [`Schedule::choose_on_gpu`].
+pub fn rows_on_gpu(what: Product, size: usize, ranks: usize, by_proxy: bool) -> (Shards, Schedule) {
     let pitch = WIDTH_ON_GPU * SHORT;
     let shards = Shards::split((size / pitch).max(1), ranks);
     let reduced = match what {
@@ -131,7 +131,7 @@ pub fn rows_on_gpu(what: Product, size: usize, ranks: usize) -> (Shards, Schedul
         Product::ReduceScatter => Some(Reduced::ToShards),
         Product::AllReduce => Some(Reduced::Everywhere),
     };
-    let schedule = Schedule::choose_on_gpu(&shards, pitch, reduced);
+    let schedule = Schedule::choose_on_gpu(&shards, pitch, reduced, by_proxy);
     (shards, schedule)
 }
 
@@ -139,7 +139,7 @@ pub fn rows_on_gpu(what: Product, size: usize, ranks: usize) -> (Shards, Schedul
 /// their numbers are twice as long.
 pub fn of_product_on_gpu(what: Product, size: usize, n_pes: u32) -> usize {
     let of = |ranks: usize| {
-        let (shards, schedule) = rows_on_gpu(what, size, ranks);
+        let (shards, schedule) = rows_on_gpu(what, size, ranks, true);
         bytes(what, &shards, WIDTH_ON_GPU, schedule)
     };
     of(n_pes as usize).saturating_mul(2).saturating_add(of(1))

@@ -479,11 +479,12 @@ impl<'d> World<'d> {
     /// Microseconds of rounds: with the chosen schedule, and unfused. (Rows of all ranks, inputs, outputs of each.)
     fn bench(&self) {
         let ranks = self.rt.n_pes() as usize;
+        let by_proxy = good(self.kernels.move_by_proxy(self.team));
         for (rows, inputs, outputs) in [(512, 1792, 4096), (8192, 3584, 4096), (16384, 8192, 8192)] {
             for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
                 let shards = Shards::split(rows, ranks);
                 let moved = if reduced.is_none() { inputs } else { outputs };
-                let chosen = Schedule::choose_on_gpu(&shards, moved * 2, reduced);
+                let chosen = Schedule::choose_on_gpu(&shards, moved * 2, reduced, by_proxy);
                 let mut line = format!("{rows} x {inputs} x {outputs}, {reduced:?}:");
                 for schedule in [chosen, Schedule::Unfused] {
                     let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);

@@ -119,10 +119,10 @@ impl<C: Backend> Bench<'_, C> {
         let device = kernels.device();
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (me, ranks) = (rt.my_pe() as usize, rt.n_pes() as usize);
-        let (shards, schedule) = heap::rows_on_gpu(what, size, ranks);
-        let (rows, own) = (shards.rows(), shards.of(me));
         let heap = TeamHeap::new(rt, heap::of_product_on_gpu(what, size, rt.n_pes()))?;
         let world = rt.team_world()?;
+        let (shards, schedule) = heap::rows_on_gpu(what, size, ranks, kernels.move_by_proxy(&world)?);
+        let (rows, own) = (shards.rows(), shards.of(me));
         let Some(alone) = world.split(Group::new(me as i64, 1, 1, rt.my_pe(), rt.n_pes()))? else {
             return Err(Error::Arguments("a PE is in no team of its own".into()));
         };
