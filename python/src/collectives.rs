@@ -16,7 +16,7 @@ use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp, Reduc
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
-use crate::held::{self, HeldTeam};
+use crate::held::{self, HeldTeam, Lent};
 use crate::interrupt::waiting;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
@@ -41,7 +41,7 @@ enum Device {
 struct Parts {
     device: Device,
     /// Where a team's communicator takes its memory; leaked by those who do not call `free`.
-    heap: Option<*mut TeamHeap<'static>>,
+    heap: Option<Lent<TeamHeap<'static>>>,
 }
 
 // SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
@@ -92,10 +92,9 @@ impl Collectives {
         let members = unsafe { team.team() };
         let made = py.detach(|| {
             let _current = Current::keep();
-            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
-            let heap = heap.map(|heap| Box::into_raw(Box::new(heap)));
-            // SAFETY: it lives until `free`, or for ever.
-            let of = heap.map(|heap| unsafe { &*heap });
+            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes).map(Lent::new)).transpose()?;
+            // SAFETY: `free` frees what uses it first.
+            let of = heap.as_ref().map(|heap| unsafe { heap.get() });
             // SAFETY: as for the runtime.
             let device = gpu.map(|gpu| unsafe { gpu.device() });
             let device = match (device.zip(nvrtc), of) {
@@ -252,8 +251,8 @@ impl Collectives {
                 Device::Host(all) => all.free()?,
                 Device::Gpu(all) => all.free()?,
             }
-            // SAFETY: nothing that uses it is left, and it was made so.
-            heap.map_or(Ok(()), |heap| unsafe { *Box::from_raw(heap) }.free())?;
+            // SAFETY: nothing that uses it is left.
+            heap.map_or(Ok(()), |heap| unsafe { heap.take_back() }.free())?;
             Ok(())
         })
         .map_err(raised)

@@ -16,7 +16,7 @@ use symrail_decomp::{
 };
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held;
+use crate::held::{self, Lent};
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
@@ -45,9 +45,9 @@ struct Parts {
     plans: HashMap<Key, AnyPlan<'static>>,
     work: Option<Workspace>,
     array: Decomposition<'static>,
-    /// Given back when all above is gone. There are kernels if arrays are in a GPU's memory.
-    kernels: Option<*mut GpuKernels<'static>>,
-    heap: *mut TeamHeap<'static>,
+    /// Taken back when all above is gone. There are kernels if arrays are in a GPU's memory.
+    kernels: Option<Lent<GpuKernels<'static>>>,
+    heap: Lent<TeamHeap<'static>>,
 }
 
 // SAFETY: heap and kernels are used under the mutex, or by the parts that are.
@@ -61,8 +61,8 @@ impl Parts {
         make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>>,
     ) -> symrail_decomp::Result<(&mut AnyPlan<'static>, &mut Workspace)> {
         let Parts { plans, work, array, kernels, .. } = self;
-        // SAFETY: they live until `free`, or for ever.
-        let kernels = kernels.map(|kernels| unsafe { &*kernels });
+        // SAFETY: `free` drops what uses them first.
+        let kernels = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
         let plan = match plans.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -132,7 +132,7 @@ impl Pencils {
             let nvrtc = gpu.nvrtc()?;
             // SAFETY: `Pencils` drops what is made before the job that it keeps.
             let kernels = GpuKernels::new(unsafe { gpu.device() }, &nvrtc)?;
-            Ok::<_, Error>(SendKernels(Box::into_raw(Box::new(kernels))))
+            Ok::<_, Error>(Lent::new(kernels))
         });
         let kernels = kernels.transpose().map_err(raised)?;
         // SAFETY: `Pencils` drops what is made before the job that it keeps.
@@ -140,12 +140,11 @@ impl Pencils {
         let grid = Grid { memory, ..Grid::new(extents, processes) };
         let made = py.detach(move || {
             let mut team = rt.team_world()?;
-            let heap = Box::into_raw(Box::new(TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?));
-            // SAFETY: it lives until `free`, or for ever.
-            let borrowed = unsafe { &*heap };
-            let kernels = kernels.map(|kernels| { kernels }.0);
+            let heap = Lent::new(TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?);
+            // SAFETY: `free` drops what uses it first.
+            let borrowed = unsafe { heap.get() };
             // SAFETY: as above.
-            let of_gpu = kernels.map(|kernels| unsafe { &*kernels });
+            let of_gpu = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
             let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
             let processes = Some(grid.processes).filter(|&given| given != [0, 0]);
             if measured || processes.is_none() {
@@ -239,19 +238,13 @@ impl Pencils {
             gpu.gpu().synchronize().map_err(|error| raised(error.into()))?;
         }
         drop((plans, work, array));
-        // SAFETY: nothing that uses them is left, and they were made so.
-        drop(kernels.map(|kernels| unsafe { Box::from_raw(kernels) }));
-        // SAFETY: nothing that uses it is left, and it was made so.
-        let heap = unsafe { Box::from_raw(heap) };
+        // SAFETY: nothing that uses them is left.
+        drop(kernels.map(|kernels| unsafe { kernels.take_back() }));
+        // SAFETY: as above.
+        let heap = unsafe { heap.take_back() };
         py.detach(move || heap.free()).map_err(failed)
     }
 }
-
-/// Kernels on their way to another thread.
-struct SendKernels(*mut GpuKernels<'static>);
-
-// SAFETY: they are used by one thread at a time.
-unsafe impl Send for SendKernels {}
 
 impl Pencils {
     /// Contiguous memory that may be written: of a GPU, if there is a stream, else of the host.

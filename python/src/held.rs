@@ -1,7 +1,9 @@
-//! Teams: objects that borrow a job's runtime in Rust, and are kept together with the job.
+//! Objects that borrow a job's runtime in Rust, and are kept together with the job: teams; and objects that plans borrow
+//! in turn.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use symrail::{Result, Runtime, Team};
@@ -16,6 +18,37 @@ use crate::job::Job;
 pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
     // SAFETY: the runtime does not move while the job lives; the caller's promise.
     unsafe { &*std::ptr::from_ref(job.runtime()) }
+}
+
+/// What plans borrow for as long as they like: a heap, kernels. It is taken back when they are gone. Dropped, it stays
+/// where it is, since they may; a heap's memory ends with the job.
+pub struct Lent<T>(NonNull<T>);
+
+// SAFETY: an address, which those calls alone follow whose callers promise that they may.
+unsafe impl<T> Send for Lent<T> {}
+
+impl<T: 'static> Lent<T> {
+    pub fn new(value: T) -> Lent<T> {
+        Lent(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    /// To be borrowed.
+    ///
+    /// # Safety
+    /// What is made of it is gone before [`Lent::take_back`]; threads use it one at a time, if it is not for several.
+    pub unsafe fn get(&self) -> &'static T {
+        // SAFETY: it was leaked; the caller's promise.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Takes it back.
+    ///
+    /// # Safety
+    /// Nothing that borrows it is left.
+    pub unsafe fn take_back(self) -> T {
+        // SAFETY: it was leaked as a box, and is taken back once; the caller's promise.
+        *unsafe { Box::from_raw(self.0.as_ptr()) }
+    }
 }
 
 /// A team, and the job that it belongs to.

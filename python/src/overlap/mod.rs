@@ -21,7 +21,7 @@ use symrail::TeamHeap;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held::{self, HeldTeam};
+use crate::held::{self, HeldTeam, Lent};
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::team::Team;
@@ -41,7 +41,7 @@ struct Parts {
     on_gpu: Option<on_gpu::OnGpu>,
     products: symrail_overlap::Products<'static>,
     /// What the plans are in; leaked by those who do not call `free`, whose heap ends with the job.
-    heap: *mut TeamHeap<'static>,
+    heap: Lent<TeamHeap<'static>>,
 }
 
 // SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles
@@ -72,9 +72,9 @@ impl Products {
         job.running()?;
         // SAFETY: the heap is dropped before the team, which keeps the job.
         let rt = unsafe { held::runtime_of(job) };
-        let heap = Box::into_raw(Box::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?));
-        // SAFETY: it lives until `free`, or for ever.
-        let products = symrail_overlap::Products::new(unsafe { &*heap }, pieces);
+        let heap = Lent::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?);
+        // SAFETY: `free` drops what uses it first.
+        let products = symrail_overlap::Products::new(unsafe { heap.get() }, pieces);
         Ok(Products { parts: Mutex::new(Some(Parts { on_gpu: None, products, heap })), pieces, team })
     }
 
@@ -123,8 +123,8 @@ impl Products {
             freed.and(products.free(&self.team))
         });
         drop(products);
-        // SAFETY: nothing that uses it is left, and it was made so.
-        let heap = unsafe { Box::from_raw(heap) };
+        // SAFETY: nothing that uses it is left.
+        let heap = unsafe { heap.take_back() };
         py.detach(move || heap.free()).map_err(failed)?;
         freed.map_err(raised)
     }

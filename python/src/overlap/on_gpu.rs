@@ -9,12 +9,13 @@ use symrail_overlap::{Error, Layout, Reduced};
 use super::{Products, raised};
 use crate::errors::{Kind, raise};
 use crate::gpu::HeldGpu;
+use crate::held::Lent;
 
 /// Products on a GPU, and their kernels.
 pub struct OnGpu {
     products: GpuProducts<'static>,
     /// Leaked by those who do not call `free`, as the heap is.
-    kernels: *mut GpuKernels<'static>,
+    kernels: Lent<GpuKernels<'static>>,
 }
 
 // SAFETY: addresses, and handles of the driver's that any thread may use.
@@ -28,9 +29,9 @@ impl OnGpu {
     pub unsafe fn new(gpu: &HeldGpu, heap: &'static TeamHeap<'static>, pieces: Option<usize>) -> Result<OnGpu, Error> {
         // SAFETY: the caller's promise.
         let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
-        let kernels = Box::into_raw(Box::new(kernels));
-        // SAFETY: they live until `free`, or for ever.
-        let products = GpuProducts::new(unsafe { &*kernels }, heap, pieces);
+        let kernels = Lent::new(kernels);
+        // SAFETY: `free` drops what uses them first.
+        let products = GpuProducts::new(unsafe { kernels.get() }, heap, pieces);
         Ok(OnGpu { products, kernels })
     }
 
@@ -43,8 +44,8 @@ impl OnGpu {
     pub fn free(mut self, team: &Team<'_>) -> Result<(), Error> {
         let freed = self.products.free(team);
         drop(self.products);
-        // SAFETY: nothing that uses them is left, and they were made so.
-        drop(unsafe { Box::from_raw(self.kernels) });
+        // SAFETY: nothing that uses them is left.
+        drop(unsafe { self.kernels.take_back() });
         freed
     }
 }
@@ -127,7 +128,7 @@ impl Products {
             let on_gpu = match &mut parts.on_gpu {
                 Some(on_gpu) => on_gpu,
                 // SAFETY: `free` drops it before the heap; else the heap stays. The team keeps the job.
-                none => none.insert(unsafe { OnGpu::new(held, &*parts.heap, pieces) }?),
+                none => none.insert(unsafe { OnGpu::new(held, parts.heap.get(), pieces) }?),
             };
             call(on_gpu, held, team)
         })?;

@@ -10,7 +10,7 @@ use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
 use crate::errors::{Kind, raise};
-use crate::held::{self, HeldTeam};
+use crate::held::{self, HeldTeam, Lent};
 use crate::runtime::Runtime;
 use crate::stream;
 use crate::team::Team;
@@ -27,8 +27,8 @@ pub struct PointToPoint {
 struct Parts {
     copies: GpuPointToPoint<'static>,
     /// Both are leaked by those who do not call `free`, whose heap ends with the job.
-    kernels: *mut GpuKernels<'static>,
-    heap: *mut TeamHeap<'static>,
+    kernels: Lent<GpuKernels<'static>>,
+    heap: Lent<TeamHeap<'static>>,
 }
 
 // SAFETY: reached by one thread at a time, under the mutex; the driver's handles may be used by any thread.
@@ -46,12 +46,12 @@ impl PointToPoint {
         let rt = unsafe { held::runtime_of(job) };
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let parts = py.detach(|| {
-            let heap = Box::into_raw(Box::new(TeamHeap::new(rt, bytes)?));
+            let heap = Lent::new(TeamHeap::new(rt, bytes)?);
             // SAFETY: dropped, or freed, before the job that has the GPU.
             let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
-            let kernels = Box::into_raw(Box::new(kernels));
-            // SAFETY: both live until `free`, or for ever.
-            let copies = unsafe { GpuPointToPoint::new(&*kernels, &*heap, &team, tags) }?;
+            let kernels = Lent::new(kernels);
+            // SAFETY: `free` frees what uses them first.
+            let copies = unsafe { GpuPointToPoint::new(kernels.get(), heap.get(), &team, tags) }?;
             Ok::<_, Error>(Parts { copies, kernels, heap })
         });
         let parts = parts.map_err(raised)?;
@@ -118,9 +118,10 @@ impl PointToPoint {
 impl Parts {
     fn free(self, team: &symrail::Team<'static>) -> Result<(), Error> {
         let Parts { copies, kernels, heap } = self;
-        // SAFETY: they were made so, and nothing that uses them is left behind `copies`.
-        let (kernels, heap) = unsafe { (Box::from_raw(kernels), Box::from_raw(heap)) };
-        let freed = copies.free(&heap, team);
+        // SAFETY: the heap is taken back below.
+        let freed = copies.free(unsafe { heap.get() }, team);
+        // SAFETY: nothing that uses them is left.
+        let (kernels, heap) = unsafe { (kernels.take_back(), heap.take_back()) };
         drop(kernels);
         heap.free()?;
         freed
