@@ -215,6 +215,8 @@ impl Tuned {
         if let Ok(tuned) = &checked {
             parameters.extend(tuned.grid.parameters());
             parameters.extend(tuned.mode.parameters());
+            let from = tuned.crossover.engines_from().map_or(u64::MAX, |bytes| bytes as u64);
+            parameters.push(("the size from which copy engines are faster", from));
         }
         match team.compare("reading what was tuned", &parameters) {
             Err(differ) if checked.is_ok() => Err(differ.into()),

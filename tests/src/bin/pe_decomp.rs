@@ -6,8 +6,8 @@
 use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_decomp::staging::{Path, Reason, Route};
 use symrail_decomp::{
-    AllToAll, Axis, Decomposition, Error, Form, Grid, Mode, RankOrder, Refusal, Round, Span, Transpose, Tuned, Tuning,
-    tune,
+    AllToAll, Axis, BlockTime, Decomposition, Error, Form, Grid, Halo, Mode, RankOrder, Refusal, Round, Span,
+    Transpose, Tuned, Tuning, tune,
 };
 use symrail_tests::pe;
 use symrail_tests::pencils::{self, Place};
@@ -209,6 +209,14 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     let path = std::env::temp_dir().join(format!("symrail-tuned-{}-{}.json", std::process::id(), rt.my_pe()));
     tuned.store(&path).unwrap();
     assert_eq!(Tuned::load(&path, &team).unwrap(), tuned, "PEs that chose otherwise would differ here");
+    // A file with a crossover that the others' do not have: all would not choose the same by it.
+    let mut other = tuned.clone();
+    if rt.my_pe() + 1 == rt.n_pes() {
+        other.crossover.sizes.push(BlockTime { bytes: 4096, multiprocessors: 2.0, engines: 1.0 });
+    }
+    other.store(&path).unwrap();
+    let error = Tuned::load(&path, &team).err().unwrap();
+    assert!(differs(&error, "the size from which copy engines are faster"), "{error}");
     std::fs::remove_file(&path).unwrap();
     // Halos are measured on grids that leave each PE as many elements as they are wide.
     let (axis, form) = (Axis::X, Form { halo: [0, 3, 3], padding: [0; 3] });
@@ -270,6 +278,24 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
     assert!(differs(&error, "memory order"), "{error}");
     let error = Decomposition::new(heap, world(), Grid::new([8, 8, 8], [2, n])).err().unwrap();
     assert!(matches!(error, Error::Grid { .. }), "{error}");
+
+    // The size from which copy engines move blocks, which both ends of a pair go by, is one of the team's.
+    let array = Decomposition::new(heap, world(), grid).unwrap();
+    for [of_last, of_others] in [[Some(4096), Some(8192)], [Some(0), None]] {
+        let mode = Mode { engines: if last { of_last } else { of_others }, ..Mode::default() };
+        let transpose = Transpose { mode, ..Transpose::new((Axis::Y, Axis::Z), 8) };
+        let form = Form { halo: [1; 3], padding: [0; 3] };
+        let halo = Halo { axis: Axis::X, dim: 2, periodic: true, form, element: 8, fields: 1, mode };
+        let spans = vec![Span { offset: 0, count: 1 }; n];
+        for error in [
+            array.transpose(&transpose).err(),
+            array.halo(&halo).err(),
+            AllToAll::new(heap, array.team(), (8, mode), &spans, &spans).err(),
+        ] {
+            assert!(error.as_ref().is_some_and(|error| differs(error, "copy engines")), "{error:?}");
+        }
+    }
+    drop(array);
 
     // Blocks with their own space over rails, and others.
     for edge in [8, 64] {
