@@ -77,7 +77,14 @@ impl Blocks {
             let path = path(pe);
             let small = mode.direct && path == Path::Rails && flow.most() * element <= small;
             legs.push(Leg {
-                link: Link { pe, here: flow.here, there: flow.there, small },
+                link: Link {
+                    pe,
+                    here: flow.here,
+                    there: flow.there,
+                    small,
+                    counted_there: path == Path::Rails,
+                    counted_here: false,
+                },
                 flow: *flow,
                 path,
                 send_room: if path == Path::Rails { room(flow.from.len()) } else { 0 },

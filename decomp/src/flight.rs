@@ -1,6 +1,6 @@
 //! One round of a plan, under way.
 
-use symrail::Pe;
+use symrail::{Delivery, Pe};
 
 use crate::copy::copy;
 use crate::error::{Error, Refusal, Result};
@@ -95,9 +95,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             self.unpack_own();
         }
         // What is sent over rails from the input or the workspace has left when this returns.
-        if self.plan.blocks.legs.iter().any(|leg| leg.path == Path::Rails && !leg.link.small) {
-            self.plan.runtime.quiet()?;
-        }
+        self.plan.leaving.iter_mut().filter_map(Option::take).try_for_each(Delivery::wait)?;
         self.plan.under_way = false;
         Ok(())
     }
@@ -205,8 +203,9 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             self.copy_to(&link, distance, &flow.from, &view)?;
         } else {
             let from = if self.plan.blocks.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
+            let (to, bytes) = (self.plan.exchange.at(distance), flow.from.len() * self.plan.blocks.element);
             // SAFETY: the bytes are the input's or the workspace's, which stay as they are until the flight has ended.
-            unsafe { self.plan.exchange.put(&link, distance, from, flow.from.len() * self.plan.blocks.element) }?;
+            self.plan.leaving[i] = Some(unsafe { self.plan.exchange.put(&link, to, from, bytes) }?);
         }
         self.note(i, |state| state.sent = true);
         Ok(true)

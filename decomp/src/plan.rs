@@ -11,14 +11,14 @@
 //!
 //! Small blocks over rails need no word before them: they have room of their own, and are unpacked from there.
 
-use symrail::{Pe, Runtime, Team};
+use symrail::{Delivery, Pe, Runtime, Team};
 
 use crate::blocks::{Blocks, Leg, Wrong};
 use crate::buffer::Buffer;
 use crate::error::{Error, Refusal, Result};
 use crate::exchange::{Exchange, Landing};
 use crate::flight::Flight;
-use crate::small::{self, Small};
+use crate::small::Small;
 use crate::staging::{Memory, Path, Route};
 use crate::workspace::Workspace;
 use symrail::TeamHeap;
@@ -82,6 +82,8 @@ pub struct Plan<'rt> {
     pub(crate) blocks: Blocks,
     pub(crate) exchange: Exchange<'rt>,
     pub(crate) small: Small<'rt>,
+    /// By leg, what this round has put from the input or the workspace.
+    pub(crate) leaving: Vec<Option<Delivery<'rt>>>,
     /// What has become of this round, by leg.
     pub(crate) states: Vec<LegState>,
     words: Block,
@@ -118,13 +120,13 @@ impl<'rt> Plan<'rt> {
         // SAFETY: the words are the plan's own, zeroed, and large enough.
         let mut exchange = unsafe { Exchange::new(runtime, words.base.cast(), slots) };
         // SAFETY: as above: what is behind the words.
-        let small = unsafe { Small::new(runtime, words.base.wrapping_add(rooms_at), slots, room) };
+        let small = unsafe { Small::new(words.base.wrapping_add(rooms_at), slots, room) };
         // A PE that has all of its peers mapped does not know how they reach it.
-        let can_be_small = |leg: &&mut Leg| blocks.mode.direct && leg.flow.most() * blocks.element <= small::MOST;
-        let links = blocks.legs.iter_mut().filter(can_be_small).map(|leg| &mut leg.link);
-        exchange.agree(&mut links.collect::<Vec<_>>())?;
+        exchange.agree(&mut blocks.legs.iter_mut().map(|leg| &mut leg.link).collect::<Vec<_>>())?;
         let states = vec![LegState::default(); blocks.legs.len()];
-        Ok(Plan { runtime, blocks, exchange, small, states, words, done: vec![1; 2 * slots], under_way: false })
+        let leaving = blocks.legs.iter().map(|_| None).collect();
+        let done = vec![1; 2 * slots];
+        Ok(Plan { runtime, blocks, exchange, small, leaving, states, words, done, under_way: false })
     }
 
     /// Gives the plan up. Collective over the team.
@@ -214,7 +216,7 @@ impl<'rt> Plan<'rt> {
             return Err(Error::Broken { pe: self.runtime.my_pe(), operation: self.blocks.what });
         }
         self.under_way = true;
-        self.exchange.begin();
+        self.exchange.begin(self.blocks.legs.iter().map(|leg| &leg.link));
         if let Err(wrong) = self.check(&input, &output, work) {
             self.refuse(wrong.0)?;
             self.under_way = false;
@@ -243,7 +245,9 @@ impl<'rt> Plan<'rt> {
             small.send(exchange, &leg.link, Err(refusal))?;
         }
         for leg in without {
-            if let Landing::Refused(_) = exchange.await_landing(&leg.link)? {
+            let refused = matches!(exchange.await_landing(&leg.link)?, Landing::Refused(_));
+            // What counts counts each round.
+            if refused || leg.link.counted_there {
                 exchange.tell_arrived(&leg.link)?;
             }
         }

@@ -3,9 +3,9 @@
 //! Each pair of PEs has room for two blocks each way, which rounds use in turns. Nobody has to say that it is free: a
 //! sender begins round `n` when the other end's block of round `n - 1` has arrived, and that was sent after the other
 //! end had unpacked the block of round `n - 2`. Nor does anybody wait long for deliveries: a block's copy here is
-//! written again, and its word there set again, two rounds later, when it has long been delivered.
+//! written again two rounds later, when it has long been delivered.
 
-use symrail::{Delivery, Runtime};
+use symrail::Delivery;
 
 use crate::blocks::Blocks;
 use crate::error::{Refusal, Result};
@@ -13,9 +13,8 @@ use crate::exchange::{Exchange, Link};
 
 /// Bytes before a block: why there is none, plus one; 0 if there is one. The rest keeps elements aligned.
 const HEAD: usize = 64;
-/// The largest blocks, in bytes. With what is before them they are not more than 64 KiB, the smallest largest message
-/// of the providers that we know, so that they travel in one piece.
-pub(crate) const MOST: usize = (64 << 10) - HEAD;
+/// The largest blocks, in bytes. A plan's rooms are four of its largest for each pair.
+pub(crate) const MOST: usize = 64 << 10;
 /// Room of a pair: what has come, and what has been sent, in rounds with even and odd numbers.
 const RECEIVED: usize = 0;
 const SENT: usize = 2;
@@ -23,7 +22,6 @@ const ROOMS: usize = 4;
 
 /// The rooms of a plan.
 pub(crate) struct Small<'rt> {
-    runtime: &'rt Runtime,
     base: *mut u8,
     /// Bytes of each.
     room: usize,
@@ -49,8 +47,8 @@ impl<'rt> Small<'rt> {
 
     /// # Safety
     /// The memory is symmetric, of [`Small::bytes`], and used by nobody else.
-    pub unsafe fn new(runtime: &'rt Runtime, base: *mut u8, slots: usize, room: usize) -> Small<'rt> {
-        Small { runtime, base, room, deliveries: (0..slots).map(|_| [None, None]).collect() }
+    pub unsafe fn new(base: *mut u8, slots: usize, room: usize) -> Small<'rt> {
+        Small { base, room, deliveries: (0..slots).map(|_| [None, None]).collect() }
     }
 
     fn at(&self, slot: usize, which: usize, round: u64) -> *mut u8 {
@@ -69,13 +67,9 @@ impl<'rt> Small<'rt> {
 
     /// Where this PE's block of this round is written, for [`Small::send`].
     pub fn outgoing(&mut self, link: &Link, round: u64) -> Result<*mut u8> {
-        let delivery = &mut self.deliveries[link.here][(round % 2) as usize];
-        if let Some(earlier) = delivery
-            && !earlier.is_done()?
-        {
-            self.runtime.quiet()?;
+        if let Some(earlier) = self.deliveries[link.here][(round % 2) as usize].take() {
+            earlier.wait()?;
         }
-        *delivery = None;
         Ok(self.at(link.here, SENT, round).wrapping_add(HEAD))
     }
 
@@ -88,7 +82,7 @@ impl<'rt> Small<'rt> {
         // there whether it was delivered.
         unsafe {
             from.cast::<u64>().write_volatile(code);
-            let delivery = exchange.put_tracked(link, to, from, HEAD + bytes)?;
+            let delivery = exchange.put(link, to, from, HEAD + bytes)?;
             self.deliveries[link.here][(round % 2) as usize] = Some(delivery);
         }
         Ok(())

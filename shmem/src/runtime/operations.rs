@@ -38,6 +38,28 @@ impl Runtime {
         let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
         Ok(Delivery::new(self.operations(), tracked))
     }
+
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail that can
+    /// have arrivals counted that is one message, of which nothing comes back; elsewhere it is a put-signal. That the
+    /// bytes have arrived is noticed by whoever waits for the count; no quiet or fence of this PE concerns them.
+    ///
+    /// # Safety
+    /// As for [`Runtime::put_signal_nbi`], until the delivery is done.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn put_counted(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        word: *mut u64,
+        pe: Pe,
+    ) -> Result<Delivery<'_>> {
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.operations().put_and_count(dest, source, len, word, pe) }?;
+        Ok(Delivery::of_counted(self.operations(), sent))
+    }
 }
 
 /// The runtime's own operations, by those of the default context.
