@@ -40,7 +40,7 @@ enum Device {
 
 struct Parts {
     device: Device,
-    /// Where a team's communicator takes its memory; leaked by those who do not call `free`.
+    /// The memory of a team's communicator. A caller that does not call `free` leaks it.
     heap: Option<Lent<TeamHeap<'static>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Objects that borrow a job's runtime in Rust, and are kept together with the job: teams; and objects that plans borrow
-//! in turn.
+//! Objects that borrow a job's runtime in Rust and are kept together with the job: teams. Also objects that plans
+//! borrow in turn.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -20,11 +20,11 @@ pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
     unsafe { &*std::ptr::from_ref(job.runtime()) }
 }
 
-/// What plans borrow for as long as they like: a heap, kernels. It is taken back when they are gone. Dropped, it stays
-/// where it is, since they may; a heap's memory ends with the job.
+/// An object that plans borrow for as long as they live: a heap, kernels. The owner takes it back when the plans are
+/// gone. Dropping this leaks the object, because plans may still use it; a heap's memory ends with the job.
 pub struct Lent<T>(NonNull<T>);
 
-// SAFETY: an address, which those calls alone follow whose callers promise that they may.
+// SAFETY: this is an address; only calls whose callers promise that they may do so dereference it.
 unsafe impl<T> Send for Lent<T> {}
 
 impl<T: 'static> Lent<T> {
@@ -32,16 +32,16 @@ impl<T: 'static> Lent<T> {
         Lent(NonNull::from(Box::leak(Box::new(value))))
     }
 
-    /// To be borrowed.
+    /// The object, for plans.
     ///
     /// # Safety
-    /// What is made of it is gone before [`Lent::take_back`]; threads use it one at a time, if it is not for several.
+    /// Everything made from it is gone before [`Lent::take_back`]. Threads use it one at a time, unless it is `Sync`.
     pub unsafe fn get(&self) -> &'static T {
         // SAFETY: it was leaked; the caller's promise.
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes it back.
+    /// Takes the object back.
     ///
     /// # Safety
     /// Nothing that borrows it is left.

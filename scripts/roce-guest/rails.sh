@@ -21,7 +21,7 @@ ip link set switch up
 for i in 0 1 2 3; do
   ip link add end$i mtu 4200 type veth peer name jack$i mtu 4200
   ip link set end$i address 02:00:00:00:01:0$((i + 1))
-  # All addresses are this machine's own: accept packets that come from ourselves, and answer ARP per interface.
+  # All addresses are this machine's own: accept packets from this machine, and answer ARP per interface.
   for setting in accept_local=1 rp_filter=0 arp_ignore=1 arp_announce=2; do
     echo "${setting#*=}" > "/proc/sys/net/ipv4/conf/end$i/${setting%=*}"
   done
@@ -30,7 +30,7 @@ for i in 0 1 2 3; do
   ip addr add 10.78.0.$((i + 1))/32 dev end$i
 done
 echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
-# Outgoing packets ask table 100 before the table of local addresses, which would keep them off the wire.
+# Outgoing packets use table 100 before the table of local addresses, which would keep them off the wire.
 for i in 0 1 2 3; do
   ip rule add pref 1$i iif end$i lookup local
   ip route add 10.78.0.$(((i ^ 1) + 1))/32 dev end$i src 10.78.0.$((i + 1)) table 100

@@ -1,4 +1,4 @@
-//! HPCC RandomAccess: random words of a table that lies on all PEs are changed by atomic exclusive-or.
+//! HPCC RandomAccess: PEs change random words of a table that is spread over all PEs by atomic exclusive-or.
 //!
 //! Doing all updates a second time must restore the table, so every lost or doubled update shows. Prints giga-updates
 //! per second.

@@ -52,15 +52,15 @@ fn main() -> Result<()> {
 
     let (first, last) = (me * rows / n, (me + 1) * rows / n);
     let mut grid = start(first, last);
-    // Halo rows and their signals: from the PE above, from the PE below; rows in two copies that are used in turn. A
-    // neighbour is never two iterations ahead, since each needs the other's row for the next one.
+    // Halo rows and their signals: from the PE above, from the PE below. Iterations use two copies of the rows
+    // alternately. A neighbour is never two iterations ahead, because each needs the other's row for the next one.
     let halos = rt.alloc_slice::<f64>(4 * columns)?;
     let arrived = rt.alloc_slice::<u64>(2)?;
     let (mut above, mut below) = (vec![0.0; columns], vec![0.0; columns]);
     let begin = Instant::now();
     for iteration in 1..=iterations {
         let (copy, number) = (iteration % 2 * 2, iteration as u64);
-        // My first row is the row below for the PE above me, and so on.
+        // This PE's first row is the row below for the PE above, and so on.
         if me > 0 {
             halos.put_signal((copy + 1) * columns, &grid[0], (&arrived, 1), number, SignalOp::Set, rt.my_pe() - 1)?;
         }

@@ -1,4 +1,4 @@
-//! A token goes round the ring of PEs by put-signal; every PE adds its number and checks what it got.
+//! A token goes round the ring of PEs by put-signal; every PE adds its number and checks the token.
 //!
 //! `symrail run -n 4 -- target/release/examples/ring`
 

@@ -117,7 +117,7 @@ pub struct Args {
     idle_target: bool,
 }
 
-/// Who starts the operations.
+/// The thread or kernel that starts the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Device {
     /// The PE's host thread

@@ -48,7 +48,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Who carries them out.
+/// The device that carries out the collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Device {
     /// Threads of the CPU device

@@ -40,7 +40,7 @@ struct Parts {
     /// Made by the first product on a GPU.
     on_gpu: Option<on_gpu::OnGpu>,
     products: symrail_overlap::Products<'static>,
-    /// What the plans are in; leaked by those who do not call `free`, whose heap ends with the job.
+    /// The memory of the plans. A caller that does not call `free` leaks it; its heap ends with the job.
     heap: Lent<TeamHeap<'static>>,
 }
 

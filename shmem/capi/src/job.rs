@@ -1,4 +1,4 @@
-//! The one job of the process: joining, leaving, and who may call when.
+//! The one job of the process: joining, leaving, and which threads may call when.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};

@@ -39,9 +39,9 @@ impl Runtime {
         Ok(Delivery::new(self.operations(), tracked))
     }
 
-    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail that can
-    /// have arrivals counted that is one message, of which nothing comes back; elsewhere it is a put-signal. That the
-    /// bytes have arrived is noticed by whoever waits for the count; no quiet or fence of this PE concerns them.
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail whose target
+    /// can count arrivals this is one message without a reply; elsewhere it is a put-signal. Only the PE that waits for
+    /// the count detects the arrival; no quiet or fence of this PE waits for it.
     ///
     /// # Safety
     /// As for [`Runtime::put_signal_nbi`], until the delivery is done.

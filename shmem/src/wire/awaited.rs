@@ -9,11 +9,11 @@ use super::context::Path;
 use super::{Tracked, WireContext};
 use crate::error::Result;
 
-/// How a put was sent whose arrival the peer counts.
+/// How a put whose arrival the peer counts was sent.
 pub(crate) enum Sent {
-    /// As a counted put: nothing comes back.
+    /// As a counted put, which has no reply.
     Counted,
-    /// As a put-signal whose outcome can be asked for.
+    /// As a put-signal whose outcome can be polled.
     Tracked(Tracked),
 }
 

@@ -1,4 +1,4 @@
-//! A job of two PEs, and an attacker: another user of the same host, who tries to open memory, to read processes, to
+//! A job of two PEs, and an attacker: another user of the same host that tries to open memory, to read processes, to
 //! disturb the rendezvous, to read and write heaps through the ports of rails, and to send messages in a PE's name.
 //!
 //! Started by root and without a launcher. Prints `opened: PATH` for each path that the attacker could open, and

@@ -11,7 +11,7 @@ use super::not_null;
 use crate::fail::{check, fail};
 use crate::handle::{Context, route};
 
-/// The shape, if the strides are some.
+/// The shape, if the strides are valid.
 pub fn shape(function: &str, dest_stride: isize, source_stride: isize, size: usize, count: usize) -> Strided {
     match (usize::try_from(dest_stride), usize::try_from(source_stride)) {
         (Ok(dest_stride @ 1..), Ok(source_stride @ 1..)) => Strided { dest_stride, source_stride, size, count },

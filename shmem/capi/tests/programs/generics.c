@@ -90,7 +90,7 @@ static int me, next, before;
         CHECK(shmem_atomic_fetch_and(ctx, &word, (type)6, next) == 15);                                      \
         CHECK(shmem_atomic_fetch_xor(&word, (type)2, next) == 6);                                            \
         shmem_atomic_or(&word, (type)8, next);                                                               \
-        /* The other context's is not ordered with these: any order gives the same. */                       \
+        /* The other context's is not ordered with these: any order gives the same value. */                 \
         shmem_atomic_and(&word, (type)13, next);                                                             \
         shmem_atomic_xor(ctx, &word, (type)1, next);                                                         \
         shmem_quiet();                                                                                       \

@@ -1,5 +1,5 @@
-/* What a thread with a small stack can do: everything but shmem_init. Documented are 64 KiB, of which half must be
- * left. */
+/* A thread with a small stack can call all routines but shmem_init. The documentation requires 64 KiB; this program
+ * uses half of that. */
 
 #define _GNU_SOURCE
 #include "check.h"
@@ -17,7 +17,7 @@ static uint64_t flag;
 static void collectives(shmem_team_t team, char *dest, char *source)
 {
     const int n = shmem_n_pes();
-    /* Sizes for which different algorithms are taken. */
+    /* Sizes for which different algorithms are used. */
     static const size_t sizes[] = {8, 1 << 10, 16 << 10, LARGE};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t bytes = sizes[i], part = bytes / 8 / (size_t)n * 8;
@@ -55,7 +55,7 @@ static void *all(void *unused)
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, NULL, 0, &team) == 0);
     collectives(team, dest, source);
     shmem_team_destroy(team);
-    /* More than the heap has taken so far. */
+    /* More than was allocated from the heap so far. */
     char *const more = shmem_malloc(100 << 20);
     CHECK(more);
     shmem_free(more);

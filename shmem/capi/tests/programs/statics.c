@@ -40,7 +40,7 @@ int main(void)
     shmem_long_wait_until(&initialised, SHMEM_CMP_EQ, before);
     shmem_barrier_all();
 
-    /* A lock and what it guards. */
+    /* A lock and the variable that it guards. */
     for (int i = 0; i < 20; i++) {
         shmem_set_lock(&queue_lock);
         long count = shmem_long_g(&zero, 0);
