@@ -15,6 +15,10 @@ pub fn doing(what: String) {
     }
 }
 
+fn being_done() -> String {
+    DOING.lock().map_or_else(|_| String::new(), |what| format!(" [{what}]"))
+}
+
 /// Runs a PE: joins, does its work, leaves. An error is printed with the PE's number, and the exit code is 1.
 /// `SYMRAIL_LOG` selects what is logged to stderr; nothing without it.
 #[must_use]
@@ -32,11 +36,15 @@ pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode 
     };
     crate::path::check(&rt);
     let me = rt.my_pe();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        hook(panic);
+        complain(&format!("PE {me}: panicked{}", being_done()));
+    }));
     match work(&rt).and_then(|()| rt.finalize()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            let doing = DOING.lock().map_or_else(|_| String::new(), |what| format!(" [{what}]"));
-            complain(&format!("PE {me}: {error}{doing}"));
+            complain(&format!("PE {me}: {error}{}", being_done()));
             std::process::ExitCode::FAILURE
         }
     }

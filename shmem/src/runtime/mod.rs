@@ -165,6 +165,12 @@ impl Runtime {
         wire.counters()
     }
 
+    /// How many fences the proxy threads, by devices too, and the host endpoints were asked for.
+    #[must_use]
+    pub fn fences(&self) -> u64 {
+        self.comm().wire.as_ref().map_or(0, |wire| wire.fences())
+    }
+
     /// Ends the whole job with an exit code. Returns; the caller ends this process.
     pub fn abort(&self, code: i32, why: &str) {
         if self.is_forked() {

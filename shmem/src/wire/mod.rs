@@ -164,6 +164,13 @@ impl Wire {
         self.drivers.iter().flat_map(counters).chain(self.host_counters()).collect()
     }
 
+    /// How many fences the proxy threads' endpoints and the host endpoints were asked for.
+    pub fn fences(&self) -> u64 {
+        let of_engines = self.drivers.iter().map(|driver| u64::from(driver.engine().endpoint().fences()));
+        let of_hosts = self.host_endpoints.all().map(|host| u64::from(host.lock().endpoint.fences()));
+        of_engines.chain(of_hosts).sum()
+    }
+
     /// The counters of the host endpoints' lanes.
     pub fn host_counters(&self) -> Vec<LaneCounters> {
         self.host_endpoints.all().flat_map(|host| host.lock().endpoint.counters().to_vec()).collect()

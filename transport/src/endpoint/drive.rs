@@ -109,6 +109,12 @@ impl Endpoint {
         self.core.lanes.fence();
     }
 
+    /// How many fences there have been.
+    #[must_use]
+    pub fn fences(&self) -> u32 {
+        self.core.lanes.epoch()
+    }
+
     /// Notes whether the caller submits more operations at once. If so, requests that travel in messages ask for no
     /// acknowledgement, and [`Endpoint::poll`] sends no message that has room for more. A caller that has announced
     /// more must call [`Endpoint::ask_for_acknowledgements`] in the end: nothing else completes those operations soon.
