@@ -29,6 +29,12 @@ fn delays_before_any_step_change_nothing() {
 }
 
 #[test]
+fn a_plan_in_the_place_of_another_one_takes_nothing_of_it() {
+    check(MAPPED, 3, 1, &["again", "24", "300", "1"]);
+    check(ROUND_ROBIN, 3, 3, &["again", "24", "300", "2"]);
+}
+
+#[test]
 fn pieces_move_while_others_are_multiplied() {
     check(MAPPED, 3, 1, &["order"]);
     check(ROUND_ROBIN, 2, 2, &["order"]);

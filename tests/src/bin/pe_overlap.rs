@@ -1,6 +1,6 @@
 //! Products of tensor-parallel layers, bit by bit beside their unfused form. Arguments: `equal` (random shapes, with
-//! delays before steps if the third argument is above 0), `order`, `refuse` or `give_up`; the number of cases; the most
-//! microseconds of a delay; the seed.
+//! delays before steps if the third argument is above 0), `order`, `again`, `refuse` or `give_up`; the number of cases;
+//! the most microseconds of a delay; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         let done = match &what[..] {
             "equal" => (0..cases).try_for_each(|case| equal(rt, &heap, &world, seed * 1000 + case, delay)),
             "order" => order(rt, &heap, &world),
+            "again" => again(rt, &world, (cases, delay, seed)),
             "refuse" => refuse(rt, &heap, &world),
             "give_up" => give_up(rt, &heap, &world),
             _ => panic!("{what}"),
@@ -205,6 +206,57 @@ fn reduces<'rt>(
         }
     }
     plans.into_iter().try_for_each(|plan| plan.free(team))
+}
+
+/// Makes each plan where the one before was, in a heap with room for one plan: the words of the old plan must not
+/// release the waits of the new one, whichever rank is late.
+fn again<'rt>(rt: &'rt Runtime, team: &Team<'rt>, (plans, delay, seed): (u64, u64, u64)) -> Result<()> {
+    let (me, ranks) = (team.group().me() as usize, team.group().size() as usize);
+    let (shards, width) = (Shards::split(5 * ranks + 1, ranks), 6);
+    let schedules = [Schedule::Direct { rows: 2 }, Schedule::Ring { rows: 1 }, Schedule::Unfused];
+    let bytes = |&schedule: &Schedule| {
+        let summed = MatmulReduce::bytes(&shards, width, schedule, Reduced::ToShards);
+        summed.max(AllGatherMatmul::bytes(&shards, width, schedule))
+    };
+    let most = schedules.iter().map(bytes).max().unwrap_or(0);
+    let heap = Box::leak(Box::new(TeamHeap::new(rt, most)?));
+    let (values, own) = (vec![1.0; width * width], shards.of(me));
+    let weight = Weight::new(&values, Layout::ByInputs, width, width);
+    for plan in 0..plans {
+        let schedule = schedules[plan as usize / 2 % 3];
+        let observer = delays(delay, seed * 1000 + plan * 10 + me as u64);
+        // A number tells its plan, round and row.
+        let number = |round: u64, row: usize| (plan * 100 + round * 10) as f32 + row as f32;
+        let rows = |round, rows: std::ops::Range<usize>| -> Vec<f32> {
+            rows.flat_map(|row| std::iter::repeat_n(number(round, row), width)).collect()
+        };
+        let check = |round, ranks: usize, found: &[f32], wanted: std::ops::Range<usize>| {
+            let wanted: Vec<f32> = rows(round, wanted).iter().map(|number| number * (width * ranks) as f32).collect();
+            assert_eq!(found, wanted, "plan {plan}, {schedule:?}, round {round}");
+        };
+        // The next plan has fewer rounds than this one, or more.
+        let rounds = 1 + plan * 5 % 7;
+        if plan % 2 == 0 {
+            let mut it = AllGatherMatmul::new(heap, team, &shards, width, schedule)?;
+            it.observe(observer);
+            for round in 0..rounds {
+                let mut output = vec![f32::NAN; shards.rows() * width];
+                it.run(&rows(round, own.clone()), &weight, &mut output)?;
+                check(round, 1, &output, 0..shards.rows());
+            }
+            it.free(team)?;
+        } else {
+            let mut it = MatmulReduce::new(heap, team, &shards, width, schedule, Reduced::ToShards)?;
+            it.observe(observer);
+            for round in 0..rounds {
+                let mut output = vec![f32::NAN; own.len() * width];
+                it.run(&rows(round, 0..shards.rows()), &weight, &mut output)?;
+                check(round, ranks, &output, own.clone());
+            }
+            it.free(team)?;
+        }
+    }
+    Ok(())
 }
 
 /// Each piece is in flight while another is multiplied, if no rank is late: before some products, ranks wait for one
