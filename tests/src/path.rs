@@ -47,6 +47,12 @@ pub const TWO_THREADS: Path =
 pub const FOUR_BY_TWO: Path = Path { name: "tcp, 4 rails, 2 proxy threads", rails: 4, ..TWO_THREADS };
 /// libfabric's shared memory.
 pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: &[] };
+/// Four rails of libfabric's shared memory, each with a proxy thread that copies.
+pub const SHM_THREADS: Path = Path {
+    name: "shm, 4 rails, 4 proxy threads",
+    env: &[("SYMRAIL_NIC_LIST", "shm0,shm1,shm2,shm3"), ("SYMRAIL_PROXY_THREADS", "4")],
+    ..SHM
+};
 /// Heaps that the CPU cannot access, so that every operation is staged: over TCP, and over shared memory.
 pub const STAGED_TCP: Path =
     Path { name: "staged, tcp, 2 rails", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..ROUND_ROBIN };

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use symrail_tests::job::{Job, built};
-use symrail_tests::path::{EVERY_KIND, MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
+use symrail_tests::path::{EVERY_KIND, MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, SHM_THREADS, STAGED_TCP};
 
 /// Random cases of one kind of call.
 fn check(what: &str, path: Path, pes: u32, hosts: u32, cases: u32) {
@@ -41,6 +41,7 @@ fn named_shapes_equal_the_reference_with_2_3_4_and_8_ranks() {
         (MAPPED, 4, 1),
         (MAPPED, 8, 1),
         (ROUND_ROBIN, 2, 2),
+        (SHM_THREADS, 2, 2),
         (ONE_RAIL, 3, 3),
         (ROUND_ROBIN, 4, 4),
         (ONE_RAIL, 8, 8),
@@ -73,7 +74,7 @@ fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
 fn low_latency_takes_few_requests_and_acknowledgements_no_fences_and_nothing_for_masked_ranks() {
     // Of hosts a block for each rank is one request, and of GPUs' kernels each of 16 parts.
     for (what, requests) in [("count", 1.0 / 128.0), ("count-parts", 16.0 / 128.0)] {
-        for (path, pes, hosts) in [(ROUND_ROBIN, 2, 2), (ROUND_ROBIN, 3, 3), (SHM, 2, 2)] {
+        for (path, pes, hosts) in [(ROUND_ROBIN, 2, 2), (ROUND_ROBIN, 3, 3), (SHM, 2, 2), (SHM_THREADS, 2, 2)] {
             let outcome = path.of(Job::new("pe_ep"), pes).hosts(hosts).args([what, "1"]).limit(60).succeed();
             let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
             assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
