@@ -19,8 +19,8 @@ use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// Blocks that send to each rank, at most: behind the proxy each is a request. Where all memory is mapped there are more
-/// if few ranks would leave the GPU idle otherwise: about as many as it has multiprocessors.
+/// Blocks that send to each rank, at most: behind the proxy each is a request. Where all memory is mapped there are
+/// more if few ranks would leave the GPU idle otherwise: about as many as it has multiprocessors.
 const PARTS: usize = 16;
 const MOST_PARTS: usize = 64;
 const BUSY: usize = 128;
@@ -362,6 +362,9 @@ impl<'d> DeviceLowLatency<'d> {
     }
 
     /// Leaves a rank out of what is launched from now on, or takes part with it again.
+    ///
+    /// Ranks that take part again meet before (a barrier): who was not waited for may still read what an earlier round
+    /// has brought, where the next one writes.
     ///
     /// # Errors
     /// A rank that is not there; [`Error::Order`] for taking part again with one that was late; what the driver says.
