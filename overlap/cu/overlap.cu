@@ -1,8 +1,9 @@
 // Rounds of a product on a GPU, for overlap/src/cuda: words that hold numbers of rounds, copies, and sums.
 //
-// The round is counted here, so that a graph of a round can be replayed: stream memory operations would wait for the
-// same number in each replay, and without a limit. One thread waits, at most for the device's time-out.
-// Counts the round, and waits for `n` words, each with its PE, that were told in the round before.
+// The kernels count the rounds, so that a graph of a round can be replayed. Stream memory operations would instead wait
+// for the same number in each replay, and without a time limit. One thread waits, at most for the device's time-out.
+//
+// overlap_begin counts the round, and waits for `n` words, each with its PE, that were set in the round before.
 extern "C" __global__ void __launch_bounds__(32)
     overlap_begin(overlap_plan* plan, const symrail_u64* waits, symrail_u64 n) {
     symrail_u64 before = *(volatile symrail_u64*)plan->round;
@@ -15,22 +16,23 @@ extern "C" __global__ void __launch_bounds__(32)
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[2 * i], before, waits[2 * i + 1]);
 }
 
-// Waits until a PE has told this one's word, in a round that is so many before this.
+// Waits until a PE has set this PE's word in the round that is `before` rounds before this one.
 extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 word, symrail_u64 before,
                                         symrail_u64 pe) {
     overlap_await(plan, word, *(const symrail_u64*)plan->round - before, pe);
 }
 
-// Tells a PE's word, behind all that this PE has put there before.
+// Sets a PE's word, after all puts of this PE to it.
 extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 word, symrail_u64 pe) {
-    // Whose wait has failed has nothing to tell: others shall not take what is not there.
+    // A PE whose wait has failed sets no word: others must not read data that are missing.
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     symrail_fence();
     symrailx_signal_op((symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round, SYMRAIL_SIGNAL_SET, (int)pe);
 }
 
-// Puts bytes of the heap to a PE and tells its word behind them, and does not wait for that: see overlap_settle.
-// `in_order`: behind what was asked for before, or the first piece would come no sooner than the last.
+// Starts a put of bytes of the heap to a PE and then of its word, and does not wait for it: see overlap_settle. With
+// `in_order` the put starts after the earlier ones have been delivered. Otherwise the first piece would arrive no
+// sooner than the last.
 extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
                                        symrail_u64 word, symrail_u64 pe, symrail_u64 in_order) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
@@ -40,15 +42,15 @@ extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const
 }
 extern "C" __global__ void overlap_settle() { symrail_quiet(); }
 
-// Copies bytes to where this device reaches them at a PE, and tells its word there: by multiprocessors, which begin
-// sooner than a copy engine.
+// Copies bytes to where this device reaches a PE's memory, and sets the PE's word there. Multiprocessors copy, since
+// they begin sooner than a copy engine.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_send(overlap_plan* plan, char* to, const char* from, symrail_u64 bytes, symrail_u64 word) {
     symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
     if (at < bytes) symrail_copy<symrail_block_scope>(to + at, from + at, at + part < bytes ? part : bytes - at);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    // The last block tells what all have copied.
+    // The last block sets the word after all blocks have copied.
     symrail_fence_sys();
     if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
     plan->copied = 0;
@@ -57,14 +59,14 @@ extern "C" __global__ void __launch_bounds__(512)
     if (round != 0) symrail_st_sys(word, round);
 }
 
-// Does nothing for so long: tests are late on purpose.
+// Does nothing for so long. Tests use it to delay steps.
 extern "C" __global__ void overlap_delay(symrail_u64 nanoseconds) {
     symrail_u64 end = symrail_now() + nanoseconds;
     while (symrail_now() < end) {
     }
 }
 
-// Numbers that are loaded and stored together.
+// The number of numbers that are loaded and stored together.
 #define OVERLAP_TOGETHER 8
 template <class T>
 struct __align__(16) overlap_some {
@@ -72,8 +74,8 @@ struct __align__(16) overlap_some {
 };
 
 // Sums the numbers from `first` to `end`: summands in their order, as 32-bit floats, and the bias. `places` are `n`
-// offsets from `base`, in numbers. `shared`: where others get them, too; or 0. `together`: all places and rows begin
-// where some numbers do.
+// offsets from `base`, in numbers. `shared` is the address from which others get the sums, too, or 0. `together` means
+// that all places and rows are aligned so that several numbers can be loaded together.
 template <class N>
 SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, symrail_u64 n, symrail_u64 bias,
                                 symrail_u64 width, symrail_u64 out, symrail_u64 shared, symrail_u64 together,
@@ -109,25 +111,27 @@ SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, sym
     }
 }
 
-// A round that is not cut, in one kernel: what moves between two ranks.
+// The data that move between two ranks in a round that is not cut, in one kernel.
 struct overlap_part {
     symrail_u64 pe;
-    // A word for each block: that this rank has room, and that bytes have arrived. Here, and at the other rank, where
-    // this device reaches them.
+    // The first words of the blocks, one for each block. `ready`: the buffer of this rank is free. `arrived`: bytes
+    // have arrived. The last two are those of the other rank, at addresses that this device reaches.
     symrail_u64 ready, arrived, ready_there, arrived_there;
-    // The bytes that go there: from so far behind what the kernel is given, to where this device reaches the other.
+    // The bytes that go to the other rank: their offset from the kernel's `from`, and the address at which this device
+    // reaches their destination.
     symrail_u64 from, to, bytes;
 };
 
-// The part of a block, the same for whoever sends and whoever gets.
+// The slice of a block, which is the same at the sender and at the receiver.
 SYMRAIL_DEVICE symrail_u64 overlap_slice(symrail_u64 bytes, symrail_u64& at) {
     symrail_u64 slice = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
     at = slice * blockIdx.x;
     return at >= bytes ? 0 : at + slice < bytes ? slice : bytes - at;
 }
 
-// Each block exchanges its slice of all parts with the same block of the others. It is the round's only kernel that
-// counts and waits: whatever used the memory before it in this rank's stream has ended, which each block tells first.
+// Exchanges a block's slice of all parts with the same block of the others. The kernel is the only one of the round
+// that counts and waits. All earlier kernels in this rank's stream, which used the memory before, have ended. Each
+// block first signals that.
 static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* parts, symrail_u64 n,
                                         symrail_u64 from) {
     symrail_u64 round = *(volatile symrail_u64*)plan->round + 1, block = 8 * (symrail_u64)blockIdx.x;
@@ -160,7 +164,7 @@ static __device__ void overlap_arrive(overlap_plan* plan, const overlap_part* pa
     }
     __syncthreads();
 }
-// The last block counts the round.
+// Counts the round in the last block.
 static __device__ void overlap_count(overlap_plan* plan) {
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -171,19 +175,20 @@ static __device__ void overlap_count(overlap_plan* plan) {
     *round = *round + 1;
 }
 
-// The same for few bytes, which move as packets: no rank waits for room, nor for a word behind the bytes. There are two
-// places for the packets of a rank, which rounds take by turns: who is in a round has got packets of all others in the
-// one before, so that these have read those of the round before that one. Each block sends one packet more, to be waited
-// for where it has no bytes.
+// The same exchange for few bytes, which move as packets: no rank waits for a free buffer, nor for a word after the
+// bytes. A rank's packets have two places, which rounds use in turn. A rank in a round has got packets of all others in
+// the round before. So the others have read the packets of the round before that one. Each block also sends one packet
+// without data, which the receiver waits for where the block has no bytes.
 #define OVERLAP_PACKET_HEADS 96
 struct overlap_packed {
-    // To where this device reaches the other's packets, from so far behind what the kernel is given.
+    // The address at which this device reaches the other rank's packets; the offset and the length of their bytes in
+    // the kernel's `from`.
     symrail_u64 to, from, bytes;
-    // Whose packets arrive here, and of an all-gather where their bytes belong.
+    // The PE whose packets arrive at `here`. For an all-gather also the destination of their bytes.
     symrail_u64 sender, here, keep, coming;
     symrail_u64 unused;
 };
-// Sends a block's packets, and returns the flag of those that come. `turn` is how far the two places are from each other.
+// Sends a block's packets, and returns the flag of those that arrive. `turn` is the distance between the two places.
 static __device__ symrail_u32 overlap_pack(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
                                            symrail_u64 from, symrail_u64 turn, symrail_u64 round) {
     symrail_u32 flag = (symrail_u32)round;
@@ -194,7 +199,7 @@ static __device__ symrail_u32 overlap_pack(overlap_plan* plan, const overlap_pac
         if (threadIdx.x == 0) symrail_packet16_write(to + 16 * (symrail_u64)blockIdx.x, 0, flag);
         to += 16 * OVERLAP_PACKET_HEADS + 2 * at;
         symrail_u64 step = 8 * (symrail_u64)blockDim.x;
-        // Two loads are under way at a time.
+        // Each thread has two loads in flight.
         for (symrail_u64 i = 8 * (symrail_u64)threadIdx.x; i < bytes; i += 2 * step) {
             symrail_u64 k = i + step, first = symrail_load_some(source + i, bytes - i), second = 0;
             if (k < bytes) second = symrail_load_some(source + k, bytes - k);
@@ -212,7 +217,7 @@ static __device__ symrail_u64 overlap_packet(const overlap_plan* plan, symrail_u
     overlap_until(plan, read, 0, sender);
     return data;
 }
-// Waits for the packets without bytes.
+// Waits for the packets without data.
 static __device__ void overlap_heads(const overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
                                      symrail_u64 turn, symrail_u32 flag) {
     if (threadIdx.x >= n) return;
@@ -220,13 +225,13 @@ static __device__ void overlap_heads(const overlap_plan* plan, const overlap_pac
     overlap_packet(plan, part.here + flag % 2 * turn + 16 * (symrail_u64)blockIdx.x, flag, part.sender);
 }
 
-// As overlap_gather.
+// Like overlap_gather.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_gather_packets(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n, symrail_u64 from,
                            symrail_u64 keep, symrail_u64 bytes, symrail_u64 turn) {
     symrail_u64 round = *(volatile symrail_u64*)plan->round + 1;
     symrail_u32 flag = overlap_pack(plan, parts, n, from, turn, round);
-    // All threads have read the round; it is counted while packets are under way.
+    // All threads have read the round. The kernel counts it while packets are in flight.
     overlap_count(plan);
     symrail_u64 at, own = overlap_slice(bytes, at);
     if (own != 0) symrail_copy<symrail_block_scope>((char*)keep + at, (const char*)from + at, own);
@@ -240,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(512)
     overlap_heads(plan, parts, n, turn, flag);
 }
 
-// As overlap_reduce, with sums of the same order; `own` is where this rank's summand is.
+// Like overlap_reduce, with sums in the same order. `own` is the address of this rank's summand.
 template <class N>
 static __device__ void overlap_reduce_packets(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
                                               symrail_u64 from, symrail_u64 own, symrail_u64 bias, symrail_u64 count,

@@ -1,38 +1,41 @@
-// What plans and pairs of ranks have in the memory of their GPU, and how they wait. It stands before each program of this
+// The layout of plans and of pairs of ranks in GPU memory, and their waits. This file precedes each program of this
 // folder.
 #include "symrail_channels.cuh"
 #include "symrail/number.cuh"
 
-// As plan.rs and point_to_point.rs have it.
+// The layout matches plan.rs and point_to_point.rs.
 struct overlap_plan {
-    // The plan's words, by the address that kernels use for all PEs; the number of the round, in this device's memory.
+    // The address of the plan's words, which kernels use for all PEs, and that of the round's number in this device's
+    // memory.
     symrail_u64 words, round;
-    // It stops at a word that others tell when they give up: so their waits end this PE's, too.
+    // The alarm stops waits at a word that other PEs set when they give up. So their failed waits end those of this PE,
+    // too.
     symrail_alarm alarm;
-    // That word's place; how many PEs there are, whose numbers stand behind this.
+    // The index of that word, and the number of PEs. The PEs' numbers follow this struct.
     symrail_u64 gone, pes;
-    // The round; the same for copy engines to tell others, or 0 when a wait has failed; blocks that have copied.
+    // The number of the round; its copy for copy engines to set at others, or 0 after a failed wait; the number of
+    // blocks that have copied.
     symrail_u64 counted, telling, copied;
 };
-// Where these numbers are.
+// The offset of these numbers.
 #define OVERLAP_PES 128
 
-// What a wait that has failed leaves: what follows in the streams goes on without what was waited for. No results of this
-// plan are to be believed, and copy engines tell nothing new.
+// Handles a failed wait. Later work in the streams runs without the data that it waited for. The results of this plan
+// are not valid, and copy engines set no new numbers.
 static __device__ __noinline__ void overlap_gave_up(const overlap_plan* plan, symrail_u64 pe) {
     symrail_st_gpu((symrail_u64)&plan->telling, 0);
-    // Who was told by another PE need not tell: that one tells all.
+    // A PE that gives up because of another PE's word sets none, since the other PE signals all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
     if (symrail_ld_sys(plan->alarm.stop) != own) return;
     const symrail_u64* pes = (const symrail_u64*)((const char*)plan + OVERLAP_PES);
-    // As Error::told has it: who gives up, and for which PE.
+    // The value has the form of Error::told: the PE that gives up, and the PE that it waited for.
     for (symrail_u64 i = 0; i < plan->pes; i++)
         if (pes[i] + 1 != own)
             symrailx_signal_op((symrail_u64*)plan->words + plan->gone, own | (pe + 1) << 32, SYMRAIL_SIGNAL_SET,
                                (int)pes[i]);
 }
 
-// Waits until something holds that a PE brings about. `false`: it has given up.
+// Waits until a condition holds that a PE makes true. Returns `false` if this PE has given up.
 template <class F>
 SYMRAIL_DEVICE bool overlap_until(const overlap_plan* plan, F& holds, symrail_u64 word, symrail_u64 pe) {
     if (symrail_await(plan->alarm, holds, pe, word)) return true;
@@ -40,7 +43,7 @@ SYMRAIL_DEVICE bool overlap_until(const overlap_plan* plan, F& holds, symrail_u6
     return false;
 }
 
-// Waits until a PE has told this one's word, in this round or a later one.
+// Waits until a PE has set this PE's word, in this round or a later one.
 static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
                                                   symrail_u64 pe) {
     const symrail_u64* at = (const symrail_u64*)plan->words + word;

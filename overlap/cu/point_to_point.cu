@@ -1,17 +1,17 @@
 
-// Copies between two ranks, by a put or a get, behind a word of the other one that it is ready. Words are numbers of
-// copies, which are counted here, so that graphs can be replayed.
+// Copies between two ranks, by a put or a get, after a word of the other rank that it is ready. Words hold numbers of
+// copies. The kernels count them, so that graphs can be replayed.
 
-// What a rank has counted of another one and a tag, in this device's memory.
+// The counts of this rank for another rank and a tag, in this device's memory.
 struct overlap_pair {
     symrail_u64 sent, received, offered, fetched;
-    // Blocks that have copied: of a put, of a get. What copy engines tell.
+    // The blocks that have copied, for a put and for a get; the values that copy engines copy to words.
     symrail_u64 put, got, told_put, told_got;
 };
 
-// Few bytes are put as packets to slots of the receiver, which copies them to where they belong: by what time it is ready
-// need not be known before. A slot is used again once the receiver has begun the copy behind the slot's last one. Its
-// first packets say where the bytes go, from the receiver's words on, and how many there are.
+// Few bytes go as packets to slots of the receiver, which copies them to their destination. So the sender need not know
+// when the receiver is ready. The sender reuses a slot once the receiver has begun the copy after the slot's last one.
+// The first packets of a slot hold the offset of the destination from the receiver's words, and the number of bytes.
 #define OVERLAP_SLOTS 4
 #define OVERLAP_SLOT_BYTES 8320
 #define OVERLAP_SLOT_HEAD 32
@@ -19,7 +19,7 @@ SYMRAIL_DEVICE symrail_u64 overlap_slot(symrail_u64 slots, symrail_u64 number) {
     return slots + number % OVERLAP_SLOTS * OVERLAP_SLOT_BYTES;
 }
 
-// Tells a word at a PE: `there` is where this device reaches it, or 0.
+// Sets a word at a PE. `there` is the address at which this device reaches it, or 0.
 SYMRAIL_DEVICE void overlap_notify(const overlap_plan* plan, symrail_u64 there, symrail_u64 word, symrail_u64 number,
                                    symrail_u64 pe) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
@@ -31,7 +31,7 @@ SYMRAIL_DEVICE void overlap_notify(const overlap_plan* plan, symrail_u64 there, 
     symrailx_signal_op((symrail_u64*)plan->words + word, number, SYMRAIL_SIGNAL_SET, (int)pe);
 }
 
-// Tells a word at a PE, and waits for one of it, in the copy that is counted.
+// Counts a copy, sets a PE's word to its number, and waits until the PE has set this PE's word to it.
 extern "C" __global__ void overlap_meet(const overlap_plan* plan, symrail_u64* count, symrail_u64 there, symrail_u64 tell,
                                         symrail_u64 wait, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
@@ -40,12 +40,12 @@ extern "C" __global__ void overlap_meet(const overlap_plan* plan, symrail_u64* c
     overlap_await(plan, wait, number, pe);
 }
 
-// The same for who gets what the other one puts: bytes that are there already, or packets, which this copies.
+// The same for a receiver of a put: the bytes are in place already, or they are packets, which this kernel copies.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_receive(const overlap_plan* plan, symrail_u64* count, symrail_u64 there, symrail_u64 tell, symrail_u64 wait,
                     symrail_u64 slots, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1, slot = overlap_slot(slots, number);
-    // The others begin to look meanwhile.
+    // The other threads begin to poll meanwhile.
     if (threadIdx.x == blockDim.x - 1) overlap_notify(plan, there, tell, number, pe);
     symrail_u32 flag = (symrail_u32)number;
     symrail_u64 done = plan->words + 8 * wait, offset = 0, bytes = 0;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(512)
         packets = at && many;
         return packets || symrail_ld_sys(done) >= number;
     };
-    // One thread is enough to take the proxy's deliveries in.
+    // One thread is enough to process the proxy's deliveries.
     if (symrail_state.mailbox != 0) {
         if (threadIdx.x == 0) overlap_until(plan, come, wait, pe);
         __syncthreads();
@@ -70,13 +70,13 @@ extern "C" __global__ void __launch_bounds__(512)
             symrail_store_some(to + i, data, bytes - i);
         }
     }
-    // What was put is visible behind the word that tells of it.
+    // The fence makes the bytes of the put visible, after the word that the sender set.
     if (!packets) symrail_fence_sys();
     __syncthreads();
     if (threadIdx.x == 0) *(volatile symrail_u64*)count = number;
 }
 
-// Puts bytes as packets to slots, where this device reaches them.
+// Puts bytes as packets to slots that this device reaches.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_packets(const overlap_plan* plan, symrail_u64* count, symrail_u64 wait, symrail_u64 slots, const char* from,
                     symrail_u64 bytes, symrail_u64 offset, symrail_u64 pe) {
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(512)
         symrail_packet16_write(slot + OVERLAP_SLOT_HEAD + 2 * i, symrail_load_some(from + i, bytes - i), flag);
 }
 
-// Waits for a word of a PE, in the copy that is counted; `told` is its number then.
+// Counts a copy, waits until a PE has set this PE's word to its number, and stores the number in `told`.
 extern "C" __global__ void overlap_ready(const overlap_plan* plan, symrail_u64* count, symrail_u64* told,
                                          symrail_u64 wait, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
@@ -100,7 +100,7 @@ extern "C" __global__ void overlap_ready(const overlap_plan* plan, symrail_u64* 
     if (symrail_ld_sys(plan->alarm.stop) == 0) *(volatile symrail_u64*)told = number;
 }
 
-// Tells a word at a PE behind what this PE has put there.
+// Sets a word at a PE, after all puts of this PE to it.
 extern "C" __global__ void overlap_say(const overlap_plan* plan, const symrail_u64* told, symrail_u64 word,
                                        symrail_u64 pe) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
@@ -108,7 +108,7 @@ extern "C" __global__ void overlap_say(const overlap_plan* plan, const symrail_u
     symrailx_signal_op((symrail_u64*)plan->words + word, *(volatile const symrail_u64*)told, SYMRAIL_SIGNAL_SET, (int)pe);
 }
 
-// All in one: waits for a word of a PE, copies to or from where this device reaches it, and tells a word there.
+// Waits for a word of a PE, copies to or from memory that this device reaches there, and sets a word there.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_copy(const overlap_plan* plan, symrail_u64* count, symrail_u64* copied, symrail_u64 wait, char* to,
                  const char* from, symrail_u64 bytes, symrail_u64 tell, symrail_u64 pe) {
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(512)
         symrail_copy<symrail_block_scope, symrail_peer_source>(to + at, from + at, at + part < bytes ? part : bytes - at);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    // What all threads of all blocks have copied is told: by the last block, when all have read the count.
+    // The last block sets the word after all threads of all blocks have copied and read the count.
     symrail_fence_sys();
     if (gridDim.x > 1) {
         if (atomicAdd(copied, 1ull) + 1 != gridDim.x) return;

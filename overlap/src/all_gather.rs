@@ -1,12 +1,13 @@
 //! All-gather and product: the rows of all ranks, multiplied by each rank's own columns.
 //!
-//! Every rank has some rows of the first factor and all rows of some columns of the second one. It multiplies its own
-//! rows first; meanwhile those of others come, one piece at a time.
+//! Every rank has some rows of the first factor and all rows of some columns of the second one. A rank multiplies its
+//! own rows first. Meanwhile the rows of the others arrive, one piece at a time.
 //!
-//! - [`Schedule::Direct`]: each rank gets pieces from their owner, starting behind its own rank, so that not everybody
-//!   asks the same one. The owner tells that its rows are ready; who has all of them tells that it is done.
-//! - [`Schedule::Ring`]: each rank puts pieces to the next one, its own and those that arrive. The next one tells first
-//!   that there is room.
+//! - [`Schedule::Direct`]: each rank gets pieces from their owner. It starts with the rank after itself, so that the
+//!   ranks do not all read from the same owner. The owner signals that its rows are ready. A rank that has got all of
+//!   them signals that it is done.
+//! - [`Schedule::Ring`]: each rank puts its own pieces and those that arrive to the next rank. The next rank first
+//!   signals that its buffer is free.
 
 use symrail::{Team, TeamHeap};
 
@@ -19,7 +20,7 @@ use crate::shards::{Schedule, Shards};
 use crate::step::Observer;
 use crate::weight::Weight;
 
-/// A product of gathered rows, made once for a shape and carried out any number of times. See the [module](self).
+/// A product of gathered rows. A plan is made once for a shape and runs any number of times. See the [module](self).
 pub struct AllGatherMatmul<'rt> {
     exchange: Exchange<'rt>,
     shards: Shards,
@@ -28,18 +29,18 @@ pub struct AllGatherMatmul<'rt> {
 }
 
 impl<'rt> AllGatherMatmul<'rt> {
-    /// Bytes of a team's heap that a plan takes on each rank.
+    /// Bytes of the team's heap that a plan needs on each rank.
     #[must_use]
     pub fn bytes(shards: &Shards, width: usize, schedule: Schedule) -> usize {
         Exchange::bytes(words(shards, schedule), numbers(shards, width))
     }
 
-    /// Makes a plan for rows of `width` numbers. Collective over the team, of which each PE is a rank. All pass the
-    /// same.
+    /// Makes a plan for rows of `width` numbers. Collective over the team; each PE of the team is a rank. All ranks
+    /// pass the same arguments.
     ///
     /// # Errors
-    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`TeamHeapFull`](symrail::Error::TeamHeapFull), on all
-    /// ranks; a peer that does not answer.
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull), on
+    /// all ranks; an error that names a peer that does not answer.
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
         team: &Team<'rt>,
@@ -53,25 +54,25 @@ impl<'rt> AllGatherMatmul<'rt> {
         Ok(AllGatherMatmul { exchange, shards: shards.clone(), width, program })
     }
 
-    /// Gives the plan's memory back. Collective over the team.
+    /// Returns the plan's memory to the heap. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn free(self, team: &Team<'rt>) -> Result<()> {
         self.exchange.free(team)
     }
 
-    /// Has somebody told of each step.
+    /// Sets the function that the plan calls before each step.
     pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
         self.exchange.observe(observer);
     }
 
-    /// Multiplies the rows of all ranks by this rank's weight: `own` has this rank's rows, `output` takes all rows of
-    /// `weight.outputs` numbers. Called by all ranks of the team.
+    /// Multiplies the rows of all ranks by this rank's weight. `own` holds this rank's rows; `output` receives all
+    /// rows, of `weight.outputs` numbers each. All ranks of the team call it.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length), before anything is sent; a peer that does not answer: then the plan
-    /// cannot be used again.
+    /// [`Error::Length`](crate::Error::Length), before anything is sent. If a peer does not answer, an error names it,
+    /// and the plan cannot be used again.
     pub fn run(&mut self, own: &[f32], weight: &Weight<'_>, output: &mut [f32]) -> Result<()> {
         let me = self.exchange.me();
         self.exchange.check("the rank's shard", own.len(), self.shards.of(me).len() * self.width)?;
@@ -82,7 +83,7 @@ impl<'rt> AllGatherMatmul<'rt> {
             Action::Keep { rows } => exchange.store(rows.at, own),
             Action::Multiply { rows } => {
                 let (from, to) = (exchange.number(rows.start * width), rows.start * weight.outputs);
-                // SAFETY: the rows are here, and nobody writes to them in this round any more. The lengths were
+                // SAFETY: the rows have arrived, and no rank writes to them again in this round. The lengths were
                 // checked.
                 unsafe { weight.multiply(rows.len(), from, output.as_mut_ptr().wrapping_add(to)) };
                 weight.add_bias(output, rows.clone());
@@ -91,7 +92,7 @@ impl<'rt> AllGatherMatmul<'rt> {
         })
     }
 
-    /// Copies the rows of all ranks, as they were in the last round.
+    /// Copies the rows of all ranks as they were in the last round.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length).

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use symrail::Pe;
 use symrail::kernels::cuda::CudaError;
@@ -6,28 +6,28 @@ use symrail_cuda::cublaslt::Number;
 
 use crate::exchange::Product;
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a product.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// From the runtime: a peer that does not answer, parameters that differ, a heap that is full.
+    /// An error of the runtime: a peer that does not answer, parameters that differ, a heap that is full.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
-    /// An array that is not as large as its plan's shape says.
+    /// The length of an array does not match the shape of its plan.
     #[error("PE {pe}: {product}: {what} has {given} elements, where {wanted} are wanted")]
     Length {
         /// This PE.
         pe: Pe,
         /// The product.
         product: &'static str,
-        /// The array.
+        /// The array's name.
         what: &'static str,
-        /// Its elements.
+        /// The number of its elements.
         given: usize,
-        /// The shape's.
+        /// The number of elements that the shape needs.
         wanted: usize,
     },
     /// A number that is too large.
@@ -35,19 +35,19 @@ pub enum Error {
     Argument {
         /// This PE.
         pe: Pe,
-        /// What was to be done.
+        /// The product.
         product: &'static str,
-        /// The number's meaning.
+        /// The meaning of the number.
         what: &'static str,
-        /// The number.
+        /// The number that was passed.
         given: usize,
-        /// The largest one that there is.
+        /// The largest valid number.
         most: usize,
     },
-    /// The driver, cuBLASLt, a kernel or a device's state.
+    /// An error of the driver, of cuBLASLt, of a kernel or of a device's state.
     #[error(transparent)]
     Gpu(#[from] symrail::kernels::cuda::Error),
-    /// Numbers that a plan on a GPU does not multiply.
+    /// Number types that a plan on a GPU does not support.
     #[error(
         "PE {pe}: {product} of {numbers:?} (rows, weight, product) with {inputs} inputs: both factors have 8-bit numbers or none, the product has none, and there are inputs"
     )]
@@ -56,9 +56,9 @@ pub enum Error {
         pe: Pe,
         /// The product.
         product: &'static str,
-        /// The types of numbers.
+        /// The types of the numbers.
         numbers: [Number; 3],
-        /// Numbers of a row.
+        /// The length of a row.
         inputs: usize,
     },
     /// Another PE of the team could not make its part of a plan.
@@ -69,7 +69,7 @@ pub enum Error {
         /// The product.
         product: &'static str,
     },
-    /// A round on a GPU has waited for a PE longer than it may.
+    /// A round on a GPU has waited for a PE longer than the time limit.
     #[error(
         "PE {pe}: {product}: a kernel waited {seconds} s (SYMRAIL_TIMEOUT_S) for PE {late}, which has died or is late; make another plan"
     )]
@@ -78,24 +78,24 @@ pub enum Error {
         pe: Pe,
         /// The product.
         product: &'static str,
-        /// Who was waited for.
+        /// The PE that the round waited for.
         late: Pe,
-        /// How long.
+        /// The time limit.
         seconds: u64,
     },
-    /// Another PE has given up a round; what this PE has got of it is not to be believed.
+    /// Another PE has given up a round. The data that this PE got in it are not valid.
     #[error("PE {pe}: {product}: PE {by} has given up{}; make another plan (in Python: another Group)", because(.lost))]
     GivenUp {
         /// This PE.
         pe: Pe,
         /// The product.
         product: &'static str,
-        /// Who has.
+        /// The PE that gave up.
         by: Pe,
-        /// The PE that it has lost, if that was why.
+        /// The PE that it lost, if that was the reason.
         lost: Option<Pe>,
     },
-    /// A round was agreed on for a plan that was given up since then, as others needed its room.
+    /// The ranks agreed on a round for a plan that was freed since then to make room for another plan.
     #[error("PE {pe}: the plan of this {product} was given up, since others needed its room; agree on the round again")]
     NoPlan {
         /// This PE.
@@ -103,7 +103,7 @@ pub enum Error {
         /// The product.
         product: &'static str,
     },
-    /// A plan of which nobody knows what has been sent, since a round has failed in its midst.
+    /// A plan whose state is unknown, since a round failed before its end.
     #[error(
         "PE {pe}: this plan of {product} cannot be used any more, since a round has failed; make another one (in Python: another Group)"
     )]
@@ -121,25 +121,25 @@ impl From<CudaError> for Error {
     }
 }
 
-/// Why a PE has given up.
+/// The part of a message that says why a PE gave up.
 fn because(lost: &Option<Pe>) -> String {
     lost.map_or_else(|| ", and its error says why".into(), |lost| format!(", since it has lost PE {lost}"))
 }
 
 impl Error {
-    /// The word by which a PE tells others that it has given up for this error: not 0.
+    /// The value of the alarm word with which a PE reports to others that it gave up for this error. It is never 0.
     pub(crate) fn alarm(&self, pe: Pe) -> u64 {
         let lost = if let Error::Runtime(error) = self { error.peer() } else { None };
         (u64::from(pe) + 1) | lost.map_or(0, |lost| (u64::from(lost) + 1) << 32)
     }
 
-    /// What such a word says, if it was told.
+    /// The error for a value of the alarm word, if the word was set.
     pub(crate) fn told(pe: Pe, product: Product, alarm: u64) -> Result<()> {
         let [by, lost] = [alarm as u32, (alarm >> 32) as u32].map(|one_more| one_more.checked_sub(1));
         by.map_or(Ok(()), |by| Err(Error::GivenUp { pe, product: product.name(), by, lost }))
     }
 
-    /// An error unless an array has as many elements as wanted.
+    /// Returns an error unless an array has `wanted` elements.
     pub(crate) fn unless_long(pe: Pe, product: Product, what: &'static str, given: usize, wanted: usize) -> Result<()> {
         let product = product.name();
         if given == wanted { Ok(()) } else { Err(Error::Length { pe, product, what, given, wanted }) }

@@ -1,9 +1,10 @@
-//! Words and rows between the ranks of a plan, in symmetric memory.
+//! Signal words and rows that the ranks of a plan exchange through symmetric memory.
 //!
-//! A word holds the number of the last round in which it was told. Numbers only grow, so that nothing is ever cleared,
-//! and a word of an earlier round is never taken for one of this.
+//! A word holds the number of the last round in which a rank set it. The numbers only grow. So no rank ever clears a
+//! word, and a word of an earlier round never passes for one of this round.
 //!
-//! One word more is the alarm: who gives up in a round tells all others, so that nobody waits for it.
+//! One further word is the alarm. A rank that gives up in a round sets it at all others, so that none of them waits for
+//! that rank.
 
 use symrail::team::heap::{Block, aligned};
 use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
@@ -14,7 +15,7 @@ use crate::shards::{Schedule, Shards};
 use crate::step::{Observer, Step};
 use crate::weight::Weight;
 
-/// What a plan computes, or what it is without one.
+/// The product that a plan computes, or the operation of a plan without a product.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Product {
     AllGatherMatmul,
@@ -34,22 +35,22 @@ impl Product {
     }
 }
 
-/// What the ranks of one plan share. See the [module](self).
+/// The state that the ranks of one plan share. See the [module](self).
 pub(crate) struct Exchange<'rt> {
     heap: &'rt TeamHeap<'rt>,
     group: Group,
     product: Product,
     block: Block,
-    /// The word behind the plan's own.
+    /// The alarm: the word after the plan's own ones.
     alarm: Word,
     round: u64,
-    /// A round has begun and not ended.
+    /// Whether a round has begun and not ended.
     broken: bool,
     observer: Option<Observer<'rt>>,
 }
 
 impl<'rt> Exchange<'rt> {
-    /// Takes so many words and numbers of each rank's memory, if all ranks pass the same. Collective over the team.
+    /// Allocates `words` and `numbers` on each rank if all ranks pass the same arguments. Collective over the team.
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
         team: &Team<'rt>,
@@ -72,7 +73,7 @@ impl<'rt> Exchange<'rt> {
         })
     }
 
-    /// Bytes of a team's heap that so many words and numbers take.
+    /// Bytes of a team's heap for `words` and `numbers`.
     pub fn bytes(words: usize, numbers: usize) -> usize {
         aligned(bytes_of_words(words.saturating_add(1)).saturating_add(numbers.saturating_mul(size_of::<f32>())))
     }
@@ -94,7 +95,7 @@ impl<'rt> Exchange<'rt> {
         Error::unless_long(self.runtime().my_pe(), self.product, what, given, wanted)
     }
 
-    /// Checks that a weight takes rows of so many numbers.
+    /// Checks that a weight multiplies rows of `inputs` numbers.
     pub fn check_weight(&self, weight: &Weight<'_>, inputs: usize) -> Result<()> {
         weight.check(self.runtime().my_pe(), self.product, inputs)
     }
@@ -110,21 +111,21 @@ impl<'rt> Exchange<'rt> {
         Ok(())
     }
 
-    /// Ends the round: what was put has left.
+    /// Ends the round: all puts have completed.
     pub fn end(&mut self) -> Result<()> {
         self.quiet()?;
         self.broken = false;
         Ok(())
     }
 
-    /// Whether nobody has given up.
+    /// Returns an error if a rank has given up.
     fn listen(&self) -> Result<()> {
         // SAFETY: a word of this plan, aligned.
         let alarm = unsafe { self.runtime().peek(self.word(self.alarm).cast_const()) }?;
         Error::told(self.runtime().my_pe(), self.product, alarm)
     }
 
-    /// Tells all others that this rank gives up, unless one of them has told it.
+    /// Sets the alarm at all others, unless this rank gives up because of another rank's alarm.
     pub fn give_up(&mut self, error: &Error) {
         if matches!(error, Error::GivenUp { .. }) {
             return;
@@ -133,13 +134,14 @@ impl<'rt> Exchange<'rt> {
         let alarm = error.alarm(self.runtime().my_pe());
         for to in (0..self.group.size() as usize).filter(|&rank| rank != me) {
             let signal = (word, alarm, SignalOp::Set);
-            // Who cannot be told is gone, and `error` is what the caller wants to know.
+            // An error is ignored: a rank that the signal cannot reach is dead, and `error` is what the caller wants to
+            // know.
             // SAFETY: no bytes are put; the word is this plan's.
             let _ = unsafe { self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, signal, self.pe(to)) };
         }
     }
 
-    /// Says what is done next.
+    /// Reports the next step to the observer.
     pub fn step(&mut self, step: &Step) {
         if let Some(observer) = &mut self.observer {
             observer(step);
@@ -157,13 +159,13 @@ impl<'rt> Exchange<'rt> {
         Ok(told?)
     }
 
-    /// Whether a word was told in a round.
+    /// Whether a rank has set this word in a round.
     pub fn is_told(&self, word: Word, round: Round) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
         Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.number_of(round))
     }
 
-    /// Waits until a rank has told a word in a round, or somebody has given up.
+    /// Waits until a rank has set a word in a round, or until a rank has given up.
     pub fn wait(&mut self, from: usize, word: Word, round: Round) -> Result<()> {
         self.step(&Step::Wait { from });
         let told = (self.word(word).cast_const(), Cmp::Ge, self.number_of(round));
@@ -182,49 +184,50 @@ impl<'rt> Exchange<'rt> {
         }
     }
 
-    /// Starts to put rows of this rank to where another one keeps them, and then to tell its word.
+    /// Starts to put rows of this rank to another rank's memory and then to set a word there.
     pub fn put(&mut self, from: &Rows, to: usize, at: usize, word: Word) -> Result<()> {
         self.step(&Step::Put { to, rows: from.rows.clone() });
         let signal = (self.word(word), self.round, SignalOp::Set);
         let (dest, source, bytes) = (self.number(at), self.number(from.at), from.len() * size_of::<f32>());
-        // SAFETY: the source is this plan's, and stays as it is until the round has ended with a quiet.
+        // SAFETY: the source is this plan's memory, and stays unchanged until the round has ended with a quiet.
         Ok(unsafe { self.runtime().put_signal_nbi(dest.cast(), source.cast(), bytes, signal, self.pe(to)) }?)
     }
 
-    /// Starts to get rows of another rank to the same place here. They are here after [`Exchange::quiet`].
+    /// Starts to get rows of another rank to the same place in this rank's memory. They have arrived after
+    /// [`Exchange::quiet`].
     pub fn get(&mut self, rows: &Rows, from: usize) -> Result<()> {
         self.step(&Step::Get { from, rows: rows.rows.clone() });
         let (numbers, bytes) = (self.number(rows.at).cast::<u8>(), rows.len() * size_of::<f32>());
-        // SAFETY: the numbers are this plan's, and used here after a quiet only.
+        // SAFETY: the numbers are this plan's memory; this rank uses them only after a quiet.
         Ok(unsafe { self.runtime().get_nbi(numbers, numbers, bytes, self.pe(from)) }?)
     }
 
-    /// Waits until all is done that was started.
+    /// Waits until all operations that were started have completed.
     pub fn quiet(&mut self) -> Result<()> {
         self.step(&Step::Quiet);
         Ok(self.runtime().quiet()?)
     }
 
-    /// Where this rank keeps its numbers, from one of them on. Others write there when a plan has let them.
+    /// The address of this rank's number `at`. Other ranks write there once the plan has let them.
     pub fn number(&self, at: usize) -> *mut f32 {
         self.block.base.wrapping_add(bytes_of_words(self.alarm + 1)).cast::<f32>().wrapping_add(at)
     }
 
-    /// Keeps numbers.
+    /// Copies numbers to this rank's memory.
     pub fn store(&self, at: usize, from: &[f32]) {
         let to = self.number(at);
-        // SAFETY: plans store within the numbers that they have taken, which nobody else uses then.
+        // SAFETY: plans store within the numbers that they have allocated. No other rank uses these at that time.
         unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
-    /// Copies numbers that are kept.
+    /// Copies numbers from this rank's memory.
     pub fn load(&self, at: usize, to: &mut [f32]) {
         let from = self.number(at);
-        // SAFETY: plans load within the numbers that they have taken, which nobody changes then.
+        // SAFETY: plans load within the numbers that they have allocated. No rank changes these at that time.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
     }
 
-    /// Adds numbers that are kept.
+    /// Adds numbers of this rank's memory to `to`.
     pub fn add(&self, at: usize, to: &mut [f32]) {
         let from = self.number(at);
         for (i, sum) in to.iter_mut().enumerate() {
@@ -246,7 +249,7 @@ impl<'rt> Exchange<'rt> {
     }
 }
 
-/// Compares what the ranks of a team pass, and checks that there is a shard for each.
+/// Compares the arguments of the ranks of a team, and checks that there is a shard for each rank.
 pub(crate) fn compare(
     heap: &TeamHeap<'_>,
     team: &Team<'_>,
@@ -263,7 +266,7 @@ pub(crate) fn compare(
     Error::unless_long(pe, product, "the list of shards", shards.ranks(), ranks)
 }
 
-/// Bytes before the numbers.
+/// Bytes of the words, which stand before the numbers.
 pub(crate) fn bytes_of_words(words: usize) -> usize {
     aligned(words.saturating_mul(size_of::<u64>()))
 }

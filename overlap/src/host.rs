@@ -1,7 +1,7 @@
-//! A round by one thread of the host, which multiplies and moves by turns.
+//! A round on one thread of the host, which multiplies and moves rows in turn.
 //!
-//! What can be done without waiting is done first, and products last, so that rows are on their way before the thread
-//! multiplies. When nothing can be done the thread waits for the first step that is left: see
+//! The thread first performs the steps that need no wait, and products last, so that rows are in flight before it
+//! multiplies. When no step can be performed, the thread waits for the first step that remains: see
 //! [`program`](crate::program).
 
 use crate::error::Result;
@@ -12,12 +12,12 @@ use crate::step::Step;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// Rows are on their way here.
+    /// Rows are in flight to this rank.
     UnderWay,
     Done,
 }
 
-/// How far a round has come.
+/// The progress of a round.
 struct Course<'a> {
     program: &'a Program,
     states: Vec<State>,
@@ -25,7 +25,7 @@ struct Course<'a> {
     lanes: Vec<(Vec<Place>, usize)>,
 }
 
-/// Carries out a round; `local` does what concerns this rank alone.
+/// Carries out a round. `local` performs the steps that concern this rank alone.
 pub(crate) fn carry_out(
     exchange: &mut Exchange<'_>,
     program: &Program,
@@ -35,7 +35,7 @@ pub(crate) fn carry_out(
     steps(exchange, program, &mut local).and_then(|()| exchange.end()).inspect_err(|error| exchange.give_up(error))
 }
 
-/// Does all steps.
+/// Performs all steps.
 fn steps(
     exchange: &mut Exchange<'_>,
     program: &Program,
@@ -43,7 +43,7 @@ fn steps(
 ) -> Result<()> {
     let lanes = (0..program.lanes).map(|lane| (program.of_lane(lane).collect(), 0)).collect();
     let mut course = Course { program, states: vec![State::Open; program.entries.len()], lanes };
-    // Those before the first step that is left have ended.
+    // The steps before the first one that remains have ended.
     let mut first = 0;
     loop {
         while course.states.get(first) == Some(&State::Done) {
@@ -61,7 +61,7 @@ fn steps(
 }
 
 impl Course<'_> {
-    /// Does one step of each of these lanes that can be done now; whether there was one.
+    /// Performs one step of each of these lanes that can be performed now. Returns whether there was one.
     fn go_on(
         &mut self,
         exchange: &mut Exchange<'_>,
@@ -101,7 +101,7 @@ impl Course<'_> {
         Ok(any)
     }
 
-    /// Waits for the first step that is left, or for what it needs.
+    /// Waits for the first step that remains, or for what it needs.
     fn wait(&mut self, exchange: &mut Exchange<'_>, first: Place) -> Result<()> {
         if let &Action::Wait { from, word, round } = &self.program.entries[first].action {
             exchange.wait(from, word, round)?;
@@ -114,7 +114,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// The step of a lane that comes next.
+    /// The next step of a lane.
     fn next(&self, lane: usize) -> Option<Place> {
         let (places, ended) = &self.lanes[lane];
         places.get(*ended).copied()

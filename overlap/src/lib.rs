@@ -1,9 +1,9 @@
 //! Matrix products of tensor-parallel layers, whose shards move while others are multiplied.
 //!
-//! A linear layer is spread over the ranks of a team by the columns of its weight, or by the rows. Rows of its input,
-//! or of its output, are spread as well ([`Shards`]). [`AllGatherMatmul`] brings the rows together and multiplies them;
-//! [`MatmulReduce`] multiplies and adds the products of all ranks. Both are plans: made once for a shape, by all ranks
-//! together, which compare what they pass; then carried out without a collective.
+//! A linear layer is spread over the ranks of a team by the columns of its weight, or by the rows. The rows of its
+//! input, or of its output, are spread as well ([`Shards`]). [`AllGatherMatmul`] gathers the rows and multiplies them.
+//! [`MatmulReduce`] multiplies, and adds the products of all ranks. Both are plans. All ranks make a plan together for
+//! a shape, and compare their arguments. The plan then runs without a collective.
 //!
 //! ```
 //! use symrail::{Runtime, TeamHeap};
@@ -38,10 +38,10 @@
 //! | [`error`] | what can go wrong |
 //!
 //! # Invariants
-//! - What ranks pass is compared before anything is sent.
-//! - Words hold numbers of rounds, which only grow; nothing is cleared, and no barrier parts rounds.
-//! - Results have the same bits for each [`Schedule`], whatever was late.
-//! - Every wait ends: with what it waits for, or with an error that names who is gone.
+//! - All ranks compare their arguments before anything is sent.
+//! - Words hold numbers of rounds, which only grow. No rank clears a word, and no barrier separates rounds.
+//! - Results have the same bits for each [`Schedule`], whichever rank or step is late.
+//! - Every wait ends: with the event that it waits for, or with an error that names the dead PE.
 
 pub mod all_gather;
 pub mod cuda;

@@ -1,4 +1,4 @@
-//! Products for callers who have arrays and no plans: what all ranks pass to a call finds a plan, or makes one.
+//! Products for callers that have arrays and no plans: the arguments of a call select a plan, or a new one is made.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::reduce::{MatmulReduce, Reduced};
 use crate::shards::{Schedule, Shards};
 use crate::weight::Weight;
 
-/// The plans that a team has made. Its calls are made by all ranks together, which compare what they pass: so they find
-/// the same plan, or make it together. When the heap is full, plans of before are given up.
+/// The plans that a team has made. All ranks call it together and compare their arguments, so that they find the same
+/// plan or make it together. When the heap is full, earlier plans are freed.
 pub struct Products<'rt> {
     heap: &'rt TeamHeap<'rt>,
     pieces: Option<usize>,
@@ -23,15 +23,15 @@ pub struct Products<'rt> {
 /// The product of the rows of all ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gathered {
-    /// How many rows there are.
+    /// The number of rows of all ranks.
     pub rows: usize,
     /// Their product with the rank's weight.
     pub product: Vec<f32>,
-    /// The rows themselves, if they were wanted.
+    /// The rows themselves, if the caller wanted them.
     pub gathered: Option<Vec<f32>>,
 }
 
-/// What a plan was made for.
+/// The parameters that a plan was made for.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Shape {
     shards: Shards,
@@ -39,8 +39,8 @@ struct Shape {
     schedule: Schedule,
 }
 
-/// What a rank passes: its rows, those of all ranks where it knows them, numbers of a row that moves, and how many
-/// multiplications each of them takes part in.
+/// The arguments of a rank: its rows, those of all ranks where it knows them, the numbers of a row that moves, and the
+/// number of multiplications that each of these numbers takes part in.
 struct Passed {
     own: usize,
     all: usize,
@@ -49,19 +49,20 @@ struct Passed {
 }
 
 impl<'rt> Products<'rt> {
-    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a
-    /// number, as [`Schedule::choose`] says.
+    /// Starts without plans. Plans allocate from the heap. `pieces` is the number of pieces of a shard; with 0 a shard
+    /// is not cut. Without a number, [`Schedule::choose`] decides.
     #[must_use]
     pub fn new(heap: &'rt TeamHeap<'rt>, pieces: Option<usize>) -> Products<'rt> {
         Products { heap, pieces, gathers: HashMap::new(), reductions: HashMap::new() }
     }
 
-    /// Multiplies the rows of all ranks by this rank's weight: `own` has so many `rows` of `weight.inputs` numbers, as
-    /// many as this rank likes. The rows of all ranks come back, too, if they are `wanted`. Collective over the team.
+    /// Multiplies the rows of all ranks by this rank's weight. `own` has `rows` rows of `weight.inputs` numbers; each
+    /// rank may pass any number of rows. The rows of all ranks are returned, too, if they are `wanted`. Collective over
+    /// the team.
     ///
     /// # Errors
-    /// As for [`AllGatherMatmul::new`] and [`AllGatherMatmul::run`]; arguments of a rank that do not go together are an
-    /// error on all.
+    /// As for [`AllGatherMatmul::new`] and [`AllGatherMatmul::run`]. If the arguments of one rank do not match each
+    /// other, all ranks get an error.
     pub fn all_gather_matmul(
         &mut self,
         team: &Team<'rt>,
@@ -90,12 +91,12 @@ impl<'rt> Products<'rt> {
     }
 
     /// Multiplies `all` rows, of `weight.inputs` numbers each, by this rank's weight, and adds the products of all
-    /// ranks. `own` is how many of the rows belong to this rank. Returns these, or all of them. Collective over the
-    /// team.
+    /// ranks. `own` is how many of the rows belong to this rank. Returns the sums of these rows, or of all rows.
+    /// Collective over the team.
     ///
     /// # Errors
-    /// As for [`MatmulReduce::new`] and [`MatmulReduce::run`]; arguments of a rank that do not go together are an error
-    /// on all.
+    /// As for [`MatmulReduce::new`] and [`MatmulReduce::run`]. If the arguments of one rank do not match each other,
+    /// all ranks get an error.
     pub fn matmul_reduce(
         &mut self,
         team: &Team<'rt>,
@@ -123,17 +124,17 @@ impl<'rt> Products<'rt> {
         done.map(|()| output)
     }
 
-    /// Gives the plans' memory back. Collective over the team.
+    /// Returns the plans' memory to the heap. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn free(&mut self, team: &Team<'rt>) -> Result<()> {
-        // Ranks may do so in different orders: nobody uses a plan once all have come here.
+        // Ranks may free plans in different orders: no rank uses a plan once all ranks have called this function.
         self.gathers.drain().try_for_each(|(_, plan)| plan.free(team))?;
         self.reductions.drain().try_for_each(|(_, plan)| plan.free(team))
     }
 
-    /// Makes a plan; in the place of those of before, if there is no room beside them.
+    /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
     fn make<P>(&mut self, team: &Team<'rt>, make: impl Fn(&'rt TeamHeap<'rt>) -> Result<P>) -> Result<P> {
         match make(self.heap) {
             Err(Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
@@ -144,7 +145,7 @@ impl<'rt> Products<'rt> {
         }
     }
 
-    /// What all ranks pass, and how they carry it out.
+    /// Agrees on the shape and the schedule of all ranks.
     fn agree(&self, team: &Team<'_>, product: Product, fits: Result<()>, passed: &Passed) -> Result<Shape> {
         let parameters = [
             ("numbers of a row", passed.width as u64),
@@ -164,8 +165,8 @@ impl<'rt> Products<'rt> {
     }
 }
 
-/// The shards of all ranks and the most multiplications of one of their rows, if what they pass is the same and the
-/// arguments of all of them fit. One collective, and more only to say what differs.
+/// The shards of all ranks and the most multiplications of one of their rows, if the ranks pass the same arguments and
+/// each rank's arguments match each other. Uses one collective, and more only to report what differs.
 pub(crate) fn agree(
     team: &Team<'_>,
     product: Product,
@@ -181,7 +182,7 @@ pub(crate) fn agree(
     });
     let gathered = team.gather(&[digest, own as u64, work as u64])?;
     let each = || gathered.chunks_exact(3);
-    // All ranks see the same numbers, so that all compare what they pass, or none.
+    // All ranks read the same numbers, so that either all of them compare their arguments, or none does.
     if each().any(|of_rank| of_rank[0] != digest) {
         let compared = team.compare(product.name(), &all);
         fits?;

@@ -1,11 +1,12 @@
-//! Product and reduction: each rank has some columns of the first factor and the same rows of the second one, so that
-//! its product is one summand of each number.
+//! Product and reduction: each rank has some columns of the first factor and the same rows of the second one. So its
+//! product is one summand of each number.
 //!
-//! Rows belong to ranks. A rank multiplies those of the others first, starting behind itself, and puts each piece to
-//! its owner while it multiplies the next one; its own come last. The owner adds a piece once it has been multiplied by
-//! all, between its products.
-//! Sums are formed in the order in which pieces come, which is the same each time: the rank before the owner, the one
-//! before that, and so on, and the owner itself. So the bits of a sum do not depend on schedules and delays.
+//! Each row belongs to a rank. A rank multiplies the rows of the others first, starting with the rank after itself, and
+//! puts each piece to its owner while it multiplies the next one. Its own rows come last. The owner adds a piece
+//! between its products, once all ranks have multiplied it.
+//!
+//! The owner forms each sum in an order that is the same each time: the product of the rank before the owner, of the
+//! one before that, and so on, and its own. So the bits of a sum do not depend on schedules and delays.
 //!
 //! With [`Reduced::Everywhere`] owners put their sums to all ranks.
 
@@ -20,12 +21,12 @@ use crate::shards::{Schedule, Shards};
 use crate::step::Observer;
 use crate::weight::Weight;
 
-/// Who has the sums.
+/// The ranks that get the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reduced {
-    /// Each rank has those of its rows: a reduce-scatter.
+    /// Each rank gets the sums of its rows: a reduce-scatter.
     ToShards,
-    /// Each rank has all: an all-reduce.
+    /// Each rank gets all sums: an all-reduce.
     Everywhere,
 }
 
@@ -38,7 +39,7 @@ impl Reduced {
     }
 }
 
-/// A product whose summands are on all ranks, made once for a shape and carried out any number of times. See the
+/// A product whose summands are on all ranks. A plan is made once for a shape and runs any number of times. See the
 /// [module](self).
 pub struct MatmulReduce<'rt> {
     exchange: Exchange<'rt>,
@@ -49,18 +50,18 @@ pub struct MatmulReduce<'rt> {
 }
 
 impl<'rt> MatmulReduce<'rt> {
-    /// Bytes of a team's heap that a plan takes on each rank.
+    /// Bytes of the team's heap that a plan needs on each rank.
     #[must_use]
     pub fn bytes(shards: &Shards, width: usize, schedule: Schedule, reduced: Reduced) -> usize {
         Exchange::bytes(words(shards, schedule), numbers(shards, width, reduced))
     }
 
-    /// Makes a plan for sums of `width` numbers a row. Collective over the team, of which each PE is a rank. All pass
-    /// the same.
+    /// Makes a plan for sums of `width` numbers a row. Collective over the team; each PE of the team is a rank. All
+    /// ranks pass the same arguments.
     ///
     /// # Errors
-    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`TeamHeapFull`](symrail::Error::TeamHeapFull), on all
-    /// ranks; a peer that does not answer.
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull), on
+    /// all ranks; an error that names a peer that does not answer.
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
         team: &Team<'rt>,
@@ -75,26 +76,26 @@ impl<'rt> MatmulReduce<'rt> {
         Ok(MatmulReduce { exchange, shards: shards.clone(), width, reduced, program })
     }
 
-    /// Gives the plan's memory back. Collective over the team.
+    /// Returns the plan's memory to the heap. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn free(self, team: &Team<'rt>) -> Result<()> {
         self.exchange.free(team)
     }
 
-    /// Has somebody told of each step.
+    /// Sets the function that the plan calls before each step.
     pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
         self.exchange.observe(observer);
     }
 
     /// Multiplies all rows (`values`), of `weight.inputs` numbers each, by this rank's weight, and adds the products of
-    /// all ranks. `output` takes this rank's rows of the sums, or all of them. Each sum has its owner's bias. Called by
-    /// all ranks of the team.
+    /// all ranks. `output` receives this rank's rows of the sums, or all of them. The owner of a sum adds its own bias.
+    /// All ranks of the team call it.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length), before anything is sent; a peer that does not answer: then the plan
-    /// cannot be used again.
+    /// [`Error::Length`](crate::Error::Length), before anything is sent. If a peer does not answer, an error names it,
+    /// and the plan cannot be used again.
     pub fn run(&mut self, values: &[f32], weight: &Weight<'_>, output: &mut [f32]) -> Result<()> {
         let wanted = match self.reduced {
             Reduced::ToShards => self.shards.of(self.exchange.me()),
@@ -109,8 +110,8 @@ impl<'rt> MatmulReduce<'rt> {
             Action::Multiply { rows } => {
                 let from = values.as_ptr().wrapping_add(rows.start * weight.inputs);
                 let to = exchange.number(rows.start * width);
-                // SAFETY: the lengths were checked. Nobody else uses the room for products, and what was put from there
-                // in the round before has left.
+                // SAFETY: the lengths were checked. No other rank uses the memory for products, and the puts from there
+                // in the round before have completed.
                 unsafe { weight.multiply(rows.len(), from, to) };
             }
             Action::Sum { rows, summands, shared } => {

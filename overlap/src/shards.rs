@@ -1,4 +1,4 @@
-//! Which rows of a matrix each rank has, and in which pieces they move. Pure geometry.
+//! The rows of a matrix that each rank has, and the pieces in which they move. Pure geometry.
 
 use std::ops::Range;
 
@@ -7,32 +7,33 @@ use symrail::Team;
 use crate::error::Result;
 use crate::reduce::Reduced;
 
-/// A piece of a shard that moves at a time has at least so many bytes, unless the shard has fewer.
+/// The least bytes of a piece, unless the shard has fewer. A piece is what moves at a time.
 const LEAST_BYTES: usize = 256 << 10;
-/// A shard is cut into no more pieces than this: further ones would hide little more.
+/// The most pieces of a shard: further ones would hide little more.
 const MOST_PIECES: usize = 8;
-/// Below so many multiplications for a rank's shard, a product ends before a message has arrived.
+/// The least multiplications for a rank's shard that are worth pieces. A smaller product ends before a message has
+/// arrived.
 const LEAST_WORK: usize = 1 << 21;
 
-/// The same on GPUs. Shards up to so many bytes move faster at once, by one kernel, than they are hidden: of an
-/// all-gather, and of a reduction.
+/// The largest shard in bytes, of an all-gather and of a reduction, that a GPU moves at once: one kernel moves it
+/// faster than pieces could be hidden. The next two limits are those of larger shards.
 const AT_ONCE_ON_GPU: [usize; 2] = [4 << 20, 2 << 20];
 const LEAST_BYTES_ON_GPU: [usize; 2] = [32 << 20, 3 << 20];
 const MOST_PIECES_ON_GPU: [usize; 2] = [2, 4];
-/// Where the proxy moves them, which takes as long as the product or longer: more hide more, but smaller ones cost the
-/// proxy more than they hide.
+/// The least bytes of a piece, and the most pieces, where the proxy moves them. The moves then take as long as the
+/// product or longer. More pieces hide more, but smaller ones cost the proxy more than they hide.
 const LEAST_BYTES_BY_PROXY: usize = 1 << 20;
 const MOST_PIECES_BY_PROXY: usize = 4;
 
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shards {
-    /// The first row of each rank, and behind them how many there are.
+    /// The first row of each rank, followed by the number of all rows.
     bounds: Vec<usize>,
 }
 
 impl Shards {
-    /// As many rows for each rank as given.
+    /// Shards with as many rows for each rank as given.
     #[must_use]
     pub fn new(rows: &[usize]) -> Shards {
         let ends = rows.iter().scan(0, |end, rows| {
@@ -42,29 +43,29 @@ impl Shards {
         Shards { bounds: std::iter::once(0).chain(ends).collect() }
     }
 
-    /// Rows in shards as equal as can be, the larger ones first: as `torch.tensor_split` cuts.
+    /// Shards that are as equal as can be, the larger ones first: as `torch.tensor_split` cuts.
     #[must_use]
     pub fn split(rows: usize, ranks: usize) -> Shards {
         let shard = |rank| rows / ranks + usize::from(rank < rows % ranks);
         Shards::new(&(0..ranks).map(shard).collect::<Vec<_>>())
     }
 
-    /// As many rows for each rank as it passes. Collective over the team.
+    /// Shards with as many rows for each rank as it passes. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn gather(team: &Team<'_>, own: usize) -> Result<Shards> {
         let all: Vec<usize> = team.gather(&[own as u64])?.into_iter().map(|rows| rows as usize).collect();
         Ok(Shards::new(&all))
     }
 
-    /// The rows of all ranks.
+    /// The number of rows of all ranks.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.bounds[self.ranks()]
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.bounds.len() - 1
@@ -76,18 +77,18 @@ impl Shards {
         self.bounds[rank]..self.bounds[rank + 1]
     }
 
-    /// The rows of the largest shard.
+    /// The number of rows of the largest shard.
     #[must_use]
     pub fn largest(&self) -> usize {
         (0..self.ranks()).map(|rank| self.of(rank).len()).max().unwrap_or(0)
     }
 
-    /// How many pieces the largest shard has.
+    /// The number of pieces of the largest shard.
     pub(crate) fn pieces_of_a_rank(&self, schedule: Schedule) -> usize {
         self.largest().div_ceil(schedule.piece_rows(self))
     }
 
-    /// The pieces of a rank's shard, of so many rows but the last one.
+    /// The pieces of a rank's shard. Each has `rows` rows; the last one may have fewer.
     pub(crate) fn pieces(&self, rank: usize, rows: usize) -> impl Iterator<Item = Piece> + use<> {
         let shard = self.of(rank);
         shard.clone().step_by(rows.max(1)).enumerate().map(move |(number, start)| {
@@ -97,37 +98,38 @@ impl Shards {
     }
 }
 
-/// Rows that move, and are multiplied, at a time.
+/// Rows that move at a time and are multiplied at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Whose shard they are of.
+    /// The rank whose shard they belong to.
     pub rank: usize,
-    /// Which piece of that shard they are.
+    /// The index of the piece in that shard.
     pub number: usize,
     pub rows: Range<usize>,
 }
 
-/// How a product is carried out. All ranks of a plan have the same.
+/// How a product is carried out. All ranks of a plan use the same schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// One product, before or after which all shards move.
+    /// One product. All shards move before it, or after it.
     Unfused,
-    /// Pieces of so many rows go straight between the ranks that have and need them, while others are multiplied: for
-    /// an all-gather each rank gets them from their owner, for a reduce-scatter it puts them to their owner.
+    /// Pieces of `rows` rows go straight between the ranks that have and need them, while others are multiplied. For an
+    /// all-gather each rank gets them from their owner; for a reduce-scatter each rank puts them to their owner.
     Direct {
-        /// Rows of a piece.
+        /// The number of rows of a piece.
         rows: usize,
     },
-    /// As [`Schedule::Direct`], but pieces go from each rank to the next one, which hands them on: each rank sends to
-    /// one other only. For an all-gather; others take it as `Direct`.
+    /// As [`Schedule::Direct`], but each rank puts pieces to the next one, which forwards them: each rank sends to one
+    /// other only. It is for an all-gather; other products treat it as `Direct`.
     Ring {
-        /// Rows of a piece.
+        /// The number of rows of a piece.
         rows: usize,
     },
 }
 
 impl Schedule {
-    /// What pays for rows of `width` elements of 4 bytes that move, each of which takes part in `work` multiplications.
+    /// Chooses the schedule that pays for rows of `width` elements of 4 bytes that move, each of which takes part in
+    /// `work` multiplications.
     #[must_use]
     pub fn choose(shards: &Shards, width: usize, work: usize) -> Schedule {
         let (largest, row_bytes) = (shards.largest(), (width * size_of::<f32>()).max(1));
@@ -138,12 +140,12 @@ impl Schedule {
         Schedule::Direct { rows: rows.min(largest) }
     }
 
-    /// As [`Schedule::choose`], on GPUs, for rows of so many bytes; `reduced` is `None` for an all-gather. Shards of up
-    /// to 4 MiB, or 2 MiB of a reduction, are `Unfused`. An all-gather's are in pieces of 32 MiB or more, two at most,
-    /// since what comes is hidden by the product of a rank's own rows; a reduction's in pieces of 3 MiB or more, four at
-    /// most. `by_proxy`: some ranks' GPUs do not reach each other
-    /// ([`GpuKernels::move_by_proxy`](crate::cuda::GpuKernels::move_by_proxy)), and shards of 1 MiB and more are in
-    /// pieces of as much or more, four at most.
+    /// As [`Schedule::choose`], on GPUs, for rows of `row_bytes` bytes; `reduced` is `None` for an all-gather. Shards
+    /// of up to 4 MiB, or 2 MiB of a reduction, are `Unfused`. An all-gather's larger shards move in pieces of 32 MiB
+    /// or more, two at most, since the product of a rank's own rows hides what arrives. A reduction's move in pieces of
+    /// 3 MiB or more, four at most. `by_proxy` means that the GPUs of some ranks do not reach each other
+    /// ([`GpuKernels::move_by_proxy`](crate::cuda::GpuKernels::move_by_proxy)). Then shards of 1 MiB and more move in
+    /// pieces of 1 MiB or more, four at most.
     #[must_use]
     pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>, by_proxy: bool) -> Schedule {
         let (largest, row_bytes, kind) = (shards.largest(), row_bytes.max(1), usize::from(reduced.is_some()));
@@ -159,7 +161,7 @@ impl Schedule {
         Schedule::Direct { rows: largest.div_ceil(pieces) }
     }
 
-    /// The largest shard in so many pieces; with 0 it is not cut: `Unfused`.
+    /// Cuts the largest shard into `pieces` pieces. With 0 it is not cut: `Unfused`.
     #[must_use]
     pub fn in_pieces(shards: &Shards, pieces: usize) -> Schedule {
         match pieces {
@@ -168,7 +170,7 @@ impl Schedule {
         }
     }
 
-    /// Rows of a piece of these shards.
+    /// The number of rows of a piece of these shards.
     pub(crate) fn piece_rows(self, shards: &Shards) -> usize {
         let most = shards.largest().max(1);
         match self {
@@ -177,7 +179,7 @@ impl Schedule {
         }
     }
 
-    /// What ranks compare of it.
+    /// The parameters of the schedule that the ranks compare.
     pub(crate) fn parameters(self) -> [(&'static str, u64); 2] {
         let (kind, rows) = match self {
             Schedule::Unfused => (0, 0),

@@ -1,47 +1,47 @@
-//! What a plan does, step by step, for those who look on.
+//! The steps of a plan, for observers.
 
 use std::ops::Range;
 
-/// A step of a round, told before it is taken.
+/// A step of a round. The plan reports it before it performs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Waits for a word from a rank.
     Wait {
-        /// Whose word.
+        /// The rank that sets the word.
         from: usize,
     },
-    /// Waits until all that this rank has asked for is done.
+    /// Waits until all operations that this rank has started have completed.
     Quiet,
     /// Sets a word of a rank.
     Tell {
-        /// Whose word.
+        /// The rank that owns the word.
         to: usize,
     },
     /// Starts to put rows to a rank.
     Put {
-        /// To whom.
+        /// The destination rank.
         to: usize,
-        /// Which rows.
+        /// The rows.
         rows: Range<usize>,
     },
     /// Starts to get rows from a rank.
     Get {
-        /// From whom.
+        /// The source rank.
         from: usize,
-        /// Which rows.
+        /// The rows.
         rows: Range<usize>,
     },
     /// Multiplies rows.
     Multiply {
-        /// Which rows.
+        /// The rows.
         rows: Range<usize>,
     },
-    /// Adds what all ranks have made of rows of this one.
+    /// Adds the products of all ranks for rows of this rank.
     Sum {
-        /// Which rows.
+        /// The rows.
         rows: Range<usize>,
     },
 }
 
-/// Who is told of each step.
+/// A function that a plan calls before each step.
 pub type Observer<'a> = Box<dyn FnMut(&Step) + Send + 'a>;

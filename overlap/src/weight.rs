@@ -1,4 +1,4 @@
-//! The second factor, which each rank has for itself, and products with it.
+//! The second factor, which each rank has its own part of, and products with it.
 
 use std::ops::Range;
 
@@ -7,28 +7,28 @@ use symrail::Pe;
 use crate::error::{Error, Result};
 use crate::exchange::Product;
 
-/// A matrix of `inputs` x `outputs` numbers, and what is added to each row of a product with it.
+/// A matrix of `inputs` x `outputs` numbers, and the bias that is added to each row of a product with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Weight<'a> {
-    /// Its numbers.
+    /// The numbers of the matrix.
     pub values: &'a [f32],
-    /// How they lie.
+    /// The order of the numbers.
     pub layout: Layout,
-    /// Rows.
+    /// The number of rows.
     pub inputs: usize,
-    /// Columns.
+    /// The number of columns.
     pub outputs: usize,
-    /// A number for each column.
+    /// The bias: a number for each column.
     pub bias: Option<&'a [f32]>,
 }
 
-/// How the numbers of a [`Weight`] lie.
+/// The order of the numbers of a [`Weight`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// All outputs of an input one behind the other: a matrix by rows.
+    /// All outputs of an input are contiguous: a row-major matrix.
     #[default]
     ByInputs,
-    /// All inputs of an output one behind the other: as PyTorch's linear layers have them.
+    /// All inputs of an output are contiguous: as in PyTorch's linear layers.
     ByOutputs,
 }
 
@@ -39,13 +39,13 @@ impl<'a> Weight<'a> {
         Weight { values, layout, inputs, outputs, bias: None }
     }
 
-    /// With a bias.
+    /// Adds a bias.
     #[must_use]
     pub fn with_bias(self, bias: &'a [f32]) -> Weight<'a> {
         Weight { bias: Some(bias), ..self }
     }
 
-    /// Checks that it takes rows of so many numbers, and has as many numbers as it says.
+    /// Checks that the matrix multiplies rows of `inputs` numbers, and that its arrays have the lengths of its shape.
     pub(crate) fn check(&self, pe: Pe, product: Product, inputs: usize) -> Result<()> {
         let bias = self.bias.map_or(self.outputs, <[f32]>::len);
         Error::unless_long(pe, product, "a column of the weight", self.inputs, inputs)?;
@@ -53,11 +53,11 @@ impl<'a> Weight<'a> {
         Error::unless_long(pe, product, "the bias", bias, self.outputs)
     }
 
-    /// Multiplies so many rows of `inputs` numbers by the matrix.
+    /// Multiplies `rows` rows of `inputs` numbers by the matrix.
     ///
     /// # Safety
-    /// `from` is valid for reads of these rows, `to` for writes of as many of `outputs` numbers. They do not overlap.
-    /// `values` has as many numbers as it should.
+    /// `from` is valid for reads of these rows, and `to` for writes of as many rows of `outputs` numbers. They do not
+    /// overlap. `values` has `inputs` x `outputs` numbers.
     pub(crate) unsafe fn multiply(&self, rows: usize, from: *const f32, to: *mut f32) {
         let (inputs, outputs) = (self.inputs, self.outputs);
         let (down, right) = match self.layout {

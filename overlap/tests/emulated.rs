@@ -1,4 +1,4 @@
-//! The kernels of `cu/` on threads of this machine: no GPU and no CUDA are needed, but a C++ compiler.
+//! Runs the kernels of `cu/` on threads of this machine. It needs a C++ compiler, but no GPU and no CUDA.
 
 #![allow(clippy::unwrap_used)]
 

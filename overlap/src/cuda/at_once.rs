@@ -1,6 +1,6 @@
-//! Rounds that are not cut, between GPUs that reach each other: one kernel moves all rows, before the product of an
-//! all-gather, behind that of a reduction. Each of its blocks meets the same block of the others, or, for few bytes, puts
-//! packets there without waiting for room, and takes those of the others.
+//! Rounds that are not cut, between GPUs that reach each other. One kernel moves all rows, before the product of an
+//! all-gather or after that of a reduction. Each of its blocks synchronizes with the same block of the other ranks. For
+//! few bytes a block instead puts packets to the others without a wait for free buffers, and reads theirs.
 
 use symrail::kernels::cuda::{DeviceBuffer, Reach, Stream};
 use symrail::team::heap::{ALIGN, aligned};
@@ -14,18 +14,18 @@ use crate::exchange::Product;
 use crate::program::reduce::summand_at;
 use crate::shards::Shards;
 
-/// Blocks at most, and bytes for which one more is worth it.
+/// The most blocks, and the bytes that are worth one more block.
 const MOST_BLOCKS: usize = 96;
 const BYTES_OF_A_BLOCK: usize = 8 << 10;
 /// Words of `overlap_part` and of `overlap_packed` in `cu/overlap.cu`.
 const PART: usize = 8;
-/// Shards of more bytes do not move as packets, which are twice as many bytes; nor do more bytes of all other ranks.
+/// The largest shard that moves as packets, and the most bytes of all other ranks. Packets double the bytes.
 const MOST_BY_PACKETS: usize = 512 << 10;
 const MOST_BY_PACKETS_OF_ALL: usize = 1 << 20;
-/// Packets of a rank without bytes.
+/// Bytes of a rank's packets that carry no data.
 const HEADS: usize = 16 * MOST_BLOCKS;
 
-/// Whether shards of up to so many bytes move as packets.
+/// Whether shards of up to `bytes` bytes move as packets.
 fn by_packets(ranks: usize, bytes: usize) -> bool {
     bytes <= MOST_BY_PACKETS && bytes * ranks.saturating_sub(1) <= MOST_BY_PACKETS_OF_ALL
 }
@@ -35,7 +35,7 @@ fn packets_of_a_rank(bytes: usize) -> usize {
     aligned(HEADS + 2 * bytes.next_multiple_of(8))
 }
 
-/// How many words each rank has for it, for shards of up to so many bytes: those of packets are aligned.
+/// The number of words of each rank for shards of up to `bytes` bytes. Those of packets are aligned.
 pub(super) fn words(ranks: usize, bytes: usize) -> usize {
     match by_packets(ranks, bytes) {
         true => (ALIGN + 2 * ranks.saturating_sub(1) * packets_of_a_rank(bytes)) / size_of::<u64>(),
@@ -43,35 +43,35 @@ pub(super) fn words(ranks: usize, bytes: usize) -> usize {
     }
 }
 
-/// Bytes of what the kernel needs of a plan.
+/// Bytes of the kernel's list for a plan.
 pub(super) fn list_bytes(ranks: usize) -> usize {
     8 * (PART * ranks.saturating_sub(1) + ranks)
 }
 
-/// What is known when a plan is made.
+/// The plan's properties that the list depends on.
 pub(super) struct Places<'a> {
     pub product: Product,
     pub shards: &'a Shards,
-    /// Numbers of a row that moves, and bytes of each.
+    /// Numbers of a row that moves, and bytes of each number.
     pub width: usize,
     pub size: usize,
     pub group: Group,
-    /// Where this rank's words for it are, and its numbers.
+    /// The addresses of this rank's words for the kernel, and of its numbers.
     pub words: u64,
     pub numbers: u64,
 }
 
-/// What the kernel needs of a plan.
+/// The kernel's arguments for a plan.
 pub(super) struct AtOnce {
-    /// `overlap_part` of each other rank, and behind them where the summands are; or `overlap_packed` of each.
+    /// `overlap_part` of each other rank, followed by the places of the summands; or `overlap_packed` of each.
     list: DeviceBuffer,
-    /// How far the places of packets in two rounds are from each other, if there are packets.
+    /// The distance between the two places that rounds use in turn for packets, if there are packets.
     turn: Option<u64>,
     others: usize,
     blocks: u32,
-    /// This rank's rows, in bytes: where they begin among all, and how many.
+    /// This rank's rows, in bytes: their offset among all rows, and their length.
     own: (u64, u64),
-    /// Whether all summands begin where numbers can be summed together.
+    /// Whether all summands are aligned so that several numbers can be summed together.
     together: bool,
 }
 
@@ -80,7 +80,8 @@ impl Places<'_> {
         self.width * self.size
     }
 
-    /// The parts of this rank, and where its summands are; `there` says where memory of this rank is at another PE.
+    /// The parts of this rank, and the places of its summands. `there` returns the address at which this GPU reaches a
+    /// symmetric address of a PE.
     fn list(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, Vec<u64>) {
         let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
         let own = self.shards.of(me);
@@ -106,8 +107,8 @@ impl Places<'_> {
 }
 
 impl Places<'_> {
-    /// What this rank puts to each rank behind it, and gets from each before it; and how far the two places of packets
-    /// are from each other.
+    /// The packets that this rank puts to each rank after it and gets from each rank before it, and the distance
+    /// between the two places for packets.
     fn packed(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, u64) {
         let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
         let each = packets_of_a_rank(self.shards.largest() * pitch);
@@ -122,7 +123,7 @@ impl Places<'_> {
                 Product::AllGatherMatmul => (0, own.len() * pitch, of_sender.len() * pitch),
                 _ => (of_to.start * pitch, of_to.len() * pitch, own.len() * pitch),
             };
-            // The place of the other turn is reached, too.
+            // The place of the other turn must be reachable, too.
             words.extend([there(here, turn + each, self.group.pe(to as u32)), from as u64, bytes as u64]);
             words.extend([self.group.pe(sender as u32).into(), here]);
             words.extend([self.numbers + (of_sender.start * pitch) as u64, coming as u64, 0]);
@@ -132,7 +133,7 @@ impl Places<'_> {
 }
 
 impl AtOnce {
-    /// `list` has [`list_bytes`].
+    /// `list` has [`list_bytes`] bytes.
     pub fn new(list: DeviceBuffer, reach: &Reach, it: &Places<'_>) -> Result<AtOnce> {
         let there = |at: u64, bytes: usize, pe: Pe| reach.find(at, bytes as u64, pe).unwrap_or_default();
         let (ranks, largest) = (it.shards.ranks(), it.shards.largest() * it.pitch());
@@ -159,7 +160,7 @@ impl AtOnce {
 }
 
 impl GpuPlan<'_> {
-    /// Puts a round on a stream.
+    /// Enqueues a round on a stream.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post).
@@ -170,7 +171,7 @@ impl GpuPlan<'_> {
         if let Product::AllGatherMatmul = self.product {
             let (at, bytes) = it.own;
             let arguments = [plan, list, others, operands.rows, self.numbers_at + at, bytes];
-            // SAFETY: the caller's promise; the plan's memory, and that of the others.
+            // SAFETY: the caller's promise; the memory is the plan's and that of its peers.
             return unsafe {
                 match it.turn {
                     Some(turn) => {
@@ -212,7 +213,7 @@ mod tests {
     const WORDS: u64 = 1 << 10;
     const NUMBERS: u64 = 1 << 20;
 
-    /// Where a PE's memory is: those of all ranks are as far apart.
+    /// The address of a PE's memory: the memories of all ranks are equally far apart.
     fn base(pe: Pe) -> u64 {
         u64::from(pe) << 32
     }
@@ -287,7 +288,7 @@ mod tests {
                     } else {
                         let rows = shards.of(other);
                         assert_eq!((part[5], part[7]), (rows.start as u64 * pitch, rows.len() as u64 * pitch));
-                        // The other one lists summands from the rank before it on.
+                        // The other rank lists summands starting with the rank before it.
                         let distance = (other + 3 - me) % 3;
                         assert_eq!(part[6], numbers + all[other].1[distance - 1] * size as u64);
                     }

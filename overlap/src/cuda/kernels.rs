@@ -20,21 +20,21 @@ pub const PROGRAM: Program<'static> = Program::new(
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
 const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
-/// Threads of a block that copies, and bytes for which one more block is worth it.
+/// Threads of a block that copies, and the bytes that are worth one more block.
 const SENDING: u32 = 512;
 const SENT_BY_A_BLOCK: u64 = 16 << 10;
-/// Threads of a block that sums, and numbers for which one more block is worth it.
+/// Threads of a block that sums, and the numbers that are worth one more block.
 const SUMMING: u32 = 256;
 const NUMBERS_OF_A_BLOCK: usize = 4096;
 
-/// Bytes that move: to and from addresses of the GPU.
+/// A copy between two addresses of the GPU.
 pub(super) struct Moved {
     pub to: u64,
     pub from: u64,
     pub bytes: u64,
 }
 
-/// What plans on a GPU need: made once for a device.
+/// The kernels and streams that plans on a GPU need. They are made once for a device.
 pub struct GpuKernels<'d> {
     pub(super) device: &'d GpuDevice<'d>,
     /// Puts and gets.
@@ -63,7 +63,7 @@ pub struct GpuKernels<'d> {
     sum_bf16: Kernel,
     reduce_bf16: Kernel,
     reduce_packets_bf16: Kernel,
-    /// Blocks that sum at most: half of the multiprocessors go on multiplying.
+    /// The most blocks that sum: half of the multiprocessors continue to multiply.
     most: usize,
 }
 
@@ -71,7 +71,7 @@ impl<'d> GpuKernels<'d> {
     /// Compiles and loads the kernels.
     ///
     /// # Errors
-    /// The compiler's or the driver's.
+    /// An error of the compiler or of the driver.
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
@@ -113,11 +113,11 @@ impl<'d> GpuKernels<'d> {
         self.device
     }
 
-    /// Whether rows of some ranks move by the proxy, since their GPUs do not reach each other: the same on all.
-    /// Collective over the team.
+    /// Whether the proxy moves rows of some ranks, since their GPUs do not reach each other. The result is the same on
+    /// all ranks. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn move_by_proxy(&self, team: &Team<'_>) -> Result<bool> {
         let group = team.group();
         let mut far = [u64::from((0..group.size()).any(|rank| !self.device.is_mapped(group.pe(rank))))];
@@ -125,17 +125,18 @@ impl<'d> GpuKernels<'d> {
         Ok(far != [0])
     }
 
-    /// Begins the next round of the plan at an address, behind so many words, listed with their PEs, that were told in
-    /// the round before.
+    /// Begins the next round of the plan at an address, after `count` words, listed with their PEs, were set in the
+    /// round before.
     ///
     /// # Safety
-    /// There is a plan, which stays until the stream has come so far. The same for the functions below.
+    /// `plan` is the address of a plan, which stays valid until the stream has completed the kernel. The same holds for
+    /// the functions below.
     pub(super) unsafe fn begin(&self, stream: &Stream, plan: u64, waits: u64, count: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.begin, ONE_WARP, &[plan, waits, count as u64]) }?)
     }
 
-    /// Waits for a PE's word of so many rounds before this one.
+    /// Waits for this PE's word, which a PE sets, of the round that is `before` rounds before this one.
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`].
@@ -144,7 +145,7 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.wait, ONE, &[plan, word as u64, before, pe.into()]) }?)
     }
 
-    /// Tells a PE's word, behind what was put there.
+    /// Sets a PE's word, after all puts to that PE.
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`].
@@ -153,11 +154,11 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.tell, ONE, &[plan, word as u64, pe.into()]) }?)
     }
 
-    /// Has the proxy put bytes of the heap to a PE and tell its word, and does not wait for that. `in_order`: behind all
-    /// that it was asked for before.
+    /// Requests from the proxy a put of bytes of the heap to a PE and then of its word, and does not wait for it. With
+    /// `in_order` the proxy starts it after all earlier requests have been delivered.
     ///
     /// # Safety
-    /// As for [`GpuKernels::begin`], and for the bytes until [`GpuKernels::settle`] has ended.
+    /// As for [`GpuKernels::begin`], and the same for the bytes until [`GpuKernels::settle`] has ended.
     pub(super) unsafe fn ask(
         &self,
         stream: &Stream,
@@ -171,24 +172,24 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.ask, ONE, &arguments) }?)
     }
 
-    /// Waits until what was asked for has left.
+    /// Waits until the requested puts have completed.
     pub(super) fn settle(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a kernel without arguments, which touches no memory of the caller's.
         Ok(unsafe { stream.launch(&self.settle, ONE, &[]) }?)
     }
 
-    /// Waits until the GPU has done all that it was given, and proxies have delivered it: then memory that others were
-    /// told of can be used for something else.
+    /// Waits until the GPU has completed all its work and proxies have delivered it. Then memory whose addresses other
+    /// PEs know can be reused.
     pub(super) fn finish(&self) -> Result<()> {
         let gpu = self.device.gpu();
         self.settle(&Stream::new(gpu)?)?;
         Ok(gpu.synchronize()?)
     }
 
-    /// Copies bytes to where this GPU reaches them at a PE, and tells its word, where this GPU reaches it.
+    /// Copies bytes to an address at which this GPU reaches a PE's memory, and then sets its word at such an address.
     ///
     /// # Safety
-    /// As for [`GpuKernels::begin`], and for the bytes. One copy of a plan at a time.
+    /// As for [`GpuKernels::begin`], and the same for the bytes. One copy of a plan runs at a time.
     pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Moved, word: u64) -> Result<()> {
         let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
         let arguments = [plan, what.to, what.from, what.bytes, word];
@@ -196,17 +197,17 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.send, Shape { blocks, threads: SENDING }, &arguments) }?)
     }
 
-    /// Counts a round, and gathers all rows by so many blocks: the arguments are those of `overlap_gather` in
+    /// Counts a round, and gathers all rows with `blocks` blocks. The arguments are those of `overlap_gather` in
     /// `cu/overlap.cu`.
     ///
     /// # Safety
-    /// As for [`GpuKernels::begin`], and for the bytes. All ranks have the same blocks.
+    /// As for [`GpuKernels::begin`], and the same for the bytes. All ranks pass the same `blocks`.
     pub(super) unsafe fn gather(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.gather, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
-    /// Counts a round, and sums this rank's rows of all products, by so many blocks: the arguments are those of
+    /// Counts a round, and sums this rank's rows of all products with `blocks` blocks. The arguments are those of
     /// `overlap_reduce` in `cu/overlap.cu`.
     ///
     /// # Safety
@@ -221,19 +222,19 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
-    /// As [`GpuKernels::gather`], by packets.
+    /// As [`GpuKernels::gather`], with packets.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`GpuKernels::gather`].
     pub(super) unsafe fn gather_packets(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.gather_packets, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
-    /// As [`GpuKernels::reduce`], by packets.
+    /// As [`GpuKernels::reduce`], with packets.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`GpuKernels::reduce`].
     pub(super) unsafe fn reduce_packets(
         &self,
         stream: &Stream,
@@ -250,10 +251,10 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
-    /// Copies between two ranks: the arguments are those of the kernels in `cu/point_to_point.cu`.
+    /// Launches a kernel of a copy between two ranks. The arguments are those of the kernels in `cu/point_to_point.cu`.
     ///
     /// # Safety
-    /// As for [`GpuKernels::begin`]. The same for the functions below.
+    /// As for [`GpuKernels::begin`]. The same holds for the functions below.
     pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.meet, ONE, arguments) }?)
@@ -267,7 +268,7 @@ impl<'d> GpuKernels<'d> {
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`], and for the bytes.
+    /// As for [`GpuKernels::meet`], and the same for the bytes.
     pub(super) unsafe fn packets(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
         let threads = bytes.div_ceil(8).next_multiple_of(32).clamp(32, SENDING.into()) as u32;
         // SAFETY: the caller's promise.
@@ -289,23 +290,23 @@ impl<'d> GpuKernels<'d> {
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`], and for the bytes.
+    /// As for [`GpuKernels::meet`], and the same for the bytes.
     pub(super) unsafe fn copy(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
         let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.copy, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
-    /// Does nothing for so many nanoseconds.
+    /// Does nothing for `nanoseconds`.
     pub(super) fn delay(&self, stream: &Stream, nanoseconds: u64) -> Result<()> {
         // SAFETY: the kernel's argument; it touches no memory.
         Ok(unsafe { stream.launch(&self.delay, ONE, &[nanoseconds]) }?)
     }
 
-    /// Sums `rows` of `width` numbers: the arguments are those of `overlap_sum` in `cu/overlap.cu`.
+    /// Sums rows. The arguments are those of `overlap_sum` in `cu/overlap.cu`.
     ///
     /// # Safety
-    /// The addresses are of memory for these numbers, which stays until the stream has come so far.
+    /// The addresses are of memory for these numbers, which stays valid until the stream has completed the kernel.
     pub(super) unsafe fn sum(&self, stream: &Stream, number: Number, arguments: &[u64; 9]) -> Result<()> {
         let kernel = match number {
             Number::F16 => &self.sum_f16,

@@ -1,8 +1,8 @@
-//! The same products on GPUs, in the order of a stream.
+//! The same products on GPUs, in stream order.
 //!
-//! A plan carries out a program: each lane is a stream, and what a step needs of another lane is an event. cuBLASLt
-//! multiplies; pieces move by a copy engine to PEs whose memory the GPU reaches, and by the proxy otherwise. The host
-//! waits for nothing. Rounds are counted on the GPU, so that graphs can be replayed.
+//! A plan carries out a program: each lane is a stream, and a dependency on a step of another lane is an event.
+//! cuBLASLt multiplies. A copy engine moves pieces to PEs whose memory the GPU reaches; the proxy moves all others. The
+//! host waits for nothing. The GPU counts the rounds, so that graphs can be replayed.
 //!
 //! | file | concept |
 //! |---|---|

@@ -19,62 +19,64 @@ use crate::program::{Action, Program, pushed};
 use crate::reduce::Reduced;
 use crate::shards::Schedule;
 
-/// Bytes of `overlap_plan` in `cu/overlap.cu`, and where the round and what copy engines tell are in it; PEs, the words
-/// of the first waits and places of summands follow.
+/// Bytes of `overlap_plan` in `cu/overlap.cu`, and the offsets in it of the round and of the value that copy engines
+/// copy to words. The PEs, the words of the first waits and the places of summands follow it.
 pub(super) const OWN: usize = 128;
 pub(super) const ROUND: u64 = 48;
 pub(super) const TELLING: u64 = 56;
 pub(super) const REPORT_BYTES: usize = 8 * 4;
-/// What addresses of scales are multiples of, or cuBLASLt does not multiply.
+/// The alignment of scales' addresses that cuBLASLt needs.
 pub(super) const SCALE_ALIGN: u64 = 16;
-/// Streams of a plan beside the caller's at most: the driver has eight queues, unless CUDA_DEVICE_MAX_CONNECTIONS says
-/// otherwise.
+/// The most streams of a plan beside the caller's: the driver has eight queues, unless CUDA_DEVICE_MAX_CONNECTIONS sets
+/// another number.
 const MOST_STREAMS: usize = 3;
 
-/// A product of gathered rows on a GPU: as [`AllGatherMatmul`](crate::AllGatherMatmul).
+/// A product of gathered rows on a GPU: see [`AllGatherMatmul`](crate::AllGatherMatmul).
 pub struct GpuAllGatherMatmul<'d>(GpuPlan<'d>);
 
-/// A product that is summed over ranks, on a GPU: as [`MatmulReduce`](crate::MatmulReduce).
+/// A product that is summed over ranks, on a GPU: see [`MatmulReduce`](crate::MatmulReduce).
 pub struct GpuMatmulReduce<'d>(GpuPlan<'d>);
 
 macro_rules! rounds {
     ($plan:ident) => {
         impl<'d> $plan<'d> {
-            /// Puts a round on a stream, which goes on behind it; the host waits for nothing. Called by all ranks of
-            /// the team, in the same order for all plans; those of a plan follow each other, on one stream or by
-            /// events. It can be captured in a graph, which can be replayed by all ranks.
+            /// Enqueues a round on a stream. Work that follows on the stream runs after the round; the host waits for
+            /// nothing. All ranks of the team call it, in the same order for all plans. The rounds of one plan run one
+            /// after the other, on one stream or ordered by events. A graph can capture a round; all ranks can replay
+            /// it.
             ///
             /// # Safety
-            /// The operands are memory of the shape's sizes that the GPU reaches, and stay, as the plan does, until the
-            /// stream has come so far; nobody else writes to them.
+            /// The operands are memory of the shape's sizes that the GPU reaches. They and the plan stay valid until
+            /// the stream has completed the round. Nothing else writes to the operands until then.
             ///
             /// # Errors
-            /// [`Error::Broken`] after an error; what the driver or cuBLASLt says. What peers do is
-            /// [`check`](Self::check)'s.
+            /// [`Error::Broken`] after an error; an error of the driver or of cuBLASLt. [`check`](Self::check) reports
+            /// errors of peers.
             pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
                 // SAFETY: the caller's promise.
                 unsafe { self.0.post(stream, operands) }
             }
 
-            /// Whether no round has failed so far. It reads a word on the driver's default stream, and waits for no
-            /// other.
+            /// Returns an error if a round has failed so far. It reads a word on the driver's default stream, and waits
+            /// for no other stream.
             ///
             /// # Errors
-            /// [`Error::Late`] and [`Error::GivenUp`], after which the plan cannot be used again; what the device says.
+            /// [`Error::Late`] and [`Error::GivenUp`], after which the plan cannot be used again; an error of the
+            /// device.
             pub fn check(&mut self) -> Result<()> {
                 self.0.check()
             }
 
-            /// Has the GPU do nothing for up to so many nanoseconds, at random, before each wait and each word that is
-            /// told: for tests.
+            /// Makes the GPU do nothing for up to `most` nanoseconds, at random, before each wait and before each word
+            /// that it sets: for tests.
             pub fn delay(&mut self, most: u64, seed: u64) {
                 self.0.delays = (most > 0).then_some((most, seed));
             }
 
-            /// Gives the plan's memory back, when the GPU has done all that it was given. Collective over the team.
+            /// Returns the plan's memory to the heap when the GPU has completed all its work. Collective over the team.
             ///
             /// # Errors
-            /// The driver's error; a peer that does not answer.
+            /// An error of the driver; an error that names a peer that does not answer.
             pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
                 self.0.free(heap, team)
             }
@@ -85,17 +87,17 @@ rounds!(GpuAllGatherMatmul);
 rounds!(GpuMatmulReduce);
 
 impl<'d> GpuAllGatherMatmul<'d> {
-    /// Makes a plan. Collective over the team, of which each PE is a rank.
+    /// Makes a plan. Collective over the team; each PE of the team is a rank.
     ///
     /// # Errors
-    /// As for [`AllGatherMatmul::new`](crate::AllGatherMatmul::new); [`Error::Unsupported`]; what the driver says, or
-    /// that there is no cuBLASLt.
+    /// As for [`AllGatherMatmul::new`](crate::AllGatherMatmul::new); [`Error::Unsupported`]; an error of the driver, or
+    /// of the search for cuBLASLt.
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &TeamHeap<'_>, team: &Team<'_>, shape: &GpuShape) -> Result<Self> {
         GpuPlan::gather(kernels, heap, team, shape, None).map(GpuAllGatherMatmul)
     }
 
-    /// Where the rows of the others are behind a round, until the next one, with room for this rank's own among them:
-    /// an address of the GPU.
+    /// The GPU address of the gathered rows, valid after a round until the next one. The rows of the others are there,
+    /// with space for this rank's own among them.
     #[must_use]
     pub fn gathered(&self) -> u64 {
         self.0.numbers_at
@@ -103,7 +105,7 @@ impl<'d> GpuAllGatherMatmul<'d> {
 }
 
 impl<'d> GpuMatmulReduce<'d> {
-    /// Makes a plan. Collective over the team, of which each PE is a rank.
+    /// Makes a plan. Collective over the team; each PE of the team is a rank.
     ///
     /// # Errors
     /// As for [`GpuAllGatherMatmul::new`].
@@ -118,7 +120,7 @@ impl<'d> GpuMatmulReduce<'d> {
     }
 }
 
-/// What both have in common.
+/// The state that both kinds of plans have.
 pub(super) struct GpuPlan<'d> {
     pub kernels: &'d GpuKernels<'d>,
     pub lt: Arc<CublasLt>,
@@ -126,9 +128,9 @@ pub(super) struct GpuPlan<'d> {
     pub product: Product,
     pub program: Program,
     pub multiplication: Multiplication,
-    /// Pieces are multiplied as if they had so many rows.
+    /// The number of rows for which cuBLASLt's algorithm is chosen, for pieces of any number of rows.
     pub chosen_for: Option<usize>,
-    /// How numbers are summed, for each product and alignment so far.
+    /// The algorithm chosen so far for each product and alignment.
     pub chosen: HashMap<Multiplication, Chosen>,
     /// The type of numbers that move.
     pub moved: Number,
@@ -136,31 +138,32 @@ pub(super) struct GpuPlan<'d> {
     pub own_from: usize,
     pub first: usize,
     pub block: Block,
-    /// Where the words begin, the numbers behind them, and the word that those who give up tell.
+    /// The addresses of the words, of the numbers behind them, and of the word that ranks set when they give up.
     pub words_at: u64,
     pub numbers_at: u64,
     pub gone_at: u64,
     pub own: DeviceBuffer,
-    /// How many of the program's first steps are waits that the round begins with, and where they are listed.
+    /// How many of the program's first steps are waits that the kernel at the round's begin performs; `waits_at` is the
+    /// address of their list.
     pub first_waits: usize,
-    /// What the proxy was asked to put is waited for at the program's end only.
+    /// Whether the round waits for the proxy's puts at the program's end only.
     pub settles: bool,
-    /// Puts are asked for one behind the other.
+    /// Whether each put starts after the one before it has been delivered.
     pub in_order: bool,
     pub waits_at: u64,
-    /// Of a gather on a heap in the host's memory: rows where products read them fast.
+    /// For a gather on a heap in host memory: the rows in GPU memory, where products read them fast.
     pub rows_here: Option<DeviceBuffer>,
-    /// Rounds are two kernels, of which the product is one.
+    /// If rounds are not cut: the kernel's arguments. Such a round is this kernel and the product.
     pub at_once: Option<AtOnce>,
-    /// Copies of 8-bit numbers' scales that do not lie where cuBLASLt takes them.
+    /// Copies of 8-bit numbers' scales whose addresses cuBLASLt does not accept.
     pub scales: DeviceBuffer,
-    /// Where the summands of each sum are listed, by the sum's place.
+    /// The address of each sum's list of summands, by the index of the sum.
     pub summands: Vec<u64>,
     pub report: PinnedBuffer,
-    /// Of all lanes but that of products, which share them by turns. Steps are put there in the program's order, so
-    /// that a step never stands behind one that a rank can only do later.
+    /// The streams of all lanes but that of products; the lanes share them in turn. Steps are enqueued in the program's
+    /// order, so that a step never queues behind one that a rank can only perform later.
     pub streams: Vec<Stream>,
-    /// Behind the round's begin, each step that others need, and each lane's end.
+    /// Recorded after the round's begin, after each lane's end, and after each step that other lanes depend on.
     pub begun: Event,
     pub ended: Vec<Event>,
     pub steps: Vec<Option<Event>>,
@@ -169,7 +172,7 @@ pub(super) struct GpuPlan<'d> {
 }
 
 impl<'d> GpuPlan<'d> {
-    /// As [`GpuAllGatherMatmul::new`]. Plans whose rounds all follow each other can have one `lt`.
+    /// As [`GpuAllGatherMatmul::new`]. Plans whose rounds all follow each other can share one `lt`.
     pub fn gather(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
@@ -201,7 +204,7 @@ impl<'d> GpuPlan<'d> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
         let moved = (reduced.product(), shape.numbers[2], width, sizes);
-        // Of 8-bit numbers cuBLASLt adds a bias to 16-bit products only.
+        // cuBLASLt adds a bias to products of 8-bit numbers only if the product is of 16-bit numbers.
         let in_products = !(shape.numbers[0].is_short() && shape.numbers[2] == Number::F32);
         let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
             let reduce = Reduce { shards, width, schedule, reduced, me };
@@ -236,7 +239,7 @@ impl<'d> GpuPlan<'d> {
                 ("the rows that the sums are chosen for", shape.chosen_for.map_or(0, |rows| rows as u64 + 1)),
             ],
         )?;
-        // Bits that are promised are those of products that are cut.
+        // A plan with `chosen_for` promises the bits of products that are cut, so its rows do not move at once.
         let reach = device.state().reach();
         let mut apart = [u64::from(
             ranks == 1
@@ -250,7 +253,8 @@ impl<'d> GpuPlan<'d> {
         let at_once = apart == [0];
         let most_bytes = shape.shards.largest().saturating_mul(width).saturating_mul(moved.bytes());
         let words_of_blocks = if at_once { at_once::words(ranks, most_bytes) } else { 0 };
-        // All that can fail for one rank alone is made before anything is taken, and found out by all.
+        // Each step that can fail for one rank alone runs before the heap is used. Then all ranks learn whether one
+        // failed.
         let made = (|| {
             shape.check(device.runtime().my_pe(), product)?;
             let program = match at_once {
@@ -285,7 +289,7 @@ impl<'d> GpuPlan<'d> {
         }
         let (program, streams, ended, steps, (own, waits_at, summands, list), rows_here, scales, report, lt, begun) =
             made?;
-        // One word more: of those who have given up.
+        // One further word is the alarm.
         let word_bytes = bytes_of_words(words.saturating_add(1 + words_of_blocks));
         let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));
         let block = heap.take_words(team, bytes)?;
@@ -335,27 +339,28 @@ impl<'d> GpuPlan<'d> {
         })
     }
 
-    /// Multiplies by a weight of another size, layout or type from now on: what ranks need not have alike.
+    /// Sets a weight of another size, layout or type for the next rounds. The ranks may differ in these.
     pub fn set_multiplication(&mut self, multiplication: Multiplication) {
         self.multiplication = multiplication;
     }
 
-    /// Gives the plan's memory back. Collective over the team.
+    /// Returns the plan's memory to the heap. Collective over the team.
     pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
         self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }
 }
 
-/// Whether the proxy is to put a piece when those before it are there. Where there is one rail, and the peer's proxy copies
-/// by itself all that is under way (`shm`), that looks at no word before it has copied all: pieces that are under way
-/// together come together. A window keeps others apart (TCP), NICs put in order, and several rails move one piece each.
+/// Whether the proxy should start a put of a piece after those before it have arrived. That is so with one rail whose
+/// peer's proxy copies all requests in flight by itself (`shm`): that proxy reads no word before it has copied all of
+/// them, so that pieces that are in flight together arrive together. Other rails need no such order: a window limits
+/// the bytes in flight (TCP), NICs put in order, and several rails move one piece each.
 fn one_after_the_other(rt: &Runtime) -> bool {
     matches!(&rt.rails()[..], [rail] if rail.software && rail.window == u64::MAX)
 }
 
-/// Memory for `overlap_plan`, with the PEs of the team, the first waits and the summands of each sum behind it; and
-/// where these are.
+/// Allocates `overlap_plan`, followed by the PEs of the team, the first waits and the summands of each sum. Returns it
+/// with the addresses of these.
 fn image(
     gpu: &Arc<symrail::kernels::cuda::Gpu>,
     program: &Program,

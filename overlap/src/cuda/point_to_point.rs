@@ -1,18 +1,19 @@
-//! Copies between two ranks of a team in the order of their streams, behind a word of the other one that it is ready.
+//! Copies between two ranks of a team in stream order. A copy starts after a word of the other rank that it is ready.
 //!
 //! | who has the data calls | who gets it calls | who copies |
 //! |---|---|---|
 //! | `send` | `receive`, which says that there is room | the sender puts |
 //! | `offer`, which says that the data are there | `fetch` | the receiver gets |
 //!
-//! Both go on behind the copy. Where GPUs reach each other a put of few bytes goes as packets to slots of the receiver,
-//! whose kernel copies them to where they belong: the sender may be a few copies ahead. Of more bytes one kernel waits,
-//! copies and tells; still more a copy engine copies, between a kernel that waits and a word that the engine copies, too.
-//! Elsewhere the proxy copies. Buffers are
-//! named by symmetric addresses: peers' buffers need not be opened, and none that was given back is used by mistake,
-//! since memory of the symmetric heap is given back by all PEs together.
+//! Both streams continue after the copy. Where GPUs reach each other, a put of few bytes goes as packets to slots of
+//! the receiver, whose kernel copies them to their destination: the sender may be a few copies ahead. For more bytes,
+//! one kernel waits, copies and sets the word. For still more bytes, a copy engine copies the data and then the word,
+//! after a kernel that waits. Elsewhere the proxy copies.
 //!
-//! Copies are counted on the GPU, for each pair of ranks and tag, so that graphs can be replayed.
+//! Symmetric addresses name the buffers, so that no rank needs to open buffers of its peers. No copy uses a buffer
+//! after its release, since all PEs release memory of the symmetric heap together.
+//!
+//! The GPU counts copies for each pair of ranks and tag, so that graphs can be replayed.
 
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
 use symrail::team::heap::{Block, aligned};
@@ -24,17 +25,18 @@ use super::round::{LATE, PE, REASON};
 use crate::error::{Error, Result};
 use crate::exchange::{Product, bytes_of_words};
 
-/// Words of `overlap_pair` in `cu/point_to_point.cu`, and the symmetric words of each rank and tag.
+/// Words of `overlap_pair` in `cu/point_to_point.cu`, and the number of symmetric words of each rank and tag.
 const PAIR: usize = 8;
 const WORDS: usize = 4;
-/// The slots of each rank and tag for puts of few bytes, and their bytes, as `cu/point_to_point.cu` has them; what fits.
+/// The number of slots of each rank and tag for puts of few bytes, their size as in `cu/point_to_point.cu`, and the
+/// most bytes of data in a slot.
 const SLOTS: usize = 4;
 const SLOT_BYTES: usize = 8320;
 const MOST_BY_PACKETS: u64 = 4 << 10;
-/// More bytes a copy engine copies in less time than multiprocessors.
+/// The most bytes that multiprocessors copy: a copy engine copies more in less time.
 const MOST_BY_KERNELS: u64 = 8 << 20;
 
-/// Either protocol, as the rank sees it that copies.
+/// The direction of a copy from the view of the rank that copies.
 #[derive(Debug, Clone, Copy)]
 enum Copying {
     Put,
@@ -42,7 +44,7 @@ enum Copying {
 }
 
 impl Copying {
-    /// The word for which the rank that copies waits, behind those of its pair; the next one it tells.
+    /// The index, among the words of a pair, of the word that the copying rank waits for. It sets the word after that.
     fn word(self) -> usize {
         match self {
             Copying::Put => 0,
@@ -50,8 +52,8 @@ impl Copying {
         }
     }
 
-    /// What is counted in `overlap_pair`: the copies of the rank that copies, of the other one, blocks that have
-    /// copied, and what copy engines tell.
+    /// The indexes in `overlap_pair` of these counts: copies of the rank that copies, copies of the other one, blocks
+    /// that have copied, and the value that copy engines copy to words.
     fn counts(self) -> [usize; 4] {
         match self {
             Copying::Put => [0, 1, 4, 6],
@@ -68,7 +70,7 @@ pub struct GpuPointToPoint<'d> {
     block: Block,
     words_at: u64,
     gone_at: u64,
-    /// Where the slots of all pairs are.
+    /// The address of the slots of all pairs.
     slots_at: u64,
     own: DeviceBuffer,
     report: PinnedBuffer,
@@ -76,7 +78,7 @@ pub struct GpuPointToPoint<'d> {
 }
 
 impl<'d> GpuPointToPoint<'d> {
-    /// Bytes of the heap that it takes.
+    /// Bytes of the heap that the copies need.
     #[must_use]
     pub fn bytes(ranks: usize, tags: usize) -> usize {
         let pairs = ranks.saturating_mul(tags.max(1));
@@ -84,11 +86,12 @@ impl<'d> GpuPointToPoint<'d> {
         aligned(words.saturating_add(pairs.saturating_mul(SLOTS * SLOT_BYTES)))
     }
 
-    /// So many independent sequences of copies for each pair of ranks. Collective over the team; all pass the same.
+    /// Makes `tags` independent sequences of copies for each pair of ranks. Collective over the team; all ranks pass
+    /// the same arguments.
     ///
     /// # Errors
     /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull) on all
-    /// ranks; a peer that does not answer; what the driver says.
+    /// ranks; an error that names a peer that does not answer; an error of the driver.
     pub fn new(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
@@ -123,14 +126,14 @@ impl<'d> GpuPointToPoint<'d> {
         Ok(GpuPointToPoint { kernels, group, tags, block, words_at, gone_at, slots_at, own, report, broken: false })
     }
 
-    /// Copies bytes to a symmetric address of a rank, once that has called [`receive`](Self::receive).
+    /// Copies bytes to a symmetric address of a rank, after that rank has called [`receive`](Self::receive).
     ///
     /// # Safety
-    /// The source is memory that the GPU reaches, where GPUs do not reach each other of the symmetric heap, and stays
-    /// until the stream has come so far, as this does. The destination is inside of the heap.
+    /// The source is memory that the GPU reaches, or memory of the symmetric heap where GPUs do not reach each other.
+    /// The source and `self` stay valid until the stream has completed the copy. The destination is inside of the heap.
     ///
     /// # Errors
-    /// [`Error::Argument`]; what kernels have reported; what the driver says.
+    /// [`Error::Argument`]; errors that kernels have reported; an error of the driver.
     pub unsafe fn send(
         &mut self,
         stream: &Stream,
@@ -143,10 +146,10 @@ impl<'d> GpuPointToPoint<'d> {
         unsafe { self.copy(stream, (rank, tag), Copying::Put, &Moved { to: dest, from: source, bytes }) }
     }
 
-    /// Lets a rank send, and waits on the stream until it has.
+    /// Lets a rank send, and makes the stream wait until it has sent.
     ///
     /// # Safety
-    /// This stays until the stream has come so far. The memory that is sent to is used by nobody else until then.
+    /// `self` stays valid until the stream has completed the wait. Nothing else uses the destination until then.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -155,10 +158,10 @@ impl<'d> GpuPointToPoint<'d> {
         unsafe { self.meet(stream, (rank, tag), Copying::Put) }
     }
 
-    /// Lets a rank fetch, and waits on the stream until it has.
+    /// Lets a rank fetch, and makes the stream wait until it has fetched.
     ///
     /// # Safety
-    /// As for [`receive`](Self::receive); the memory that is fetched is not changed until then.
+    /// As for [`receive`](Self::receive). The source does not change until then.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -167,10 +170,10 @@ impl<'d> GpuPointToPoint<'d> {
         unsafe { self.meet(stream, (rank, tag), Copying::Get) }
     }
 
-    /// Copies bytes from a symmetric address of a rank, once that has called [`offer`](Self::offer).
+    /// Copies bytes from a symmetric address of a rank, after that rank has called [`offer`](Self::offer).
     ///
     /// # Safety
-    /// As for [`send`](Self::send), with source and destination changed.
+    /// As for [`send`](Self::send), with source and destination exchanged.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -186,10 +189,11 @@ impl<'d> GpuPointToPoint<'d> {
         unsafe { self.copy(stream, (rank, tag), Copying::Get, &Moved { to: dest, from: source, bytes }) }
     }
 
-    /// Whether no copy has failed so far: as [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
+    /// Returns an error if a copy has failed so far: as
+    /// [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
     ///
     /// # Errors
-    /// [`Error::Late`] and [`Error::GivenUp`], after which it cannot be used again; what the device says.
+    /// [`Error::Late`] and [`Error::GivenUp`], after which `self` cannot be used again; an error of the device.
     pub fn check(&mut self) -> Result<()> {
         self.reported()?;
         let device = self.kernels.device();
@@ -201,10 +205,10 @@ impl<'d> GpuPointToPoint<'d> {
         Ok(device.state().check()?)
     }
 
-    /// Gives the memory back, when the GPU has done all that it was given. Collective over the team.
+    /// Returns the memory to the heap when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
-    /// The driver's error; a peer that does not answer.
+    /// An error of the driver; an error that names a peer that does not answer.
     pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
         self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
@@ -228,7 +232,7 @@ impl<'d> GpuPointToPoint<'d> {
         }
     }
 
-    /// The PE of a rank, and the number of its pair with this one for a tag.
+    /// The PE of a rank, and the index of its pair with this one for a tag.
     fn pair(&mut self, (rank, tag): (usize, usize)) -> Result<(Pe, usize)> {
         self.reported()?;
         let (pe, ranks) = (self.kernels.device().runtime().my_pe(), self.group.size() as usize);
@@ -242,13 +246,13 @@ impl<'d> GpuPointToPoint<'d> {
         Ok((self.group.pe(rank as u32), rank * self.tags + tag))
     }
 
-    /// Where something of a pair is counted.
+    /// The address of a count of a pair.
     fn count(&self, pair: usize, which: usize) -> u64 {
         let pairs = OWN + 8 * self.group.size() as usize;
         self.own.at().get() + (pairs + 8 * (PAIR * pair + which)) as u64
     }
 
-    /// The first word of a pair: here, or of this rank at the other one.
+    /// The index of the first word of a pair on this rank. `word_there` is that of the same pair on the other rank.
     fn word(&self, pair: usize) -> usize {
         WORDS * pair
     }
@@ -257,7 +261,7 @@ impl<'d> GpuPointToPoint<'d> {
         WORDS * (self.group.me() as usize * self.tags + tag)
     }
 
-    /// The slots of a pair, as [`word`](Self::word) or [`word_there`](Self::word_there) is.
+    /// The address of the slots of a pair; the other rank has another index for the same pair.
     fn slots(&self, pair: usize) -> u64 {
         self.slots_at + (SLOTS * SLOT_BYTES * pair) as u64
     }
@@ -271,7 +275,7 @@ impl<'d> GpuPointToPoint<'d> {
         let tell = (self.word_there(to.1) + how.word()) as u64;
         let there = kernels.device().state().reach().find(self.words_at + 8 * tell, 8, pe).unwrap_or_default();
         let wait = (self.word(pair) + how.word() + 1) as u64;
-        // SAFETY: the kernels' arguments, of memory of this.
+        // SAFETY: the arguments are those of the kernels, with memory of `self`.
         unsafe {
             match how {
                 Copying::Put => kernels.receive(stream, &[plan, count, there, tell, wait, self.slots(pair), pe.into()]),
@@ -295,7 +299,7 @@ impl<'d> GpuPointToPoint<'d> {
         };
         let slots = self.slots(self.group.me() as usize * self.tags + with.1);
         let slots = reach.find(slots, (SLOTS * SLOT_BYTES) as u64, pe);
-        // SAFETY: the kernels' arguments, of memory of this; the caller's promise for the bytes.
+        // SAFETY: the arguments are those of the kernels, with memory of `self`; the bytes are the caller's promise.
         unsafe {
             if let (Copying::Put, Some(slots), Some(_), true) = (how, slots, there, reach.in_gpus())
                 && moved.bytes <= MOST_BY_PACKETS

@@ -1,8 +1,8 @@
-//! Products for callers who have tensors and no plans: as [`Products`](crate::Products), in the order of a stream.
+//! Products for callers that have tensors and no plans: like [`Products`](crate::Products), in stream order.
 //!
-//! A call has two parts. The ranks agree ([`GpuProducts::agree`]), which tells how many rows the result has; then each
-//! puts its round on a stream ([`GpuProducts::post`]). A round that was agreed on can be posted again, without a
-//! collective.
+//! A call has two parts. The ranks agree ([`GpuProducts::agree`]), which returns how many rows the result has. Then
+//! each rank enqueues its round on a stream ([`GpuProducts::post`]). A round that the ranks agreed on can be enqueued
+//! again without a collective.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::reduce::Reduced;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 
-/// The plans that a team has made on GPUs. When the heap is full, plans of before are given up.
+/// The plans that a team has made on GPUs. When the heap is full, earlier plans are freed.
 pub struct GpuProducts<'d> {
     kernels: &'d GpuKernels<'d>,
     heap: &'d TeamHeap<'d>,
     pieces: Option<usize>,
-    /// Whether the proxy moves rows, once that is known.
+    /// Whether the proxy moves rows, once a call has found out.
     by_proxy: Option<bool>,
     plans: Vec<Known<'d>>,
-    /// How many plans there have been.
+    /// How many plans this has made.
     made: u64,
-    /// Of all plans, since their rounds follow each other: it has a workspace of 32 MiB.
+    /// Shared by all plans, since their rounds run one after the other: its workspace is 32 MiB.
     lt: Option<Arc<CublasLt>>,
 }
 
-/// A plan that was made, and what for.
+/// A plan, and the parameters that it was made for.
 struct Known<'d> {
     number: u64,
     agreed: Agreed,
     plan: GpuPlan<'d>,
 }
 
-/// What all ranks have alike.
+/// The parameters that are the same on all ranks.
 #[derive(Clone, PartialEq, Eq)]
 struct Agreed {
     reduced: Option<Reduced>,
@@ -54,29 +54,29 @@ struct Agreed {
     schedule: Schedule,
 }
 
-/// What a rank passes to a product.
+/// The arguments of a rank.
 #[derive(Debug, Clone)]
 pub struct GpuPassed {
-    /// Who has the sums; `None` for an all-gather.
+    /// The ranks that get the sums; `None` for an all-gather.
     pub reduced: Option<Reduced>,
-    /// This rank's rows: of the first factor of an all-gather, of the sums of a reduction.
+    /// The number of this rank's rows: of the first factor of an all-gather, of the sums of a reduction.
     pub own: usize,
-    /// The rows of a reduction's first factor; for an all-gather 0, unless they are `known`.
+    /// The number of rows of a reduction's first factor; for an all-gather 0, unless they are `known`.
     pub all: usize,
-    /// All ranks know how many rows there are, and each has its share of them ([`Shards::split`]): then nothing is
-    /// compared but when a plan is made, or under `SYMRAIL_CHECK_COLLECTIVES`.
+    /// Whether all ranks know the number of rows and each has its share of them ([`Shards::split`]). Then the ranks
+    /// compare their arguments only when a plan is made, or under `SYMRAIL_CHECK_COLLECTIVES`.
     pub known: bool,
     /// Numbers of a row of the first factor, and of the weight.
     pub inputs: [usize; 2],
-    /// Rows of the weight, by outputs.
+    /// The number of outputs of the weight.
     pub outputs: usize,
-    /// Numbers of the bias.
+    /// The length of the bias.
     pub bias: Option<usize>,
     /// The types of the first factor's numbers, the weight's, and the product's and the bias's.
     pub numbers: [Number; 3],
-    /// How the weight lies.
+    /// The order of the weight's numbers.
     pub layout: Layout,
-    /// Where the factors are; where the result goes need not be known yet.
+    /// The addresses of the factors; that of the result need not be known yet.
     pub operands: Operands,
 }
 
@@ -91,13 +91,13 @@ pub struct GpuRound {
 }
 
 impl GpuRound {
-    /// The rows of all ranks.
+    /// The number of rows of all ranks.
     #[must_use]
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// The rows of the result on this rank.
+    /// The number of rows of the result on this rank.
     #[must_use]
     pub fn result(&self) -> usize {
         self.result
@@ -109,13 +109,13 @@ impl GpuPassed {
         self.reduced.map_or(Product::AllGatherMatmul, Reduced::product)
     }
 
-    /// The shape of a plan for this.
+    /// The shape of a plan for these arguments.
     fn shape(&self, shards: Shards, schedule: Schedule) -> GpuShape {
         let GpuPassed { inputs: [inputs, _], outputs, numbers, layout, .. } = *self;
         GpuShape { shards, inputs, outputs, numbers, layout, schedule, chosen_for: None }
     }
 
-    /// Whether this rank's arguments go together.
+    /// Checks that this rank's arguments match each other.
     fn check(&self, rt: &Runtime) -> Result<()> {
         let (pe, product, [of_rows, of_weight]) = (rt.my_pe(), self.product(), self.inputs);
         Error::unless_long(pe, product, "a row of the weight", of_weight, of_rows)?;
@@ -125,20 +125,20 @@ impl GpuPassed {
 }
 
 impl<'d> GpuProducts<'d> {
-    /// None yet. Plans take memory from the heap. A shard is cut into so many pieces, with 0 it is not; without a
-    /// number, as [`Schedule::choose_on_gpu`] says.
+    /// Starts without plans. Plans allocate from the heap. `pieces` is the number of pieces of a shard; with 0 a shard
+    /// is not cut. Without a number, [`Schedule::choose_on_gpu`] decides.
     #[must_use]
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &'d TeamHeap<'d>, pieces: Option<usize>) -> GpuProducts<'d> {
         GpuProducts { kernels, heap, pieces, by_proxy: None, plans: Vec::new(), made: 0, lt: None }
     }
 
-    /// Finds a plan, or makes it. Collective over the team. Ranks compare what they pass by one collective of the host,
-    /// or not at all if their shards are `known` and there is a plan.
+    /// Finds a plan, or makes it. Collective over the team. Ranks compare their arguments with one collective of the
+    /// host, or not at all if their shards are `known` and there is a plan.
     ///
     /// # Errors
-    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new). Arguments of a rank that do not go together
-    /// are an error on all that compare them; else the others wait for that rank in vain. So are those that cuBLASLt
-    /// does not multiply, of which the others are told.
+    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new). If the arguments of a rank do not match each
+    /// other, all ranks that compare them get an error; ranks that do not compare wait for that rank in vain. If
+    /// cuBLASLt does not support a rank's factors, that rank gets an error and signals the others that it gave up.
     pub fn agree(&mut self, team: &Team<'_>, passed: &GpuPassed) -> Result<GpuRound> {
         let (rt, product, gathers) = (self.heap.runtime(), passed.product(), passed.reduced.is_none());
         let [of_rows, _, of_product] = passed.numbers;
@@ -182,20 +182,21 @@ impl<'d> GpuProducts<'d> {
         };
         let Known { number, plan, .. } = &mut self.plans[place];
         plan.set_multiplication(shape.multiplication());
-        // cuBLASLt may refuse one rank's factors alone: the others are told.
+        // cuBLASLt may refuse one rank's factors alone. That rank then signals the others.
         plan.choose(&passed.operands).inspect_err(|error| plan.give_up(error))?;
         Ok(GpuRound { plan: *number, product, multiplication: shape.multiplication(), all, result })
     }
 
-    /// Puts a round on a stream; also, behind it, a copy of all rows to an address of the GPU, unless that is 0. The
-    /// rounds of all products follow each other, on one stream or by events.
+    /// Enqueues a round on a stream, followed by a copy of all rows to the GPU address `gathered`, unless that is 0.
+    /// The rounds of all products run one after the other, on one stream or ordered by events.
     ///
     /// # Safety
-    /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post), for the sizes that were agreed on; at
-    /// `gathered` there is room for all rows.
+    /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post), for the agreed sizes. `gathered` has space
+    /// for all rows.
     ///
     /// # Errors
-    /// As there; [`Error::NoPlan`]; and what kernels have reported of rounds before.
+    /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post); [`Error::NoPlan`]; errors that kernels
+    /// have reported for earlier rounds.
     pub unsafe fn post(&mut self, stream: &Stream, round: &GpuRound, operands: &Operands, gathered: u64) -> Result<()> {
         let (pe, product) = (self.heap.runtime().my_pe(), round.product.name());
         let known = self.plans.iter_mut().find(|known| known.number == round.plan);
@@ -206,7 +207,7 @@ impl<'d> GpuProducts<'d> {
         if gathered == 0 {
             return Ok(());
         }
-        // The others' rows are in the plan's memory, this rank's where the caller has them.
+        // The others' rows are in the plan's memory, this rank's own in the caller's.
         let (pitch, own) = (agreed.width * agreed.moved.bytes(), agreed.shards.of(plan.group.me() as usize));
         let of_plan = |rows: &Range<usize>| plan.numbers_at + (rows.start * pitch) as u64;
         let before = 0..own.start;
@@ -223,23 +224,24 @@ impl<'d> GpuProducts<'d> {
         Ok(())
     }
 
-    /// Whether no round has failed so far: see [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
+    /// Returns an error if a round has failed so far: see
+    /// [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
     pub fn check(&mut self) -> Result<()> {
         self.plans.iter_mut().try_for_each(|known| known.plan.check())
     }
 
-    /// Gives the plans' memory back. Collective over the team.
+    /// Returns the plans' memory to the heap. Collective over the team.
     ///
     /// # Errors
-    /// The driver's error; a peer that does not answer.
+    /// An error of the driver; an error that names a peer that does not answer.
     pub fn free(&mut self, team: &Team<'_>) -> Result<()> {
         self.plans.drain(..).try_for_each(|known| known.plan.free(self.heap, team))
     }
 
-    /// Makes a plan; in the place of those of before, if there is no room beside them.
+    /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
     fn make(&mut self, team: &Team<'_>, agreed: Agreed, shape: &GpuShape) -> Result<usize> {
         let (kernels, heap, lt) = (self.kernels, self.heap, self.lt.clone());
         let make = || match agreed.reduced {

@@ -1,4 +1,4 @@
-//! A round on a GPU: the steps of a program on streams, and what has gone wrong with them.
+//! A round on a GPU: the steps of a program on streams, and their errors.
 
 use std::ops::Range;
 
@@ -18,12 +18,14 @@ use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 pub(super) const REASON: usize = 0;
 pub(super) const PE: usize = 1;
 pub(super) const LATE: u64 = 1;
-/// What addresses of the driver's memory are multiples of, and what cuBLASLt asks for at most.
+/// The alignment of the driver's memory, which is the most that cuBLASLt asks for.
 const MOST_ALIGNED: u64 = 256;
-/// Sums are made of several numbers together where these addresses and widths are multiples: `cu/overlap.cu`.
+/// The alignment of addresses and the factor of widths for which the kernels sum several numbers together:
+/// `cu/overlap.cu`.
 pub(super) const SUMMED_ALIGN: u64 = 16;
 const SUMMED_TOGETHER: u64 = 8;
-/// More bytes a copy engine moves sooner than multiprocessors, which it leaves to products.
+/// The most bytes that multiprocessors send. A copy engine moves more bytes sooner, and leaves the multiprocessors to
+/// products.
 const MOST_SENT_BY_KERNELS: u64 = 1 << 20;
 
 impl GpuPlan<'_> {
@@ -50,7 +52,7 @@ impl GpuPlan<'_> {
             self.broken = false;
             return Ok(());
         }
-        // SAFETY: the plan is there; the caller keeps it, and the operands.
+        // SAFETY: the plan exists; the caller keeps it and the operands valid.
         let operands = unsafe {
             self.kernels.begin(stream, plan, self.waits_at, self.first_waits)?;
             &Operands { scales: self.scales(stream, operands.scales)?, ..*operands }
@@ -72,7 +74,7 @@ impl GpuPlan<'_> {
             if let (Some(delay), true) = (delay, meets_others(&entry.action)) {
                 self.kernels.delay(on, delay)?;
             }
-            // The round has begun with the first waits.
+            // The begin of the round has performed the first waits.
             if place >= self.first_waits {
                 // SAFETY: the caller's promise.
                 unsafe { self.act(on, place, operands) }?;
@@ -89,7 +91,7 @@ impl GpuPlan<'_> {
         Ok(())
     }
 
-    /// Where cuBLASLt takes the scales, on this stream: a scale that lies elsewhere is copied.
+    /// The scales at addresses that cuBLASLt accepts: copies a scale with another address, on this stream.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
@@ -106,7 +108,7 @@ impl GpuPlan<'_> {
         Ok(places)
     }
 
-    /// Puts a step on its lane's stream.
+    /// Enqueues a step on its lane's stream.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
@@ -118,8 +120,8 @@ impl GpuPlan<'_> {
         let pe = |rank: usize| self.group.pe(rank as u32);
         let action = &self.program.entries[place].action;
         let empty = rows_of(action).is_some_and(|rows| rows.len() == 0);
-        // SAFETY: the plan's memory, at the places of its program, and the caller's promise for the operands: of all
-        // below.
+        // SAFETY: the addresses are those of the plan's memory at the places of its program; the operands are the
+        // caller's promise. That holds for all calls below.
         unsafe {
             match action {
                 &Action::Wait { from, word, round } => {
@@ -200,8 +202,8 @@ impl GpuPlan<'_> {
         }
     }
 
-    /// Copies bytes to the same heap of a PE, and tells its word behind them: a copy engine does both, or
-    /// multiprocessors where it begins too late, or the proxy.
+    /// Copies bytes to the same heap of a PE, and sets its word after them. A copy engine does both. Multiprocessors do
+    /// it where a copy engine would begin too late, and the proxy does it for PEs that the GPU does not reach.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
@@ -209,7 +211,7 @@ impl GpuPlan<'_> {
         let (kernels, plan) = (self.kernels, self.own.at().get());
         let reach = kernels.device().state().reach();
         let words = self.words_at + 8 * word as u64;
-        // SAFETY: the caller's promise; both are places in the plan's block, at a PE that is mapped.
+        // SAFETY: the caller's promise; both addresses are in the plan's block, at a PE that is mapped.
         unsafe {
             match (reach.find(moved.to, moved.bytes, pe), reach.find(words, 8, pe)) {
                 (Some(to), Some(word)) if reach.in_gpus() => {
@@ -229,7 +231,8 @@ impl GpuPlan<'_> {
         }
     }
 
-    /// Where gathered rows are for a product: those of a heap in the host's memory are copied to this GPU's.
+    /// The address of gathered rows for a product. Those of a heap in host memory are first copied to this GPU's
+    /// memory.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
@@ -240,13 +243,13 @@ impl GpuPlan<'_> {
         let to = here.at().get() + skipped;
         let bytes = (rows.len() * self.pitches()[0]) as u64;
         if bytes > 0 {
-            // SAFETY: both have room for all rows.
+            // SAFETY: both have space for all rows.
             unsafe { on.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }?;
         }
         Ok(to)
     }
 
-    /// Multiplies rows at an address to another, and adds what is at a third, if there is one.
+    /// Multiplies rows at one address to another, and adds the numbers at a third, if there is one.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
@@ -274,24 +277,24 @@ impl GpuPlan<'_> {
         [inputs * of_rows.bytes(), outputs * of_product.bytes()]
     }
 
-    /// A product of so many rows, for operands that lie as these do.
+    /// The description of a product of `rows` rows, for operands with these alignments.
     fn kind(&self, operands: &Operands, rows: usize, onto: bool) -> Multiplication {
         let gathers = matches!(self.product, Product::AllGatherMatmul);
         let [of_rows, of_product] = self.pitches().map(|bytes| bytes as u64);
         let here = self.rows_here.as_ref().map_or(self.numbers_at, |here| here.at().get());
-        // All products of a round are taken to lie as the worst of them.
+        // All products of a round use the worst alignment among them.
         let from = if gathers { operands.rows | here } else { operands.rows };
         let to = if gathers { operands.output } else { operands.output | self.numbers_at };
         let aligned = [alignment(from | of_rows), alignment(operands.weight), alignment(to | of_product)];
         Multiplication { rows, aligned, has_bias: (gathers || onto) && operands.bias != 0, ..self.multiplication }
     }
 
-    /// What is chosen once for a product.
+    /// The key under which the algorithm for a product is stored.
     fn key(&self, it: &Multiplication) -> Multiplication {
         Multiplication { rows: self.chosen_for.unwrap_or(it.rows).max(1), ..*it }
     }
 
-    /// Has cuBLASLt choose how numbers are summed, for operands that lie as these do.
+    /// Makes cuBLASLt choose the algorithms, for operands with these alignments.
     pub fn choose(&mut self, operands: &Operands) -> Result<()> {
         for place in 0..self.program.entries.len() {
             let (rows, onto) = match &self.program.entries[place].action {
@@ -315,7 +318,7 @@ impl GpuPlan<'_> {
         Some((*seed >> 33) % *most)
     }
 
-    /// What a kernel of this PE has reported: no call of the driver is needed for it.
+    /// Returns the error that a kernel of this PE has reported. It needs no call of the driver.
     fn reported(&mut self) -> Result<()> {
         let device = self.kernels.device;
         let (pe, product) = (device.runtime().my_pe(), self.product);
@@ -327,19 +330,20 @@ impl GpuPlan<'_> {
                 let (product, late, seconds) = (product.name(), of as u32, device.runtime().settings().timeout_s);
                 Err(Error::Late { pe, product, late, seconds })
             }
-            // One less than the word that the other PE has told.
+            // The kernel reports one less than the value of the word that the other PE has set.
             _ => Error::told(pe, product, of + 1),
         }
     }
 
-    /// Tells all others that this rank gives up, and why, if it is known: their waits end.
+    /// Signals all others that this rank gives up, and why, if it is known. Their waits end.
     pub fn give_up(&mut self, error: &Error) {
         self.broken = true;
         let rt = self.kernels.device.runtime();
         let word = self.block.base.wrapping_add((self.gone_at - self.words_at) as usize).cast::<u64>();
         let signal = (word, error.alarm(rt.my_pe()), SignalOp::Set);
         for pe in (0..self.group.size()).map(|rank| self.group.pe(rank)).filter(|&pe| pe != rt.my_pe()) {
-            // Who cannot be told is gone, and `error` is what the caller wants to know.
+            // An error is ignored: a rank that the signal cannot reach is dead, and `error` is what the caller wants to
+            // know.
             // SAFETY: no bytes are put; the word is this plan's.
             let _ = unsafe { rt.put_signal_nbi(word.cast(), word.cast(), 0, signal, pe) };
         }
@@ -349,7 +353,7 @@ impl GpuPlan<'_> {
         self.reported()?;
         let device = self.kernels.device;
         let mut gone = [0; 8];
-        // SAFETY: a word of this plan.
+        // SAFETY: the word is this plan's.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
         let pe = device.runtime().my_pe();
         Error::told(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
@@ -357,12 +361,12 @@ impl GpuPlan<'_> {
     }
 }
 
-/// Whether numbers are summed several at a time, in rows of so many, at addresses with these bits.
+/// Whether several numbers are summed at a time, in rows of `width` numbers, at addresses with these bits.
 pub(super) fn together(addresses: u64, width: u64) -> bool {
     addresses.is_multiple_of(SUMMED_ALIGN) && width.is_multiple_of(SUMMED_TOGETHER)
 }
 
-/// Whether a step has something to do with other ranks.
+/// Whether a step communicates with other ranks.
 fn meets_others(action: &Action) -> bool {
     matches!(
         action,
@@ -370,7 +374,7 @@ fn meets_others(action: &Action) -> bool {
     )
 }
 
-/// What an address is a multiple of, as far as that matters.
+/// The alignment of an address, up to the largest that matters.
 fn alignment(address: u64) -> u32 {
     1 << (address | MOST_ALIGNED).trailing_zeros()
 }

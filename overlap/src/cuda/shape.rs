@@ -1,4 +1,4 @@
-//! What plans on GPUs multiply, and what their rounds work on.
+//! The shapes of products on GPUs, and the operands of a round.
 
 use symrail::Pe;
 use symrail_cuda::cublaslt::{Number, Product as Multiplication};
@@ -8,8 +8,8 @@ use crate::exchange::Product;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 
-/// What a plan multiplies: rows of `inputs` numbers by `outputs` rows of as many. All ranks of an all-gather have the
-/// same `inputs`, all ranks of a reduction the same `outputs`; numbers and layout are the same on all.
+/// The shape of a product: rows of `inputs` numbers by `outputs` rows of as many numbers. All ranks of an all-gather
+/// have the same `inputs`, all ranks of a reduction the same `outputs`. Numbers and layout are the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct GpuShape {
     /// The rows of each rank.
@@ -20,17 +20,17 @@ pub struct GpuShape {
     pub outputs: usize,
     /// The types of the first factor's numbers, the weight's, and the product's and the bias's.
     pub numbers: [Number; 3],
-    /// How the weight lies.
+    /// The order of the weight's numbers.
     pub layout: Layout,
     /// How a round is carried out: see [`Schedule::choose_on_gpu`].
     pub schedule: Schedule,
-    /// The rows for which cuBLASLt chooses how to sum, which is then done for all pieces: plans with the same number
-    /// give the same bits. Without it, what it likes best for each number of rows that is multiplied.
+    /// The number of rows for which cuBLASLt chooses the algorithm of all pieces. Plans with the same number give the
+    /// same bits. Without it, cuBLASLt chooses what it prefers for the number of rows of each product.
     pub chosen_for: Option<usize>,
 }
 
 impl GpuShape {
-    /// Refuses numbers that are not multiplied.
+    /// Returns an error for numbers that cuBLASLt does not multiply.
     pub(super) fn check(&self, pe: Pe, product: Product) -> Result<()> {
         let [rows, weight, of_product] = self.numbers;
         if of_product.is_short() || rows.is_short() != weight.is_short() || self.inputs == 0 {
@@ -40,7 +40,7 @@ impl GpuShape {
         Ok(())
     }
 
-    /// What a rank multiplies, of which the ranks may have different inputs or outputs.
+    /// The product of this rank. The ranks may have different inputs or outputs.
     pub(super) fn multiplication(&self) -> Multiplication {
         Multiplication {
             rows: self.chosen_for.unwrap_or_else(|| self.schedule.piece_rows(&self.shards)).max(1),
@@ -55,17 +55,18 @@ impl GpuShape {
     }
 }
 
-/// What a round works on, by addresses of the GPU.
+/// The operands of a round, as addresses of the GPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Operands {
-    /// An all-gather: this rank's rows. A reduction: all rows, of this rank's inputs.
+    /// For an all-gather this rank's rows; for a reduction all rows, with this rank's inputs.
     pub rows: u64,
     /// This rank's weight.
     pub weight: u64,
-    /// What is added to each row of the result, or 0. An all-gather of 8-bit numbers takes it for 16-bit products only.
+    /// The bias that is added to each row of the result, or 0. An all-gather of 8-bit numbers accepts a bias for 16-bit
+    /// products only.
     pub bias: u64,
-    /// Where the result goes.
+    /// The result.
     pub output: u64,
-    /// For 8-bit numbers: where the 32-bit floats are by which rows and weight are multiplied.
+    /// For 8-bit numbers: the addresses of the 32-bit floats that scale the rows and the weight.
     pub scales: [u64; 2],
 }

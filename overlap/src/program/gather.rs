@@ -3,7 +3,7 @@
 use super::{ARRIVALS, Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word, others};
 use crate::shards::{Piece, Schedule, Shards};
 
-/// A product of gathered rows, as one rank sees it.
+/// A product of gathered rows from the view of one rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Gather<'a> {
     pub shards: &'a Shards,
@@ -13,18 +13,18 @@ pub(crate) struct Gather<'a> {
     pub me: usize,
 }
 
-/// How many words each rank has.
+/// The number of words of each rank.
 pub(crate) fn words(shards: &Shards, schedule: Schedule) -> usize {
     shards.ranks() * (2 + shards.pieces_of_a_rank(schedule))
 }
 
-/// How many numbers each rank keeps: all rows.
+/// The number of numbers that each rank stores: all rows.
 pub(crate) fn numbers(shards: &Shards, width: usize) -> usize {
     shards.rows().saturating_mul(width)
 }
 
 impl Gather<'_> {
-    /// What the rank does.
+    /// The rank's program.
     pub fn program(&self) -> Program {
         let mut program = Program::default();
         match self.schedule {
@@ -35,7 +35,7 @@ impl Gather<'_> {
         program
     }
 
-    /// All rows come, each rank's in a lane of its own, and are multiplied at once.
+    /// Gets the rows of each rank in a lane of their own, and multiplies all rows at once.
     fn unfused(&self, program: &mut Program) {
         let mut here: Vec<Place> = Vec::new();
         self.offer(program);
@@ -49,7 +49,7 @@ impl Gather<'_> {
         program.push(PRODUCTS, Action::Multiply { rows: 0..self.shards.rows() }, &here);
     }
 
-    /// Each piece comes while the one before it is multiplied.
+    /// Gets each piece while the one before it is multiplied.
     fn direct(&self, program: &mut Program) {
         self.offer(program);
         for piece in self.pieces(self.me) {
@@ -70,7 +70,7 @@ impl Gather<'_> {
         }
     }
 
-    /// Each piece is multiplied while the next rank takes it and the one before sends others.
+    /// Multiplies each piece while the next rank gets it and the rank before sends others.
     fn ring(&self, program: &mut Program) {
         let ranks = self.shards.ranks();
         let (next, before) = ((self.me + 1) % ranks, (self.me + ranks - 1) % ranks);
@@ -86,7 +86,7 @@ impl Gather<'_> {
                 if rank != self.me {
                     here.push(program.push(ARRIVALS, self.wait(before, self.arrived(&piece)), &[]));
                 }
-                // Nothing comes round before all have sent on what they have.
+                // The rank before a piece's owner does not send the piece on, since the owner has it.
                 if rank != next {
                     let (rows, word) = (self.rows(piece.rows.clone()), self.arrived(&piece));
                     let at = rows.at;
@@ -129,17 +129,17 @@ impl Gather<'_> {
         Rows { at: rows.start * self.width, rows, width: self.width }
     }
 
-    /// The word by which a rank tells that its rows can be got; in a ring, that it has room.
+    /// The word by which a rank signals that its rows can be got; in a ring, that its buffer is free.
     fn ready(&self, rank: usize) -> Word {
         rank
     }
 
-    /// The word by which a rank tells that it has got the rows.
+    /// The word by which a rank signals that it has got the rows.
     pub(super) fn done(&self, rank: usize) -> Word {
         self.shards.ranks() + rank
     }
 
-    /// The word by which the rank before tells that a piece has arrived.
+    /// The word by which the rank before signals that a piece has arrived.
     pub(super) fn arrived(&self, piece: &Piece) -> Word {
         2 * self.shards.ranks() + piece.rank * self.shards.pieces_of_a_rank(self.schedule) + piece.number
     }

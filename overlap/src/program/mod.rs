@@ -1,10 +1,11 @@
-//! What a rank does in a round: steps in lanes. Pure; the host and GPUs carry them out.
+//! The steps of a rank in a round, in lanes. Programs are pure; the host and GPUs carry them out.
 //!
-//! A lane is a queue: its steps are done one after the other. A GPU has a stream for each lane, the host one thread for
-//! all of them. A step that needs another lane's says so ([`Entry::after`]), as an event of a stream does.
+//! A lane is a queue: its steps are performed one after the other. A GPU has a stream for each lane; the host has one
+//! thread for all of them. A step that depends on a step of another lane lists it ([`Entry::after`]), like an event of
+//! a stream.
 //!
-//! Steps stand in an order in which a rank can do them all one by one, whatever it has to wait for, if the other ranks
-//! do so too. Who waits for the first step that is left therefore never waits for ever for ranks that are alive.
+//! The order of the steps is one in which a rank can perform them one by one, with all its waits, if the other ranks do
+//! so too. So a rank that waits for its first remaining step never waits for ever for ranks that are alive.
 
 pub(crate) mod gather;
 pub(crate) mod pushed;
@@ -14,20 +15,20 @@ mod simulated;
 
 use std::ops::Range;
 
-/// A word of each rank: its place among them.
+/// A signal word of each rank: its index among them.
 pub(crate) type Word = usize;
 
-/// A step of a program: its place.
+/// A step of a program: its index.
 pub(crate) type Place = usize;
 
-/// The lane in which ranks multiply: on a GPU, the caller's stream.
+/// The lane in which ranks multiply; on a GPU, the caller's stream.
 pub(crate) const PRODUCTS: usize = 0;
 /// The lane in which rows move.
 pub(crate) const MOVES: usize = 1;
-/// The lane of what arrives: waits for it, and sums of it.
+/// The lane of arrivals: waits for them, and sums of them.
 pub(crate) const ARRIVALS: usize = 2;
 
-/// Rows of the plan's matrix, and where a rank keeps them: their first number, in numbers from the first one.
+/// Rows of the plan's matrix, and where a rank stores them: `at` is the index of their first number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub rows: Range<usize>,
@@ -37,72 +38,72 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// How many numbers they have.
+    /// The number of their elements.
     pub fn len(&self) -> usize {
         self.rows.len() * self.width
     }
 }
 
-/// The round of which a word is waited for.
+/// The round of a word that a step waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
     This,
-    /// The one before this.
+    /// The round before this one.
     Before,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Waits until a rank has told this one's word.
+    /// Waits until a rank has set this rank's word.
     Wait { from: usize, word: Word, round: Round },
-    /// Tells a rank's word, behind all that the lane has put there before.
+    /// Sets a rank's word, after all that the lane has put there before.
     Tell { to: usize, word: Word },
-    /// Keeps this rank's rows, which the caller has, where others get them.
+    /// Copies this rank's rows from the caller's memory to where others get them.
     Keep { rows: Rows },
-    /// Gets rows of a rank to the same place here.
+    /// Gets rows of a rank to the same place of this rank.
     Get { from: usize, rows: Rows },
-    /// Puts rows that this rank keeps to a place of another one, and then tells its word.
+    /// Puts rows that this rank stores to a place of another rank, and then sets its word.
     Put { to: usize, rows: Rows, at: usize, word: Word },
     /// Multiplies rows.
     Multiply { rows: Range<usize> },
-    /// Multiplies rows of this rank that are where the caller has them.
+    /// Multiplies rows of this rank in the caller's memory.
     MultiplyOwn { rows: Range<usize> },
-    /// Multiplies rows and adds what is kept for them at a place, and the bias: the caller gets the sums.
+    /// Multiplies rows, and adds the numbers that are stored at a place, and the bias. The caller gets the sums.
     MultiplyOnto { rows: Range<usize>, onto: usize },
-    /// Puts rows of this rank that the caller has to the same place of another one, and then tells its word.
+    /// Puts rows of this rank from the caller's memory to the same place of another rank, and then sets its word.
     Send { to: usize, rows: Rows, word: Word },
-    /// The same with sums that the caller has got.
+    /// Puts sums of the caller's output to the same place of another rank, and then sets its word.
     Share { to: usize, rows: Rows, word: Word },
-    /// Keeps sums that the caller has got.
+    /// Copies sums of the caller's output to where others get them.
     KeepSums { rows: Rows },
-    /// Waits until what this lane has put has left.
+    /// Waits until the puts of this lane have completed.
     Settle,
-    /// Adds numbers that are kept for these rows at each of the places, in their order, and the bias.
+    /// Adds the numbers that are stored for these rows at each of the places, in their order, and the bias.
     Sum { rows: Rows, summands: Vec<usize>, shared: bool },
-    /// Copies sums of another rank to the caller's.
+    /// Copies sums of another rank to the caller's output.
     Take { rows: Rows },
 }
 
-/// A step, and when it can be done.
+/// A step, and the steps that it depends on.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub lane: usize,
     pub action: Action,
-    /// Steps of other lanes that have to have ended.
+    /// Steps of other lanes that must have ended before.
     pub after: Vec<Place>,
 }
 
-/// What a rank does in each round, and what it needs for it.
+/// The steps of a rank in each round, and the number of lanes for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     pub entries: Vec<Entry>,
-    /// How many lanes there are.
+    /// The number of lanes.
     pub lanes: usize,
 }
 
 impl Program {
-    /// Adds a step, behind those of its lane and others.
+    /// Adds a step after those of its lane and those in `after`.
     fn push(&mut self, lane: usize, action: Action, after: &[Place]) -> Place {
         self.lanes = self.lanes.max(lane + 1);
         self.entries.push(Entry { lane, action, after: after.to_vec() });
@@ -122,7 +123,7 @@ impl Program {
     }
 }
 
-/// The other ranks, from the next one on.
+/// The other ranks, starting with the next one.
 pub(crate) fn others(me: usize, ranks: usize) -> impl Iterator<Item = usize> + Clone {
     (1..ranks).map(move |distance| (me + distance) % ranks)
 }

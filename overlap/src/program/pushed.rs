@@ -1,9 +1,10 @@
-//! The programs of GPUs: rows are written from where the caller has them to where others need them, and what a rank
-//! waits for it waits for between its products.
+//! The programs of GPUs. A rank writes rows from the caller's memory to where others need them, and waits between its
+//! products.
 //!
-//! A kernel that waits while a product is under way takes a multiprocessor from it, or does not begin before the
-//! product has ended. So no lane but that of products has steps that are kernels, where copy engines reach the others:
-//! these copy, and tell. A rank that has done all of a round tells the others, which then have room for the next one.
+//! A kernel that waits while a product runs occupies a multiprocessor that the product needs, or does not begin before
+//! the product has ended. So, where copy engines reach the others, only the lane of products has steps that are
+//! kernels. The copy engines copy and set words. A rank that has completed a round signals the others, which may then
+//! write for the next one.
 //!
 //! Two ranks sum in the product itself, which begins with what has arrived. More ranks sum as on the host: see
 //! [`reduce`](super::reduce).
@@ -14,20 +15,20 @@ use super::{Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word};
 use crate::reduce::Reduced;
 use crate::shards::{Piece, Schedule};
 
-/// Whether a rank is one of two.
+/// Whether products add what has arrived: with two ranks.
 pub(crate) fn sums_in_products(ranks: usize) -> bool {
     ranks == 2
 }
 
 /// All-gather and product of a rank that copies straight to those ranks for which `reaches` holds.
 ///
-/// Its own rows are multiplied first, meanwhile they go to the others; then each piece that comes. [`Schedule::Unfused`]
-/// multiplies once, when all are there.
+/// The rank multiplies its own rows first, while they go to the others, and then each piece that arrives. With
+/// [`Schedule::Unfused`] it multiplies once, when all rows have arrived.
 pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Program {
     let (mut program, own) = (Program::default(), it.shards.of(it.me));
     let (unfused, others) = (it.schedule == Schedule::Unfused, || it.others());
     let room = if own.is_empty() { None } else { wait_for_room(&mut program, others(), |rank| it.done(rank)) };
-    // Whom copy engines do not reach is sent rows of the heap.
+    // The rank puts rows from the heap to the ranks that copy engines do not reach.
     let keeps = !own.is_empty() && (unfused || others().any(|rank| !reaches(rank)));
     for rank in others().filter(|&rank| reaches(rank)) {
         for piece in it.pieces(it.me) {
@@ -42,7 +43,7 @@ pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Progra
     }
     let mut pieces = it.pieces(it.me);
     if !unfused && keeps {
-        // The kernels that send begin between products: behind a first one, when the rows have been kept.
+        // The kernels that send run between products: after a first one, when the rows have been copied to the heap.
         pieces.by_ref().take(1).for_each(|piece| {
             program.push(PRODUCTS, Action::MultiplyOwn { rows: piece.rows }, &[]);
         });
@@ -58,7 +59,7 @@ pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Progra
     if !unfused && !left.is_empty() {
         program.push(PRODUCTS, Action::MultiplyOwn { rows: left }, &[]);
     }
-    // Who sends to the next rank first is this one's first to wait for.
+    // The rank waits first for the rank before it, which sends to it first.
     for rank in before(it.me, it.shards.ranks()) {
         for piece in it.pieces(rank) {
             program.push(PRODUCTS, it.wait(rank, it.arrived(&piece)), &[]);
@@ -77,8 +78,8 @@ pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Progra
     program
 }
 
-/// Product and reduction of one of two ranks: the other one's rows first, which go to it piece by piece; then its own,
-/// each of which is added to what has come for it.
+/// Product and reduction of one of two ranks. The rank multiplies the other one's rows first, which go there piece by
+/// piece. Then it multiplies its own rows, and adds what has arrived for each piece.
 pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Program {
     let mut program = Program::default();
     wait_for_room(&mut program, it.others(), |rank| it.ready(rank));
@@ -129,7 +130,8 @@ fn share(program: &mut Program, it: &Reduce<'_>, to: usize, piece: &Piece, (made
     program.push(PRODUCTS, Action::Put { to, rows, at, word }, &[]);
 }
 
-/// Waits until others have done all of the round before, and so have room for this one's. Returns the last wait.
+/// Waits until others have completed the round before, so that this rank may write for this round. Returns the last
+/// wait.
 fn wait_for_room(
     program: &mut Program,
     others: impl Iterator<Item = usize>,
@@ -139,19 +141,19 @@ fn wait_for_room(
     others.map(|rank| program.push(PRODUCTS, wait(rank), &[])).last()
 }
 
-/// What was put by kernels, which do not wait, has left before the round ends.
+/// Waits until the puts of kernels, which do not wait for them, have completed: before the round ends.
 fn settle(program: &mut Program) {
     if program.entries.iter().any(|entry| entry.lane == PRODUCTS && matches!(entry.action, Action::Put { .. })) {
         program.push(PRODUCTS, Action::Settle, &[]);
     }
 }
 
-/// The other ranks, from the one before on.
+/// The other ranks, starting with the one before.
 fn before(me: usize, ranks: usize) -> impl Iterator<Item = usize> {
     (1..ranks).map(move |distance| (me + ranks - distance) % ranks)
 }
 
-/// A program's first steps, if they are waits for the round before: how many.
+/// The number of the program's first steps that wait for the round before.
 pub(crate) fn first_waits(program: &Program) -> usize {
     let waits = |entry: &&super::Entry| {
         entry.lane == PRODUCTS && matches!(entry.action, Action::Wait { round: Round::Before, .. })
@@ -159,7 +161,7 @@ pub(crate) fn first_waits(program: &Program) -> usize {
     program.entries.iter().take_while(waits).count()
 }
 
-/// Where the rows of a step are.
+/// The rows of a step.
 pub(crate) fn rows_of(action: &Action) -> Option<&Rows> {
     match action {
         Action::Keep { rows }

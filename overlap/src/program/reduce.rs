@@ -4,7 +4,7 @@ use super::{ARRIVALS, Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word
 use crate::reduce::Reduced;
 use crate::shards::{Piece, Schedule, Shards};
 
-/// A product that is summed, as one rank sees it.
+/// A product that is summed, from the view of one rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Reduce<'a> {
     pub shards: &'a Shards,
@@ -15,29 +15,29 @@ pub(crate) struct Reduce<'a> {
     pub me: usize,
 }
 
-/// How many words each rank has.
+/// The number of words of each rank.
 pub(crate) fn words(shards: &Shards, schedule: Schedule) -> usize {
     shards.ranks() * (1 + 2 * shards.pieces_of_a_rank(schedule))
 }
 
-/// How many numbers each rank keeps: its product, the others' for its shard, all sums.
+/// The number of numbers that each rank stores: its product, the others' products for its shard, all sums.
 pub(crate) fn numbers(shards: &Shards, width: usize, reduced: Reduced) -> usize {
     let sums = if reduced == Reduced::Everywhere { shards.rows() } else { 0 };
     (rooms(shards) + sums).saturating_mul(width)
 }
 
-/// Where an owner keeps a row of the product of the rank that is so many before it.
+/// Where an owner stores a row of the product of the rank that is `distance` before it.
 pub(crate) fn summand_at(shards: &Shards, width: usize, distance: usize, row: usize) -> usize {
     (shards.rows() + (distance - 1) * shards.largest() + row) * width
 }
 
-/// How many rows there is room for before those of all sums.
+/// The number of rows that are stored before those of all sums.
 fn rooms(shards: &Shards) -> usize {
     shards.rows() + shards.ranks().saturating_sub(1) * shards.largest()
 }
 
 impl Reduce<'_> {
-    /// What the rank does.
+    /// The rank's program.
     pub fn program(&self) -> Program {
         let mut program = Program::default();
         for rank in self.others() {
@@ -82,14 +82,15 @@ impl Reduce<'_> {
         program.push(lane, put, after);
     }
 
-    /// Adds a piece of this rank once all have sent theirs, and puts the sums to the others if these want them: who has
-    /// sent products of this round has taken the sums of the one before.
+    /// Adds a piece of this rank once all ranks have sent theirs, and puts the sums to the others if they want them. A
+    /// rank that has sent products of this round has already copied the sums of the one before.
     fn sum(&self, program: &mut Program, piece: &Piece, made: Place) {
         let (ranks, start) = (self.shards.ranks(), piece.rows.start - self.shards.of(self.me).start);
         let mut summands = Vec::new();
         for distance in 1..ranks {
             let from = (self.me + ranks - distance) % ranks;
-            // A GPU's kernel that waited longer would take a multiprocessor from the product.
+            // The wait follows the product: a GPU's kernel that waited longer would occupy a multiprocessor that the
+            // product needs.
             program.push(ARRIVALS, self.wait(from, self.arrived(distance, piece)), &[made]);
             summands.push(self.summand_at(distance, start));
         }
@@ -118,28 +119,28 @@ impl Reduce<'_> {
         self.shards.pieces(rank, self.schedule.piece_rows(self.shards))
     }
 
-    /// Where an owner keeps a row of the product of the rank that is so many before it.
+    /// Where an owner stores a row of the product of the rank that is `distance` before it.
     pub(super) fn summand_at(&self, distance: usize, row: usize) -> usize {
         summand_at(self.shards, self.width, distance, row)
     }
 
-    /// The sums of a piece, where all ranks keep them if all want them.
+    /// The sums of a piece: where all ranks store them, if all ranks want them.
     pub(super) fn sums(&self, piece: &Piece) -> Rows {
         let at = (rooms(self.shards) + piece.rows.start) * self.width;
         Rows { rows: piece.rows.clone(), at, width: self.width }
     }
 
-    /// The word by which a rank tells that it has room for this round.
+    /// The word by which a rank signals that its buffers are free for this round.
     pub(super) fn ready(&self, rank: usize) -> Word {
         rank
     }
 
-    /// The word by which the rank that is so many before a piece's owner tells that its product has arrived.
+    /// The word by which the rank that is `distance` before a piece's owner signals that its product has arrived.
     pub(super) fn arrived(&self, distance: usize, piece: &Piece) -> Word {
         self.shards.ranks() + distance * self.shards.pieces_of_a_rank(self.schedule) + piece.number
     }
 
-    /// The word by which the owner of a piece tells that its sums have arrived.
+    /// The word by which the owner of a piece signals that its sums have arrived.
     pub(super) fn summed(&self, piece: &Piece) -> Word {
         let pieces = self.shards.pieces_of_a_rank(self.schedule);
         self.shards.ranks() * (1 + pieces) + piece.rank * pieces + piece.number

@@ -1,6 +1,6 @@
-//! Programs of all ranks at once, their lanes at random: what streams of several GPUs may do. Nothing real moves; each
-//! number of memory says of which round and what it is, so that a row that is overwritten too early, or read too late
-//! or before it came, is found.
+//! The programs of all ranks at once, with their lanes in random order, as streams of several GPUs may run them. No
+//! data move. Each number in memory records its round and its meaning, so that the tests find a row that is overwritten
+//! too early, or that is read too late or before it arrived.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
 use crate::reduce::Reduced;
 use crate::shards::{Schedule, Shards};
 
-/// What a number in memory is: the round, and what its owner has made of its row.
+/// The meaning of a number in memory: the round, and what its owner has made of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Value {
     round: u64,
@@ -34,7 +34,7 @@ enum What {
 struct Rank {
     program: Program,
     round: u64,
-    /// Steps of this round that have begun, and ended.
+    /// The steps of this round that have begun, and those that have ended.
     begun: Vec<bool>,
     ended: Vec<bool>,
     words: Vec<u64>,
@@ -45,7 +45,7 @@ struct Rank {
     sums: Vec<Value>,
 }
 
-/// Who carries programs out: a GPU whose copy engines reach the ranks of these bits.
+/// What carries programs out: the host, or a GPU whose copy engines reach the ranks of these bits.
 #[derive(Debug, Clone, Copy)]
 enum Device {
     Host,
@@ -105,7 +105,8 @@ impl Job {
             && after.iter().all(|&other| it.ended[other])
     }
 
-    /// Begins or ends a step. Copies read when they begin and once more when they end: the source has to stay so long.
+    /// Begins or ends a step. Copies read when they begin and again when they end: the source must stay unchanged so
+    /// long.
     fn go_on(&mut self, rank: usize, place: Place) {
         let begins = !self.ranks[rank].begun[place];
         let round = self.ranks[rank].round;
@@ -187,7 +188,8 @@ impl Job {
         }
     }
 
-    /// Half a copy, of what has to be there; where it goes nobody may still want what was there.
+    /// The first or second half of a copy. The source must hold numbers of the round. The destination loses its old
+    /// numbers when the copy begins.
     fn copy(&mut self, from: (usize, usize), to: (usize, usize), rows: &Rows, round: u64, begins: bool) {
         let values = self.ranks[from.0].memory[from.1..from.1 + rows.len()].to_vec();
         for value in &values {
@@ -196,14 +198,14 @@ impl Job {
         self.write(to.0, &Rows { at: to.1, ..rows.clone() }, values, begins);
     }
 
-    /// Half a write: in the first half what arrives is neither the old nor the new.
+    /// The first or second half of a write. After the first half the numbers are neither the old nor the new ones.
     fn write(&mut self, to: usize, rows: &Rows, values: Vec<Value>, begins: bool) {
         for (at, value) in (rows.at..).zip(values) {
             self.ranks[to].memory[at] = if begins { Value { round: 0, what: What::Nothing } } else { value };
         }
     }
 
-    /// Goes on with rounds of all ranks at random until all have done so many.
+    /// Advances random steps of all ranks until all ranks have completed `rounds` rounds.
     fn run(&mut self, rounds: u64, mut random: impl FnMut(usize) -> usize) {
         loop {
             let (mut can, mut advanced) = (Vec::new(), false);
@@ -315,7 +317,7 @@ proptest! {
             true => Job::gather(&shards, schedule, device),
             false => Job::reduce(&shards, schedule, Reduced::Everywhere, device),
         };
-        // Each rank does its first step that is left, or waits for it.
+        // Each rank performs its first remaining step, or waits for it.
         for rank in &mut job.ranks {
             rank.next_round();
         }

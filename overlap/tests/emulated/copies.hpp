@@ -1,13 +1,13 @@
-// Copies between two ranks: by a put and by a get, in each form that point_to_point.rs has of them.
+// Copies between two ranks: by a put and by a get, in each form of point_to_point.rs.
 #pragma once
 #include "ranks.hpp"
 
 #include <list>
 
-// Packets; one kernel; a copy engine, which tells, too; the proxy, for a rank that is not reached.
+// Packets; one kernel; a copy engine, which copies data and word; the proxy, for a rank that the device does not reach.
 enum Form { PACKETS, KERNEL, ENGINE, PROXY };
 
-// Puts one way, and gets some rounds, with other bytes each time and to another place.
+// Puts in each round and gets in some, with other bytes each time and to another place.
 static void copies(size_t bytes, const std::vector<Form>& puts, const std::vector<Form>& gets) {
     const symrail_u64 ROUNDS = 40, OFTEN = 3;
     size_t words = 32, slots = 8 * words, pitch = (bytes / 8 + 2) * 8;
@@ -22,7 +22,7 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
         std::list<std::vector<unsigned char>> kept;
         auto one = [&](const std::function<void()>& kernel) { it.launch(1, 1, kernel); };
         for (symrail_u64 round = 1; round <= ROUNDS; round++) {
-            // The sender may be ahead: each round has a place of its own. Some begin anywhere.
+            // The sender may be ahead, so each round has a place of its own. Some places are unaligned.
             char* to = (char*)base + place + round * pitch + round % 5;
             const char* of = (const char*)base + place + (ROUNDS + round) * pitch;
             for (size_t i = 0; i < bytes; i++) ((unsigned char*)of)[i] = mine[i] = (unsigned char)mix(round, me, i);
@@ -67,7 +67,7 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
                 it.launch(1, THREADS, [&] {
                     overlap_receive(it.plan(), &p.received, far ? 0 : base + apart, 0, 1, base + slots, 0);
                 });
-                // What is offered does not change before it has been fetched.
+                // The offered bytes do not change before the other rank has fetched them.
                 if (gets_now)
                     one([&] { overlap_meet(it.plan(), &p.offered, far ? 0 : base + apart + 16, 2, 3, 0); });
                 if (gets_now) memset((char*)of, 0, bytes);

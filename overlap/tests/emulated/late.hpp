@@ -1,8 +1,8 @@
-// Ranks that do not come, in each kernel that waits for one.
+// Ranks that never arrive, in each kernel that waits for one.
 #pragma once
 #include "ranks.hpp"
 
-// Rank 1 does not come: rank 0 names it, tells nothing, and tells rank 2, whose wait ends then.
+// Rank 1 never arrives. Rank 0 reports it, sets no further words, and signals rank 2, whose wait then ends.
 static void late() {
     auto ranks = ranks_of(3, 64, 63);
     ranks[0].timeout = SOON;
@@ -28,7 +28,7 @@ static void late() {
     expect(ranks[1].heap[63] == (1ull | 2ull << 32) && ranks[1].heap[6] == 0, "what the late rank was told", 1, 1);
 }
 
-// The same in rounds of one kernel, and in copies: after that nothing is told, and no packets are sent.
+// The same in rounds of one kernel, and in copies: after the failed wait the rank sets no words and sends no packets.
 static void late_in_a_kernel() {
     enum { GATHER_PACKETS, RECEIVE, PACKETS_SENT, GATHER, REDUCE, PUT, OFFER, READY, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
@@ -62,7 +62,7 @@ static void late_in_a_kernel() {
             });
             it.launch(1, 1, [&] { overlap_say(it.plan(), &pair.told_got, 3, 1); });
         };
-        // A sender is ahead as far as there are slots.
+        // A sender may be ahead by the number of slots.
         for (int i = 1; kind == PACKETS_SENT && i < OVERLAP_SLOTS; i++) go();
         expect(it.report[0] == 0, "a sender that waits without need", kind, 0);
         go();

@@ -1,10 +1,11 @@
-// Products and copies between ranks, by the kernels of cu/ on threads of this machine. Prints what is wrong.
+// Products and copies between ranks, with the kernels of cu/ on threads of this machine. Prints the errors that it
+// finds.
 #include "ranks.hpp"
 
 #include "copies.hpp"
 #include "late.hpp"
 
-// Rows of numbers that move in one kernel, again and again.
+// Gathers rows of numbers with one kernel, in many rounds.
 template <class T>
 static void gathers(const std::vector<unsigned>& rows, unsigned width) {
     unsigned n = rows.size(), all = 0;
@@ -38,7 +39,7 @@ static void gathers(const std::vector<unsigned>& rows, unsigned width) {
     });
 }
 
-// The same by packets.
+// Gathers rows with packets.
 template <class T>
 static void gathers_packets(const std::vector<unsigned>& rows, unsigned width) {
     unsigned n = rows.size(), all = 0, largest = 0;
@@ -72,7 +73,7 @@ static void gathers_packets(const std::vector<unsigned>& rows, unsigned width) {
     });
 }
 
-// Products of all ranks, of which each sums its rows.
+// Reduces the products of all ranks. Each rank sums its rows.
 template <class N>
 static void reduces(const std::vector<unsigned>& rows, unsigned width, bool together, bool has_bias,
                     void (*kernel)(overlap_plan*, const overlap_part*, symrail_u64, symrail_u64, const symrail_u64*,
@@ -119,7 +120,8 @@ static void reduces(const std::vector<unsigned>& rows, unsigned width, bool toge
     });
 }
 
-// The same by packets: the sum of what the others have sent, from the one before on, and of what this one has.
+// Reduces with packets: each rank sums what the others have sent, starting with the rank before it, and its own
+// product.
 template <class N>
 static void reduces_packets(const std::vector<unsigned>& rows, unsigned width, bool has_bias,
                             void (*kernel)(overlap_plan*, const overlap_packed*, symrail_u64, symrail_u64, symrail_u64,
@@ -140,7 +142,7 @@ static void reduces_packets(const std::vector<unsigned>& rows, unsigned width, b
             symrail_u64 from = first[to] * pitch;
             parts.push_back({at + it.apart[to], from, rows[to] * pitch, sender, at, 0, rows[me] * pitch, 0});
         }
-        // Sums depend on their order, which is part of what is compared.
+        // Sums depend on their order, and the test compares them exactly.
         auto value = [](symrail_u64 round, unsigned rank, size_t i) { return (float)(mix(round, rank, i) % 1000) / 7; };
         std::vector<T> product(all * width + 1), out(rows[me] * width + 1), bias(width);
         for (unsigned i = 0; i < width; i++) bias[i] = N::store((float)i);
@@ -168,7 +170,7 @@ static void reduces_packets(const std::vector<unsigned>& rows, unsigned width, b
     });
 }
 
-// A round of steps: a word that others are told, copies with a word behind, and what each waits for.
+// A round of steps: a word that a rank sets at the others, copies followed by a word, and the waits for them.
 static void steps(unsigned n) {
     size_t words = 64, bytes = 4000;
     auto ranks = ranks_of(n, words + n * bytes / 8, 63);
@@ -209,7 +211,7 @@ static void steps(unsigned n) {
     });
 }
 
-// Pieces that are asked for one behind the other come so, whatever the proxy would rather do.
+// With a fence between them, pieces arrive in the order of their requests, whatever order the proxy would choose.
 static void pieces_in_order() {
     const unsigned PIECES = 4, BYTES = 64;
     for (symrail_u64 in_order = 0; in_order < 2; in_order++) {

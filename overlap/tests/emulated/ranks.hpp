@@ -1,5 +1,5 @@
-// The kernels of cu/ on threads of this machine: a thread for each thread of each block of each rank. Ranks are late at
-// random, before each round and each wait, and so is the proxy.
+// The kernels of cu/ on threads of this machine: a thread for each thread of each block of each rank. Ranks start late
+// at random, before each round and each wait. So does the proxy.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -34,8 +34,8 @@ static symrail_u64 chance() {
     return mix(count.fetch_add(1), 11, 13);
 }
 
-// A rank's proxy: puts with a word behind them, and copies between words. A put is there by the time that a quiet ends,
-// or earlier; its bytes are read then. Of several those that no fence keeps apart come in any order.
+// A rank's proxy: puts followed by a word, and direct word updates. A put completes before a quiet ends, or earlier;
+// the proxy reads its bytes then. Puts without a fence between them complete in any order.
 struct Asked {
     void* to;
     const void* from;
@@ -47,11 +47,11 @@ struct Proxy {
     std::mutex lock;
     std::vector<Asked> asked;
     unsigned fences = 0;
-    // As many as that are never early.
+    // A lazy proxy completes no put before a fence or a quiet requires it.
     bool lazy = false;
 
     void put_one() {
-        // The last one of those that may be next.
+        // The last of the puts that may complete next.
         size_t next = 0;
         for (size_t i = 0; i < asked.size(); i++)
             if (asked[i].fence == asked[0].fence) next = i;
@@ -77,7 +77,7 @@ struct Proxy {
 };
 static thread_local Proxy* proxy;
 #define SYMRAIL_SIGNAL_SET 9
-// A word alone waits for nothing but what a fence has put before it.
+// A word without data waits only for the puts that a fence has ordered before it.
 static void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
     symrail_u64 there = (symrail_u64)word + apart_of[pe];
     std::lock_guard<std::mutex> all(proxy->lock);
@@ -116,9 +116,9 @@ thread_local Threads* block;
 thread_local symrail_u32 thread_rank, block_size;
 thread_local const symrail_u64* apart_of;
 
-// So long a rank that is alive may take.
+// The longest time that a rank that is alive may take.
 static const symrail_u64 LATE = 60000000000ull;
-// So long a rank is waited for that does not come.
+// The time limit of a wait for a rank that never arrives.
 static const symrail_u64 SOON = 50000000;
 
 static void expect(bool well, const char* what, symrail_u64 rank, symrail_u64 round) {
@@ -128,7 +128,7 @@ static void expect(bool well, const char* what, symrail_u64 rank, symrail_u64 ro
     _Exit(1);
 }
 
-// A rank: its symmetric heap, with the words in front, and its plan.
+// A rank: its symmetric heap, which begins with the words, and its plan.
 struct Rank {
     symrail_u64 me;
     std::vector<symrail_u64> heap, image, report, apart;
