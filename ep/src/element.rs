@@ -1,4 +1,4 @@
-//! The types of rows that are added: FP32 and bfloat16.
+//! The types of elements that sums are formed of: FP32 and bfloat16.
 
 use half::bf16;
 

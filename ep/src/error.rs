@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use symrail::Pe;
 
@@ -9,31 +9,31 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// From the runtime.
+    /// An error of the runtime.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
-    /// An expert that is not there.
+    /// A token names an expert that does not exist.
     #[error(
         "top-k index of token {token}, slot {slot}: there is no expert {expert}; there are 0 to {last}, and -1 for none"
     )]
     NoSuchExpert {
         /// The token.
         token: usize,
-        /// Which of its top-k slots.
+        /// The index of its top-k slot.
         slot: usize,
-        /// What is there.
+        /// The expert that it names.
         expert: i64,
         /// The last expert.
         last: usize,
     },
-    /// Arguments that do not go together.
+    /// An argument that does not agree with the others.
     #[error("{what}: {found}, where {wanted} is wanted")]
     Argument {
-        /// Which argument, and what of it.
+        /// The argument and its property.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What it has to be.
+        /// The value that it must have.
         wanted: String,
     },
     /// More tokens than the buffers were made for.
@@ -41,22 +41,22 @@ pub enum Error {
         "{tokens} tokens, where the buffers are for {most} of each rank; make them larger, or send fewer at a time"
     )]
     TooManyTokens {
-        /// How many were to be sent.
+        /// The number of tokens to send.
         tokens: usize,
-        /// How many can be.
+        /// The most tokens of a call.
         most: usize,
     },
-    /// Buffers in which not even the smallest piece has room.
+    /// A buffer that is too small for even the smallest block.
     #[error("{what} takes {needed} bytes of each rank's heap, where {given} were given; give at least {needed}")]
     BufferTooSmall {
         /// What the buffer is for.
         what: &'static str,
-        /// Bytes that it takes.
+        /// The bytes that it needs.
         needed: usize,
-        /// Bytes that there are.
+        /// The bytes that it has.
         given: usize,
     },
-    /// Ranks that call with different shapes or sizes, or different calls.
+    /// Ranks whose calls, shapes or sizes differ.
     #[error("{what}: rank {me} has {here}, rank {other} has {there}; all ranks must have the same")]
     Differ {
         /// What differs.
@@ -70,55 +70,55 @@ pub enum Error {
         /// That rank's value.
         there: u64,
     },
-    /// What is to arrive has no room in this process.
+    /// The memory of this process does not suffice for what is to arrive.
     #[error("{rows} rows of {bytes} bytes are to arrive, for which there is no memory")]
     NoMemory {
-        /// How many rows.
+        /// The number of rows.
         rows: usize,
-        /// Bytes of each.
+        /// Bytes of each row.
         bytes: usize,
     },
     /// Ranks that have not arrived in time.
     #[error("{what}: rank {me} has waited {seconds:.1} s for rank {}", list(ranks))]
     Late {
-        /// What is waited in.
+        /// The wait, in words.
         what: &'static str,
-        /// Who has waited: this rank, or one that this rank waits for.
+        /// The rank that waited: this one, or one that this rank waits for.
         me: Pe,
-        /// Those who are waited for.
+        /// The ranks that have not arrived.
         ranks: Vec<Pe>,
-        /// For how long.
+        /// The duration of the wait.
         seconds: f64,
     },
-    /// Ranks that have masked this one, because it had not come to a call in time.
+    /// Other ranks have masked this one, because it did not arrive at a call in time.
     #[error("rank {me} came too late: rank {} went on without it; it can take part again in a new job", list(ranks))]
     Left {
         /// This rank.
         me: Pe,
-        /// Those who go on without it.
+        /// The ranks that go on without it.
         ranks: Vec<Pe>,
     },
-    /// A wait that was ended by what [`Runtime::set_interrupt`](symrail::Runtime::set_interrupt) was given.
+    /// A wait that the function given to [`Runtime::set_interrupt`](symrail::Runtime::set_interrupt) has ended.
     #[error("{what}: the wait for rank {} was ended", list(ranks))]
     Interrupted {
-        /// What was waited in.
+        /// The wait, in words.
         what: &'static str,
-        /// Those who were waited for.
+        /// The ranks that it waited for.
         ranks: Vec<Pe>,
     },
-    /// Buffers of which nobody knows what is in them, since a call has failed in its midst.
+    /// Buffers whose contents are undefined because a call has failed after its start.
     #[error("these buffers cannot be used any more: {why}; all ranks have to make new ones")]
     Broken {
-        /// What has failed before.
+        /// The earlier failure.
         why: String,
     },
-    /// The compiler of kernels, or the GPU's driver.
+    /// An error of the kernel compiler or of the GPU's driver.
     #[error("on a GPU: {reason}")]
     Device {
-        /// What it says.
+        /// Its message.
         reason: String,
     },
-    /// Calls in an order that makes no sense.
+    /// A call that is invalid at this point of the sequence of calls.
     #[error("{what}")]
     Order {
         /// What is wrong.
@@ -131,7 +131,7 @@ fn list(ranks: &[Pe]) -> String {
 }
 
 impl Error {
-    /// Arguments that do not go together.
+    /// An argument that does not agree with the others.
     #[allow(clippy::needless_pass_by_value)] // numbers, and texts that are made for it
     pub(crate) fn argument(what: &'static str, found: impl ToString, wanted: impl ToString) -> Error {
         Error::Argument { what, found: found.to_string(), wanted: wanted.to_string() }

@@ -1,14 +1,17 @@
-//! Numbered blocks from every rank to every other one: what both ways of dispatch and combine are built on.
+//! Numbered blocks from every rank to every other one: the common base of both ways of dispatch and combine.
 //!
-//! Each rank has [`SLOTS`] slots for the blocks of every other rank, which are used in turns. A block is written into
-//! its slot (by stores where the target's heap is mapped; else by one put-with-signal from the outbox), and its number
-//! is set in a word beside it. Who has read a block gives its slot back, by adding to a word of its sender. The sender
-//! uses it again when the rail has acknowledged the block, too: until then the rail's failure has it sent again.
+//! Each rank has [`SLOTS`] slots for the blocks of every other rank and uses them in rotation. The sender writes a
+//! block into its slot: by stores where the target's heap is mapped, else by one put-with-signal from the outbox. It
+//! then sets the block's number in a word beside the slot. The reader of a block frees its slot by adding to a word of
+//! the sender. The sender reuses the slot when the rail has acknowledged the block, too: until then a failing rail may
+//! have to send it again.
 //!
-//! Numbers only rise, so nothing is ever cleared, and a word of an earlier call is never taken for one of this.
+//! Block numbers only rise. So no word is ever cleared, and a word of an earlier call is never mistaken for one of this
+//! call.
 //!
-//! A rank that gives up a call says so where its next blocks would be announced ([`Exchange::give_up`]). Who waits for
-//! them learns at once for whom that rank has waited, which it could not know itself.
+//! A rank that gives up a call writes so into the words that would announce its next blocks ([`Exchange::give_up`]).
+//! The ranks that wait for those blocks learn at once which ranks it has waited for. They could not find that out
+//! themselves.
 
 use std::time::{Duration, Instant};
 
@@ -16,31 +19,31 @@ use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice};
 
 use crate::error::{Error, Result};
 
-/// Blocks under way from one rank to another.
+/// The most blocks in flight from one rank to another.
 pub const SLOTS: usize = 2;
 /// Blocks begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
-/// In place of a block's number: its sender has given up. Below are the rank that it has waited for, and for how many
-/// milliseconds.
+/// A flag that the sender sets in place of a block's number when it gives up. The lower bits hold the rank that it has
+/// waited for, and the milliseconds of the wait.
 const GIVEN_UP: u64 = 1 << 63;
 const RANK_AT: u32 = 32;
 
-/// How long waits last. [`Runtime::set_interrupt`] may end them earlier.
+/// The time limit of waits. [`Runtime::set_interrupt`] may end them earlier.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitLimit {
-    /// For how long a rank is waited for.
+    /// The longest wait for a rank.
     pub time: Duration,
 }
 
 impl WaitLimit {
-    /// As long as operations of the runtime.
+    /// The time limit of the runtime's operations.
     #[must_use]
     pub fn of(rt: &Runtime) -> WaitLimit {
         WaitLimit { time: Duration::from_secs(rt.settings().timeout_s) }
     }
 }
 
-/// One wait for blocks, or for slots.
+/// One wait for blocks or for free slots.
 pub(crate) struct Wait<'a> {
     rt: &'a Runtime,
     limit: WaitLimit,
@@ -49,7 +52,7 @@ pub(crate) struct Wait<'a> {
     polls: u32,
 }
 
-/// Why a wait is over.
+/// The reason why a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     Late,
@@ -61,7 +64,7 @@ impl<'a> Wait<'a> {
         Wait { rt, limit, begun: Instant::now(), interrupt_poll: rt.interrupt_poll(), polls: 0 }
     }
 
-    /// Makes progress. Something, if the wait is over.
+    /// Makes progress. Returns a reason if the wait has ended.
     pub fn pause(&mut self) -> Option<Over> {
         if !self.rt.progress() {
             std::thread::yield_now();
@@ -76,13 +79,13 @@ impl<'a> Wait<'a> {
         self.interrupt_poll.ended().map(|_| Over::Interrupted)
     }
 
-    /// Begins again, since somebody has arrived.
+    /// Starts the time limit again, because a rank has arrived.
     pub fn restart(&mut self) {
         self.begun = Instant::now();
         self.interrupt_poll = self.rt.interrupt_poll();
     }
 
-    /// The error for who is still waited for.
+    /// The error that names the ranks which have not arrived.
     pub fn error(&self, over: Over, what: &'static str, ranks: Vec<Pe>) -> Error {
         match over {
             Over::Interrupted => Error::Interrupted { what, ranks },
@@ -91,32 +94,33 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Blocks of at most so many bytes from every rank to every other one. See the [module](self).
+/// Blocks of a maximum size from every rank to every other one. See the [module](self).
 pub struct Exchange<'rt> {
     rt: &'rt Runtime,
     block: usize,
-    /// For each source, its slots.
+    /// The slots for the blocks of each source.
     inbox: SymSlice<'rt, u8>,
-    /// For each destination, its slots. Empty where all PEs of the job are mapped.
+    /// The slots for the blocks to each destination. Empty where all PEs of the job are mapped.
     outbox: SymSlice<'rt, u8>,
-    /// For each source and slot the number of the block that has arrived; for each destination how many it has read.
+    /// For each source and slot the number of the block that has arrived; for each destination the number of blocks
+    /// that it has read.
     words: SymSlice<'rt, u64>,
-    /// Blocks sent to each rank, and read from each.
+    /// The number of blocks sent to each rank, and of those read from each.
     sent: Vec<u64>,
     read: Vec<u64>,
-    /// For each destination and slot, the delivery of the block that was sent from it.
+    /// For each destination and slot, the delivery of the block that was last sent from it.
     deliveries: Vec<Option<Delivery<'rt>>>,
 }
 
-/// Whether something holds for all PEs. One PE that is not mapped somewhere is enough for all to have an outbox: the
-/// heap is symmetric. Collective.
+/// Whether a condition holds on all PEs. The heap is symmetric: one PE that is not mapped somewhere gives all PEs an
+/// outbox. Collective.
 pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
     let mut fails = [u64::from(!here)];
     rt.team_world()?.max_of_all(&mut fails)?;
     Ok(fails == [0])
 }
 
-/// What a rank's word says, if that is not a block's number.
+/// An error if a rank's word says that the rank has given up.
 fn unless_given_up(word: u64, from: Pe) -> Result<()> {
     if word & GIVEN_UP == 0 {
         return Ok(());
@@ -127,23 +131,23 @@ fn unless_given_up(word: u64, from: Pe) -> Result<()> {
 }
 
 impl<'rt> Exchange<'rt> {
-    /// Bytes of the heap that an exchange of such blocks takes, in a job where not all PEs are mapped.
+    /// The heap bytes of an exchange with blocks of this size, in a job where not all PEs are mapped.
     #[must_use]
     pub fn bytes(ranks: usize, block: usize) -> usize {
         2 * ranks * SLOTS * block.next_multiple_of(ALIGNMENT) + ranks * (SLOTS + 1) * 8
     }
 
-    /// The largest blocks for which so many bytes suffice; 0 if they are too few for any.
+    /// The largest block size for which these bytes suffice; 0 if they suffice for none.
     #[must_use]
     pub fn largest_block(ranks: usize, bytes: usize) -> usize {
         let words = ranks * (SLOTS + 1) * 8;
         bytes.saturating_sub(words) / (2 * ranks * SLOTS) / ALIGNMENT * ALIGNMENT
     }
 
-    /// Makes one. Collective.
+    /// Makes an exchange. Collective.
     ///
     /// # Errors
-    /// The heap is exhausted.
+    /// An exhausted heap.
     pub fn new(rt: &'rt Runtime, block: usize) -> Result<Exchange<'rt>> {
         let (ranks, block) = (rt.n_pes() as usize, block.next_multiple_of(ALIGNMENT));
         let all = ranks * SLOTS * block;
@@ -155,10 +159,10 @@ impl<'rt> Exchange<'rt> {
         Ok(Exchange { rt, block, inbox, outbox, words, sent: vec![0; ranks], read: vec![0; ranks], deliveries })
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
         self.words.free()?;
         self.outbox.free()?;
@@ -171,13 +175,13 @@ impl<'rt> Exchange<'rt> {
         self.rt
     }
 
-    /// Bytes that a block may have.
+    /// The largest size of a block in bytes.
     #[must_use]
     pub fn block(&self) -> usize {
         self.block
     }
 
-    /// Bytes of the heap that it has taken.
+    /// The heap bytes of this exchange.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.inbox.len() + self.outbox.len() + 8 * self.words.len()
@@ -191,10 +195,10 @@ impl<'rt> Exchange<'rt> {
         (rank as usize * SLOTS + number as usize % SLOTS) * self.block
     }
 
-    /// Whether the next block to a rank has a slot, here and there.
+    /// Whether the next block to a rank has a free slot, in this rank's outbox and in the target's inbox.
     ///
     /// # Errors
-    /// Why an earlier block was not delivered; the rank has given up; memory that cannot be read.
+    /// The failed delivery of an earlier block; a rank that has given up; memory that cannot be read.
     pub fn has_room(&mut self, to: Pe) -> Result<bool> {
         let freed = self.words.read(self.ranks() * SLOTS + to as usize)?;
         let number = self.sent[to as usize];
@@ -212,10 +216,10 @@ impl<'rt> Exchange<'rt> {
         Ok(done)
     }
 
-    /// Writes a part of the next block to a rank, where there is room for it.
+    /// Writes a part of the next block to a rank. The caller has made sure of a free slot ([`Exchange::has_room`]).
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`], a bug of the caller; or what the runtime says.
+    /// [`Error::BufferTooSmall`], a bug of the caller; an error of the runtime.
     pub fn write(&self, to: Pe, at: usize, part: &[u8]) -> Result<()> {
         if at + part.len() > self.block {
             let (needed, given) = (at + part.len(), self.block);
@@ -230,10 +234,10 @@ impl<'rt> Exchange<'rt> {
         Ok(())
     }
 
-    /// Sends the next block to a rank, of so many bytes that were written.
+    /// Sends the next block to a rank: the first `bytes` bytes that were written.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// An error of the runtime.
     pub fn send(&mut self, to: Pe, bytes: usize) -> Result<()> {
         let (me, number) = (self.rt.my_pe(), self.sent[to as usize]);
         let word = (&*self.words, me as usize * SLOTS + number as usize % SLOTS);
@@ -260,18 +264,18 @@ impl<'rt> Exchange<'rt> {
     /// Whether the next block from a rank has arrived.
     ///
     /// # Errors
-    /// The rank has given up; memory that cannot be read.
+    /// A rank that has given up; memory that cannot be read.
     pub fn has_arrived(&self, from: Pe) -> Result<bool> {
         let number = self.read[from as usize];
         let word = from as usize * SLOTS + number as usize % SLOTS;
-        // The plain read is for those that have not arrived, of which a test would make progress each time.
+        // The plain read serves blocks that have not arrived: a test makes progress on every call.
         let found = self.words.read(word)?;
         unless_given_up(found, from)?;
         Ok(found > number && self.words.test(word, Cmp::Gt, number)?)
     }
 
-    /// Tells all others but those that were waited for that this rank has given up, after which no block comes from it
-    /// any more.
+    /// Notifies all other ranks, except the late ones, that this rank has given up. This rank sends no block
+    /// afterwards.
     pub fn give_up(&self, late: &[Pe], seconds: f64) {
         let Some(&first) = late.first() else { return };
         let millis = (seconds * 1000.0) as u32;
@@ -279,28 +283,28 @@ impl<'rt> Exchange<'rt> {
         let me = self.rt.my_pe();
         for to in (0..self.ranks() as Pe).filter(|to| *to != me && !late.contains(to)) {
             for slot in 0..SLOTS {
-                // Who cannot be told finds out when its time is over.
+                // A rank that this signal does not reach notices when its own time limit expires.
                 let _ = self.words.signal_op(me as usize * SLOTS + slot, word, SignalOp::Set, to);
             }
         }
     }
 
-    /// Copies a part of the next block from a rank, which has arrived.
+    /// Copies a part of the next block from a rank, which must have arrived.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// An error of the runtime.
     pub fn read(&self, from: Pe, at: usize, part: &mut [u8]) -> Result<()> {
         Ok(self.inbox.get(self.at(from, self.read[from as usize]) + at, part, self.rt.my_pe())?)
     }
 
-    /// Gives the slot of the block that was read back to its sender.
+    /// Frees the slot of the block that was read, for its sender.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// An error of the runtime.
     pub fn give_back(&mut self, from: Pe) -> Result<()> {
         self.read[from as usize] += 1;
         let word = self.ranks() * SLOTS + self.rt.my_pe() as usize;
-        // Adding, since signals that set need not arrive in order.
+        // The signal adds, because signals that set may arrive out of order.
         Ok(self.words.signal_op(word, 1, SignalOp::Add, from)?)
     }
 }

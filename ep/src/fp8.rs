@@ -1,24 +1,24 @@
-//! Casting rows to FP8 (e4m3, finite only) with a scale for each 128 elements.
+//! Casts of rows to FP8 (e4m3, finite only) with a scale for each 128 elements.
 
 use symrail_core::fp8::f32_to_e4m3;
 
 use crate::element::Element;
 
-/// Elements that share a scale.
+/// The number of elements that share a scale.
 pub const GROUP: usize = 128;
 /// The largest value of e4m3.
 const LARGEST: f32 = 448.0;
-/// Groups whose values are all smaller get the scale of this one.
+/// A group whose values are all smaller gets the scale of this value.
 const SMALLEST: f32 = 1e-4;
 
-/// The scales of a row of so many elements.
+/// The number of scales of a row with this many elements.
 #[must_use]
 pub fn scales(elements: usize) -> usize {
     elements.div_ceil(GROUP)
 }
 
-/// Casts a row: appends a byte for each element to `to`, and to `scales` for each group the factor that gives the
-/// values back. With `power_of_two` factors are rounded up to a power of two.
+/// Casts a row. It appends a byte for each element to `to`. For each group it appends to `scales` the factor that
+/// restores the values; `power_of_two` rounds factors up to a power of two.
 pub fn cast(row: &[u8], element: Element, power_of_two: bool, to: &mut Vec<u8>, scales: &mut Vec<f32>) {
     for group in row.chunks(GROUP * element.bytes()) {
         let mut values = [0.0; GROUP];

@@ -1,27 +1,27 @@
-//! Expert parallelism: tokens go to the PEs that own their experts (dispatch) and come back as sums (combine).
+//! Expert parallelism: tokens go to the PEs that own their experts (dispatch) and return as sums (combine).
 //!
-//! Each PE of the job is one rank, and owns as many experts as every other one. Calls are made by all ranks together.
-//! There are two ways, which may be in use at the same time, by different threads:
+//! Each PE of the job is one rank, and all ranks own equally many experts. All ranks make each call together. There are
+//! two ways. Different threads may use both at the same time:
 //!
-//! - [`HighThroughput`], for prefill and training: any number of tokens through buffers of any size; who calls learns
+//! - [`HighThroughput`], for prefill and training: any number of tokens through buffers of any size. The caller learns
 //!   how many have arrived. A token crosses once for each rank that owns some of its experts.
-//! - [`LowLatency`], for decode: at most so many tokens, sent in one block for each rank; sending and receiving are
-//!   separate calls; ranks that are gone are masked, and the others go on.
+//! - [`LowLatency`], for decode: a limited number of tokens, in one block for each rank. Sending and receiving are
+//!   separate calls. Dead ranks are masked, and the others go on.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`plan`] | pure functions: who gets which tokens, what a row looks like on its way, how large buffers are |
+//! | [`plan`] | pure functions: which ranks get which tokens, the layout of rows in transfer, the sizes of buffers |
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
-//! | [`exchange`] | numbered blocks from every rank to every other one, on which both ways are built |
+//! | [`exchange`] | numbered blocks from every rank to every other one, the base of both ways |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
 //! | [`cuda`] | both ways by kernels |
-//! | [`statistics`] | what a call did: rows, bytes by path, times |
+//! | [`statistics`] | a call's rows, bytes by path, and times |
 //!
 //! # Invariants
-//! - Input is checked before anything is sent: a call that is refused for its arguments has not been made.
-//! - Blocks are numbered, and nothing is cleared between calls.
-//! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that results have the same bits each time.
-//! - Every wait ends: with what arrived, or with an error that names the ranks that did not.
+//! - Input is checked before anything is sent: a call that is refused for its arguments has no effect.
+//! - Blocks are numbered, and no memory is cleared between calls.
+//! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that every run gives the same bits.
+//! - Every wait ends: either the data arrives, or an error names the ranks that did not.
 
 pub mod cuda;
 pub mod element;

@@ -1,36 +1,36 @@
-//! What a call did: rows, bytes by path, and times.
+//! Statistics of a call: rows, bytes by path, and times.
 
 use std::time::{Duration, Instant};
 
 use symrail::{Pe, Runtime};
 
-/// Rows and bytes that went one way.
+/// Rows and bytes of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Rows, with what goes along.
+    /// The number of rows, each with its scales and slots.
     pub rows: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// What the last call on buffers did.
+/// Statistics of the last call on buffers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// The call.
+    /// The name of the call.
     pub call: &'static str,
     /// Tokens for each rank; rows for each rank in a combine.
     pub to_ranks: Vec<u32>,
     /// Tokens from each rank; rows from each rank in a combine.
     pub from_ranks: Vec<u32>,
-    /// Slots (high throughput) or rows (low latency) of each of this rank's experts, where the call tells them.
+    /// Slots (high throughput) or rows (low latency) of each of this rank's experts, if the call counts them.
     pub per_expert: Vec<u32>,
-    /// What stayed on this rank.
+    /// Traffic that stayed on this rank.
     pub own: Traffic,
-    /// What was written to memory of other ranks that this one maps.
+    /// Traffic that was written to mapped memory of other ranks.
     pub mapped: Traffic,
-    /// What went over rails.
+    /// Traffic over rails.
     pub wire: Traffic,
-    /// How long each phase took, in their order.
+    /// The duration of each phase, in order.
     pub phases: Vec<(&'static str, Duration)>,
 }
 
@@ -50,7 +50,7 @@ impl Statistics {
         way.bytes += bytes as u64;
     }
 
-    /// A phase that began then is over. It is in the trace too, if one is made.
+    /// Ends a phase that began at `since`, and records it in the trace if there is one.
     pub(crate) fn phase(&mut self, rt: &Runtime, name: &'static str, since: Instant) -> Instant {
         let now = Instant::now();
         rt.trace_phase(name, since, now - since);

@@ -1,4 +1,4 @@
-//! Adding: rows go back within each host, are added there, and the sums go back between hosts.
+//! Combine: ranks send rows back within each host and add them there, and the sums go back between hosts.
 
 use std::time::Instant;
 
@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::plan::hosts::Hosts;
 use crate::plan::rows::RowFormat;
 
-/// Rows with their weights, those of each rank behind each other.
+/// Rows with their weights, ordered by rank.
 struct Rows {
     element: Element,
     format: RowFormat,
     of_rank: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The next row of each rank.
+    /// The index of the next row of each rank.
     next: Vec<usize>,
 }
 
@@ -31,7 +31,7 @@ fn between(parts: &Parts<'_>, hosts: &Hosts) -> Element {
     if hosts.are_shared() { Element::F32 } else { parts.element }
 }
 
-/// What rows look like within a host, and between hosts.
+/// The row formats within a host and between hosts.
 pub(super) fn formats(parts: &Parts<'_>, hosts: &Hosts) -> [RowFormat; 2] {
     let weights = parts.weights.map_or(0, |(_, k)| k);
     let elements = parts.rows.bytes() / parts.element.bytes();
@@ -47,7 +47,7 @@ impl Rows {
         Rows { element, format, of_rank: counts.iter().map(empty).collect(), next: vec![0; counts.len()] }
     }
 
-    /// Takes a row that has arrived.
+    /// Stores a row that has arrived.
     fn take(&mut self, from: usize, row: usize, read: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>) -> Result<()> {
         let RowFormat { token, weights, .. } = self.format;
         let (rows, of_slots) = &mut self.of_rank[from];
@@ -127,7 +127,7 @@ impl HighThroughput<'_> {
         Ok(rows)
     }
 
-    /// Sends the sums of this host's rows for sources of other hosts, and takes theirs for this rank's tokens.
+    /// Sends this host's sums to sources on other hosts, and receives their sums for this rank's tokens.
     fn back_between(&mut self, parts: &Parts<'_>, format: RowFormat, handle: &Handle, rows: &mut Rows) -> Result<Rows> {
         let (me, ranks) = (self.me(), self.ranks());
         let routes = Routes { hosts: &self.hosts, handle, me };
@@ -136,7 +136,7 @@ impl HighThroughput<'_> {
         for (from, list) in routes.tokens_between() {
             into[from] = list.len() as u32;
         }
-        // What a rank sends back for its host's own tokens lies before what it sends for others'.
+        // Among the rows that a rank sends back, those for its own host's tokens precede those for others'.
         rows.next = (0..ranks).map(|rank| handle.between(me, rank)).collect();
         let first = first_rows(&handle.received);
         let mut sums = vec![(Vec::new(), Vec::new()); ranks];
@@ -175,8 +175,8 @@ impl HighThroughput<'_> {
         Ok(come)
     }
 
-    /// The sums of this rank's tokens: of each host's ranks in their order, of the hosts in theirs, and then the
-    /// biases.
+    /// The sums of this rank's tokens. They are added within each host in the order of its ranks, then in the order of
+    /// the hosts, and then the biases are added.
     fn sums_of_tokens(&self, parts: &Parts<'_>, handle: &Handle, rows: &mut Rows, sums: &mut Rows) -> Combined {
         let (me, layout, hosts, k) = (self.me(), &handle.layout, &self.hosts, rows.format.weights);
         let elements = parts.rows.bytes() / parts.element.bytes();

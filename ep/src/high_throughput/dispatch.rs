@@ -1,4 +1,4 @@
-//! Sending tokens: between hosts, and then within each.
+//! Dispatch: ranks send tokens between hosts, and then within each host.
 
 use std::time::Instant;
 
@@ -9,16 +9,16 @@ use super::{HighThroughput, Tokens};
 use crate::error::Result;
 use crate::plan::rows::RowFormat;
 
-/// What this rank hands on to the others of its host.
+/// The rows that this rank forwards to the others of its host.
 struct Passed {
-    /// For each source, its rows that others here get, one behind the other.
+    /// For each source, the consecutive rows that other ranks of this host get.
     rows: Vec<Vec<u8>>,
     /// For each source, which ranks of this host get each of its rows.
     masks: Vec<Vec<u64>>,
 }
 
 impl Passed {
-    /// The rows for each rank, by source, each given by its source and where it begins.
+    /// The rows for each rank, ordered by source. Each is given by its source and its offset.
     fn for_ranks(&self, routes: &Routes<'_>, row: usize) -> Vec<Vec<(usize, usize)>> {
         let mut found = vec![Vec::new(); self.rows.len()];
         let own = routes.hosts.bit(routes.me);
@@ -35,7 +35,7 @@ impl Passed {
     }
 }
 
-/// A row that is at hand, as something to be read.
+/// A reader of a row in local memory.
 fn reader(row: &[u8]) -> impl FnMut(usize, &mut [u8]) -> Result<()> + '_ {
     |at, part| {
         part.copy_from_slice(&row[at..][..part.len()]);
@@ -50,7 +50,8 @@ fn mask_of(row: &[u8], format: RowFormat) -> u64 {
 }
 
 impl HighThroughput<'_> {
-    /// Sends tokens on the routes of a handle. Returns what has arrived, and the masks of what was handed on.
+    /// Sends tokens on the routes of a handle. Returns the rows that have arrived and the masks of those that were
+    /// forwarded.
     pub(super) fn send_tokens(
         &mut self,
         tokens: &Tokens<'_>,
@@ -77,7 +78,7 @@ impl HighThroughput<'_> {
         Ok((received, passed.masks))
     }
 
-    /// Sends each token once to each other host, and takes what comes to this one through this rank.
+    /// Sends each token once to each other host, and receives the tokens that reach this host through this rank.
     fn send_between(
         &mut self,
         tokens: &Tokens<'_>,
@@ -130,7 +131,7 @@ impl HighThroughput<'_> {
         Ok(passed)
     }
 
-    /// Sends this rank's own tokens, and what it hands on, to the ranks of its host.
+    /// Sends this rank's own tokens, and those that it forwards, to the ranks of its host.
     fn send_within(
         &mut self,
         tokens: &Tokens<'_>,
@@ -169,7 +170,7 @@ impl HighThroughput<'_> {
 }
 
 impl Tokens<'_> {
-    /// Writes a token's row: the token, its scales, and the rest.
+    /// Writes a token's row: the token, its scales, and the other parts.
     fn write(
         &self,
         token: usize,

@@ -1,4 +1,4 @@
-//! What ranks tell each other before rows are sent.
+//! Headers that ranks exchange before they send rows.
 
 use symrail::Pe;
 
@@ -7,7 +7,7 @@ use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::layout::MOST_EXPERTS;
 use crate::plan::rows::RowFormat;
 
-/// Which call.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
     Dispatch,
@@ -15,7 +15,7 @@ pub enum Call {
     Combine,
 }
 
-/// A rank's call: what must be the same on all, and how many rows go where.
+/// A rank's call: the numbers that must be equal on all ranks, and the number of rows for each destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     common: [u32; COMMON.len()],
@@ -23,11 +23,11 @@ pub struct Header {
     pub per_rank: Vec<u32>,
     /// Rows for each host.
     pub per_host: Vec<u32>,
-    /// Slots that name each expert of the rank that it is for; all experts in this rank's own header.
+    /// For each expert of the destination rank, the slots that name it. This rank's own header holds all experts.
     per_expert: Vec<u32>,
 }
 
-/// What must be the same on all ranks.
+/// The names of the numbers that must be equal on all ranks.
 const COMMON: [&str; 8] = [
     "the call (0 dispatch, 1 dispatch with a handle, 2 combine)",
     "bytes of a row",
@@ -47,12 +47,12 @@ impl Header {
         Header { common, per_rank: per_rank.to_vec(), per_host: per_host.to_vec(), per_expert: per_expert.to_vec() }
     }
 
-    /// Bytes of the largest one: there are at most as many hosts as ranks.
+    /// Bytes of the largest header: a job has at most as many hosts as ranks.
     pub fn most_bytes(ranks: usize) -> usize {
         4 * (COMMON.len() + 2 * ranks + MOST_EXPERTS.div_ceil(ranks))
     }
 
-    /// As it is sent to one of the ranks.
+    /// The header in the form that one rank receives.
     fn to_bytes(&self, to: usize) -> Vec<u8> {
         let share = self.per_expert.len() / self.per_rank.len();
         let of_experts = &self.per_expert[to * share..][..share];
@@ -60,7 +60,7 @@ impl Header {
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// As one of the ranks has sent it.
+    /// The header that a rank has sent.
     fn of_bytes(bytes: &[u8], ranks: usize, hosts: usize) -> Header {
         let mut words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
         let common = std::array::from_fn(|_| words.next().unwrap_or(0));
@@ -70,7 +70,7 @@ impl Header {
     }
 }
 
-/// Sends this rank's header to all others, and returns the headers of all.
+/// Sends this rank's header to all others, and returns the headers of all ranks.
 pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) -> Result<Vec<Header>> {
     let (rt, ranks, hosts) = (exchange.runtime(), header.per_rank.len(), header.per_host.len());
     let me = rt.my_pe() as usize;
@@ -111,7 +111,7 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) 
     }
 }
 
-/// Refuses calls that differ. If two do, each rank finds one that differs from its own.
+/// Refuses calls that differ. If any two differ, each rank finds one that differs from its own.
 pub fn compare(headers: &[Header], me: usize) -> Result<()> {
     for (other, header) in headers.iter().enumerate() {
         for (what, (here, there)) in COMMON.iter().zip(headers[me].common.iter().zip(&header.common)) {
@@ -124,7 +124,7 @@ pub fn compare(headers: &[Header], me: usize) -> Result<()> {
     Ok(())
 }
 
-/// For each of this rank's experts, the slots of all ranks that name it.
+/// For each of this rank's experts, the number of slots that name it, over all ranks.
 pub fn sum_of_experts(headers: &[Header], share: usize) -> Vec<u32> {
     (0..share).map(|expert| headers.iter().map(|header| header.per_expert[expert]).sum()).collect()
 }

@@ -1,21 +1,21 @@
-//! High throughput: any number of tokens, through buffers of any size, and who calls learns how many have arrived.
+//! High throughput: any number of tokens, through buffers of any size. The caller learns how many have arrived.
 //!
-//! A call begins with a header from each rank to each other one: which call it is, of what shape, how many rows go to
-//! whom. Who finds that the calls differ returns an error, and so does every rank, before any row was sent. Then rows
-//! go in blocks, as many as fit, while blocks of others are read.
+//! A call begins with a header from each rank to each other one: the kind of the call, its shape, and the number of
+//! rows for each rank. If calls differ, every rank returns an error before any row is sent. Then the ranks send rows in
+//! blocks, each with as many rows as fit, while they read the blocks of others.
 //!
-//! Rows cross between hosts once for each host. A token goes to one rank of each host that has some of its experts, and
-//! that rank hands it on to the others there. What comes back for a token is added on each host first, and the sum
-//! crosses in FP32; where no two ranks share a host, rows cross as they are.
+//! A row crosses between hosts once for each host. A token goes to one rank of each host that has some of its experts,
+//! and that rank forwards it to the others there. Each host first adds a token's returning rows, and the sum crosses in
+//! FP32. Where no two ranks share a host, rows cross as they are.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | the calls, and what they check |
-//! | `header` | what ranks tell each other before rows are sent |
-//! | `routes` | how many rows go from whom to whom, between hosts and within one |
-//! | `dispatch`, `combine` | what is sent there |
+//! | here | the calls and their checks |
+//! | `header` | headers that ranks exchange before they send rows |
+//! | `routes` | the number of rows from each rank to each other one, between hosts and within one |
+//! | `dispatch`, `combine` | the contents of the rows |
 //! | `transfer` | rows in blocks |
-//! | [`received`] | what has arrived, by source and by expert |
+//! | [`received`] | the rows that have arrived, by source and by expert |
 
 mod combine;
 mod dispatch;
@@ -51,31 +51,31 @@ pub struct HighThroughput<'rt> {
     hosts: Hosts,
     statistics: Statistics,
     limit: WaitLimit,
-    /// Why it cannot be used any more.
+    /// The reason why it cannot be used any more.
     broken: Option<String>,
 }
 
-/// What a rank dispatches.
+/// The input of a dispatch.
 #[derive(Debug, Clone, Copy)]
 pub struct Tokens<'a> {
     /// A row for each token.
     pub rows: Rows<'a>,
     /// Scales of each token, if it has any.
     pub scales: Option<Rows<'a>>,
-    /// The experts of each token and their weights, if those are to go along.
+    /// The experts of each token and their weights, if they are to be sent.
     pub topk: Option<(TopK<'a>, &'a [f32])>,
 }
 
-/// The sums of a combine.
+/// The result of a combine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Combined {
     /// A row for each token.
     pub rows: Vec<u8>,
-    /// The weights that have come back for each token, added.
+    /// For each token, the sums of the weights that have returned.
     pub weights: Vec<f32>,
 }
 
-/// What a rank gives to a combine.
+/// The input of a combine.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     /// A row for each token that has arrived.
@@ -84,15 +84,15 @@ pub struct Parts<'a> {
     pub element: Element,
     /// Weights of each token that has arrived, as many as it has slots.
     pub weights: Option<(&'a [f32], usize)>,
-    /// Up to two rows for each of this rank's own tokens, which are added to the sums.
+    /// Up to two rows for each of this rank's own tokens, to be added to the sums.
     pub biases: [Option<Rows<'a>>; 2],
 }
 
 impl<'rt> HighThroughput<'rt> {
-    /// Makes buffers of so many bytes of each rank's heap. Collective.
+    /// Makes buffers of `bytes` bytes in each rank's heap. Collective.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] and [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
+    /// [`Error::BufferTooSmall`] and [`symrail::Error::ParametersDiffer`], on every rank; an exhausted heap.
     pub fn new(rt: &'rt Runtime, bytes: usize, limit: WaitLimit) -> Result<HighThroughput<'rt>> {
         rt.team_world()?.compare("buffers for high throughput", &[("bytes", bytes as u64)])?;
         let ranks = rt.n_pes() as usize;
@@ -107,10 +107,10 @@ impl<'rt> HighThroughput<'rt> {
         Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, broken: None })
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
         self.rows.free()?;
         self.headers.free()
@@ -122,7 +122,7 @@ impl<'rt> HighThroughput<'rt> {
         self.headers.taken() + self.rows.taken()
     }
 
-    /// What the last call did.
+    /// Statistics of the last call.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
@@ -136,14 +136,17 @@ impl<'rt> HighThroughput<'rt> {
         self.rows.runtime().my_pe() as usize
     }
 
-    /// Sends each token to the ranks that the layout says, and returns what has arrived: by source, in the sources'
-    /// order. Collective.
+    /// Sends each token to the ranks that the layout names, and returns the rows that have arrived, ordered by source
+    /// and within a source by token. Collective.
     ///
     /// # Errors
-    /// Before anything is sent: arguments that do not go together, a row that has no room in a block. Before rows are
-    /// sent: [`Error::Differ`]. After that: [`Error::Late`] and what the runtime says; the buffers are
-    /// [broken](Error::Broken) then. Who waits for a rank that hands rows on learns for whom that rank has waited, and
-    /// gives it a quarter more time for that.
+    /// - Before anything is sent: arguments that do not agree; a row that does not fit in a block.
+    ///
+    /// - Before rows are sent: [`Error::Differ`].
+    ///
+    /// - After that: [`Error::Late`] and errors of the runtime. The buffers are [broken](Error::Broken) then. A rank
+    ///   that waits for forwarded rows waits a quarter longer: the forwarding rank gives up first and reports the ranks
+    ///   that it has waited for.
     pub fn dispatch(&mut self, tokens: &Tokens<'_>, layout: &Layout) -> Result<(Received, Handle)> {
         let format = self.format_of(tokens, layout)?;
         if let Some((topk, _)) = tokens.topk {
@@ -159,7 +162,7 @@ impl<'rt> HighThroughput<'rt> {
         Ok((Received { per_expert, ..received }, handle))
     }
 
-    /// As [`HighThroughput::dispatch`] of other rows on the ways of an earlier one. Collective.
+    /// Like [`HighThroughput::dispatch`], for other rows on the routes of an earlier dispatch. Collective.
     ///
     /// # Errors
     /// As for [`HighThroughput::dispatch`].
@@ -170,9 +173,9 @@ impl<'rt> HighThroughput<'rt> {
         Ok(self.send_tokens(tokens, format, handle)?.0)
     }
 
-    /// Sends a row for each token that has arrived back to where it came from, and returns the sums for this rank's own
-    /// tokens, added in FP32: of the ranks of each host in their order, of the hosts in theirs, and then the biases.
-    /// Collective.
+    /// Sends a row for each received token back to its source, and returns the sums for this rank's own tokens. The
+    /// sums are formed in FP32: within each host in the order of its ranks, then in the order of the hosts, then the
+    /// biases. Collective.
     ///
     /// # Errors
     /// As for [`HighThroughput::dispatch`].
@@ -207,7 +210,7 @@ impl<'rt> HighThroughput<'rt> {
         self.add_up(parts, [within, between], handle)
     }
 
-    /// The format of rows for these tokens, all of which are checked.
+    /// Checks these tokens and returns the format of their rows.
     fn format_of(&self, tokens: &Tokens<'_>, layout: &Layout) -> Result<RowFormat> {
         let rows = tokens.rows;
         self.must_be_for_these(layout)?;
@@ -239,7 +242,7 @@ impl<'rt> HighThroughput<'rt> {
         Err(Error::argument("ranks of the layout", layout.ranks(), self.ranks()))
     }
 
-    /// Refuses rows that have no room in a block.
+    /// Refuses rows that do not fit in a block.
     fn must_fit(&self, format: RowFormat) -> Result<()> {
         if let Some(why) = &self.broken {
             return Err(Error::Broken { why: why.clone() });
@@ -261,7 +264,7 @@ impl<'rt> HighThroughput<'rt> {
         self.exchange_headers(&header, since)
     }
 
-    /// Exchanges headers, and compares them.
+    /// Exchanges and compares headers.
     fn exchange_headers(&mut self, header: &Header, since: Instant) -> Result<Vec<Header>> {
         let headers = header::exchange(&mut self.headers, header, self.limit);
         let headers = self.noting(headers)?;
@@ -273,7 +276,7 @@ impl<'rt> HighThroughput<'rt> {
         Ok(headers)
     }
 
-    /// Refuses peers that are about to send another number of rows than this rank expects.
+    /// Refuses peers that are about to send more or fewer rows than this rank expects.
     fn must_expect(&self, headers: &[Header], expected: &[u32]) -> Result<()> {
         let me = self.me();
         for (other, (header, &here)) in headers.iter().zip(expected).enumerate() {
@@ -287,13 +290,14 @@ impl<'rt> HighThroughput<'rt> {
         Ok(())
     }
 
-    /// For rows that ranks hand on: such a rank gives up first, and tells for whom it has waited.
+    /// The limit for forwarded rows. It is longer, so that the forwarding rank gives up first and reports the ranks
+    /// that it has waited for.
     fn limit_of_handed_on(&self) -> WaitLimit {
         let time = self.limit.time;
         WaitLimit { time: if self.hosts.count() > 1 { time + time / 4 } else { time } }
     }
 
-    /// Remembers that a call has failed in its midst, and tells the others who has not come.
+    /// Marks the buffers as broken if a call has failed after its start, and notifies the others of the late ranks.
     fn noting<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());

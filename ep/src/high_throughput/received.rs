@@ -1,4 +1,4 @@
-//! What has arrived: by source, and by expert.
+//! The rows that have arrived: by source, and by expert.
 
 use super::header::Header;
 use super::transfer::Read;
@@ -8,18 +8,19 @@ use crate::plan::hosts::Hosts;
 use crate::plan::layout::Layout;
 use crate::plan::rows::RowFormat;
 
-/// The ways of a dispatch: what a combine goes back on, and other rows may follow.
+/// The routes of a dispatch. A combine sends rows back on them, and another dispatch may reuse them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle {
-    /// Where this rank's tokens went.
+    /// The layout of this rank's tokens.
     pub layout: Layout,
-    /// Rows from each rank.
+    /// The number of rows from each rank.
     pub received: Vec<u32>,
-    /// For each rank, its rows for each rank: `ranks` × `ranks`.
+    /// For each rank, the number of its rows for each rank: `ranks` × `ranks`.
     pub matrix: Vec<u32>,
-    /// The number that each row has at its source.
+    /// The index of each row's token at its source.
     pub source_tokens: Vec<u32>,
-    /// Rows of each source that come to this rank's host through it: none of sources on that host.
+    /// For each source, the number of its rows that reach this rank's host through this rank: 0 for sources on that
+    /// host.
     pub(super) passed: Vec<u32>,
     /// For each source, which ranks of this host get each of those rows.
     pub(super) masks: Vec<Vec<u64>>,
@@ -42,20 +43,20 @@ impl Handle {
         self.received.iter().map(|&rows| rows as usize).sum()
     }
 
-    /// Rows from one rank for another.
+    /// The number of rows from one rank to another.
     pub(super) fn between(&self, from: usize, to: usize) -> usize {
         self.matrix[from * self.received.len() + to] as usize
     }
 }
 
-/// Refuses more rows than there is memory for: peers say how many are to arrive.
+/// Refuses more rows than memory suffices for. The number comes from peers.
 pub(super) fn must_have_room(rows: usize, format: RowFormat) -> Result<()> {
     let bytes = rows.checked_mul(format.bytes());
     let room = bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
     if room { Ok(()) } else { Err(Error::NoMemory { rows, bytes: format.bytes() }) }
 }
 
-/// Where each rank's rows begin.
+/// The index of each rank's first row.
 pub(super) fn first_rows(counts: &[u32]) -> Vec<usize> {
     counts
         .iter()
@@ -67,8 +68,8 @@ pub(super) fn first_rows(counts: &[u32]) -> Vec<usize> {
         .collect()
 }
 
-/// Appends the slots of a token as the rank that gets it sees them: the indices of its own experts, counted from its
-/// first, and their weights; -1 and 0 for others.
+/// Appends the slots of a token in the receiving rank's numbering: the indices of its own experts, counted from its
+/// first one, and their weights; -1 and 0 for experts of other ranks.
 pub(crate) fn slots(indices: &[i64], weights: &[f32], rank: usize, share: usize, to: &mut Vec<u8>) {
     let own = |&expert: &i64| expert >= 0 && expert as usize / share == rank;
     for expert in indices {
@@ -80,7 +81,7 @@ pub(crate) fn slots(indices: &[i64], weights: &[f32], rank: usize, share: usize,
     }
 }
 
-/// Rewrites the slots of a row, in which all experts are named, as a rank that gets it sees them.
+/// Rewrites the slots of a row, which name experts of all ranks, in the receiving rank's numbering.
 pub(super) fn localize(rest: &mut [u8], k: usize, rank: usize, share: usize) {
     let (indices, weights) = rest.split_at_mut(4 * k);
     for (slot, index) in indices.as_chunks_mut::<4>().0.iter_mut().enumerate() {
@@ -93,18 +94,18 @@ pub(super) fn localize(rest: &mut [u8], k: usize, rank: usize, share: usize) {
     }
 }
 
-/// The rows that have arrived, by source, and in the sources' order.
+/// The rows that have arrived, ordered by source and within a source by token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     /// A row for each token.
     pub rows: Vec<u8>,
     /// Scales of each token.
     pub scales: Vec<u8>,
-    /// For each slot of each token the expert, counted from this rank's first; -1 for those of others.
+    /// For each slot of each token the expert, counted from this rank's first one; -1 for experts of other ranks.
     pub indices: Vec<i32>,
-    /// For each slot its weight; 0 for those of others.
+    /// For each slot its weight; 0 for experts of other ranks.
     pub weights: Vec<f32>,
-    /// Slots that name each of this rank's experts. Empty for a dispatch by a handle.
+    /// For each of this rank's experts, the number of slots that name it. Empty for a dispatch by a handle.
     pub per_expert: Vec<u32>,
     pub(super) numbers: Vec<u32>,
     pub(super) format: RowFormat,
@@ -124,7 +125,7 @@ impl Received {
         })
     }
 
-    /// The same tokens by expert, each expert's rows from a multiple of `alignment` on.
+    /// The same tokens grouped by expert. Each expert's rows begin at a multiple of `alignment`.
     ///
     /// # Errors
     /// An alignment of 0, or tokens without top-k indices.
@@ -132,7 +133,7 @@ impl Received {
         Groups::of(&self.indices, self.format.indices, experts, alignment)
     }
 
-    /// Takes a row that has arrived.
+    /// Stores a row that has arrived.
     pub(super) fn take(&mut self, row: usize, read: Read<'_>) -> Result<()> {
         let RowFormat { token, scales, indices, weights, .. } = self.format;
         read(0, &mut self.rows[row * token..][..token])?;

@@ -1,11 +1,11 @@
-//! How many rows go from whom to whom in a call: between hosts, and within this rank's host.
+//! The number of rows from each rank to each other one in a call: between hosts, and within this rank's host.
 //!
-//! A dispatch goes between hosts first, and then within each; a combine takes the same routes back.
+//! A dispatch sends between hosts first, and then within each host. A combine follows the same routes back.
 
 use super::received::{Handle, first_rows};
 use crate::plan::hosts::Hosts;
 
-/// The routes of a call, as one rank sees them.
+/// The routes of a call from the view of one rank.
 pub struct Routes<'a> {
     pub hosts: &'a Hosts,
     pub handle: &'a Handle,
@@ -28,20 +28,20 @@ impl Routes<'_> {
         (0..self.hosts.count()).filter(move |&host| host != here)
     }
 
-    /// The sources of other hosts that this rank hands on here.
+    /// The sources on other hosts whose tokens this rank forwards on its host.
     pub fn passed(&self) -> impl Iterator<Item = usize> + '_ {
         self.hosts.served_by(self.me).skip(1)
     }
 
-    /// For each other host the rank there through which this rank's tokens go, and the tokens.
+    /// For each other host, the rank there that receives this rank's tokens for the host, and those tokens.
     pub fn tokens_between(&self) -> Vec<(usize, Vec<u32>)> {
         let layout = &self.handle.layout;
         let to = |host| (self.hosts.through(self.me, host), layout.tokens_for_any(self.hosts.members(host)));
         self.elsewhere().map(to).collect()
     }
 
-    /// Rows of a dispatch from this rank to each other one within the host, and back. Its own tokens count; what it
-    /// hands on to itself does not go anywhere.
+    /// The number of rows of a dispatch from this rank to each rank of the host, and back. This rank's own tokens for
+    /// itself count. Tokens that it would forward to itself do not count: they stay in place.
     pub fn within(&self) -> (Vec<u32>, Vec<u32>) {
         let (mut out, mut into) = (vec![0; self.ranks()], vec![0; self.ranks()]);
         for &rank in self.here() {
@@ -53,7 +53,7 @@ impl Routes<'_> {
         (out, into)
     }
 
-    /// For each rank of this host, which of the received rows come from it, in the order in which they come.
+    /// For each rank of this host, the indices of the received rows that come from it, in order of arrival.
     pub fn rows_from(&self) -> Vec<Vec<usize>> {
         let first = first_rows(&self.handle.received);
         let mut rows = vec![Vec::new(); self.ranks()];

@@ -1,4 +1,5 @@
-//! Rows in blocks: as many rows as fit go in one block, and blocks are sent and read in turns until all is done.
+//! Rows in blocks: a block holds as many rows as fit. A rank alternates between sending and reading blocks until it is
+//! done.
 
 use symrail::Pe;
 
@@ -7,19 +8,19 @@ use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::rows::RowFormat;
 use crate::statistics::Statistics;
 
-/// One call's way of sending rows.
+/// The parameters of one call's transfer of rows.
 pub struct Transfer<'a, 'rt> {
     exchange: &'a mut Exchange<'rt>,
     statistics: &'a mut Statistics,
     format: RowFormat,
     limit: WaitLimit,
-    /// The call, for errors.
+    /// The name of the call, for errors.
     what: &'static str,
 }
 
-/// Writes bytes of a row, from an offset in it on.
+/// Writes bytes of a row at an offset.
 type Write<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<()>;
-/// Reads bytes of a row, from an offset in it on.
+/// Reads bytes of a row at an offset.
 pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
 impl<'a, 'rt> Transfer<'a, 'rt> {
@@ -32,12 +33,12 @@ impl<'a, 'rt> Transfer<'a, 'rt> {
         Transfer { exchange, statistics, format, limit, what }
     }
 
-    /// Sends so many rows to each rank, which `pack` writes (given the rank and the row's number), and receives so many
-    /// from each, which `unpack` reads. Rows of this rank for itself are copied.
+    /// Sends the given numbers of rows to each rank and receives the given numbers from each. `pack` writes a row to be
+    /// sent, from its rank and index, and `unpack` reads one that has arrived. Rows of this rank for itself are copied.
     ///
     /// # Errors
-    /// [`Error::Late`](crate::Error::Late) when no block has arrived or left for the whole time limit, and what the
-    /// runtime says.
+    /// [`Error::Late`](crate::Error::Late) if no block has arrived or left for the whole time limit; errors of the
+    /// runtime.
     pub fn run(
         self,
         (out, into): (&[u32], &[u32]),
