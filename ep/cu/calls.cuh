@@ -1,40 +1,44 @@
-// High throughput: how a call begins and ends, and how it ends when a rank does not come.
+// High throughput: the start and the end of a call, also of one in which a rank does not arrive.
 //
-// Every rank announces each call to all ranks by a header: what it is, and how many tokens it has for whom. So all know
-// where the rows of each rank come to lie at each other one. A rank announces a call when it has ended the one before:
-// who has all headers may write anywhere. Words are set to the number of the call, and nothing is cleared.
+// Every rank announces each call to all ranks by a header: the kind of the call and its number of tokens for each rank.
+// From the headers every rank computes the position of each rank's rows at each other rank. A rank announces a call
+// when it has ended the previous one. So a rank that has all headers may write to any of the ranks. Words are set to
+// the number of the call, and nothing is cleared.
 //
-// The first thread whose wait is over raises an alarm, and all other waits end with it: of this call, and of all that
-// are launched behind it.
+// The first thread whose wait times out raises an alarm. The alarm ends all other waits: those of this call, and those
+// of all calls that are launched behind it.
 #ifndef SYMRAIL_EP_CALLS_CUH
 #define SYMRAIL_EP_CALLS_CUH
 
 #include "routes.cuh"
 
-// In this GPU's memory.
+// State in this GPU's memory.
 struct progress {
-    // Calls that are over; what becomes of the present one; the call in which ranks were late, or 0.
+    // The number of ended calls; the state of the current call; the call in which ranks were late, or 0.
     symrail_u64 calls, state, alarm;
-    // Of the kernel that runs: what its warps have taken, and blocks that have come to their end.
+    // For the running kernel: the number of tickets that its warps have taken, and the number of blocks that have
+    // ended.
     symrail_u64 tickets, blocks;
 };
 enum { NOT_MADE, REFUSED, GOES };
 
-// In memory of the host, which reads it at any time.
+// State in host memory, which the host may read at any time.
 struct record {
-    // The first thing that went wrong: what, of which rank, what it is here, and what there. Calls that are over.
+    // The first error: its kind, the other rank, the value here and the value there. Then the number of ended calls.
     symrail_u64 wrong, other, here, there, calls;
-    // For each rank the last call that it has announced here, and then whether it was late.
+    // For each rank the last call that it has announced here; behind these words, for each rank whether it was late.
     __device__ volatile symrail_u64* announced() const { return (volatile symrail_u64*)(this + 1); }
 };
 enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
 
-// What ranks compare: the kind of the call, bytes of a row, words of scales, slots, and the routes of an earlier call.
+// The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots, and a checksum
+// of the routes of an earlier call.
 #define COMPARED 5
 
 struct header {
     symrail_u64 compared[COMPARED];
-    // Tokens for each rank, then those for each host, and then slots of each of the reader's experts.
+    // The number of tokens for each rank, then for each host, and then the number of slots of each of the reader's
+    // experts.
     __device__ symrail_u32* counts() const { return (symrail_u32*)(this + 1); }
 };
 
@@ -48,8 +52,8 @@ static __device__ volatile progress& progress_of(const parameters& p) { return *
 static __device__ volatile record& record_of(const parameters& p) { return *(volatile record*)p.record; }
 static __device__ symrail_u64 call_of(const parameters& p) { return progress_of(p).calls + 1; }
 static __device__ bool is_over(const parameters& p) { return progress_of(p).alarm != 0; }
-// Numbers that the warps of a kernel take one after the other, so that none of them is late because of its share. The
-// next one is asked for while the present one is worked on.
+// Numbers that the warps of a kernel take one after the other: dynamic shares keep all warps equally busy. A warp
+// requests its next number while it works on the current one.
 struct tickets {
     symrail_u64 *at, ahead;
     __device__ explicit tickets(const parameters& p) : at(&((progress*)p.progress)->tickets), ahead(0) { ask(); }
@@ -62,8 +66,8 @@ struct tickets {
         return mine;
     }
 };
-// By all blocks of a kernel, when they have done what they do: whether this one is the last. What the others have
-// written is visible to it, and behind its next fence also to other ranks.
+// All blocks of a kernel call this at their end. Returns whether this block is the last. The writes of the other blocks
+// are visible to it, and behind its next fence also to other ranks.
 static __device__ bool is_last_block(const parameters& p) {
     progress* now = (progress*)p.progress;
     bool last = false;
@@ -78,7 +82,7 @@ static __device__ bool is_last_block(const parameters& p) {
     return last;
 }
 
-// Asked by all threads of a block, which get one answer: another block may raise the alarm meanwhile.
+// All threads of a block call this and get one answer, because another block may raise the alarm meanwhile.
 static __device__ bool goes(const parameters& p) {
     return !__syncthreads_or(progress_of(p).state != GOES || is_over(p));
 }
@@ -99,12 +103,12 @@ static __device__ void refuse(const parameters& p, symrail_u64 state, symrail_u6
     tell_host(p, wrong, other, here, there);
 }
 
-// Whether a word has come to the call's number, or there is an alarm, which is looked at now and then.
+// Whether a word has reached the call's number, or the alarm is raised. Only every 16th poll loads the alarm.
 struct come_or_over {
     symrail_u64 call;
     const volatile symrail_u64* alarm;
     mutable symrail_u32 polls;
-    // For who waits: when that began, about, and whether the alarm has ended it.
+    // Results for the waiting thread: the approximate start of the wait, and whether the alarm has ended it.
     symrail_u64& since;
     bool& over;
     __device__ bool operator()(symrail_u64 now) const {
@@ -114,8 +118,8 @@ struct come_or_over {
         return over = *alarm != 0;
     }
 };
-// Waits for a word that a rank sets in this call, maybe by way of another one. If it is not set in time, both are late.
-// An alarm ends waits for others, too: of those only ranks for which about the whole time was waited are late.
+// Waits for a word that a rank sets in this call, possibly through another rank. If the word is not set in time, both
+// ranks are late. A wait that the alarm ends marks its ranks as late only after 7/8 of the time limit.
 static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u64 call, symrail_u64 rank,
                                symrail_u64 by_way_of) {
     symrail_u64 since = 0;
@@ -131,7 +135,7 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
     return false;
 }
 
-// A block says to a rank what is called.
+// A block announces the call to a rank.
 static __device__ void announce(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 first, symrail_u64 kind,
                                 symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
     __shared__ symrail_u64 common;
@@ -141,7 +145,7 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     char* mapped = (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.headers_out + (call % 2 * p.ranks + rank) * header_bytes(p);
     header& made = *(header*)to;
-    // A number that the routes of all ranks have in common.
+    // A checksum of the routes, which must be equal on all ranks.
     if (threadIdx.x == 0) common = 0;
     __syncthreads();
     for (symrail_u64 i = threadIdx.x; !first && i < p.ranks * p.ranks; i += blockDim.x)
@@ -157,14 +161,14 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     deliver(there, to, header_bytes(p), (symrail_u64*)p.header_words + p.me, call, rank, mapped != nullptr);
 }
 
-// A block waits for all ranks' headers, and sees whether they go together.
+// A block waits for the headers of all ranks and checks whether they agree.
 static __device__ void collect(const parameters& p, const routes& r, symrail_u64 first) {
-    // For each rank the rows that come there, and those that are gathered there for sums.
+    // For each rank the number of rows that it receives, and of those that it gathers for sums.
     __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS];
     symrail_u64 call = call_of(p);
     if (threadIdx.x == 0) progress_of(p).state = NOT_MADE;
     if (is_over(p)) {
-        // Something else may have been wrong before, in whose place the alarm was not told.
+        // The host may not have seen the alarm, because the record held an earlier error.
         if (threadIdx.x == 0) tell_host(p, LATE, p.me, 0, 0);
         return;
     }
@@ -215,7 +219,7 @@ static __device__ void collect(const parameters& p, const routes& r, symrail_u64
     }
 }
 
-// A block for each rank, the last of which waits for the others' headers. `first`: on new routes.
+// One block for each rank. The last block to end waits for the others' headers. `first`: the routes are new.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
              symrail_u64 scales, symrail_u64 k) {
@@ -225,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (is_last_block(p)) collect(p, r, first);
 }
 
-// One thread: the call is over. What this PE has put by requests is delivered, so that its memory may be written again.
+// One thread ends the call. It waits until this PE's requests are delivered, so that the memory may be written again.
 static __device__ void end_call(const parameters& p) {
     symrail_quiet();
     volatile progress& now = progress_of(p);

@@ -1,26 +1,26 @@
-// Tokens of bfloat16 as FP8 (e4m3) with a scale for each 128 elements.
+// Casts of bfloat16 tokens to FP8 (e4m3) with a scale for each 128 elements.
 #ifndef SYMRAIL_EP_CAST_CUH
 #define SYMRAIL_EP_CAST_CUH
 
 #include "rounds.cuh"
 
 #define FP8_LARGEST 448.0f
-// Groups that half a warp has under way.
+// The groups that half a warp loads ahead.
 #define GROUPS_AHEAD 4
 
-// To the nearest e4m3, ties to even; what is larger than the largest becomes that.
+// Rounds to the nearest e4m3, ties to even. Values above the largest e4m3 become the largest.
 static __device__ symrail_u32 to_e4m3(float value) {
     symrail_u32 sign = __float_as_uint(value) >> 24 & 0x80u;
     float size = fabsf(value);
     if (size >= 464.0f) return sign | 0x7e;
-    // Below 2^-6 all values are 2^-9 apart; else 2^-3 of their power of two.
+    // Below 2^-6 all values are 2^-9 apart; above it, 2^-3 of their power of two.
     if (size < 0.015625f) return sign | (symrail_u32)rintf(size * 512.0f);
     symrail_u32 bits = __float_as_uint(size);
     bits += 0x7ffffu + ((bits >> 20) & 1);
     symrail_u32 found = (bits >> 20) - ((127 - 7) << 3);
     return sign | (found > 0x7e ? 0x7e : found);
 }
-// Two of them, the first one in the lower byte.
+// Casts two values. The first one goes to the lower byte.
 static __device__ symrail_u32 two_to_e4m3(float first, float second) {
 #if __CUDA_ARCH__ >= 890
     unsigned short two;
@@ -31,7 +31,7 @@ static __device__ symrail_u32 two_to_e4m3(float first, float second) {
 #endif
 }
 
-// Eight elements that a lane has of a group; none of them counts where the token has ended.
+// Casts a lane's eight elements of a group. `some` is false behind the end of the token.
 static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool some, char* row, symrail_u64 group) {
     symrail_u32 parts[4] = {(symrail_u32)eight.a, (symrail_u32)(eight.a >> 32), (symrail_u32)eight.b,
                             (symrail_u32)(eight.b >> 32)};
@@ -54,7 +54,7 @@ static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool 
     if (lane == 0) ((float*)(row + scales_at(p)))[group] = __fdiv_rn(most, FP8_LARGEST);
 }
 
-// Tokens as rows one behind the other, by a block; half a warp does a group.
+// A block casts tokens to consecutive rows. Half a warp casts one group.
 static __device__ void cast_rows(const parameters& p, const unsigned short* x, const symrail_u32* tokens, symrail_u32 many,
                                  char* to) {
     symrail_u32 of_row = (symrail_u32)groups(p), all = many * of_row, halves = blockDim.x / 16;

@@ -1,3 +1,3 @@
-// High-throughput dispatch and combine by kernels, for ep/src/cuda/high_throughput.rs: where tokens go, how a call
-// begins and ends, rows on their way, sums of what comes back.
+// Kernels of high-throughput dispatch and combine, for ep/src/cuda/high_throughput.rs: routes of tokens, start and end
+// of a call, transfers of rows, sums of returned rows.
 #include "sums.cuh"

@@ -1,23 +1,25 @@
-// Low-latency dispatch and combine by kernels, for ep/src/cuda/low_latency.rs. What a round has in memory: rounds.cuh.
+// Kernels of low-latency dispatch and combine, for ep/src/cuda/low_latency.rs. rounds.cuh describes the memory of a
+// round.
 //
-// A kernel's time is that of what it waits for one thing behind the other: so a block looks at all tokens of its part
-// at a time, many loads are under way in each thread, and words are set by whoever has written what they tell of.
+// The time of a kernel is that of its chain of dependent waits. So a block handles all tokens of its part at a time,
+// each thread has many loads in flight, and the thread or warp that has written data also sets its word.
 #include "cast.cuh"
 
-// Warps of a block, at most.
+// The most warps of a block.
 #define MOST_WARPS 16
-// Rows that wait to be copied by a block: so many for each thread.
+// The number of rows, for each thread of a block, that the block collects before it copies them.
 #define LISTED 2
-// Slots of a sum whose pieces are under way.
+// The slots of a sum whose pieces are in flight.
 #define SLOTS_AHEAD 8
 
-// A token that names an expert twice has one row, of the first slot.
+// Whether a slot is the token's first one with its expert: a token that names an expert twice has one row, of the first
+// slot.
 static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail_u64 k) {
     symrail_u64 before = slot / k * k;
     while (topk[before] != topk[slot]) before++;
     return before == slot;
 }
-// How many rows come back from a rank before those of a part's tokens. By the block.
+// A block counts the rows that return from a rank and precede those of the part's tokens.
 static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 first, symrail_u64 rank) {
     __shared__ symrail_u32 sum;
     if (threadIdx.x == 0) sum = 0;
@@ -29,12 +31,12 @@ static __device__ symrail_u32 rows_before(const parameters& p, const long long* 
     __syncthreads();
     return sum;
 }
-// A slot as a row tells of it: the expert, counted from the rank's first one, and in the upper half the number of the row
-// that comes back for it, counted from the token's first one.
+// A slot in a row: the expert, counted from the rank's first one, and in the upper half the number of the row that
+// returns for the slot, counted from the token's first one.
 static __device__ symrail_u32 expert_of(symrail_u32 slot) { return slot & 0xffffu; }
 static __device__ symrail_u32 number_of_slot(symrail_u32 slot) { return slot >> 16; }
 
-// Copies a batch of tokens as rows one behind the other, by a block.
+// A block copies a batch of tokens to consecutive rows.
 static __device__ void copy_rows(const parameters& p, const unsigned short* x, const symrail_u32* tokens, symrail_u32 many,
                                  char* to) {
     const symrail_u32 lap = 32 * 4;
@@ -46,10 +48,10 @@ static __device__ void copy_rows(const parameters& p, const unsigned short* x, c
     }
 }
 
-// Blocks: `parts` for each rank. `topk` are 64-bit indices, -1 for none.
+// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
-    // Of each warp's token: rows that come back. Of each row of a batch: its token.
+    // For each warp's token, the number of rows that return. For each row of a batch, its token.
     __shared__ symrail_u32 come_back[MOST_WARPS], token_of[MOST_WARPS];
     const parameters p = *given;
     symrail_u64 rank = blockIdx.x / p.parts, part = blockIdx.x % p.parts, round = round_of(p);
@@ -65,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     symrail_u64 end = first + each < tokens ? first + each : tokens;
     symrail_u32 start = rows_before(p, topk, first < tokens ? first : tokens, rank), number = start;
     symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, before = (1u << lane) - 1;
-    // A warp has a token of the batch, and a lane a slot.
+    // A warp handles a token of the batch, and each lane handles a slot.
     for (symrail_u64 base = first; base < end; base += warps) {
         symrail_u64 token = base + warp, slot = token * p.k + lane;
         long long expert = token < end && lane < p.k ? topk[slot] : -1;
@@ -90,18 +92,18 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         __syncthreads();
         if (p.fp8) cast_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
         else copy_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
-        // Tokens of the batch are used until here.
+        // All warps have read the tokens of the batch.
         __syncthreads();
         count += many;
     }
-    // How many rows there are; which number the first one that comes back has, and how many those are.
+    // The number of rows; the number of the first row that returns, and how many rows return.
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
     if (threadIdx.x == 0) rows_of_note(p, rank, part) = number - start;
     if (rank == p.me) return;
     deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | count, rank, mapped != nullptr);
 }
 
-// Copies rows that have come to those of an expert, by a block. `from` has where each is; they go to every `step`th row.
+// A block copies rows that have arrived to every `step`th row of an expert. `from` holds the address of each.
 static __device__ void take_rows(const parameters& p, const symrail_u64* from, symrail_u32 many, char* rows, float* scales,
                                  symrail_u64 step) {
     const symrail_u32 lap = 32 * 8;
@@ -109,7 +111,7 @@ static __device__ void take_rows(const parameters& p, const symrail_u64* from, s
     symrail_u32 of_row = (symrail_u32)groups(p), all = many * of_row, at = threadIdx.x;
     auto scale = [&](symrail_u32 i) { return ((const float*)(from[i / of_row] + scales_at(p)))[i % of_row]; };
     auto place = [&](symrail_u32 i) { return scales + i / of_row * step * of_row + i % of_row; };
-    // On its way while rows are.
+    // This scale is in flight while rows are copied.
     float ahead = at < all ? scale(at) : 0.0f;
     for (symrail_u32 unit = threadIdx.x / 32; unit < many * laps; unit += warps) {
         symrail_u64 row = unit / laps, base = unit % laps * lap + threadIdx.x % 32;
@@ -119,7 +121,7 @@ static __device__ void take_rows(const parameters& p, const symrail_u64* from, s
     while ((at += blockDim.x) < all) *place(at) = scale(at);
 }
 
-// One unit of an expert's rows, by a block.
+// A block handles one unit of an expert's rows.
 static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* rows, float* scales, int* counts,
                                  symrail_u64* sources, symrail_u64 blocks) {
     __shared__ symrail_u32 in_warp[MOST_WARPS];
@@ -128,7 +130,7 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
     sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
     symrail_u64* numbers = (symrail_u64*)p.numbers + expert * room;
     symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
-    // Rows that were found, those of them that are this block's, and those that it has taken.
+    // The number of rows found so far, of those that are this block's, and of those that it has copied.
     symrail_u64 found = 0, own = 0, taken = 0;
     for (symrail_u64 base = 0; base < (symrail_u64)all_parts * each; base += blockDim.x) {
         symrail_u32 i = (symrail_u32)base + threadIdx.x, of_job = i / each, row = i % each, slot = (symrail_u32)p.k, given_as = 0;
@@ -166,15 +168,15 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
     if (which == 0 && threadIdx.x == 0) counts[expert] = (int)found;
 }
 
-// Units, `blocks` for each of this rank's experts, by any number of blocks in turns: what waits for other ranks leaves
-// room for what they wait for. An expert's rows come to lie by source and then by token; `sources` has for each the rank
-// (upper half) and the slot among those of the rank's tokens. Every unit of an expert counts all of its rows, and takes
-// one in `blocks` of them.
+// There are `blocks` units for each of this rank's experts. Any number of blocks share them: kernels that wait for
+// other ranks leave multiprocessors free for the kernels that those ranks wait for. An expert's rows are ordered by
+// source and then by token; `sources` holds for each row the rank (upper half) and the slot among those of the rank's
+// tokens. Every unit of an expert counts all of its rows, and copies one in `blocks` of them.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
                         symrail_u64 blocks) {
     const parameters p = *given;
-    // A part that came late to some of the blocks of an earlier round has left a number behind.
+    // A part that arrived late for some of the blocks of an earlier round has left a count.
     for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
     if (blockIdx.x == 0) note_far_words(p, false, round_of(p));
@@ -182,8 +184,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         take_unit(p, unit, rows, scales, counts, sources, blocks);
 }
 
-// A row that goes back to a far rank, which a warp has copied, waits until all of its part are ready; the last one has
-// them put by one request.
+// A warp has copied a row for a far rank. The warp that copies the last row of a part puts all of them by one request.
 static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 part) {
     symrail_u64 of_part = ((const symrail_u64*)(p.in + part_number(p, rank, round, part) * part_bytes(p)))[1];
     symrail_u64 first = (symrail_u32)of_part, rows = of_part >> 32, bytes = 2 * p.hidden;
@@ -198,7 +199,7 @@ static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_
                                     part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
-// Any number of blocks for each expert; a warp does a row. Rows are of bfloat16, laid out as they came.
+// Any number of blocks for each expert. A warp sends a row. Rows are bfloat16, in the order of the dispatch.
 extern "C" __global__ void __launch_bounds__(256, 2)
     ep_send_combine(const parameters* given, const char* rows, const int* counts, const symrail_u64* sources,
                     symrail_u64 blocks) {
@@ -206,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     symrail_u64 round = round_of(p), expert = blockIdx.x % p.share, room = p.ranks * p.most, bytes = 2 * p.hidden;
     symrail_u64 warps = blockDim.x / 32, lane = threadIdx.x % 32, pieces = bytes / 16, count = counts[expert];
     for (symrail_u64 i = blockIdx.x / p.share * warps + threadIdx.x / 32; i < room; i += blocks * warps) {
-        // There is memory for rows that are none: whether this is one may come while it is read.
+        // The memory holds `room` rows, so that a warp may load a row before it knows whether the row exists.
         symrail_u64 at = expert * room + i, rank = sources[at] >> 32, part = ((const symrail_u64*)p.numbers)[at] >> 32;
         symrail_u64 number = (symrail_u32)((const symrail_u64*)p.numbers)[at];
         pieces_of_row<8> ahead(rows + at * bytes, lane, pieces);
@@ -231,15 +232,15 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     }
 }
 
-// One of the pieces of a token, by a block: it is added in the order of the slots, without fused operations, so that
-// hosts get the same bits.
+// A block adds one of the pieces of a token, in the order of the slots and without fused operations, so that hosts get
+// the same bits.
 static __device__ void add_unit(const parameters& p, symrail_u64 unit, const long long* topk, const float* weights,
                                 symrail_u64 tokens, char* out, symrail_u64 blocks) {
     __shared__ symrail_u64 rows[32];
     __shared__ float factors[32];
     symrail_u64 round = round_of(p), token = unit % tokens, bytes = 2 * p.hidden;
     symrail_u64 each = (tokens + p.parts - 1) / p.parts;
-    // Those of the unit before are used until here.
+    // All threads have read the rows of the previous unit.
     __syncthreads();
     if (threadIdx.x < p.k) {
         symrail_u64 slot = token * p.k, at = slot + threadIdx.x;
@@ -284,7 +285,7 @@ static __device__ void add_unit(const parameters& p, symrail_u64 unit, const lon
     }
 }
 
-// Units, `blocks` for each token, by any number of blocks in turns. `ends`: the last block ends the round.
+// There are `blocks` units for each token. Any number of blocks share them. `ends`: the last block ends the round.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
                        symrail_u64 blocks, symrail_u64 ends) {
@@ -297,5 +298,5 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (__syncthreads_or(last)) end_round(given, p);
 }
 
-// One block: ends a round without tokens here.
+// One block ends a round without tokens here.
 extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) { end_round(given, *given); }

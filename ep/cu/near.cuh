@@ -1,33 +1,34 @@
-// High throughput: rows to ranks of this host, and rows that have come.
+// High throughput: rows to ranks of this host, and rows that have arrived.
 //
-// Warps work on their own, a few rows at a time. A dispatch's rows have one word, which the last block sets: they are
-// read when all of them are there. A combine's have a word for each few, since sums are made while rows come.
+// Each warp works alone on a few rows at a time. A dispatch sets one word for all rows to a rank, from its last block:
+// the reader waits for all of them. A combine sets a word for every few rows, because the reader forms sums while rows
+// arrive.
 #ifndef SYMRAIL_EP_NEAR_CUH
 #define SYMRAIL_EP_NEAR_CUH
 
 #include "transfers.cuh"
 
-// Words that a thread has under way beside rows.
+// The words of side data that a thread loads ahead.
 #define BESIDE_AHEAD 8
 
-// A rank's word for its dispatch, and those for its combine.
+// The word of a rank's dispatch, and the words of its combine.
 static __device__ symrail_u64* dispatch_word(const parameters& p, symrail_u64 rank) {
     return (symrail_u64*)p.near_words + rank * (1 + near_chunks(p.most));
 }
 static __device__ symrail_u64* combine_word(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
     return dispatch_word(p, rank) + 1 + chunk;
 }
-// Waits for words, each lane for its own, if it has one; whether all have come.
+// Each lane with `some` waits for its own word. Returns whether all words have arrived.
 static __device__ bool warp_has(const parameters& p, symrail_u64* word, bool some, symrail_u64 call, symrail_u64 rank,
                                 symrail_u64 by_way_of) {
     bool late = some && !has_set(p, word, call, rank, by_way_of);
     bool all = __ballot_sync(~0u, late) == 0;
-    // What one lane has seen, all see.
+    // The writes that one lane has observed become visible to all lanes.
     __syncwarp();
     return all;
 }
 
-// By a warp: what goes beside a few rows of a dispatch, which are the lanes' first ones.
+// A warp stores the side data of a few rows of a dispatch. The first lanes hold the rows' token numbers.
 static __device__ void store_beside(const parameters& p, const content& c, const beside& b, symrail_u32 rows,
                                     symrail_u32 many, symrail_u64 rank, char* to) {
     symrail_u32 lane = threadIdx.x % 32, scales = (symrail_u32)b.scales, slots = (symrail_u32)b.indices;
@@ -59,7 +60,7 @@ static __device__ void store_beside(const parameters& p, const content& c, const
     if (lane < many) place(lane)[scales + 2 * slots] = rows;
 }
 
-// Any number of blocks: this PE's tokens go to the ranks of this host that get them, itself among them.
+// Any number of blocks store this PE's tokens to the ranks of this host that get them, this one included.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_store(const parameters* given, const routes* of, const char* rows, symrail_u64 bytes, const symrail_u32* scales,
              symrail_u64 of_scales, const long long* topk, const symrail_u32* weights, symrail_u64 k) {
@@ -76,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         const beside b = of_dispatch(of_scales, k, 0);
         tickets all(p);
         for (symrail_u64 unit = all.take(); unit < near_chunks(most) * members; unit = all.take()) {
-            // Others first, and each of them as often as the others.
+            // The other ranks come first, and all ranks take turns.
             const way& w = ways[(place_of(p, p.me) + 1 + unit) % members];
             symrail_u64 first = unit / members * NEAR;
             if (first >= w.rows) continue;
@@ -94,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             symrailx_signal_op(dispatch_word(p, p.me), call_of(p), SYMRAIL_SIGNAL_SET, (int)member_of(p, own, m));
 }
 
-// By a warp: a few rows that have come, from a row on. Rows are copied only where `rows` is not null.
+// A warp reads a few rows that have arrived, from row `first` on. It copies the rows only if `rows` is not null.
 static __device__ void take_few(const parameters& p, const beside& b, symrail_u64 first, symrail_u32 many, symrail_u64 bytes,
                                 char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
     symrail_u32 lane = threadIdx.x % 32, words = (symrail_u32)b.words(), of_scales = (symrail_u32)b.scales;
@@ -122,7 +123,7 @@ static __device__ void take_few(const parameters& p, const beside& b, symrail_u6
         copy_row(rows + row * bytes, (const char*)p.rows + row * bytes, bytes);
 }
 
-// Takes what came by a dispatch, by the warps of all blocks in turns. False where a rank is late.
+// The warps of all blocks share the rows that a dispatch has brought. Returns false if a rank is late.
 static __device__ bool take_all(const parameters& p, const routes& r, const beside& b, symrail_u64 bytes, char* rows,
                                 symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
     symrail_u64 call = call_of(p), start = 0, unit = 0, own = host_of(p, p.me), lane = threadIdx.x % 32;
@@ -130,7 +131,8 @@ static __device__ bool take_all(const parameters& p, const routes& r, const besi
     for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
         symrail_u64 all = tokens_of(p, r, rank, p.me), units = near_chunks(all);
         bool near = is_near(p, rank, p.me), direct = is_direct(p, rank, p.me);
-        // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so before.
+        // A forwarded row may come with any chunk of its source. So the reader waits for all chunks of the source. If
+        // this PE forwards them, an earlier kernel (`ep_spread`) has stored them.
         symrail_u64 hand = direct ? p.me : through(p, rank, own), handed = chunks(crossings_of(p, r, rank, own));
         bool is_first = true;
         for (symrail_u64 i = (mine + warps - unit % warps) % warps; i < units; i += warps) {
@@ -149,7 +151,7 @@ static __device__ bool take_all(const parameters& p, const routes& r, const besi
     return true;
 }
 
-// Any number of blocks: takes what came by a dispatch, and ends the call.
+// Any number of blocks read what a dispatch has brought, and end the call.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 of_scales, symrail_u64 k,
                char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {

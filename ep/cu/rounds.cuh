@@ -1,14 +1,16 @@
-// Low latency: what rounds have in memory, how parts and rows are waited for, and ranks that are left behind.
+// Low latency: the memory of rounds, the waits for parts and rows, and ranks that are left behind.
 //
-// A dispatch has a part of tokens for each rank and each block that sends there: a header and then rows, written into
-// the peer's memory where that is mapped, else into this PE's and put from there by one request. A word for each part
-// is set to the number of the round and of the rows. By a combine rows come back as they went, by rank and part, and
-// their numbers go along with the tokens. From a mapped rank each row has a word; from others (far ones) the rows of a
-// part are one request. Rounds alternate between two sets of all, and nothing is cleared: every rank sends all parts of
-// each round, after it has ended the one before, and so nobody writes to what another one still reads.
+// A dispatch has a part of tokens for each rank and each block that sends there: a header and then rows. The block
+// writes them into the peer's memory if that is mapped, else into this PE's, from which one request puts them. A word
+// for each part is set to the number of the round and of the rows. A combine returns rows by rank and part as they
+// came. Their numbers travel with the tokens. Each row to a mapped rank has its own word; the rows of a part to any
+// other rank (a far one) are one request. Rounds alternate between two sets of all memory, and nothing is cleared.
+// Every rank sends all parts of a round after it has ended the previous round, so that no rank writes to memory that
+// another one still reads.
 //
-// All that a rank writes to another one has a place of its own there. So what a masked rank writes that runs again
-// after a while harms nobody: it is not looked at. That rank learns who has left it behind, and masks those itself.
+// Each rank has its own memory at every other rank for all that it writes there. So a masked rank that runs again later
+// does no harm: the others ignore what it writes. That rank learns which ranks have left it behind, and masks them
+// itself.
 #ifndef SYMRAIL_EP_ROUNDS_CUH
 #define SYMRAIL_EP_ROUNDS_CUH
 
@@ -16,28 +18,29 @@
 
 struct parameters {
     symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of rows, and
-    // then of far ranks' parts), and rows that go back to far ranks; for each rank the round in which it left this one
-    // behind.
+    // Symmetric memory: incoming parts, outgoing parts, and words of parts; returned rows, their words (of rows, and
+    // then of far ranks' parts), and rows to be returned to far ranks; for each rank the round in which it left this
+    // one behind.
     symrail_u64 in, out, words, back, back_words, back_out, left;
-    // This PE's own: which ranks are masked, in which round each was late since that was asked last, and which are far;
-    // for each slot the number of its row; for each received row its number there, and its part in the upper half; how
-    // many rows of each part of each far rank are ready to go back; which ranks are lost; the parts and the rows that come
-    // from this PE itself; what words of far ranks' parts were lately, of both
-    // ways, and how many rows come back by each part that went to a rank.
+    // This PE's own memory: which ranks are masked; in which round each was late since the last check; which are far;
+    // for each slot the number of its row; for each received row its number at the source, and its part in the upper
+    // half; for each part of each far rank the number of rows that are ready to return; the state of lost ranks; the
+    // parts and the rows that come from this PE itself; the last values of the words of far ranks' parts, for both
+    // directions, and the number of rows that each part to a rank returns.
     symrail_u64 masks, late, far, back_numbers, numbers, ready, lost, own_in, own_back, notes;
-    // Rounds that are over, and blocks that have ended in the last kernel of this one. They lie here so that a kernel
-    // has read them with all the rest.
+    // The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here so that a
+    // kernel loads them with the other parameters.
     symrail_u64 over, ended;
-    // Ranks that are late are masked.
+    // Whether the GPU masks late ranks.
     symrail_u64 mask_late;
 };
 
-// Of a rank: it was late once, it has been told so, it has left this one behind. Each is the end for both.
+// The state of a lost rank: it was late once; it was notified of that; it has left this one behind. After each of these
+// neither rank works with the other any more.
 enum { WAS_LATE = 1, IS_TOLD, HAS_LEFT };
 
 #define FP8_GROUP 128
-// Bits of a part's word that have the number of its rows; the round is above.
+// The lower bits of a part's word hold the number of its rows; the bits above hold the round.
 #define COUNT_BITS 21
 
 static __device__ symrail_u64 groups(const parameters& p) { return p.fp8 ? (p.hidden + FP8_GROUP - 1) / FP8_GROUP : 0; }
@@ -50,7 +53,7 @@ static __device__ symrail_u64 part_bytes(const parameters& p) { return 16 + part
 static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     return (rank * 2 + round % 2) * p.parts + part;
 }
-// Rows that come back from a rank, at most.
+// The most rows that return from a rank.
 static __device__ symrail_u64 back_rows(const parameters& p) { return p.most * (p.k < p.share ? p.k : p.share); }
 static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
     return (round % 2 * p.ranks + rank) * back_rows(p) + number;
@@ -70,8 +73,8 @@ static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
 }
 static __device__ symrail_u64 round_of(const parameters& p) { return p.over + 1; }
 
-// Whether a word has come to a value, or another thread has waited for that rank for the whole time, which is looked at
-// now and then.
+// Whether a word has reached a value, or another thread has found the rank late in this round. Only every 16th poll
+// loads the latter.
 struct set_or_late {
     symrail_u64 least, round;
     const volatile symrail_u32* late;
@@ -80,8 +83,8 @@ struct set_or_late {
         return now >= least || ((++polls & 15u) == 0 && *late == (symrail_u32)round);
     }
 };
-// Waits for a word that a rank sets to `least` or more; what it is then, or 0. If it is not in time, or was late in this
-// round before, the rank is late.
+// Waits until a rank has set a word to `least` or more. Returns the word, or 0. On a time-out, or if another thread has
+// found the rank late in this round, the rank is late.
 static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, symrail_u64 least, symrail_u64 round,
                                         symrail_u64 rank) {
     set_or_late holds = {least, round, (const volatile symrail_u32*)p.late + rank, 0};
@@ -93,8 +96,8 @@ static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, 
     return 0;
 }
 
-// Far ranks' words may be in memory of the host: polls of many threads would keep the link from what they wait for. So
-// the first block waits for them, and notes what it finds for the others, in this GPU's memory.
+// Words of far ranks may lie in host memory, where polls of many threads would delay the awaited data on the link. So
+// only the first block polls them. It notes the values in this GPU's memory for the other blocks.
 static __device__ symrail_u64* note_of(const parameters& p, bool back, symrail_u64 rank, symrail_u64 part) {
     return (symrail_u64*)p.notes + ((back ? p.ranks : 0) + rank) * p.parts + part;
 }
@@ -105,7 +108,7 @@ static __device__ symrail_u64* far_word(const parameters& p, bool back, symrail_
 static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 rank, symrail_u64 part) {
     return ((symrail_u64*)p.notes)[(2 * p.ranks + rank) * p.parts + part];
 }
-// By the first block, before it waits for anything else. A part without rows that come back has no word.
+// The first block calls this before any other wait. A part without returning rows has no word.
 static __device__ void note_far_words(const parameters& p, bool back, symrail_u64 round) {
     for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x) {
         symrail_u64 rank = i / p.parts, part = i % p.parts;
@@ -115,13 +118,13 @@ static __device__ void note_far_words(const parameters& p, bool back, symrail_u6
     }
 }
 
-// A part that has come from a rank. What comes from this PE itself does not go through symmetric memory, which may be the
-// host's, and was written by an earlier kernel.
+// The address of a part from a rank. Parts from this PE itself bypass symmetric memory, which may be the host's; an
+// earlier kernel has written them.
 static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return p.own_in + part * part_bytes(p);
     return p.in + part_number(p, rank, round, part) * part_bytes(p);
 }
-// Waits for a part; how many rows it has.
+// Waits for a part and returns the number of its rows.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
     symrail_u64* word = is_far(p, rank) ? note_of(p, false, rank, part) : far_word(p, false, rank, round, part);
@@ -130,15 +133,15 @@ static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank
     return count < part_rows(p) ? count : part_rows(p);
 }
 
-// Tells a rank that was late, and is masked for that, that this one goes on without it. Once.
+// Notifies a rank that was late, and is masked for that, once: this rank goes on without it.
 static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symrail_u64 round) {
     symrail_u32* lost = (symrail_u32*)p.lost + rank;
     if (*lost != WAS_LATE) return;
     *lost = IS_TOLD;
     symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
-// By a block: what this PE has put by requests is delivered, so that its memory may be written again. Who has left this
-// PE behind sends nothing any more: it is masked, and told of as late.
+// A block ends the round. It waits until this PE's requests are delivered, so that the memory may be written again. A
+// rank that has left this PE behind sends no more data: it is masked and reported as late.
 static __device__ void end_round(parameters* given, const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
         symrail_u32* lost = (symrail_u32*)p.lost + rank;

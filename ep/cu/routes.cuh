@@ -1,8 +1,8 @@
-// High throughput: what a rank knows of all, and where tokens go.
+// High throughput: what a rank knows of all ranks, and the routes of tokens.
 //
-// A host here are ranks whose memory each other's GPUs reach by stores. Tokens go straight to the ranks of one's own
-// host, and to hosts of one rank. To another host a token goes once, through one of its ranks: `through`. That rank
-// spreads it.
+// A host here is a group of ranks whose GPUs reach each other's memory by stores. Tokens go directly to ranks of the
+// same host, and to hosts of one rank. A token crosses to another host once, to one of its ranks: `through`. That rank
+// forwards it.
 #ifndef SYMRAIL_EP_ROUTES_CUH
 #define SYMRAIL_EP_ROUTES_CUH
 
@@ -10,32 +10,32 @@
 
 struct parameters {
     symrail_u64 ranks, me, share, most, room;
-    // How many hosts there are, ranks of the largest one, and rows that have room where they are staged.
+    // The number of hosts, the number of ranks of the largest host, and the number of rows that staging memory holds.
     symrail_u64 hosts, members, staged;
-    // Symmetric memory: headers that come and that go, and their words; words of chunks, and of those that are
-    // gathered; rows and what is beside them, that come by dispatch, that come back by combine, that go to ranks that
-    // are not mapped, that are staged for others of this host, and that come back as sums of another host; words of the
-    // ranks of this host.
+    // Symmetric memory: incoming headers, outgoing headers, and words of headers; words of chunks, and words of
+    // gathered chunks; rows and their side data that arrive by dispatch, that return by combine, that go to unmapped
+    // ranks, that are staged for others of this host, and that arrive as sums of another host; words of the ranks of
+    // this host.
     symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, back_rows, back_sides, out_rows,
         out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words;
-    // Bytes of what is beside a row, at most.
+    // The most bytes of a row's side data.
     symrail_u64 side;
-    // This PE's own: `progress`, and `record` in memory of the host; which ranks make a host; what is added to a sum,
-    // and how many of those there are.
+    // This PE's own memory: `progress`; `record`, which is in host memory; the ranks of each host; the terms of a sum,
+    // and their number.
     symrail_u64 progress, record, homes, terms, n_terms;
 };
 
-// The routes of a dispatch, on this PE.
+// The routes of a dispatch on this PE.
 struct routes {
-    // For each rank (first index) its tokens for each rank, and for each host. For each rank, and behind them for each
-    // host, this PE's tokens for it; for each token its place among those for each rank, and for each host, or -1. This
-    // PE's slots for each expert; slots of each of this PE's experts; the first slot whose expert is not there (all
-    // bits set: none), and that expert. For each token that came through this PE its place at each rank of this host,
-    // or -1.
+    // matrix, crossings: for each rank (first index) the number of its tokens for each rank, and for each host. lists:
+    // for each rank, and then for each host, this PE's tokens for it. places, host_places: for each token its position
+    // in the list of each rank, and of each host, or -1. per_expert: this PE's slots for each expert. come: all slots
+    // of each of this PE's experts. wrong_slot: the first slot whose expert does not exist (all bits set: none), and
+    // that expert. spread: for each token that arrived through this PE its position at each rank of this host, or -1.
     symrail_u64 matrix, crossings, lists, places, host_places, per_expert, come, wrong_slot, spread;
 };
 
-// Where kernels have both: in shared memory, since in registers they would take the room of what is under way.
+// Kernels keep both in shared memory: in registers they would displace the data in flight.
 static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes) {
     for (symrail_u64 i = threadIdx.x; i < bytes / 8; i += blockDim.x) ((symrail_u64*)to)[i] = ((const symrail_u64*)from)[i];
 }
@@ -47,23 +47,23 @@ static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes)
     __syncthreads()
 
 #define MOST_RANKS 256
-// Ranks of a host, at most.
+// The most ranks of a host.
 #define MOST_MEMBERS 64
 #define CHUNK 32
-// Rows that a warp stores to a rank of its own host, for which it sets a word.
+// The number of rows to a rank of the same host that a warp stores and announces by one word.
 #define NEAR 4
 
 static __device__ symrail_u64 chunks(symrail_u64 rows) { return (rows + CHUNK - 1) / CHUNK; }
 static __device__ symrail_u32 tokens_of(const parameters& p, const routes& r, symrail_u64 from, symrail_u64 to) {
     return ((const symrail_u32*)r.matrix)[from * p.ranks + to];
 }
-// A rank's tokens for another host of several ranks; 0 for others.
+// The number of a rank's tokens for another host of several ranks; 0 for other hosts.
 static __device__ symrail_u32 crossings_of(const parameters& p, const routes& r, symrail_u64 from, symrail_u64 host) {
     return ((const symrail_u32*)r.crossings)[from * p.hosts + host];
 }
 
-// `homes` has for each rank its host, and its place there; for each host, and behind the last, where its ranks begin
-// among those of all hosts; and those.
+// `homes` holds for each rank its host, then for each rank its position there; then the index of each host's first rank
+// in the list of all hosts' ranks, and the end of that list; then the list.
 static __device__ symrail_u64 host_of(const parameters& p, symrail_u64 rank) { return ((const symrail_u32*)p.homes)[rank]; }
 static __device__ symrail_u64 place_of(const parameters& p, symrail_u64 rank) {
     return ((const symrail_u32*)p.homes)[p.ranks + rank];
@@ -75,42 +75,42 @@ static __device__ symrail_u64 members_of(const parameters& p, symrail_u64 host) 
 static __device__ symrail_u64 member_of(const parameters& p, symrail_u64 host, symrail_u64 place) {
     return starts_of_hosts(p)[p.hosts + 1 + starts_of_hosts(p)[host] + place];
 }
-// Whether ranks are of one host: rows between them go by stores of warps, chunk by chunk of few.
+// Whether ranks share a host. Warps store the rows between such ranks, in small chunks.
 static __device__ bool is_near(const parameters& p, symrail_u64 a, symrail_u64 b) { return host_of(p, a) == host_of(p, b); }
 static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEAR - 1) / NEAR; }
-// The rank through which a source's tokens come to another host: its ranks in turn, as the host's form has it.
+// The rank through which a source's tokens reach another host. The host's ranks serve sources in rotation, as in the
+// host's form.
 static __device__ symrail_u64 through(const parameters& p, symrail_u64 source, symrail_u64 host) {
     return member_of(p, host, place_of(p, source) % members_of(p, host));
 }
-// Whether a source's tokens go straight to a rank.
+// Whether a source's tokens go directly to a rank.
 static __device__ bool is_direct(const parameters& p, symrail_u64 source, symrail_u64 rank) {
     symrail_u64 host = host_of(p, rank);
     return host_of(p, source) == host || members_of(p, host) == 1;
 }
-// Whether a source's tokens come to a host through one of its ranks.
+// Whether a source's tokens reach a host through this one of its ranks.
 static __device__ bool comes_through(const parameters& p, symrail_u64 source, symrail_u64 rank) {
     return !is_direct(p, source, rank) && through(p, source, host_of(p, rank)) == rank;
 }
-// Rows that a source sends to a rank itself.
+// The number of rows that a source sends to a rank itself.
 static __device__ symrail_u32 rows_sent(const parameters& p, const routes& r, symrail_u64 source, symrail_u64 rank) {
     if (is_direct(p, source, rank)) return tokens_of(p, r, source, rank);
     return comes_through(p, source, rank) ? crossings_of(p, r, source, host_of(p, rank)) : 0;
 }
-// Rows of a source that are gathered for a sum on a host: one for each token and rank there.
+// The number of rows that a host gathers to form the sums for a source: one for each token and rank there.
 static __device__ symrail_u32 rows_gathered(const parameters& p, const routes& r, symrail_u64 source, symrail_u64 host) {
     symrail_u32 rows = 0;
     for (symrail_u64 i = 0; i < members_of(p, host); i++) rows += tokens_of(p, r, source, member_of(p, host, i));
     return rows;
 }
-// The first row of a source at a rank, which has them by source.
+// The index of a source's first row at a rank, whose rows are ordered by source.
 static __device__ symrail_u32 first_row(const parameters& p, const routes& r, symrail_u64 source, symrail_u64 rank) {
     symrail_u32 rows = 0;
     for (symrail_u64 i = 0; i < source; i++) rows += tokens_of(p, r, i, rank);
     return rows;
 }
 
-// A block for each rank, and behind them one for each host: which tokens it gets. `topk` are 64-bit indices, -1 for
-// none.
+// One block for each rank, and then one for each host, lists the tokens for it. `topk` are 64-bit indices, -1 for none.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_layout(const parameters* given, const routes* of, const long long* topk, symrail_u64 tokens, symrail_u64 k) {
     __shared__ symrail_u32 in_warp[16];
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     const routes r = *of;
     bool of_rank = blockIdx.x < p.ranks;
     symrail_u64 rank = blockIdx.x, host = of_rank ? 0 : rank - p.ranks;
-    // Straight ways need no list for the host.
+    // Direct routes need no list for the host.
     bool wanted = of_rank || (host != host_of(p, p.me) && members_of(p, host) > 1);
     long long share = (long long)p.share, all_experts = share * (long long)p.ranks;
     symrail_u32 *per_expert = (symrail_u32*)r.per_expert, found = 0;

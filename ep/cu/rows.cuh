@@ -1,4 +1,4 @@
-// What the kernels of both ways have in common: rows, their elements, and how they are delivered.
+// Common parts of the kernels of both ways: rows, their elements, and their delivery.
 #ifndef SYMRAIL_EP_ROWS_CUH
 #define SYMRAIL_EP_ROWS_CUH
 
@@ -8,15 +8,15 @@ static __device__ symrail_u64 up16(symrail_u64 bytes) { return (bytes + 15) & ~1
 
 static __device__ float low(symrail_u32 two) { return __uint_as_float(two << 16); }
 static __device__ float high(symrail_u32 two) { return __uint_as_float(two & 0xffff0000u); }
-// To the nearest bfloat16, ties to even.
+// Rounds to the nearest bfloat16, ties to even.
 static __device__ symrail_u32 to_bf16(float value) {
     symrail_u32 bits = __float_as_uint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40;
     return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
 }
 
-// How many threads of the block before this one say yes; `all` is how many do. `in_warp` is shared, a number for each
-// warp. Ends with the block in step.
+// Returns the number of preceding threads of the block whose `yes` is set; `all` is the number of all such threads.
+// `in_warp` is shared memory, a number for each warp. Ends with a block barrier.
 static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symrail_u32& all) {
     symrail_u32 ballot = __ballot_sync(~0u, yes), warp = threadIdx.x / 32;
     if (threadIdx.x % 32 == 0) in_warp[warp] = __popc(ballot);
@@ -31,8 +31,8 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
-// Up to so many pieces of a row that a thread has under way, by a warp: many are loaded before the first is stored, also
-// at the end.
+// Up to `AHEAD` pieces of a row that a thread of a warp has in flight. It loads all of them before it stores the first,
+// also at the row's end.
 template <int AHEAD>
 struct pieces_of_row {
     symrail_wide piece[AHEAD];
@@ -48,15 +48,16 @@ struct pieces_of_row {
             if (base + 32 * i < all) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
     }
 };
-// Pieces of rows of high throughput: 7,168 bytes are one lap of a warp.
+// The pieces in flight for rows of high throughput: a warp copies 7,168 bytes in one pass.
 #define ROW_AHEAD 14
-// Copies a row, a multiple of 16 bytes, by a warp.
+// A warp copies a row, a multiple of 16 bytes.
 static __device__ void copy_row(char* to, const char* from, symrail_u64 bytes) {
     symrail_u64 all = bytes / sizeof(symrail_wide);
     for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * ROW_AHEAD)
         pieces_of_row<ROW_AHEAD>(from, base, all).store(to);
 }
-// Copies a row to a place among the rows of several, by a warp; those whose place has all bits set do not get it.
+// A warp copies a row to a place among the rows of each of several ranks. Ranks whose place has all bits set do not get
+// it.
 static __device__ void copy_row_to(char* const* to, const symrail_u32* places, symrail_u64 many, const char* from,
                                    symrail_u64 bytes) {
     symrail_u64 all = bytes / sizeof(symrail_wide);
@@ -67,9 +68,9 @@ static __device__ void copy_row_to(char* const* to, const symrail_u32* places, s
     }
 }
 
-// Delivers what this block has written for a rank, and then sets a word there: to the rank's own memory where that is
-// mapped; else to `from`, which is put to `there` by one request. One thread's fence is for what the block has written
-// before it came together.
+// Delivers what this block has written for a rank, and then sets a word there. In a mapped rank's memory the data is in
+// place. Otherwise the data is at `from`, and one request puts it to `there`. The barrier lets one thread's fence cover
+// the writes of the whole block.
 static __device__ void deliver(char* there, const char* from, symrail_u64 bytes, symrail_u64* word, symrail_u64 value,
                                symrail_u64 rank, bool mapped) {
     __syncthreads();

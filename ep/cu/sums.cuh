@@ -1,20 +1,20 @@
-// High throughput: sums of what comes back, added as the host's form does: those of each host's ranks in their order,
-// and then the hosts' sums. Where a host has several ranks, one of them adds, and its sum comes in FP32.
+// High throughput: sums of returned rows, in the order of the host's form: first the rows of each host in the order of
+// its ranks, then the hosts' sums. Where a host has several ranks, one of them adds, and its sum arrives in FP32.
 #ifndef SYMRAIL_EP_SUMS_CUH
 #define SYMRAIL_EP_SUMS_CUH
 
 #include "near.cuh"
 
-// Pieces of 16 bytes that a thread has under way of each row, and of how many rows.
+// The 16-byte pieces of each row that a thread has in flight, and the number of such rows.
 #define PIECES 4
 #define TERMS_AHEAD 2
-// So many groups of rows are sent before the sums of the first: about as many as multiprocessors have under way.
+// Groups of rows that are sent before the first sums: about as many as multiprocessors have in flight.
 #define GROUPS_BACK 256
-// Marks of terms, besides the number of a rank, or of a host: it is the first of its host; it is a host's sum.
+// Flags of a term beside the number of its rank or host: it is the first of its host; it is a host's sum.
 #define FIRST_OF_HOST 0x80000000u
 #define IS_SUM 0x40000000u
 
-// `N` numbers are in a piece of 16 bytes.
+// A sum of `N` numbers, as many as 16 bytes of a row hold.
 template <int N>
 struct sum {
     float of_host[N], all[N];
@@ -29,7 +29,7 @@ struct sum {
         some = true;
     }
 };
-// Elements of a row. A sum has as many of FP32, each piece of which is `WIDE` times as long.
+// The elements of a row. A sum has as many FP32 elements; its pieces are `WIDE` times as long.
 struct of_f32 {
     static const int N = 4, WIDE = 1;
     static __device__ void load(const char* at, float* values) {
@@ -78,13 +78,13 @@ static __device__ void store_sum(char* at, const float* values) {
     else for (int i = 0; i < E::WIDE; i++) of_f32::store(at + 16 * i, values + 4 * i);
 }
 
-// One of the rows that a sum is made of. Null: there is none.
+// One of the rows of a sum. A null row means that there is none.
 struct term {
     const char* row;
     bool first_of_host, is_sum;
 };
-// What a sum of this PE's own token is made of. `bytes` are those of a row, and of a host's sum; this PE's own row is
-// where it was given.
+// The terms of a sum for this PE's own token. `bytes` is the size of a row, and `sum_bytes` that of a host's sum. This
+// PE's own row is read from the caller's memory.
 struct of_token {
     const parameters& p;
     const int *places, *host_places;
@@ -101,7 +101,7 @@ struct of_token {
         return term{place < 0 ? nullptr : (const char*)row, (next & FIRST_OF_HOST) != 0, is_sum};
     }
 };
-// What a sum is made of, written down; the lowest bits of a row's address say the rest.
+// A list of the terms of a sum. The lowest bits of a row's address hold the flags.
 struct of_list {
     symrail_u64 many;
     const symrail_u64* listed;
@@ -114,7 +114,7 @@ struct of_list {
         return (symrail_u64)next.row | (symrail_u64)next.first_of_host | (symrail_u64)next.is_sum << 1;
     }
 };
-// What this host's sum of another host's token is made of.
+// The terms of this host's sum for another host's token.
 struct of_spread {
     symrail_u64 members;
     const symrail_u32 *places, *starts;
@@ -126,8 +126,8 @@ struct of_spread {
     }
 };
 
-// Adds up terms, and then the biases, at some places in the rows, `step` bytes apart and below `end`. `AS_SUM`: into a
-// row of FP32.
+// Adds the terms, and then the biases, at up to `N` positions in the rows, `step` bytes apart and below `end`.
+// `AS_SUM`: the result is FP32.
 template <class E, int N, bool AS_SUM, class T>
 static __device__ void add_up(const T& terms, const char* const* biases, char* to, symrail_u64 at, symrail_u64 step,
                               symrail_u64 end) {
@@ -163,7 +163,7 @@ static __device__ void add_up(const T& terms, const char* const* biases, char* t
         else E::store(to + here, found[n].all);
     }
 }
-// A row's sum, by a warp.
+// A warp forms the sum of a row.
 template <bool AS_SUM, class T>
 static __device__ void add_row(const T& terms, bool f32, const char* const* biases, char* to, symrail_u64 bytes) {
     for (symrail_u64 at = threadIdx.x % 32 * 16; at < bytes; at += 512 * PIECES) {
@@ -171,22 +171,22 @@ static __device__ void add_row(const T& terms, bool f32, const char* const* bias
         else add_up<of_bf16, PIECES, AS_SUM>(terms, biases, to, at, 512, bytes);
     }
 }
-// The sums of weights beside it, by a warp.
+// A warp forms the sums of the row's weights.
 template <class T>
 static __device__ void add_weights(const T& terms, char* to, symrail_u64 k) {
     const char* none[2] = {nullptr, nullptr};
     for (symrail_u64 i = threadIdx.x % 32; i < k; i += 32) add_up<one_f32, 1, true>(terms, none, to, 4 * i, 0, ~0ull);
 }
 
-// The first sum of a host for a source, which has those of other hosts one behind the other.
+// The index of a host's first sum at a source, which keeps the sums of other hosts one after the other.
 static __device__ symrail_u32 first_sum(const parameters& p, const routes& r, symrail_u64 source, symrail_u64 host) {
     symrail_u32 rows = 0;
     for (symrail_u64 i = 0; i < host; i++) rows += crossings_of(p, r, source, i);
     return rows;
 }
 
-// Any number of blocks: adds what the ranks of this host have gathered here for tokens of other hosts, and sends the
-// sums.
+// Any number of blocks add the rows that the ranks of this host have gathered here for tokens of other hosts, and send
+// the sums.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_add(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 k, symrail_u64 f32) {
     __shared__ symrail_u32 starts[MOST_MEMBERS];
@@ -232,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                     add_row<true>(of_spread{members, places, starts, p.staged_rows, bytes}, f32, none, out + i * of_sum, bytes);
                     add_weights(of_spread{members, places, starts, p.staged_sides, side}, side_out + i * side, k);
                 }
-                // The starts of this source are used until here.
+                // All warps have read this source's starts.
                 __syncthreads();
                 if (mapped) continue;
                 deliver(to, out, count * of_sum, words, call, source, false);
@@ -245,7 +245,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
 }
 
-// Adds up terms of one host, none of which is a sum, and then the biases, as `add_up` does: many pieces are under way.
+// Adds terms of one host, none of which is a sum, and then the biases, with the result of `add_up`. Many pieces are in
+// flight.
 template <class E>
 static __device__ void add_up_host(const of_list& terms, const char* first_bias, const char* second_bias, char* to,
                                    symrail_u64 at, symrail_u64 end) {
@@ -287,7 +288,7 @@ static __device__ void add_up_host(const of_list& terms, const char* first_bias,
         E::store(to + here, found[n]);
     }
 }
-// A token's sum, by a warp. Each form is a function of its own, so that none lacks the registers that another one takes.
+// A warp forms a token's sum. Each form is a function of its own, so that none loses registers to another.
 template <class E>
 static __device__ __noinline__ void add_token_of_host(const of_list terms, const char* bias, const char* second_bias,
                                                       char* to, symrail_u64 bytes) {
@@ -303,7 +304,7 @@ static __device__ __noinline__ void add_weights_of_token(const of_token& terms, 
     add_weights(terms, to, k);
 }
 
-// Waits for the row of a term that a rank sends, or for a host's sum.
+// Waits for the row of a term, or for a host's sum.
 static __device__ bool has_term(const parameters& p, symrail_u64 i, const of_token& rows, symrail_u64 call) {
     symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
     bool is_sum = (next & IS_SUM) != 0;
@@ -315,7 +316,7 @@ static __device__ bool has_term(const parameters& p, symrail_u64 i, const of_tok
     return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
 }
 
-// What a combine is given, and where its sums go. `k`: of weights, 0 for none. Absent biases are null.
+// The input of a combine, and where its sums go. `k` is the number of weights, 0 for none. Absent biases are null.
 struct combined {
     const char* rows;
     symrail_u64 tokens, bytes, k;
@@ -324,7 +325,7 @@ struct combined {
     char *out, *sums_of_weights;
 };
 
-// By a warp: a few rows go back to a rank of this host, and a word says so.
+// A warp sends a few rows back to a rank of this host, and sets their word.
 static __device__ __noinline__ void send_back(const parameters& p, const combined& c, const way& w, symrail_u64 chunk,
                                               symrail_u64 call) {
     symrail_u64 first = chunk * NEAR, side = of_combine(c.k).bytes(), lane = threadIdx.x % 32;
@@ -341,17 +342,18 @@ static __device__ __noinline__ void send_back(const parameters& p, const combine
     symrailx_signal_op(combine_word(p, p.me, chunk), call, SYMRAIL_SIGNAL_SET, (int)w.to);
 }
 
-// Any number of blocks: sends rows back to the ranks of this host, and adds what comes back here, of all hosts. `f32`:
-// rows are of that, else of bfloat16. Ends the call.
+// Any number of blocks send rows back to the ranks of this host, add the rows that return here from all hosts, and end
+// the call. `f32`: rows are FP32, else bfloat16.
 //
-// Warps take turns in groups: a few rows for each other rank, and then the sums of a few tokens that lie back by so many
-// groups that their rows have come, about. A token's row is not behind its own number among a rank's rows. So a sum waits
-// for what comes earlier in the order in which all ranks' warps take turns, and no order of blocks makes all wait.
+// Warps take tickets in groups: a few rows for each other rank, and then the sums of a few tokens. These tokens are
+// `GROUPS_BACK` groups behind, so that their rows have probably arrived. A token's index among a rank's rows is at most
+// its own number. So a sum waits only for rows with earlier tickets of other ranks, and no order of blocks leads to a
+// deadlock.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_reduce(const parameters* given, const routes* of, const char* given_rows, symrail_u64 tokens, symrail_u64 bytes,
               symrail_u64 k, symrail_u64 f32, const symrail_u32* given_weights, const char* bias, const char* second_bias,
               char* out, char* sums_of_weights) {
-    // The first row of each rank, and the first sum of each host; what each warp adds up.
+    // The index of each rank's first row, and of each host's first sum; the terms that each warp adds.
     __shared__ symrail_u32 starts[MOST_RANKS], sum_starts[MOST_RANKS];
     __shared__ symrail_u64 listed[512 / 32][MOST_RANKS];
     __shared__ way ways[MOST_MEMBERS];
@@ -401,7 +403,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             const of_token sides = {p, places, host_places, starts, sum_starts, p.back_sides, p.sum_sides, side, side,
                                     (symrail_u64)(given_weights + own_row * k), 4 * k};
             if (k > 0) add_weights_of_token(sides, sums_of_weights + 4 * token * k, k);
-            // The list is used until here.
+            // All lanes have read the list.
             __syncwarp();
         }
     }

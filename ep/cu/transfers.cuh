@@ -1,49 +1,49 @@
-// High throughput: rows on their way, with what belongs to them (scales, slots, the number at the source) beside them.
+// High throughput: transfers of rows and of their side data (scales, slots, the number at the source).
 //
-// Rows go in chunks, straight to their place at the other rank, or to where they are staged at one through which they
-// go on. Chunks have two words each, of rows and of what is beside them. No block waits for another one of its kernel.
+// Rows go in chunks, either directly to their place at the destination or to staging memory of the rank that forwards
+// them. Each chunk has two words: one for rows and one for side data. No block waits for another one of its kernel.
 #ifndef SYMRAIL_EP_TRANSFERS_CUH
 #define SYMRAIL_EP_TRANSFERS_CUH
 
 #include "calls.cuh"
 
-// Words that a thread has under way.
+// The words that a thread loads ahead.
 #define WORDS 4
 
-// The words of a chunk from a rank. Where a source's rows come by way of another rank of this host, that one sets those
-// of the source.
+// The words of a chunk from a rank. If another rank of this host forwards a source's rows, that rank sets the words of
+// the source.
 static __device__ symrail_u64* chunk_words(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
     return (symrail_u64*)p.words + (rank * chunks(p.most) + chunk) * 2;
 }
-// Those of a chunk that a rank of this host has made of a source's rows, and that is gathered here.
+// The words of a chunk that a rank of this host has made of a source's rows, and that is gathered here.
 static __device__ symrail_u64* gathered_words(const parameters& p, symrail_u64 source, symrail_u64 place,
                                               symrail_u64 chunk) {
     return (symrail_u64*)p.gathered_words + ((source * p.members + place) * chunks(p.most) + chunk) * 2;
 }
-// Waits for a chunk, by the block.
+// A block waits for a chunk.
 static __device__ bool has_come(const parameters& p, symrail_u64* words, symrail_u64 call, symrail_u64 rank,
                                 symrail_u64 by_way_of) {
     bool late = threadIdx.x < 2 && !has_set(p, words + threadIdx.x, call, rank, by_way_of);
     return !__syncthreads_or(late);
 }
-// Sets the words of a chunk, by two threads, whose fence is behind what all have written.
+// Two threads set the words of a chunk. Their fences (`end_of_rows`) order them behind the writes of the whole block.
 static __device__ void set_words(symrail_u64* words, symrail_u64 call, symrail_u64 rank) {
     if (threadIdx.x < 2) symrailx_signal_op(words + threadIdx.x, call, SYMRAIL_SIGNAL_SET, (int)rank);
 }
-// What this block has written is there before the words that it sets next.
+// Makes this block's writes visible before the words that it sets next.
 static __device__ void end_of_rows() {
     __syncthreads();
     if (threadIdx.x < 2) symrail_fence_sys();
 }
 
-// What this PE sends: how many rows and to whom, which is the first one here, where that comes to lie there, and where
-// it waits for the proxy here.
+// A transfer from this PE: the number of rows, the destination, the first row here, its index there, and its index in
+// the outgoing memory for the proxy.
 struct way {
     symrail_u32 rows, to, from, there, out;
-    // They are staged there.
+    // Whether the destination stages them.
     bool staged;
 };
-// A dispatch's way to a rank.
+// The transfer of a dispatch to a rank.
 static __device__ way way_to(const parameters& p, const routes& r, symrail_u64 rank) {
     way w = {rows_sent(p, r, p.me, rank), (symrail_u32)rank, 0, 0, 0, comes_through(p, p.me, rank)};
     for (symrail_u64 i = 0; i < p.me; i++)
@@ -51,7 +51,7 @@ static __device__ way way_to(const parameters& p, const routes& r, symrail_u64 r
     for (symrail_u64 i = 0; i < rank; i++) w.out += rows_sent(p, r, p.me, i);
     return w;
 }
-// A combine's way for a source's rows: to the source, or to where this host's are added.
+// The transfer of a combine for a source's rows: to the source, or to the rank of this host that adds them.
 static __device__ way way_back(const parameters& p, const routes& r, symrail_u64 source) {
     symrail_u64 own = host_of(p, p.me);
     way w = {tokens_of(p, r, source, p.me), (symrail_u32)source, first_row(p, r, source, p.me), 0, 0, false};
@@ -69,8 +69,8 @@ static __device__ way way_back(const parameters& p, const routes& r, symrail_u64
     return w;
 }
 
-// What goes beside a row, in words: scales, slots' indices and weights, the number at the source, and for a row that is
-// handed on its place at each rank of the host. Absent parts have none.
+// The side data of a row, in words: scales, indices and weights of slots, the number at the source, and, for a
+// forwarded row, its position at each rank of the host. Absent parts have 0 words.
 struct beside {
     symrail_u64 scales, indices, weights, number, places;
     __device__ symrail_u64 places_at() const { return scales + indices + weights + number; }
@@ -82,13 +82,13 @@ static __device__ beside of_dispatch(symrail_u64 scales, symrail_u64 k, symrail_
 }
 static __device__ beside of_combine(symrail_u64 k) { return beside{0, 0, k, 0, 0}; }
 
-// An expert as a rank sees it: counted from its own first one, or all bits set.
+// An expert in a rank's numbering: counted from its own first one, or all bits set if it is another rank's.
 static __device__ symrail_u32 local_of(const parameters& p, long long expert, symrail_u64 rank) {
     long long local = expert - (long long)(rank * p.share);
     return local >= 0 && local < (long long)p.share ? (symrail_u32)local : ~0u;
 }
 
-// What a rank's rows are made of.
+// The rows of a rank and their side data.
 struct content {
     const char* rows;
     symrail_u64 bytes;
@@ -96,7 +96,8 @@ struct content {
     const long long* topk;
     const symrail_u32* weights;
 };
-// One word of what goes beside a row on its way. Ranks see their own experts; a rank that hands the row on sees all.
+// One word of a row's side data in transfer. A destination gets the numbers of its own experts only; a forwarding rank
+// gets those of all.
 static __device__ symrail_u32 word_beside(const parameters& p, const routes& r, const content& c, const beside& b,
                                           symrail_u64 i, symrail_u64 row, const way& w) {
     if (i < b.scales) return c.scales[row * b.scales + i];
@@ -115,8 +116,8 @@ static __device__ symrail_u32 word_beside(const parameters& p, const routes& r, 
     return ((const symrail_u32*)r.places)[row * p.ranks + member_of(p, host_of(p, w.to), i - b.number)];
 }
 
-// Any number of blocks: what goes to other hosts, or through a rank of this one to them. `back`: the rows of all sources,
-// in their order, go back there; else this PE's tokens go to the ranks that get them.
+// Any number of blocks send rows to other hosts, or through a rank of this host to them. `back`: the rows of all
+// sources return there, in order; else this PE's tokens go to the ranks that get them.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_send(const parameters* given, const routes* of, symrail_u64 back, const char* rows, symrail_u64 bytes,
             const symrail_u32* scales, symrail_u64 of_scales, const long long* topk, const symrail_u32* weights,
@@ -130,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     const content c = {rows, bytes, scales, topk, weights};
     symrail_u64 call = call_of(p), units = p.ranks * chunks(p.most), warps = blockDim.x / 32;
     char *rows_there = (char*)(back ? p.back_rows : p.rows), *sides_there = (char*)(back ? p.back_sides : p.sides);
-    // The second time words are set of what was written to mapped memory: one fence is for all of it.
+    // The second pass sets the words of rows in mapped memory: one fence covers all of them.
     for (int time = 0; time < 2; time++) {
         for (symrail_u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
             symrail_u64 index = (p.me + unit) % p.ranks, chunk = unit / p.ranks, first = chunk * CHUNK;
@@ -175,8 +176,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
 }
 
-// Any number of blocks: what is staged here goes to the ranks of this host that get it, this one among them. `first`:
-// on new routes.
+// Any number of blocks forward the rows staged here to the ranks of this host that get them, this one included.
+// `first`: the routes are new.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_spread(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 bytes, symrail_u64 of_scales,
               symrail_u64 k) {
@@ -221,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                         }
                     }
                 }
-                // The places of this chunk are used until here.
+                // All warps have read the places of this chunk.
                 __syncthreads();
             }
             start += all;
