@@ -1,10 +1,10 @@
-//! Buffers of which nobody knows what is in them, since a call has failed in its midst.
+//! Buffers whose contents are undefined because a call has failed after its start.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// Why buffers cannot be used any more, if they cannot.
+/// The reason why buffers cannot be used any more, if there is one.
 #[derive(Default)]
 pub(super) struct Broken(Mutex<Option<String>>);
 
@@ -12,7 +12,7 @@ impl Broken {
     /// Refuses a call.
     ///
     /// # Errors
-    /// [`Error::Broken`], with what was noted first.
+    /// [`Error::Broken`], with the first reason.
     pub fn check(&self) -> Result<()> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(why) => Err(Error::Broken { why: why.clone() }),
@@ -20,7 +20,7 @@ impl Broken {
         }
     }
 
-    /// Remembers what cannot be mended.
+    /// Records an error as the reason.
     pub fn noting<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             let mut why = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +29,7 @@ impl Broken {
         result
     }
 
-    /// Remembers a launch that has failed when others were told of its call already: they wait for what does not come.
+    /// Records a failed launch if the other ranks know of its call already: they wait for data that will not arrive.
     pub fn noting_launch(&self, is_announced: bool, launched: Result<()>) -> Result<()> {
         if is_announced { self.noting(launched) } else { launched }
     }

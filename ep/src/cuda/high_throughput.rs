@@ -1,12 +1,12 @@
 //! High throughput by kernels. See `cu/high_throughput.cu`.
 //!
-//! Each token goes once to each rank of this host that owns some of its experts, straight to its place among that
-//! rank's rows, which are ordered by source and then as at the source. It crosses once to each other host, to the rank
-//! there that the host's [`HighThroughput`](crate::HighThroughput) chooses, and that one spreads it. What comes back is
-//! added on each host first. Mapped peers are written to by stores; others get chunks by requests to the proxy. Sums
-//! have the bits of the host's.
+//! Each token goes once to each rank of this host that owns some of its experts, directly to its place among that
+//! rank's rows, which are ordered by source and within a source by token. It crosses once to each other host, to the
+//! rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank forwards it. Returning rows
+//! are added on each host first. Kernels write to mapped peers by stores, and send chunks to others by requests to the
+//! proxy. Sums have the same bits as the host's.
 //!
-//! What goes wrong on the GPU is in memory of the host, and every later call says it.
+//! The GPU records errors in host memory. Every later call returns them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,49 +26,49 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
 
-/// Blocks of a kernel that copies or adds, each of which takes a multiprocessor.
+/// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
 /// Words of `progress` in the kernels.
 const PROGRESS: usize = 5;
 
-/// A rank's tokens for a dispatch: addresses for the GPU.
+/// A rank's tokens for a dispatch, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceTokens {
     /// A row for each token.
     pub rows: u64,
     /// Bytes of a row: a multiple of 16.
     pub bytes: usize,
-    /// Scales of each row, 32 bits each, and how many; both 0 if there are none.
+    /// Scales of each row, 32 bits each, and their number; both are 0 if there are none.
     pub scales: (u64, usize),
-    /// 64-bit indices of the experts, and 32-bit weights, if they are to go along.
+    /// 64-bit indices of the experts, and 32-bit weights, if they are to be sent.
     pub topk: Option<(u64, u64)>,
 }
 
-/// Where what has come is to go: addresses for the GPU, each with room for as many rows as have come.
+/// The destinations of received rows, as GPU addresses. Each has memory for all rows that arrive.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceTokensReceived {
-    /// A copy of the rows; 0 if they are to be read where they [are](DeviceHighThroughput::rows).
+    /// A copy of the rows; 0 if the caller reads them in [place](DeviceHighThroughput::rows).
     pub rows: u64,
-    /// Their scales; unused without.
+    /// Their scales; unused if there are none.
     pub scales: u64,
-    /// 64-bit indices among this rank's experts, -1 for those of others, and weights; unused without.
+    /// 64-bit indices among this rank's experts, -1 for experts of other ranks, and weights; unused if there are none.
     pub topk: (u64, u64),
-    /// The number that each has at its source, 32 bits.
+    /// The index of each row at its source, 32 bits.
     pub sources: u64,
 }
 
-/// What a rank gives to a combine, and where the sums go: addresses for the GPU.
+/// The input of a combine, and where the sums go, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceParts {
-    /// A row for each token that has come.
+    /// A row for each received token.
     pub rows: u64,
     /// Bytes of a row: a multiple of 16.
     pub bytes: usize,
     /// The type of their elements.
     pub element: Element,
-    /// Weights of each token that has come, as many as it has slots, and where their sums go.
+    /// Weights of each received token, as many as it has slots, and where their sums go.
     pub weights: Option<(u64, u64)>,
-    /// Up to two rows for each of this rank's own tokens, which are added to the sums; 0 for none.
+    /// Up to two rows for each of this rank's own tokens, to be added to the sums; 0 for none.
     pub biases: [u64; 2],
     /// Where a row for each of this rank's own tokens goes.
     pub out: u64,
@@ -79,19 +79,19 @@ pub struct DeviceHighThroughput<'d> {
     device: &'d GpuDevice<'d>,
     shape: HighThroughputShape,
     blocks: u32,
-    /// Symmetric memory, to be given back; where rows that come are in it.
+    /// The symmetric memory, kept to be freed; the address of received rows in it.
     block: *mut u8,
     rows: u64,
     hosts: usize,
-    /// Whether other hosts' tokens come through this rank.
+    /// Whether other hosts' tokens pass through this rank.
     hands_on: bool,
     routes: Routes,
     parameters: DeviceBuffer,
     record: Record,
-    /// What the parameters point to: progress, homes and terms.
+    /// The memory to which the parameters point: progress, homes and terms.
     _tables: [DeviceBuffer; 3],
     kernels: [Kernel; KERNELS.len()],
-    /// A dispatch was made, and neither received nor given up.
+    /// Whether there is a dispatch that was neither received nor abandoned.
     open: AtomicBool,
     broken: Broken,
 }
@@ -112,7 +112,7 @@ enum Step {
 const KERNELS: [&str; 9] =
     ["ep_layout", "ep_begin", "ep_send", "ep_store", "ep_spread", "ep_receive", "ep_add", "ep_reduce", "ep_end_call"];
 
-/// Kinds of calls, as headers say them.
+/// The kinds of calls, as headers name them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     Dispatch = 1,
@@ -125,8 +125,7 @@ impl<'d> DeviceHighThroughput<'d> {
     /// Collective.
     ///
     /// # Errors
-    /// A shape that makes no sense; shapes that differ, on every rank; the heap is exhausted; what compiler and driver
-    /// say.
+    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
     pub fn new(device: &'d GpuDevice<'_>, nvrtc: &Nvrtc, shape: HighThroughputShape, blocks: u32) -> Result<Self> {
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (ranks, me) = (rt.n_pes() as usize, rt.my_pe() as usize);
@@ -178,7 +177,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
         let [layout, begin, send, store, spread, receive, add, reduce, end] = kernels;
         let kernels = [layout?, begin?, send?, store?, spread?, receive?, add?, reduce?, end?];
-        // Nobody may be written to before all have cleared their words.
+        // No rank may write to another one before all have cleared their words.
         rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
         Ok(Self {
@@ -199,10 +198,10 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Gives the memory back, when the GPU has ended all calls. Collective.
+    /// Frees the memory when the GPU has ended all calls. Collective.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
         Ok(self.runtime().free(self.block)?)
     }
@@ -215,28 +214,29 @@ impl<'d> DeviceHighThroughput<'d> {
         self.runtime().n_pes() as usize
     }
 
-    /// What it was made for.
+    /// The shape of the buffers.
     #[must_use]
     pub fn shape(&self) -> &HighThroughputShape {
         &self.shape
     }
 
-    /// Where the rows of the last dispatch are, one behind the other, until this rank begins another one.
+    /// The address of the last dispatch's rows, which are consecutive. It is valid until this rank begins another
+    /// dispatch.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Memory for routes of a dispatch that is launched on a stream: that of earlier ones which were dropped, behind
-    /// what has used them, where there is some. The stream may capture. Local.
+    /// Memory for the routes of a dispatch that is launched on a stream. It reuses the memory of earlier routes that
+    /// were dropped, ordered behind their last use, if there is some. The stream may be capturing. Local.
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub fn routes(&self, stream: &Stream) -> Result<DeviceRoutes> {
         self.routes.lend(self.device.gpu(), stream)
     }
 
-    /// Kernels go through routes as far as this object's shape says.
+    /// Refuses routes of another shape: kernels access routes according to this object's shape.
     fn must_have_room(&self, routes: &DeviceRoutes) -> Result<()> {
         if routes.room == self.routes.room {
             return Ok(());
@@ -245,7 +245,7 @@ impl<'d> DeviceHighThroughput<'d> {
     }
 
     /// # Safety
-    /// The kernel takes the parameters' address and these arguments, and what they point to stays.
+    /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
     unsafe fn launch(
         &self,
         stream: &Stream,
@@ -263,11 +263,12 @@ impl<'d> DeviceHighThroughput<'d> {
     /// Computes the routes of tokens from their experts (`topk`: 64-bit indices, -1 for none). Local.
     ///
     /// # Safety
-    /// An address for the GPU, valid until the stream has come so far, and of so many tokens. This object stays until
-    /// then, too; routes may be dropped before. What was captured has come so far when its last replay has.
+    /// Addresses are GPU addresses of memory for the given number of tokens, valid until the stream has executed the
+    /// launch. This object must live until then, too; routes may be dropped earlier. A captured launch has been
+    /// executed when its last replay has ended.
     ///
     /// # Errors
-    /// [`Error::TooManyTokens`]; routes of an object with another shape; what the driver says.
+    /// [`Error::TooManyTokens`]; routes of an object with another shape; an error of the driver.
     pub unsafe fn layout(&self, stream: &Stream, routes: &mut DeviceRoutes, topk: u64, tokens: usize) -> Result<()> {
         let most = self.shape.most_tokens;
         if tokens > most {
@@ -281,12 +282,12 @@ impl<'d> DeviceHighThroughput<'d> {
         routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 512), &arguments) })
     }
 
-    /// Ends a call that was begun, if there is one, in the order of the stream.
+    /// Ends an open call, if there is one, in the order of the stream.
     fn close(&self, stream: &Stream) -> Result<()> {
         if !self.open.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        // SAFETY: it takes nothing but this object's memory.
+        // The kernel accesses only this object's memory.
         unsafe { self.launch(stream, Step::End, (1, 1), &[]) }
     }
 
@@ -304,14 +305,14 @@ impl<'d> DeviceHighThroughput<'d> {
         Ok(())
     }
 
-    /// Sends each token to the ranks that own its experts; `again`: on the routes of a dispatch that was made already.
-    /// Collective. Next comes [`DeviceHighThroughput::receive`].
+    /// Sends each token to the ranks that own its experts; `again`: on the routes of an earlier dispatch. Collective.
+    /// [`DeviceHighThroughput::receive`] must follow.
     ///
     /// # Safety
-    /// As for [`DeviceHighThroughput::layout`]; routes that a layout was computed for.
+    /// As for [`DeviceHighThroughput::layout`]; a layout must have filled the routes.
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; what the driver says.
+    /// Rows that do not fit; routes of an object with another shape; an error of the driver.
     pub unsafe fn dispatch(
         &self,
         stream: &Stream,
@@ -343,8 +344,8 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Waits on the host until the dispatch that was made last was sent, and says what it brings. With an error that
-    /// dispatch is over: [`DeviceHighThroughput::receive`] does not follow.
+    /// Waits on the host until the last dispatch was sent, and returns its counts. An error ends that dispatch:
+    /// [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
     /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
@@ -358,14 +359,14 @@ impl<'d> DeviceHighThroughput<'d> {
         counts
     }
 
-    /// Takes what a dispatch of these tokens (sizes, and whether there are slots) brings. Ends the call.
+    /// Receives a dispatch of these tokens (their sizes, and whether there are slots). Ends the call.
     ///
     /// # Safety
-    /// As for [`DeviceHighThroughput::layout`]; room for as many rows as come.
+    /// As for [`DeviceHighThroughput::layout`]; the destinations must have memory for all rows that arrive.
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without a dispatch that goes;
-    /// what the driver says.
+    /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without an open dispatch; an
+    /// error of the driver.
     pub unsafe fn receive(
         &self,
         stream: &Stream,
@@ -390,14 +391,14 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Sends a row for each token that has come back to where it came from, and forms the sums of this rank's own
-    /// tokens. Collective.
+    /// Sends a row for each received token back to its source, and forms the sums of this rank's own tokens.
+    /// Collective.
     ///
     /// # Safety
     /// As for [`DeviceHighThroughput::dispatch`].
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; what the driver says.
+    /// Rows that do not fit; routes of an object with another shape; an error of the driver.
     pub unsafe fn combine(&self, stream: &Stream, routes: &DeviceRoutes, parts: &DeviceParts) -> Result<()> {
         self.shape.must_fit(parts.bytes, 0)?;
         self.must_have_room(routes)?;
@@ -425,26 +426,27 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// What went wrong first since the last check, when the GPU is idle. Calls that were refused have sent nothing, and
-    /// the next one may go well; after [`Error::Late`] and what the device's state says it cannot. Every call but
-    /// [`DeviceHighThroughput::receive`] begins with the same, as far as the GPU has come, and is not made then.
+    /// Returns the first error since the last check, when the GPU is idle. A refused call has sent nothing, and the
+    /// next one may succeed. After [`Error::Late`] and errors of the device's state the buffers are unusable. Every
+    /// call but [`DeviceHighThroughput::receive`] begins with the same check, as far as the GPU has progressed, and
+    /// does nothing if it fails.
     ///
     /// # Errors
-    /// [`Error::NoSuchExpert`], of this rank alone: it has not made the call. On all ranks: [`Error::Differ`], and
-    /// [`Error::NoMemory`] where more rows were to come to a rank than there is room for. [`Error::Late`]; what the
-    /// driver says; [`Error::Broken`] after those, and after a launch that has failed when its call was announced.
+    /// [`Error::NoSuchExpert`], on this rank alone: it has not made the call. On all ranks: [`Error::Differ`], and
+    /// [`Error::NoMemory`] where more rows would arrive at a rank than its memory holds. [`Error::Late`]; an error of
+    /// the driver; [`Error::Broken`] after those, and after a failed launch of an announced call.
     pub fn check(&self) -> Result<()> {
         self.must_go_on()?;
         self.broken.noting(self.device.state().check().map_err(failed))
     }
 
-    /// Refuses a call after something went wrong in an earlier one, which may still be under way on the GPU.
+    /// Refuses a call after an error of an earlier one, which the GPU may still be executing.
     fn must_go_on(&self) -> Result<()> {
         self.broken.check()?;
         let HighThroughputShape { k, experts, row, .. } = self.shape;
         let told = self.record.take(&Meaning { k, experts, row });
         if matches!(told, Err(Error::Late { .. })) {
-            // The device's state knows of that wait, too, but not for whom it was.
+            // The device's state records that wait, too, but not the ranks that it waited for.
             let _ = self.device.state().check();
             return self.broken.noting(told);
         }

@@ -1,4 +1,5 @@
-//! Which ranks hand tokens on to each other: those of a host whose GPUs reach each other's memory. See `cu/routes.cuh`.
+//! The ranks that forward tokens to each other: those of a host whose GPUs reach each other's memory. See
+//! `cu/routes.cuh`.
 
 use symrail::gpu::GpuDevice;
 
@@ -6,31 +7,32 @@ use super::far_ranks;
 use crate::error::Result;
 use crate::plan::hosts::Hosts;
 
-/// As in `cu/sums.cuh`: marks of what is added.
+/// As in `cu/sums.cuh`: flags of terms.
 const FIRST_OF_HOST: u32 = 1 << 31;
 const IS_SUM: u32 = 1 << 30;
 
-/// The ranks by host, as tokens go and as sums are formed.
+/// The ranks by host, for the routes of tokens and for the order of sums.
 pub(super) struct DeviceHosts {
-    /// A host whose GPUs do not all reach each other is none here: each of its ranks is by itself.
+    /// The hosts for routes. A host whose GPUs do not all reach each other is split: each of its ranks is a host of its
+    /// own.
     hosts: Hosts,
-    /// The hosts of the job, whose order is that of all sums.
+    /// The hosts of the job, which determine the order of all sums.
     job: Hosts,
 }
 
-/// How many rows have to have room for each token of a rank, on the rank that has the most.
+/// The numbers of rows that memory must hold for each token of a rank, on the rank that needs the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Rows that come back from ranks, and sums of hosts.
+    /// Rows that return from ranks, and sums of hosts.
     pub back: usize,
     pub sums: usize,
-    /// Rows of other hosts' tokens that go through a rank, and those that are gathered there.
+    /// Rows of other hosts' tokens that pass through a rank, and rows that are gathered there.
     pub passed: usize,
     pub gathered: usize,
 }
 
 impl DeviceHosts {
-    /// Finds them. Collective.
+    /// Determines the hosts. Collective.
     pub fn new(device: &GpuDevice<'_>) -> Result<DeviceHosts> {
         let rt = device.runtime();
         let far = far_ranks(device)?;
@@ -42,35 +44,35 @@ impl DeviceHosts {
         Ok(DeviceHosts::of(&first, &of_ranks.iter().map(|&all| all != 0).collect::<Vec<_>>()))
     }
 
-    /// `first` has for each rank the first one of its host, `reaches` whether it reaches all of its host.
+    /// `first` holds for each rank the first rank of its host, and `reaches` whether it reaches all of its host.
     pub fn of(first: &[u32], reaches: &[bool]) -> DeviceHosts {
         let is_whole = |of: u32| first.iter().zip(reaches).all(|(&first, &all)| first != of || all);
         let ways = (0..).zip(first).map(|(rank, &first)| if is_whole(first) { first } else { rank });
         DeviceHosts { hosts: Hosts::new(&ways.collect::<Vec<_>>()), job: Hosts::new(first) }
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.hosts.count()
     }
 
-    /// Ranks of the largest one.
+    /// The number of ranks of the largest host.
     pub fn most_members(&self) -> usize {
         (0..self.count()).map(|host| self.hosts.members(host).len()).max().unwrap_or(1)
     }
 
-    /// Whether a source's tokens go straight to a rank.
+    /// Whether a source's tokens go directly to a rank.
     fn is_direct(&self, source: usize, rank: usize) -> bool {
         let host = self.hosts.of(rank);
         self.hosts.of(source) == host || self.hosts.members(host).len() == 1
     }
 
-    /// The sources of other hosts whose tokens come to a rank's host through it.
+    /// The number of sources on other hosts whose tokens reach a rank's host through that rank.
     pub fn passed(&self, rank: usize) -> usize {
         self.hosts.served_by(rank).skip(1).filter(|&source| !self.is_direct(source, rank)).count()
     }
 
-    /// What has to have room where each token has so many slots.
+    /// The numbers of rows that memory must hold if each token has `k` slots.
     pub fn room(&self, k: usize) -> Room {
         let ranks: usize = (0..self.count()).map(|host| self.hosts.members(host).len()).sum();
         let mut most = Room { back: 0, sums: 0, passed: 0, gathered: 0 };
@@ -88,7 +90,8 @@ impl DeviceHosts {
         most
     }
 
-    /// As kernels need them: for each rank its host and its place there, where each host's ranks begin, and those.
+    /// The table for kernels: for each rank its host, then its position there; the index of each host's first rank in
+    /// the list of ranks; and that list.
     pub fn homes(&self, ranks: usize) -> Vec<u32> {
         let members = |host: usize| self.hosts.members(host);
         let place = |rank: usize| members(self.hosts.of(rank)).iter().position(|&other| other == rank).unwrap_or(0);
@@ -99,7 +102,7 @@ impl DeviceHosts {
         all.map(|number| number as u32).collect()
     }
 
-    /// What a rank's sums are made of, in their order: rows of ranks, and sums of hosts.
+    /// The terms of a rank's sums, in order: rows of ranks, and sums of hosts.
     pub fn terms(&self, me: usize) -> Vec<u32> {
         let of_host = |host: usize| {
             let members = self.job.members(host).iter().enumerate();
@@ -143,13 +146,13 @@ mod tests {
 
     #[test]
     fn room_is_for_the_rank_that_has_the_most() {
-        // Two hosts of three ranks: each source's tokens come to the other host through one rank.
+        // Two hosts of three ranks: each source's tokens reach the other host through one rank.
         let room = DeviceHosts::of(&[0, 0, 0, 3, 3, 3], &WHOLE).room(8);
         assert_eq!(room, Room { back: 3, sums: 1, passed: 1, gathered: 3 });
-        // Single ranks all come through the first rank of the host that is shared.
+        // The tokens of all single ranks pass through the first rank of the shared host.
         let room = DeviceHosts::of(&[0, 0, 2, 3, 4, 5], &WHOLE).room(1);
         assert_eq!(room, Room { back: 1, sums: 1, passed: 4, gathered: 4 });
-        // One host, and hosts of one rank each: nothing is handed on.
+        // One host, and hosts of one rank each: no rank forwards tokens.
         for first in [[0; 6], [0, 1, 2, 3, 4, 5]] {
             let room = DeviceHosts::of(&first, &WHOLE).room(4);
             assert_eq!(room, Room { back: 4, sums: 0, passed: 0, gathered: 0 });

@@ -1,41 +1,41 @@
-//! Memory for what is launched on streams, which is lent again when it is given back.
+//! Pools of memory for launches on streams, with reuse of returned memory.
 //!
-//! An event is behind all that was launched with it, and each use waits for the one before, on whatever streams.
-//! Streams are not compared: the driver gives the handle of one that was destroyed to another one, and those of the
-//! default streams mean another one in each thread. A graph may use what was captured at any time, and so that memory
-//! is kept as long as the pool or anything that was lent is there.
+//! An event follows all launches that use the memory, and each use waits for the previous one, whatever the streams.
+//! Streams are not compared: the driver reuses the handle of a destroyed stream, and the handles of default streams
+//! mean a different stream in each thread. A graph may use captured memory at any time. So the pool keeps that memory
+//! as long as the pool or anything lent from it exists.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
 
-/// Memory of a GPU, and an event behind what uses it.
+/// Memory of a GPU, and an event behind its last use.
 pub(super) trait Memory {
     type Stream;
 
-    /// Whether a stream captures.
+    /// Whether a stream is capturing.
     fn is_captured(stream: &Self::Stream) -> Result<bool>;
-    /// Lets what is launched from now on wait for the event.
+    /// Makes later launches on the stream wait for the event.
     fn follow(&self, stream: &Self::Stream) -> Result<()>;
-    /// Puts the event behind what was launched.
+    /// Records the event behind the launches so far.
     fn mark(&self, stream: &Self::Stream) -> Result<()>;
 }
 
-/// Memory that is not lent: that which may be, and that which a graph may use.
+/// Memory that is not lent: reusable memory, and memory that a graph may use.
 struct Shelves<M> {
     spare: Vec<M>,
     kept: Vec<M>,
 }
 
-/// Lends memory.
+/// A pool of memory.
 pub(super) struct Pool<M>(Arc<Mutex<Shelves<M>>>);
 
-/// Memory that goes back to its pool when this is dropped.
+/// Memory that returns to its pool on drop.
 pub(super) struct Lent<M> {
-    /// None while it is dropped.
+    /// `None` only during drop.
     memory: Option<M>,
-    /// A graph may use it, or what was launched with it has no event behind it.
+    /// Whether a graph may use the memory, or its last launches have no event behind them.
     is_kept: Cell<bool>,
     shelves: Arc<Mutex<Shelves<M>>>,
 }
@@ -45,8 +45,8 @@ impl<M: Memory> Pool<M> {
         Pool(Arc::new(Mutex::new(Shelves { spare: Vec::new(), kept: Vec::new() })))
     }
 
-    /// Memory for what is launched on a stream: some that was given back, or what `make` makes. A stream that captures
-    /// cannot wait for what was launched before, and gets memory that nobody has used.
+    /// Memory for launches on a stream: returned memory, or new memory from `make`. A capturing stream cannot wait for
+    /// earlier launches, so it gets memory that was never used.
     pub fn lend(&self, stream: &M::Stream, make: impl FnOnce() -> Result<M>) -> Result<Lent<M>> {
         let captured = M::is_captured(stream)?;
         let spare = if captured { None } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).spare.pop() };
@@ -62,12 +62,12 @@ impl<M: Memory> Pool<M> {
 }
 
 impl<M: Memory> Lent<M> {
-    /// The memory.
+    /// The memory, except during drop.
     pub fn memory(&self) -> Option<&M> {
         self.memory.as_ref()
     }
 
-    /// Launches something that uses it.
+    /// Launches work that uses the memory.
     pub fn while_used(&self, stream: &M::Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(memory) = &self.memory else { return Ok(()) };
         if M::is_captured(stream)? {
@@ -77,7 +77,7 @@ impl<M: Memory> Lent<M> {
         memory.follow(stream)?;
         let was_kept = self.is_kept.replace(true);
         let launched = launch();
-        // Also when a launch has failed: those before it run.
+        // The event is recorded even if a launch has failed, because earlier launches run.
         let marked = memory.mark(stream);
         if marked.is_ok() {
             self.is_kept.set(was_kept);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// What happens, in its order.
+    /// The events of a test, in order.
     type Log = Rc<RefCell<Vec<String>>>;
 
     struct Piece(u32, Log);
@@ -163,7 +163,7 @@ mod tests {
         first.while_used(&A, || launch(&log)).unwrap();
         first.while_used(&B, || launch(&log)).unwrap();
         drop(first);
-        // The next user's launches are behind both.
+        // The next user's launches wait for both.
         let second = lend(&pool, &log, 2, &A);
         second.while_used(&A, || launch(&log)).unwrap();
         let wanted = "follow 1 on a, launch, mark 1 on a, follow 1 on b, launch, mark 1 on b, follow 1 on a, \
@@ -176,7 +176,7 @@ mod tests {
         let (pool, log) = (Pool::new(), Log::default());
         let captures = Queue { captures: true, ..A };
         drop(lend(&pool, &log, 1, &A));
-        // A stream that captures gets memory of its own, and waits for nothing.
+        // A capturing stream gets its own memory, and waits for no event.
         let captured = lend(&pool, &log, 2, &captures);
         captured.while_used(&captures, || launch(&log)).unwrap();
         captured.while_used(&A, || launch(&log)).unwrap();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(log.borrow().join(", "), "follow 1 on a, launch, mark 1 on a");
         drop(lent);
         assert_eq!(lend(&pool, &log, 2, &A).memory().unwrap().0, 1);
-        // What has no event behind it is lent to nobody.
+        // Memory without an event behind its use is not lent again.
         let lent = lend(&pool, &log, 3, &A);
         assert!(lent.while_used(&Queue { marks: false, ..A }, || launch(&log)).is_err());
         drop(lent);

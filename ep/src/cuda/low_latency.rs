@@ -1,8 +1,8 @@
 //! Low latency by kernels. See `cu/low_latency.cu`.
 //!
-//! Calls can be captured in graphs: routing is read when they run. Requests to the proxy are one for each part of a
-//! dispatch, whose rows a combine brings back together by one request, too. A round is a dispatch and then a combine,
-//! each of which is sent and received by a call of its own; between them no multiprocessor is held.
+//! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
+//! proxy for each part. A combine returns the rows of a part together by one request, too. A round is a dispatch and
+//! then a combine. Each is sent by one call and received by another. Between these calls no multiprocessor is occupied.
 
 use std::time::Duration;
 
@@ -19,54 +19,55 @@ use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// Blocks that send to each rank, at most: behind the proxy each is a request. Where all memory is mapped there are
-/// more if few ranks would leave the GPU idle otherwise: about as many as it has multiprocessors.
+/// The most blocks that send to each rank: behind the proxy each makes a request. Where all memory is mapped, and few
+/// ranks would leave the GPU idle, there are more: about as many as the GPU has multiprocessors.
 const PARTS: usize = 16;
 const MOST_PARTS: usize = 64;
 const BUSY: usize = 128;
-/// Blocks that add the rows of a token, at most.
+/// The most blocks that add the rows of a token.
 const BLOCKS_OF_TOKEN: u64 = 2;
-/// Multiprocessors that have no block that waits for other ranks.
+/// The number of multiprocessors without a block that waits for other ranks.
 const FREE: u64 = 4;
-/// Rounds that use memory of their own in turns.
+/// The number of memory sets that rounds use in rotation.
 const SETS: usize = 2;
-/// Which of the [parts](DeviceShape::parts_of_heap) are words, which are cleared before the first round.
+/// The [parts](DeviceShape::parts_of_heap) that hold words. They are cleared before the first round.
 const WORDS: [usize; 3] = [2, 4, 6];
-/// As in the kernels: rounds that are over, blocks that have ended, and whether the GPU masks late ranks, behind all
-/// other parameters.
+/// As in the kernels: the number of ended rounds, the number of ended blocks, and whether the GPU masks late ranks.
+/// They follow all other parameters.
 const LAST_WORDS: usize = 3;
-/// As in the kernels: a rank that goes on without this one.
+/// As in the kernels: a rank has gone on without this one.
 const HAS_LEFT: u32 = 3;
-/// Where parts of the symmetric memory begin.
+/// The alignment of the parts of the symmetric memory.
 const ALIGNMENT: usize = 128;
-/// Rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
+/// The unit of a token's elements: rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
 const ELEMENTS: usize = 16;
 
-/// What memory is made for; the same on all ranks.
+/// The limits of the memory. They are equal on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceShape {
-    /// Tokens of each rank.
+    /// The most tokens of each rank.
     pub most_tokens: usize,
-    /// Elements of a token, of bfloat16.
+    /// The number of a token's bfloat16 elements.
     pub hidden: usize,
     /// Experts of all ranks.
     pub experts: usize,
-    /// Top-k slots of a token.
+    /// The most top-k slots of a token.
     pub k: usize,
-    /// Tokens are sent as FP8 with a scale for each 128 elements.
+    /// Whether tokens are sent as FP8 with a scale for each 128 elements.
     pub fp8: bool,
 }
 
-/// Addresses for the GPU of what a dispatch has brought. `room` is `ranks` × [`DeviceShape::most_tokens`].
+/// The destinations of a dispatch, as GPU addresses. `room` is `ranks` × [`DeviceShape::most_tokens`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceReceived {
     /// Rows of each of this rank's experts: `experts of a rank` × `room` rows of bfloat16, or FP8.
     pub rows: u64,
     /// Their scales: a 32-bit float for each 128 elements of each row; unused without FP8.
     pub scales: u64,
-    /// Rows of each expert, 32 bits each.
+    /// The number of rows of each expert, 32 bits each.
     pub counts: u64,
-    /// For each row 64 bits: the source in the upper half, its slot among those of the source's tokens in the lower.
+    /// For each row 64 bits: the source in the upper half; in the lower half its slot among those of the source's
+    /// tokens.
     pub sources: u64,
 }
 
@@ -75,10 +76,10 @@ pub struct DeviceLowLatency<'d> {
     device: &'d GpuDevice<'d>,
     shape: DeviceShape,
     share: usize,
-    /// Symmetric memory, to be given back.
+    /// The symmetric memory, kept to be freed.
     block: *mut u8,
     parameters: DeviceBuffer,
-    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost, 32 bits
+    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
     masks: DeviceBuffer,
     late: DeviceBuffer,
@@ -112,7 +113,7 @@ impl Step {
 }
 
 impl DeviceShape {
-    /// Bytes of a row of a dispatch on its way: a token, its scales, and its slots.
+    /// Bytes of a dispatch row in transfer: a token, its scales, and its slots.
     #[must_use]
     pub fn row(&self) -> usize {
         let (token, scales) = if self.fp8 { (self.hidden, 4 * fp8::scales(self.hidden)) } else { (2 * self.hidden, 0) };
@@ -120,7 +121,7 @@ impl DeviceShape {
         (slots + 4 * (self.k + 2)).next_multiple_of(16)
     }
 
-    /// Blocks that send to each rank.
+    /// The number of blocks that send to each rank.
     fn parts(&self, ranks: usize, all_mapped: bool) -> usize {
         let parts = if all_mapped { (BUSY / ranks).clamp(PARTS, MOST_PARTS) } else { PARTS };
         parts.min(self.most_tokens)
@@ -130,7 +131,7 @@ impl DeviceShape {
         16 + self.most_tokens.div_ceil(parts.max(1)) * self.row()
     }
 
-    /// Rows that come back from a rank, at most.
+    /// The most rows that return from a rank.
     fn rows_back(&self, ranks: usize) -> usize {
         self.most_tokens * self.k.min(self.experts / ranks)
     }
@@ -140,7 +141,7 @@ impl DeviceShape {
         let parts = self.parts(ranks, all_mapped);
         let part = self.part(parts);
         let all_parts = ranks * SETS * parts;
-        // Rows that come back have places of their own for each rank.
+        // Each rank has its own memory for returning rows.
         let back = ranks * self.rows_back(ranks);
         let (row, back_words) = (2 * self.hidden, SETS * back + ranks * parts);
         let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
@@ -151,7 +152,7 @@ impl DeviceShape {
         sizes.map(|bytes| bytes.next_multiple_of(ALIGNMENT))
     }
 
-    /// Bytes of each rank's heap that buffers take, of so many ranks whose memory GPUs do not all reach.
+    /// The heap bytes of each rank, in a job of `ranks` ranks whose GPUs do not all reach each other's memory.
     #[must_use]
     pub fn bytes(&self, ranks: usize) -> usize {
         self.parts_of_heap(ranks, false).iter().sum()
@@ -176,8 +177,7 @@ impl<'d> DeviceLowLatency<'d> {
     /// Makes memory and loads the kernels. Collective.
     ///
     /// # Errors
-    /// A shape that makes no sense; shapes that differ, on every rank; the heap is exhausted; what compiler and driver
-    /// say.
+    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
     pub fn new(device: &'d GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency<'d>> {
         let (runtime, gpu) = (device.runtime(), device.gpu());
         let ranks = runtime.n_pes() as usize;
@@ -232,7 +232,7 @@ impl<'d> DeviceLowLatency<'d> {
             KERNELS.map(|name| module.kernel(name).map_err(failed));
         let kernels = [send_dispatch?, receive_dispatch?, send_combine?, receive_combine?, end_round?];
         let (parts, _of_rows) = (parts as u64, of_rows);
-        // Nobody may be written to before all have cleared their words.
+        // No rank may write to another one before all have cleared their words.
         runtime.barrier_all()?;
         Ok(DeviceLowLatency {
             device,
@@ -250,10 +250,10 @@ impl<'d> DeviceLowLatency<'d> {
         })
     }
 
-    /// Gives the memory back, when the GPU has ended all rounds. Collective.
+    /// Frees the memory when the GPU has ended all rounds. Collective.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
         Ok(self.runtime().free(self.block)?)
     }
@@ -267,18 +267,18 @@ impl<'d> DeviceLowLatency<'d> {
     }
 
     /// # Safety
-    /// The kernel takes the parameters' address and these arguments, and what they point to stays.
+    /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
         self.broken.check()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
-        // The first kernel tells the others of the round, and the last one ends it.
+        // The first kernel announces the round to the others, and the last one ends it.
         self.broken.noting_launch(!matches!(step, Step::SendDispatch), launched.map_err(failed))
     }
 
-    /// What it was made for.
+    /// The shape of the buffers.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
@@ -289,15 +289,15 @@ impl<'d> DeviceLowLatency<'d> {
         if tokens > most { Err(Error::TooManyTokens { tokens, most }) } else { Ok(()) }
     }
 
-    /// Sends tokens (`x`: rows of bfloat16) to the ranks that own their experts (`topk`: 64-bit indices; those of no
-    /// expert, which are not told apart, count as -1).
+    /// Sends tokens (`x`: rows of bfloat16) to the ranks that own their experts (`topk`: 64-bit indices). Indices of no
+    /// expert count as -1, without an error.
     ///
     /// # Safety
-    /// Addresses for the GPU, valid until the stream has come so far, and of so many tokens. This object stays until
-    /// then, too.
+    /// Addresses are GPU addresses of memory for the given number of tokens, valid until the stream has executed the
+    /// launch. This object must live until then, too.
     ///
     /// # Errors
-    /// [`Error::TooManyTokens`]; what the driver says; [`Error::Broken`] once a later launch of a round has failed.
+    /// [`Error::TooManyTokens`]; an error of the driver; [`Error::Broken`] after a later launch of a round has failed.
     pub unsafe fn send_dispatch(&self, stream: &Stream, x: u64, topk: u64, tokens: usize) -> Result<()> {
         self.must_fit(tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
@@ -305,14 +305,15 @@ impl<'d> DeviceLowLatency<'d> {
         unsafe { self.launch(stream, Step::SendDispatch, blocks, &[x, topk, tokens as u64]) }
     }
 
-    /// Waits on the GPU for the tokens of all ranks, and takes them. A rank that does not come within `TIMEOUT_S` has
-    /// none, and is an error of the device's state ([`DeviceLowLatency::check`] names it).
+    /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive within
+    /// `TIMEOUT_S` contributes none, and leaves an error in the device's state ([`DeviceLowLatency::check`] names the
+    /// rank).
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
         let (launched, of_expert) = who_wait(self.multiprocessors(), self.share as u64, BUSY as u64);
         let arguments = [to.rows, to.scales, to.counts, to.sources, of_expert];
@@ -320,15 +321,16 @@ impl<'d> DeviceLowLatency<'d> {
         unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
     }
 
-    /// Sends the experts' rows back: bfloat16, laid out as [`DeviceLowLatency::receive_dispatch`] has left them.
+    /// Sends the experts' rows back: bfloat16 rows in the layout that [`DeviceLowLatency::receive_dispatch`] has
+    /// written.
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, of: &DeviceReceived) -> Result<()> {
-        // Warps for all rows of a usual round at the same time, and some more for an expert that has many.
+        // There is a warp for each row of a usual round, and some more for an expert that has many rows.
         let share = self.share as u64;
         let blocks = (4 * BUSY as u64 / share).max(1);
         // SAFETY: the caller's promise.
@@ -336,7 +338,7 @@ impl<'d> DeviceLowLatency<'d> {
     }
 
     /// Waits on the GPU for the rows of this rank's tokens, and adds them, times their weights (32-bit floats), in the
-    /// order of the slots: `out` gets rows of bfloat16. Ends the round.
+    /// order of the slots. `out` receives rows of bfloat16. Ends the round.
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
@@ -352,7 +354,7 @@ impl<'d> DeviceLowLatency<'d> {
     ) -> Result<()> {
         self.must_fit(tokens)?;
         if tokens == 0 {
-            // SAFETY: it takes nothing else.
+            // The kernel has no other arguments.
             return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
         }
         let (tokens, ends) = (tokens as u64, 1);
@@ -361,13 +363,13 @@ impl<'d> DeviceLowLatency<'d> {
         unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, weights, tokens, out, of_token, ends]) }
     }
 
-    /// Leaves a rank out of what is launched from now on, or takes part with it again.
+    /// Leaves a rank out of later launches, or includes it again.
     ///
-    /// Ranks that take part again meet before (a barrier): who was not waited for may still read what an earlier round
-    /// has brought, where the next one writes.
+    /// The ranks meet in a barrier before an inclusion. A rank for which others did not wait may still read the data of
+    /// an earlier round, from memory that the next round writes.
     ///
     /// # Errors
-    /// A rank that is not there; [`Error::Order`] for taking part again with one that was late; what the driver says.
+    /// A rank that does not exist; [`Error::Order`] for the inclusion of a rank that was late; an error of the driver.
     pub fn mask(&self, rank: Pe, mask: bool) -> Result<()> {
         let ranks = self.runtime().n_pes();
         if rank >= ranks {
@@ -380,10 +382,10 @@ impl<'d> DeviceLowLatency<'d> {
         self.masks.write(4 * rank as usize, &u32::from(mask).to_ne_bytes()).map_err(failed)
     }
 
-    /// Has the GPU itself mask ranks that do not come in time: later rounds go on without them.
+    /// Whether the GPU itself masks ranks that do not arrive in time, so that later rounds go on without them.
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub fn mask_late(&mut self, mask: bool) -> Result<()> {
         let last = self.parameters.bytes() - 8;
         self.parameters.write(last, &u64::from(mask).to_ne_bytes()).map_err(failed)
@@ -392,25 +394,24 @@ impl<'d> DeviceLowLatency<'d> {
     /// Which ranks are masked.
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub fn masked(&self) -> Result<Vec<bool>> {
         Ok(numbers(&self.masks, self.runtime().n_pes())?.iter().map(|&mask| mask != 0).collect())
     }
 
-    /// Waits on the host until what was launched on the stream is complete, and says what went wrong in it.
+    /// Waits on the host until all launches on the stream are complete, and returns their first error.
     ///
     /// # Errors
-    /// As for [`DeviceLowLatency::check`]; else that it has not ended within `limit`.
+    /// As for [`DeviceLowLatency::check`]; an error if the stream has not ended within `limit`.
     pub fn finish(&self, stream: &Stream, limit: Duration) -> Result<()> {
         let waited = stream.wait(limit).map_err(failed);
         self.check().and(waited)
     }
 
-    /// What went wrong since the last check, when the GPU is idle. Ranks that were late and have been masked for that
-    /// are no error.
+    /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
     ///
     /// # Errors
-    /// [`Error::Late`]; [`Error::Left`] where others go on without this rank; what the device's state says.
+    /// [`Error::Late`]; [`Error::Left`] where others go on without this rank; an error of the device's state.
     pub fn check(&self) -> Result<()> {
         let state = self.device.state().check();
         let Err(error) = state else { return Ok(()) };
@@ -435,16 +436,16 @@ impl<'d> DeviceLowLatency<'d> {
     }
 }
 
-/// How many blocks receive, and by how many units, up to `most`, they do each of so many things. Blocks that wait for
-/// other ranks are not more than multiprocessors, some of which they leave alone: what those ranks wait for in their
-/// turn, by another object and on another stream, has to run beside them.
+/// Returns the number of receiving blocks, and the number of units, up to `most`, of each of `things` things. Blocks
+/// that wait for other ranks do not outnumber the multiprocessors, and leave some of these free. Other kernels have to
+/// run beside them: those of another object on another stream, for which the other ranks may wait.
 fn who_wait(multiprocessors: u64, things: u64, most: u64) -> (u64, u64) {
     let room = multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64);
     let of_each = (room / things.max(1)).clamp(1, most);
     ((things * of_each).min(room), of_each)
 }
 
-/// Numbers of 32 bits, one for each rank.
+/// A 32-bit number for each rank.
 fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
     let mut bytes = vec![0; 4 * ranks as usize];
     buffer.read(0, &mut bytes).map_err(failed)?;
@@ -480,7 +481,7 @@ mod tests {
                     let (blocks, of_each) = who_wait(multiprocessors, things, most);
                     let case = format!("{multiprocessors} multiprocessors, {things} by {most}: {blocks}, {of_each}");
                     assert!((1..=bounds(multiprocessors).min(128)).contains(&blocks), "{case}");
-                    // All that is to be done has a block for it, and no block has nothing to do.
+                    // There is a block for all work, and no block is idle.
                     assert!((1..=most).contains(&of_each) && blocks <= things * of_each, "{case}");
                 }
             }
@@ -494,8 +495,8 @@ mod tests {
 
     #[test]
     fn memory_has_room_for_all_that_comes_and_goes() {
-        // Of 24 tokens each of 16 blocks has two. A row: elements, and then 2 + 2 numbers; 2 rows come back for each
-        // token.
+        // Each of 16 blocks has two of the 24 tokens. A row has its elements, and then 2 + 2 numbers. 2 rows return for
+        // each token.
         let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
         let part = 16 + 2 * (128 + 16);
         let all_parts = 2 * 4 * 16 * part;
@@ -508,13 +509,13 @@ mod tests {
         let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16, fp8: false };
         assert_eq!(usual.bytes(8), 763_964_544);
         assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 499_555_456);
-        // Nothing goes through the proxy where all is mapped.
+        // No data passes through the proxy where all memory is mapped.
         let of_mapped = |shape: DeviceShape, ranks| shape.parts_of_heap(ranks, true);
         assert_eq!(
             of_mapped(shape, 8),
             [2 * all_parts, 0, 2 * words, 4 * back * 64, 8 * (4 * back / 2 + 8 * 16), 0, 128]
         );
-        // A part for each of 24 tokens, where few ranks would leave the GPU idle otherwise.
+        // There is a part for each of 24 tokens, because few ranks would leave the GPU idle otherwise.
         assert_eq!(of_mapped(shape, 4)[0], 2 * 4 * 24 * (16 + 128 + 16));
     }
 }

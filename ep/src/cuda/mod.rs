@@ -1,17 +1,17 @@
 //! Both ways by kernels, on a GPU that is the PE's device.
 //!
-//! Peers whose memory the GPU reaches are written to by stores; others by requests to the proxy. Calls are in the order
-//! of a stream, and wait for nothing on the host but where they say so.
+//! Kernels write to peers whose memory the GPU reaches by stores, and to others by requests to the proxy. Calls are in
+//! the order of a stream. They wait on the host only where their documentation says so.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`high_throughput`] | dispatch and combine of many tokens (`cu/high_throughput.cu`) |
-//! | [`shape`], `hosts` | what memory that takes; which ranks hand tokens on |
-//! | [`routes`] | where the tokens of a dispatch go |
-//! | `lent` | their memory, from one dispatch to the next |
-//! | `record` | what those kernels tell the host |
-//! | `broken` | why buffers cannot be used any more |
-//! | [`low_latency`] | those of few tokens (`cu/low_latency.cu`) |
+//! | [`shape`], `hosts` | the memory of these; the ranks that forward tokens |
+//! | [`routes`] | the destinations of a dispatch's tokens |
+//! | `lent` | the memory of routes, from one dispatch to the next |
+//! | `record` | what those kernels report to the host |
+//! | `broken` | the reason why buffers cannot be used any more |
+//! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
 
 mod broken;
 pub mod high_throughput;
@@ -35,7 +35,7 @@ pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceShape};
 pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
-/// What the programs include.
+/// The headers of the programs.
 const HEADERS: [(&CStr, &str); 8] = [
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
@@ -46,7 +46,7 @@ const HEADERS: [(&CStr, &str); 8] = [
     (c"near.cuh", include_str!("../../cu/near.cuh")),
     (c"sums.cuh", include_str!("../../cu/sums.cuh")),
 ];
-/// The kernels of high throughput, and those of low latency.
+/// The programs of high throughput and of low latency.
 pub const PROGRAMS: [Program<'static>; 2] = [
     Program::new("high_throughput.cu", include_str!("../../cu/high_throughput.cu")).with_headers(&HEADERS),
     Program::new("low_latency.cu", include_str!("../../cu/low_latency.cu")).with_headers(&HEADERS),
@@ -56,12 +56,12 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Device { reason: error.to_string() }
 }
 
-/// Compiles a program for a device, and tells its kernels about the PE.
+/// Compiles a program for a device, and passes the PE's state to its kernels.
 fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Arc<Module>> {
     device.load(nvrtc, program).map_err(failed)
 }
 
-/// Which ranks' memory this GPU does not reach, or whose GPUs do not reach this one's. Collective.
+/// For each rank whether one of the two GPUs does not reach the other's memory. Collective.
 fn far_ranks(device: &GpuDevice<'_>) -> Result<Vec<bool>> {
     let rt = device.runtime();
     let reached_by = rt.alloc_slice::<u64>(rt.n_pes() as usize)?;
@@ -75,7 +75,7 @@ fn far_ranks(device: &GpuDevice<'_>) -> Result<Vec<bool>> {
     Ok(far)
 }
 
-/// Memory of the GPU's own, zeroed.
+/// Zeroed memory of the GPU.
 fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
     let make = || -> Result<DeviceBuffer, CudaError> {
         let buffer = gpu.alloc(bytes.max(16))?;
@@ -85,14 +85,14 @@ fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
     make().map_err(failed)
 }
 
-/// Memory of the GPU's own with these bytes.
+/// Memory of the GPU with these bytes.
 fn with_bytes(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
     let buffer = zeroed(gpu, bytes.len())?;
     buffer.write(0, bytes).map_err(failed)?;
     Ok(buffer)
 }
 
-/// Memory of the GPU's own with these words.
+/// Memory of the GPU with these words.
 fn with_words(gpu: &Arc<Gpu>, words: &[u64]) -> Result<DeviceBuffer> {
     with_bytes(gpu, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>())
 }

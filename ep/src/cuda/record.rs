@@ -1,4 +1,4 @@
-//! What the kernels of high throughput tell the host, at any time: see `record` in `cu/calls.cuh`.
+//! What the high-throughput kernels report to the host, at any time: see `record` in `cu/calls.cuh`.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use symrail::kernels::cuda::{Gpu, PinnedBuffer};
 use super::failed;
 use crate::error::{Error, Result};
 
-/// What went wrong, as in the kernels: from `DIFFERENT` on what ranks compare.
+/// The kinds of errors, as in the kernels: from `DIFFERENT` on, the compared values.
 const NO_EXPERT: u64 = 1;
 const DIFFERENT: u64 = 2;
 const NO_ROOM: u64 = 8;
 const LATE: u64 = 9;
 const COMPARED: [&str; 5] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
-/// Words of the record: what went wrong, of whom, what here and there, and calls that are over. Then a word for each
-/// rank, and another one.
+/// Words of the record: the kind of the error, the rank, the value here, the value there, and the number of ended
+/// calls. Then follows a word for each rank, and then another one for each rank.
 const OTHER: usize = 1;
 const HERE: usize = 2;
 const THERE: usize = 3;
 const CALLS: usize = 4;
 const OF_RANKS: usize = 5;
 
-/// The record, in memory of the host.
+/// The record, in host memory.
 pub(super) struct Record {
     memory: PinnedBuffer,
     me: Pe,
@@ -31,7 +31,7 @@ pub(super) struct Record {
     seconds: f64,
 }
 
-/// What errors say besides what is in the record.
+/// What errors contain besides the record's values.
 pub(super) struct Meaning {
     pub k: usize,
     pub experts: usize,
@@ -44,15 +44,15 @@ impl Record {
         Ok(Record { memory, me, ranks, seconds: seconds as f64 })
     }
 
-    /// Its address for the GPU.
+    /// The record's GPU address.
     pub fn at(&self) -> u64 {
         self.memory.device().get()
     }
 
-    /// Takes the first thing that went wrong since this was asked last.
+    /// Clears and returns the first error since the last call.
     ///
     /// # Errors
-    /// That one.
+    /// That error.
     pub fn take(&self, meaning: &Meaning) -> Result<()> {
         let wrong = self.memory.word(0);
         let [other, here, there] = [OTHER, HERE, THERE].map(|at| self.memory.word(at));
@@ -81,7 +81,7 @@ impl Record {
         if ranks.is_empty() { None } else { Some(self.late(ranks)) }
     }
 
-    /// The ranks whose word, among those behind `from` others, is so.
+    /// The ranks whose word satisfies `is`, in the table that begins `from` words behind the record's fixed words.
     fn of_ranks(&self, from: Pe, is: impl Fn(u64) -> bool) -> Vec<Pe> {
         (0..self.ranks).filter(|&rank| is(self.memory.word(OF_RANKS + (from + rank) as usize))).collect()
     }

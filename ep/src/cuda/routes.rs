@@ -1,4 +1,4 @@
-//! Where the tokens of a dispatch go: what a combine goes back on, and other tokens may follow.
+//! The destinations of a dispatch's tokens. A combine returns on these routes, and another dispatch may reuse them.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use super::failed;
 use super::lent::{Lent, Memory, Pool};
 use crate::error::Result;
 
-/// What routes are made for, which is the same for all of an object.
+/// The sizes of routes, which are equal for all routes of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     pub ranks: usize,
     pub me: usize,
     pub hosts: usize,
-    /// Tokens of a rank, and experts of all ranks.
+    /// The most tokens of a rank, and the experts of all ranks.
     pub most_tokens: usize,
     pub experts: usize,
-    /// Tokens that may go through this rank, and ranks of a host.
+    /// The most tokens that pass through this rank, and the most ranks of a host.
     pub passed: usize,
     pub members: usize,
 }
 
-/// Tables, as numbered by `routes` in the kernels: of them the host knows these.
+/// The number of tables, in the order of `routes` in the kernels; the indices of those that the host reads.
 const TABLES: usize = 9;
 const MATRIX: usize = 0;
 const PLACES: usize = 3;
 const PER_EXPERT: usize = 5;
 const COME: usize = 6;
-/// Bytes of their addresses, which lie before them.
+/// Bytes of the tables' addresses, which precede the tables.
 const ADDRESSES: usize = (8 * TABLES).next_multiple_of(ALIGNMENT);
 const ALIGNMENT: usize = 128;
 
 impl Room {
-    /// Where each table begins, and where the last one ends.
+    /// The offset of each table, and the end of the last one.
     fn starts(&self) -> [usize; TABLES + 1] {
         let Room { ranks, hosts, most_tokens, experts, passed, members, .. } = *self;
         let words = [
@@ -55,7 +55,7 @@ impl Room {
     }
 }
 
-/// Memory of routes, and an event behind what was launched with it.
+/// The memory of routes, and an event behind its last use.
 struct OfRoutes {
     buffer: DeviceBuffer,
     event: Event,
@@ -77,7 +77,7 @@ impl Memory for OfRoutes {
     }
 }
 
-/// Makes routes, from the memory of earlier ones where there is some.
+/// Creates routes, from the memory of earlier ones if there is some.
 pub(super) struct Routes {
     pub room: Room,
     pool: Pool<OfRoutes>,
@@ -85,9 +85,9 @@ pub(super) struct Routes {
 
 /// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout).
 ///
-/// When they are dropped, their memory is taken for later ones, behind what was launched with it; that of routes with
-/// which something was captured is kept until the buffers are dropped that have made them. What is captured does not
-/// wait for what was launched with the same routes before, which is for the caller to order.
+/// When routes are dropped, later routes reuse their memory, ordered behind its last use. The memory of routes that a
+/// captured launch uses is kept until the buffers that have made them are dropped. A captured launch does not wait for
+/// earlier launches with the same routes; the caller orders them.
 pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,
@@ -100,7 +100,7 @@ impl Routes {
         Routes { room, pool: Pool::new() }
     }
 
-    /// Routes for what is launched on a stream from now on.
+    /// Routes for later launches on a stream.
     pub fn lend(&self, gpu: &Arc<Gpu>, stream: &Stream) -> Result<DeviceRoutes> {
         let starts = self.room.starts();
         let make = || {
@@ -113,27 +113,27 @@ impl Routes {
     }
 }
 
-/// What a dispatch brings, as the host learns it.
+/// The counts of a dispatch for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    /// Tokens from each rank.
+    /// The number of tokens from each rank.
     pub from_ranks: Vec<u32>,
-    /// Slots that name each of this rank's experts.
+    /// For each of this rank's experts, the number of slots that name it.
     pub per_expert: Vec<u32>,
 }
 
 impl DeviceRoutes {
-    /// Their address for kernels: that of the tables' addresses.
+    /// The address for kernels: that of the tables' addresses.
     pub(super) fn at(&self) -> u64 {
         self.memory.memory().map_or(0, |memory| memory.buffer.at().get())
     }
 
-    /// Launches something that uses them.
+    /// Launches work that uses the routes.
     pub(super) fn while_used(&self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         self.memory.while_used(stream, launch)
     }
 
-    /// How many tokens this rank has.
+    /// The number of this rank's tokens.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.tokens
@@ -143,29 +143,29 @@ impl DeviceRoutes {
         self.at() + self.starts[table] as u64
     }
 
-    /// The address for the GPU of each token's place among those for each rank: `tokens` × `ranks` 32-bit numbers, -1
-    /// where the rank does not get it.
+    /// The GPU address of each token's index among those for each rank: `tokens` × `ranks` 32-bit numbers, -1 where the
+    /// rank does not get the token.
     #[must_use]
     pub fn places(&self) -> u64 {
         self.table(PLACES)
     }
 
-    /// The address of this rank's tokens for each rank, 32 bits each.
+    /// The GPU address of the number of this rank's tokens for each rank, 32 bits each.
     #[must_use]
     pub fn per_rank(&self) -> u64 {
         self.table(MATRIX) + 4 * (self.room.me * self.room.ranks) as u64
     }
 
-    /// The address of this rank's slots for each expert of all ranks, 32 bits each.
+    /// The GPU address of the number of this rank's slots for each expert of all ranks, 32 bits each.
     #[must_use]
     pub fn per_expert(&self) -> u64 {
         self.table(PER_EXPERT)
     }
 
-    /// For each rank its tokens for each rank, when the GPU has ended a dispatch.
+    /// For each rank the number of its tokens for each rank, after the GPU has ended a dispatch.
     ///
     /// # Errors
-    /// What the driver says.
+    /// An error of the driver.
     pub fn matrix(&self) -> Result<Vec<u32>> {
         self.read(MATRIX, self.room.ranks * self.room.ranks)
     }
@@ -186,7 +186,7 @@ impl DeviceRoutes {
 }
 
 impl Counts {
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.from_ranks.iter().map(|&rows| rows as usize).sum()

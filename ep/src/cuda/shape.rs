@@ -1,50 +1,51 @@
-//! What memory high throughput takes. See `parameters` in `cu/routes.cuh`.
+//! The memory of high throughput. See `parameters` in `cu/routes.cuh`.
 
 use super::hosts::DeviceHosts;
 use crate::error::{Error, Result};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// As in the kernels: rows of a chunk, those of one within a host, ranks, and bytes of a header besides its counts.
+/// As in the kernels: rows of a chunk, rows of a chunk within a host, the most ranks, and bytes of a header without its
+/// counts.
 const CHUNK: usize = 32;
 const NEAR: usize = 4;
 const MOST_RANKS: usize = 256;
 const HEADER: usize = 40;
-/// Kernels number rows, and what is beside them, by 32 bits. The largest row keeps all sizes within 64.
+/// Kernels number rows and side data by 32 bits. The limit of a row's bytes keeps all sizes within 64 bits.
 const MOST_NUMBERS: usize = i32::MAX as usize;
 const MOST_ROW: usize = 1 << 24;
 
-/// What memory is made for; the same on all ranks.
+/// The limits of the memory. They are equal on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HighThroughputShape {
-    /// Tokens of each rank, at most.
+    /// The most tokens of each rank.
     pub most_tokens: usize,
-    /// Rows that may come to a rank in a dispatch. `ranks` × `most_tokens` is enough for all routing. Where ranks hand
-    /// tokens on, those have as large a part of the room that is enough.
+    /// The most rows that a rank receives in a dispatch. `ranks` × `most_tokens` suffices for any routing. Ranks that
+    /// forward tokens get the same fraction of the memory that would suffice for that.
     pub room: usize,
-    /// Bytes of a row, at most.
+    /// The most bytes of a row.
     pub row: usize,
-    /// Scales of a row (32-bit floats), at most.
+    /// The most scales of a row (32-bit floats).
     pub scales: usize,
     /// Experts of all ranks.
     pub experts: usize,
-    /// Top-k slots of a token.
+    /// The most top-k slots of a token.
     pub k: usize,
 }
 
-/// Symmetric memory, part by part.
+/// The parts of the symmetric memory.
 pub(super) struct Parts {
     /// Bytes, in the order of `parameters` in the kernels.
     pub bytes: [usize; 16],
-    /// Bytes beside a row, at most.
+    /// The most bytes of a row's side data.
     pub side: usize,
-    /// Rows that may be staged at a rank, and tokens that may go through it.
+    /// The most rows that are staged at a rank, and the most tokens that pass through it.
     pub staged: usize,
     pub passed: usize,
 }
 
-/// Which of the [parts](Parts::bytes) are words, which are cleared before the first call.
+/// The [parts](Parts::bytes) that hold words. They are cleared before the first call.
 pub(super) const WORDS: [usize; 4] = [2, 3, 4, 15];
-/// Which one has the rows that come.
+/// The part that holds received rows.
 pub(super) const ROWS: usize = 5;
 
 fn up16(bytes: usize) -> usize {
@@ -76,7 +77,7 @@ impl HighThroughputShape {
         Ok(())
     }
 
-    /// Refuses rows that it was not made for.
+    /// Refuses rows that exceed the limits.
     pub(super) fn must_fit(&self, bytes: usize, scales: usize) -> Result<()> {
         self.must_have_rows(bytes)?;
         if bytes > self.row || scales > self.scales {
@@ -86,10 +87,10 @@ impl HighThroughputShape {
         Ok(())
     }
 
-    /// Bytes of each rank's heap that buffers take at most, of ranks that are by as many on one host or more.
+    /// The most heap bytes of each rank, for jobs whose hosts have equally many ranks, one or more.
     ///
     /// # Errors
-    /// A shape that makes no sense.
+    /// An invalid shape.
     pub fn most_bytes(&self, ranks: usize) -> Result<usize> {
         self.check(ranks)?;
         let of_hosts = |each: usize| {
@@ -104,7 +105,7 @@ impl HighThroughputShape {
         let room = hosts.room(self.k);
         let passed = room.passed * tokens;
         let all = room.gathered * tokens;
-        // As large a part of all that may be gathered as `room` is of all that may come.
+        // Staging memory is the same fraction of all that may be gathered as `room` is of all that may arrive.
         let staged = all.min((all as u128 * self.room as u128).div_ceil((ranks * tokens) as u128) as usize);
         let passed = passed.min(staged);
         let side = up16(4 * (self.scales + 2 * self.k + 1 + members));
@@ -112,7 +113,7 @@ impl HighThroughputShape {
         let words = 16 * ranks * tokens.div_ceil(CHUNK);
         let gathered_words = if staged == 0 { 0 } else { words * members };
         let (back, sums) = (room.back * tokens, room.sums * tokens);
-        // Rows for the proxy: tokens on their way, rows on their way back, or sums, which are of FP32.
+        // Rows for the proxy: outgoing tokens, returning rows, or sums, which are FP32.
         let out = [tokens * self.k.min(ranks), self.room, 2 * passed].into_iter().max().unwrap_or(0);
         let out = if all_mapped { 0 } else { out };
         let bytes = [
@@ -149,7 +150,7 @@ mod tests {
             let parts = shape.parts(4, &DeviceHosts::of(&first, &[true; 4]), false);
             assert!(parts.bytes.iter().sum::<usize>() <= most, "{first:?}");
         }
-        // Rows that come, those that come back, and those for the proxy have room at least.
+        // The memory holds at least the received rows, the returning rows, and the rows for the proxy.
         assert!(most >= (256 + 2 * 64 + 256) * 256);
         assert!(HighThroughputShape { k: 0, ..shape }.most_bytes(4).is_err());
     }

@@ -1,4 +1,4 @@
-//! What a block begins with: of what shape its rows are, and how many there are.
+//! The start of a block: the shape and the number of its rows.
 
 use symrail::Pe;
 
@@ -8,7 +8,7 @@ use crate::plan::rows::RowFormat;
 /// Bytes before the first row.
 pub const BYTES: usize = 32;
 
-/// What a sender says of its rows.
+/// What a sender reports of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     pub format: RowFormat,
@@ -32,7 +32,8 @@ impl Start {
         bytes
     }
 
-    /// How many rows another rank has sent; an error if they are of another shape than this rank's, or more than fit.
+    /// The number of rows that another rank has sent. An error if their shape differs from that of this rank's rows, or
+    /// if there are more than fit.
     pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, (me, other): (Pe, Pe)) -> Result<usize> {
         let mut numbers = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) as usize);
         for (what, here) in WHAT.iter().zip(self.common()) {

@@ -1,4 +1,4 @@
-//! Low latency: sending rows back from the experts, and adding them.
+//! Low latency: ranks send rows back from the experts, and add them.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::plan::pairs::Pairs;
 use crate::plan::rows::{RowFormat, Rows};
 use crate::statistics::Statistics;
 
-/// A combine that was sent and not received.
+/// A combine that was sent but not yet received.
 #[derive(Debug)]
 pub struct Combining {
     call: u64,
@@ -24,13 +24,13 @@ pub struct Combining {
 }
 
 impl LowLatency<'_> {
-    /// Sends the experts' rows back to where their tokens came from: `rows` and `ranges` are laid out as
-    /// [`Dispatched`](super::Dispatched) has them. Returns when its arguments may be changed. Collective, with
+    /// Sends the experts' rows back to the sources of their tokens. `rows` and `ranges` have the layout of
+    /// [`Dispatched`](super::Dispatched). The caller may change the arguments after the return. Collective, with
     /// [`LowLatency::receive_combine`].
     ///
     /// # Errors
-    /// Before anything is sent: numbers that do not go together, rows that are larger than the buffers were made for,
-    /// more calls than may be under way; [`Error::Late`].
+    /// Before anything is sent: numbers that do not agree; rows larger than the buffers allow; more calls in flight
+    /// than allowed; [`Error::Late`].
     pub fn send_combine(&mut self, rows: Rows<'_>, element: Element, ranges: &[(u32, u32)]) -> Result<Combining> {
         let (me, ranks, shape) = (self.me(), self.ranks(), self.shape);
         let (share, most) = (share(shape.experts, ranks)?, ranks * shape.most_tokens);
@@ -83,10 +83,10 @@ impl LowLatency<'_> {
     }
 
     /// Waits for the rows of this rank's tokens, and adds them, times their weights, in FP32 and in the order of the
-    /// slots. `topk` is that of the dispatch, and its weights. Slots of masked ranks are left out.
+    /// slots. `topk` and `weights` are those of the dispatch. Slots of masked ranks are left out.
     ///
     /// # Errors
-    /// As for [`LowLatency::receive_dispatch`], and numbers that do not go together.
+    /// As for [`LowLatency::receive_dispatch`], and numbers that do not agree.
     pub fn receive_combine(&mut self, combining: &Combining, topk: TopK<'_>, weights: &[f32]) -> Result<Vec<u8>> {
         let Combining { call, start, element, own, statistics } = combining;
         let (rt, since, mut statistics) = (self.combine.exchange.runtime(), Instant::now(), statistics.clone());
@@ -135,7 +135,7 @@ impl LowLatency<'_> {
     }
 }
 
-/// The sums of each token's rows in the order of its slots.
+/// The sum of each token's rows, in the order of its slots.
 fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: Element, bytes: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(topk.tokens() * bytes);
     let mut sums = vec![0.0; bytes / element.bytes()];

@@ -1,4 +1,4 @@
-//! Low latency: sending tokens to the ranks that own their experts, and receiving them by expert.
+//! Low latency: ranks send tokens to the ranks that own their experts, and receive them by expert.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::plan::pairs::local;
 use crate::plan::rows::{RowFormat, Rows};
 use crate::statistics::Statistics;
 
-/// A dispatch that was sent and not received.
+/// A dispatch that was sent but not yet received.
 #[derive(Debug)]
 pub struct Dispatching {
     call: u64,
@@ -24,36 +24,37 @@ pub struct Dispatching {
     statistics: Statistics,
 }
 
-/// What has arrived, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of
-/// each expert; rows lie one behind the other from the first on, by source and then by token.
+/// The received tokens, by expert. Each expert has memory for `ranks` ×
+/// [`Shape::most_tokens`](super::Shape::most_tokens) rows. The rows are consecutive from the first one on, ordered by
+/// source and then by token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dispatched {
     /// For each of this rank's experts, its rows.
     pub rows: Vec<u8>,
     /// For each of this rank's experts, the scales of its rows.
     pub scales: Vec<u8>,
-    /// How many rows each expert has.
+    /// The number of rows of each expert.
     pub counts: Vec<u32>,
-    /// For each row of each expert, the number of its token at the source.
+    /// For each row of each expert, the index of its token at the source.
     pub source_tokens: Vec<i32>,
-    /// For each expert and each rank, where its rows begin and how many they are.
+    /// For each expert and each rank, the index of its first row and the number of its rows.
     pub ranges: Vec<(u32, u32)>,
 }
 
-/// Rows of one expert, or of all.
+/// Memory for the rows of one expert, or of all.
 struct Room {
     format: RowFormat,
-    /// Rows of each expert.
+    /// The most rows of each expert.
     most: usize,
 }
 
 impl LowLatency<'_> {
-    /// Sends each token to the ranks that own its experts. Returns when its arguments may be changed. Collective, with
-    /// [`LowLatency::receive_dispatch`].
+    /// Sends each token to the ranks that own its experts. The caller may change the arguments after the return.
+    /// Collective, with [`LowLatency::receive_dispatch`].
     ///
     /// # Errors
-    /// Before anything is sent: [`Error::TooManyTokens`], [`Error::NoSuchExpert`], rows that are larger than the
-    /// buffers were made for, more calls than may be under way; [`Error::Late`].
+    /// Before anything is sent: [`Error::TooManyTokens`]; [`Error::NoSuchExpert`]; rows larger than the buffers allow;
+    /// more calls in flight than allowed; [`Error::Late`].
     pub fn send_dispatch(&mut self, rows: Rows<'_>, scales: Option<Rows<'_>>, topk: TopK<'_>) -> Result<Dispatching> {
         let (me, shape) = (self.me(), self.shape);
         let share = share(shape.experts, self.ranks())?;
@@ -105,7 +106,7 @@ impl LowLatency<'_> {
         Ok(Dispatching { call, start, own, statistics })
     }
 
-    /// The start of blocks with these rows, all of which are checked.
+    /// Checks these rows and returns the start of their blocks.
     fn start_of(&self, rows: Rows<'_>, scales: Option<Rows<'_>>, topk: TopK<'_>) -> Result<Start> {
         let shape = &self.shape;
         if rows.count() > shape.most_tokens {
@@ -135,8 +136,8 @@ impl LowLatency<'_> {
     /// Waits for the tokens of all ranks.
     ///
     /// # Errors
-    /// [`Error::Late`], after which the call may be made again (with the late ranks [masked](LowLatency::mask), say);
-    /// [`Error::Differ`], after which this dispatch is over.
+    /// [`Error::Late`], after which the call may be repeated (for example with the late ranks
+    /// [masked](LowLatency::mask)); [`Error::Differ`], after which this dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;
         let (rt, since, mut statistics) = (self.dispatch.exchange.runtime(), Instant::now(), statistics.clone());
@@ -171,7 +172,7 @@ impl Room {
         }
     }
 
-    /// Takes a rank's block: its rows go to their experts.
+    /// Reads a rank's block and distributes its rows to their experts.
     fn take(
         &self,
         found: &mut Dispatched,

@@ -1,19 +1,19 @@
-//! Low latency: at most so many tokens of each rank, in one block for each other rank, through buffers in turns.
+//! Low latency: a limited number of tokens of each rank, in one block for each other rank, through buffers in rotation.
 //!
-//! Sending and receiving are separate calls, between which a program may compute; up to [`SLOTS`] dispatches and as
-//! many combines may have been sent and not received. A rank that does not arrive in time is named; with
-//! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It
-//! may come back in a new job only.
+//! Sending and receiving are separate calls, between which a program may compute. Up to [`SLOTS`] dispatches and as
+//! many combines may be sent but not yet received. An error names the ranks that do not arrive in time.
+//! [`LowLatency::mask_late`] also masks them: the others go on, and no longer send to them or wait for them. A masked
+//! late rank can take part again only in a new job.
 //!
-//! A token crosses once for each rank that owns some of its experts, and is copied there for each expert. Combine
-//! brings a row for each expert back, and adds those of a token in the order of its slots, times their weights.
+//! A token crosses once for each rank that owns some of its experts, and that rank copies it for each of these experts.
+//! Combine returns a row for each expert, and adds a token's rows, times their weights, in the order of its slots.
 //!
 //! | file | concept |
 //! |---|---|
-//! | here | buffers, masks, what both calls share |
+//! | here | buffers, masks, common parts of both calls |
 //! | [`dispatch`], [`combine`] | the calls |
-//! | [`shape`] | what buffers are made for |
-//! | `block` | what a block begins with |
+//! | [`shape`] | limits of the buffers |
+//! | `block` | the start of a block |
 
 mod block;
 pub mod combine;
@@ -38,22 +38,22 @@ pub struct LowLatency<'rt> {
     limit: WaitLimit,
 }
 
-/// Who is left out.
+/// The ranks that are left out.
 #[derive(Debug, Clone)]
 struct Masks {
     masked: Vec<bool>,
-    /// Those that did not arrive, whose blocks are not numbered as this rank numbers them any more.
+    /// The ranks that did not arrive. Their blocks no longer have the numbers that this rank expects.
     lost: Vec<bool>,
     mask_late: bool,
 }
 
-/// The blocks of one kind of call.
+/// The blocks of one kind of call, and the counts of its calls.
 struct Turns<'rt> {
     exchange: Exchange<'rt>,
     what: &'static str,
     sent: u64,
     received: u64,
-    /// Of the last call that was received.
+    /// Statistics of the last call that was received.
     statistics: Statistics,
 }
 
@@ -61,7 +61,7 @@ impl<'rt> LowLatency<'rt> {
     /// Makes buffers of this shape. Collective.
     ///
     /// # Errors
-    /// A shape that makes no sense; [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
+    /// An invalid shape; [`symrail::Error::ParametersDiffer`], on every rank; an exhausted heap.
     pub fn new(rt: &'rt Runtime, shape: Shape, limit: WaitLimit) -> Result<LowLatency<'rt>> {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
@@ -84,28 +84,28 @@ impl<'rt> LowLatency<'rt> {
         })
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
         self.combine.exchange.free()?;
         self.dispatch.exchange.free()
     }
 
-    /// What the last dispatch and the last combine did that were received.
+    /// Statistics of the last dispatch and of the last combine that were received.
     #[must_use]
     pub fn statistics(&self) -> [&Statistics; 2] {
         [&self.dispatch.statistics, &self.combine.statistics]
     }
 
-    /// What it was made for.
+    /// The shape of the buffers.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Has ranks that do not arrive in time masked, and calls go on without them.
+    /// Whether ranks that do not arrive in time are masked, so that calls go on without them.
     pub fn mask_late(&mut self, mask: bool) {
         self.masks.mask_late = mask;
     }
@@ -116,10 +116,11 @@ impl<'rt> LowLatency<'rt> {
         &self.masks.masked
     }
 
-    /// Masks a rank, or takes part with it again. All ranks do so between the same calls.
+    /// Masks a rank, or takes part with it again. All ranks make this call between the same other calls.
     ///
     /// # Errors
-    /// A rank that is not there; one that was masked because it did not arrive, which only a new job can bring back.
+    /// A rank that does not exist; a rank that was masked because it did not arrive: only a new job can include it
+    /// again.
     pub fn mask(&mut self, rank: Pe, mask: bool) -> Result<()> {
         let (at, last) = (rank as usize, self.masks.masked.len() - 1);
         if at > last {
@@ -142,7 +143,7 @@ impl<'rt> LowLatency<'rt> {
 }
 
 impl Masks {
-    /// The other ranks that take part, beginning behind this one.
+    /// The other ranks that take part, starting with the next rank after this one.
     fn others(&self, me: usize) -> impl Iterator<Item = Pe> {
         let ranks = self.masked.len();
         (1..ranks)
@@ -151,8 +152,8 @@ impl Masks {
             .map(|rank| rank as Pe)
     }
 
-    /// Waits until `done` holds for all others that take part. Those for whom it does not in time are masked, or the
-    /// error.
+    /// Waits until `done` holds for all other ranks that take part. Ranks for which it does not hold in time are masked
+    /// or reported in the error.
     fn wait(
         &mut self,
         (rt, limit, what): (&Runtime, WaitLimit, &'static str),
@@ -166,7 +167,7 @@ impl Masks {
                 match done(rank) {
                     Ok(true) => {}
                     Ok(false) => missing.push(rank),
-                    // A block to it has failed: it is not waited for.
+                    // A block to this rank has failed, so that a wait for it is pointless.
                     Err(_) if self.mask_late => self.lose(rank),
                     Err(error) => return Err(error),
                 }
@@ -191,7 +192,7 @@ impl Masks {
 }
 
 impl Turns<'_> {
-    /// Waits until there is room for a block to everybody, and counts the call.
+    /// Waits until there is a free slot for a block to each rank, and counts the call.
     fn begin(&mut self, masks: &mut Masks, limit: WaitLimit) -> Result<u64> {
         if self.sent - self.received >= SLOTS as u64 {
             return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
@@ -202,7 +203,7 @@ impl Turns<'_> {
         Ok(self.sent)
     }
 
-    /// Waits until everybody's block of this call has arrived.
+    /// Waits until the blocks of this call from all ranks have arrived.
     fn await_blocks(&self, call: u64, masks: &mut Masks, limit: WaitLimit) -> Result<()> {
         if call != self.received + 1 {
             return Err(Error::Order { what: "calls are received in the order in which they were sent, once each" });
@@ -211,7 +212,7 @@ impl Turns<'_> {
         masks.wait((exchange.runtime(), limit, self.what), |rank| exchange.has_arrived(rank))
     }
 
-    /// Gives the blocks of this call back. What was counted of it is that of the last call from now on.
+    /// Frees the slots of this call's blocks. Its statistics become those of the last call.
     fn end(&mut self, masks: &Masks, statistics: Statistics) -> Result<()> {
         self.received += 1;
         self.statistics = statistics;

@@ -1,4 +1,4 @@
-//! What buffers for low latency are made for, and how large they are.
+//! The shape of low-latency buffers, and their sizes.
 
 use super::block;
 use crate::error::{Error, Result};
@@ -6,18 +6,18 @@ use crate::exchange::Exchange;
 use crate::plan::layout::{MOST_TOP_K, share};
 use crate::plan::rows::RowFormat;
 
-/// The most slots of a token for which buffers are made that do not say how many it has.
+/// The most slots of a token in buffers whose creator does not give a number.
 pub const USUAL_TOP_K: usize = 16;
 
-/// Tokens of a rank, at most: with this and the next one all sizes keep within 64 bits.
+/// The most tokens of a rank. This limit and the next one keep all sizes within 64 bits.
 pub const MOST_TOKENS: usize = 1 << 20;
-/// Bytes of a token, at most.
+/// The most bytes of a token.
 pub const MOST_TOKEN_BYTES: usize = 1 << 24;
 
-/// What buffers are made for; the same on all ranks.
+/// The limits of the buffers. They are equal on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Tokens of each rank.
+    /// The most tokens of each rank.
     pub most_tokens: usize,
     /// Bytes of a token.
     pub token: usize,
@@ -30,20 +30,20 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// For bfloat16 tokens of so many elements, or FP8 with scales.
+    /// The shape for bfloat16 tokens with `hidden` elements, or for FP8 with scales.
     #[must_use]
     pub fn of_bf16(most_tokens: usize, hidden: usize, experts: usize) -> Shape {
         let scales = 4 * crate::fp8::scales(hidden);
         Shape { most_tokens, token: hidden.saturating_mul(2), scales, experts, k: USUAL_TOP_K }
     }
 
-    /// Bytes of each rank's heap that they take.
+    /// The heap bytes of each rank.
     #[must_use]
     pub fn bytes(&self, ranks: usize) -> usize {
         Exchange::bytes(ranks, self.dispatch_block()) + Exchange::bytes(ranks, self.combine_block(ranks))
     }
 
-    /// A row of a dispatch.
+    /// The format of a dispatch row.
     pub(super) fn dispatch_row(&self) -> RowFormat {
         RowFormat { token: self.token, scales: self.scales, indices: self.k, weights: 0, number: 4, mask: 0 }
     }
@@ -59,10 +59,10 @@ impl Shape {
         block::BYTES + self.most_tokens * self.k.min(self.experts / ranks) * row.bytes()
     }
 
-    /// Refuses what no buffers are made for.
+    /// Refuses an invalid shape.
     ///
     /// # Errors
-    /// The number that is out of its range.
+    /// The number that is out of range.
     pub fn check(&self, ranks: usize) -> Result<()> {
         share(self.experts, ranks)?;
         for (what, number, most) in [
@@ -77,7 +77,7 @@ impl Shape {
         Ok(())
     }
 
-    /// What all ranks compare.
+    /// The numbers that all ranks compare.
     pub(super) fn numbers(&self) -> [(&'static str, u64); 5] {
         let Shape { most_tokens, token, scales, experts, k } = *self;
         [

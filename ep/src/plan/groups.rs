@@ -1,32 +1,32 @@
-//! Received tokens by expert: a row for each expert that a token names, and the sums of those rows by token.
+//! Received tokens by expert: a row for each expert that a token names, and the sums of these rows by token.
 
 use super::rows::Rows;
 use crate::element::Element;
 use crate::error::{Error, Result};
 
-/// Which received tokens each of this rank's experts works on.
+/// The received tokens that each of this rank's experts processes.
 ///
-/// Rows of expert 0 come first, then those of expert 1, and so on; within an expert they are in the order in which the
-/// tokens were received. Each expert's rows begin at a multiple of the alignment; rows between are of no token.
+/// Rows are ordered by expert, and within an expert by the order in which tokens were received. Each expert's rows
+/// begin at a multiple of the alignment. Rows in the gaps belong to no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
     tokens: usize,
     k: usize,
-    /// Where each expert's rows begin, and where the last one's end.
+    /// The index of each expert's first row, and the end of the last expert's rows.
     starts: Vec<usize>,
-    /// Rows of each expert that are of a token.
+    /// The number of each expert's rows that belong to a token.
     counts: Vec<usize>,
-    /// For each slot of each token its row; of the same expert in another slot it is the same one.
+    /// For each slot of each token its row. Slots of a token that name the same expert share a row.
     row_of_slot: Vec<Option<u32>>,
     /// For each row its token.
     token_of_row: Vec<Option<u32>>,
 }
 
 impl Groups {
-    /// The groups of tokens with `k` slots each, which name experts below `experts`, or none (-1).
+    /// Groups tokens with `k` slots each, which name experts below `experts`, or none (-1).
     ///
     /// # Errors
-    /// Numbers that do not go together, or an expert that is not there.
+    /// Numbers that do not agree; an expert that does not exist.
     pub fn of(indices: &[i32], k: usize, experts: usize, alignment: usize) -> Result<Groups> {
         if k == 0 || !indices.len().is_multiple_of(k) || alignment == 0 {
             let wanted = format!("a multiple of {k} slots, and an alignment of at least 1");
@@ -65,28 +65,28 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Where each expert's rows begin, and behind them where the last one's end.
+    /// The index of each expert's first row, and then the end of the last expert's rows.
     #[must_use]
     pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 
-    /// How many tokens each expert works on.
+    /// The number of tokens that each expert processes.
     #[must_use]
     pub fn counts(&self) -> &[usize] {
         &self.counts
     }
 
-    /// For each row its token, if it is of one.
+    /// For each row its token, if there is one.
     #[must_use]
     pub fn tokens(&self) -> &[Option<u32>] {
         &self.token_of_row
     }
 
-    /// The rows of received tokens, by expert; those of no token are 0.
+    /// The rows of received tokens, by expert. Rows that belong to no token are 0.
     ///
     /// # Errors
-    /// Another number of tokens.
+    /// A different number of tokens.
     pub fn gather(&self, rows: Rows<'_>) -> Result<Vec<u8>> {
         rows.must_be("received tokens", self.tokens)?;
         let mut all = vec![0; self.token_of_row.len() * rows.bytes()];
@@ -98,11 +98,11 @@ impl Groups {
         Ok(all)
     }
 
-    /// Adds the rows of each token, times the weights of its slots, in FP32 and in the order of the slots: what a
-    /// combine takes.
+    /// Adds the rows of each token, times the weights of its slots, in FP32 and in the order of the slots. The result
+    /// is the input of a combine.
     ///
     /// # Errors
-    /// Numbers that do not go together.
+    /// Numbers that do not agree.
     pub fn add_up(&self, rows: Rows<'_>, element: Element, weights: &[f32]) -> Result<Vec<u8>> {
         rows.must_be("rows by expert", self.token_of_row.len())?;
         if weights.len() != self.row_of_slot.len() || !rows.bytes().is_multiple_of(element.bytes()) {

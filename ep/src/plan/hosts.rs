@@ -1,14 +1,14 @@
-//! Which ranks share a host, and through whom tokens come there.
+//! Which ranks share a host, and through which rank tokens reach it.
 
 use symrail::{Pe, Runtime};
 
-/// Hosts with more ranks than a row's mask has bits are not taken as hosts: each rank is by itself.
+/// The most ranks of a host, as a row's mask has a bit for each. On larger hosts each rank counts as a host of its own.
 const MOST_MEMBERS: usize = u64::BITS as usize;
 
-/// The ranks by host. Hosts are in the order of their first ranks, and so are the ranks of each.
+/// The ranks by host. Hosts are in the order of their first ranks, and the ranks of each host are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hosts {
-    /// For each rank its host, and its place there.
+    /// For each rank its host, and its position there.
     homes: Vec<(usize, usize)>,
     members: Vec<Vec<usize>>,
 }
@@ -20,7 +20,7 @@ impl Hosts {
         Hosts::new(&(0..rt.n_pes()).map(|pe| rt.first_on_host(pe)).collect::<Vec<_>>())
     }
 
-    /// `first` has for each rank the first rank that shares memory with it.
+    /// The hosts of ranks; `first` holds for each rank the first rank that shares memory with it.
     #[must_use]
     pub fn new(first: &[Pe]) -> Hosts {
         let mut hosts = Hosts { homes: Vec::new(), members: Vec::new() };
@@ -37,7 +37,7 @@ impl Hosts {
         hosts
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     #[must_use]
     pub fn count(&self) -> usize {
         self.members.len()
@@ -55,7 +55,7 @@ impl Hosts {
         self.homes[rank].0
     }
 
-    /// The bit of a rank among those of its host.
+    /// The bit of a rank in the masks of its host.
     #[must_use]
     pub fn bit(&self, rank: usize) -> u64 {
         1 << self.homes[rank].1
@@ -67,15 +67,15 @@ impl Hosts {
         &self.members[host]
     }
 
-    /// The rank through which a source's tokens come to a host: on its own host the source itself; on others ranks in
-    /// turn, so that all share the work.
+    /// The rank through which a source's tokens reach a host: on its own host the source itself. On other hosts the
+    /// ranks serve sources in rotation, so that all share the work.
     #[must_use]
     pub fn through(&self, source: usize, host: usize) -> usize {
         let ((home, place), members) = (self.homes[source], &self.members[host]);
         if home == host { source } else { members[place % members.len()] }
     }
 
-    /// The sources whose tokens come to a rank's host through it: itself, and then those of other hosts.
+    /// The sources whose tokens reach a rank's host through that rank: itself, and then sources of other hosts.
     pub fn served_by(&self, rank: usize) -> impl Iterator<Item = usize> + '_ {
         let host = self.of(rank);
         let others = (0..self.homes.len()).filter(move |&source| self.of(source) != host);

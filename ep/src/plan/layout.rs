@@ -1,4 +1,4 @@
-//! Which ranks and experts get which tokens.
+//! The tokens for each rank and each expert.
 
 use crate::error::{Error, Result};
 
@@ -7,7 +7,7 @@ pub const MOST_EXPERTS: usize = 2048;
 /// The most experts of a token.
 pub const MOST_TOP_K: usize = 32;
 
-/// The experts of each token: `k` slots a token, -1 in those that are not used. A token may name an expert twice.
+/// The experts of each token: `k` slots for each token, with -1 in unused slots. A token may name an expert twice.
 #[derive(Debug, Clone, Copy)]
 pub struct TopK<'a> {
     indices: &'a [i64],
@@ -15,10 +15,10 @@ pub struct TopK<'a> {
 }
 
 impl<'a> TopK<'a> {
-    /// `k` slots for each token, one token behind the other.
+    /// `k` slots for each token, in the order of the tokens.
     ///
     /// # Errors
-    /// No slots or too many, or a length that is no multiple of `k`.
+    /// No slots, too many slots, or a length that is not a multiple of `k`.
     pub fn new(indices: &'a [i64], k: usize) -> Result<TopK<'a>> {
         if k == 0 || k > MOST_TOP_K {
             return Err(Error::argument("top-k slots of a token", k, format!("1 to {MOST_TOP_K}")));
@@ -29,13 +29,13 @@ impl<'a> TopK<'a> {
         Ok(TopK { indices, k })
     }
 
-    /// Slots of a token.
+    /// The number of slots of a token.
     #[must_use]
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// How many tokens.
+    /// The number of tokens.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.indices.len() / self.k
@@ -47,10 +47,10 @@ impl<'a> TopK<'a> {
         &self.indices[token * self.k..][..self.k]
     }
 
-    /// Refuses experts that are not there.
+    /// Refuses experts that do not exist.
     ///
     /// # Errors
-    /// [`Error::NoSuchExpert`], of the first one.
+    /// [`Error::NoSuchExpert`], for the first one.
     pub fn check(&self, experts: usize) -> Result<()> {
         match self.indices.iter().position(|&expert| expert < -1 || expert >= experts as i64) {
             None => Ok(()),
@@ -64,10 +64,10 @@ impl<'a> TopK<'a> {
     }
 }
 
-/// How many experts each rank owns: expert `e` belongs to rank `e / share`.
+/// The number of experts of each rank: expert `e` belongs to rank `e / share`.
 ///
 /// # Errors
-/// Numbers of ranks and experts that do not go together.
+/// Numbers of ranks and experts that do not agree.
 pub fn share(experts: usize, ranks: usize) -> Result<usize> {
     if experts == 0 || experts > MOST_EXPERTS || !experts.is_multiple_of(ranks) {
         let wanted = format!("a multiple of {ranks} ranks, at most {MOST_EXPERTS}");
@@ -76,7 +76,7 @@ pub fn share(experts: usize, ranks: usize) -> Result<usize> {
     Ok(experts / ranks)
 }
 
-/// Which tokens of this rank go where.
+/// The destinations of this rank's tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     ranks: usize,
@@ -90,7 +90,7 @@ impl Layout {
     /// The layout of these tokens. A token counts once for each rank, and once for each slot of an expert.
     ///
     /// # Errors
-    /// Indices out of range, or numbers of ranks and experts that do not go together.
+    /// Indices out of range; numbers of ranks and experts that do not agree.
     pub fn of(topk: &TopK<'_>, experts: usize, ranks: usize) -> Result<Layout> {
         let share = share(experts, ranks)?;
         topk.check(experts)?;
@@ -112,10 +112,11 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A layout that somebody else has computed: for each token, whether each rank gets it; tokens per expert.
+    /// A layout that the caller has computed: for each token, whether each rank gets it; the number of tokens for each
+    /// expert.
     ///
     /// # Errors
-    /// A length that is no multiple of the number of ranks, or numbers that do not go together.
+    /// A length that is not a multiple of the number of ranks; numbers that do not agree.
     pub fn from_parts(in_rank: Vec<bool>, per_expert: Vec<u32>, ranks: usize) -> Result<Layout> {
         share(per_expert.len(), ranks)?;
         if !in_rank.len().is_multiple_of(ranks) {
@@ -126,37 +127,37 @@ impl Layout {
         Ok(Layout { ranks, per_rank, per_expert, in_rank })
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// How many experts there are.
+    /// The number of experts.
     #[must_use]
     pub fn experts(&self) -> usize {
         self.per_expert.len()
     }
 
-    /// Experts of each rank.
+    /// The number of experts of each rank.
     #[must_use]
     pub fn share(&self) -> usize {
         self.experts() / self.ranks
     }
 
-    /// How many tokens this rank has.
+    /// The number of this rank's tokens.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.in_rank.len() / self.ranks
     }
 
-    /// Tokens for each rank.
+    /// The number of tokens for each rank.
     #[must_use]
     pub fn per_rank(&self) -> &[u32] {
         &self.per_rank
     }
 
-    /// Slots that name each expert.
+    /// The number of slots that name each expert.
     #[must_use]
     pub fn per_expert(&self) -> &[u32] {
         &self.per_expert
@@ -168,7 +169,7 @@ impl Layout {
         &self.in_rank
     }
 
-    /// The tokens that some of these ranks get, in order.
+    /// The tokens that at least one of these ranks gets, in order.
     #[must_use]
     pub fn tokens_for_any(&self, ranks: &[usize]) -> Vec<u32> {
         let some = |gets: &[bool]| ranks.iter().any(|&rank| gets[rank]);

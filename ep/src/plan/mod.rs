@@ -1,12 +1,12 @@
-//! Pure functions: what a call will do, computed from its arguments alone.
+//! Pure functions that compute a call's work from its arguments alone.
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`layout`] | which ranks and experts get which tokens |
-//! | [`hosts`] | which ranks share a host, and through whom tokens come there |
+//! | [`layout`] | the tokens for each rank and each expert |
+//! | [`hosts`] | which ranks share a host, and through which rank tokens reach it |
 //! | [`groups`] | received tokens by expert |
-//! | [`rows`] | what a row is made of on its way |
-//! | [`sizes`] | how large buffers have to be |
+//! | [`rows`] | the parts of a row in transfer |
+//! | [`sizes`] | the sizes of buffers |
 //! | [`pairs`] | low latency: the order of rows by expert |
 
 pub mod groups;

@@ -1,18 +1,19 @@
-//! Low latency: which rows a token takes at a rank, one for each expert of that rank that it names, and their order.
+//! Low latency: the rows of a token at a rank (one for each expert of that rank that it names), and their order.
 //!
-//! Both sides compute that order: by expert, and then by token. A token that names an expert twice has one row there.
+//! Both sides compute the same order: by expert, and then by token. A token that names an expert twice has one row
+//! there.
 
 use super::layout::TopK;
 
 /// The tokens that each expert of a rank gets from one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pairs {
-    /// Of each of the rank's experts, the tokens.
+    /// For each of the rank's experts, its tokens.
     by_expert: Vec<Vec<u32>>,
 }
 
 impl Pairs {
-    /// What a rank that owns `share` experts gets of these tokens.
+    /// The pairs of these tokens and the experts of a rank that owns `share` experts.
     #[must_use]
     pub fn of(topk: &TopK<'_>, rank: usize, share: usize) -> Pairs {
         let mut pairs = Pairs { by_expert: vec![Vec::new(); share] };
@@ -24,13 +25,14 @@ impl Pairs {
         pairs
     }
 
-    /// Of no token.
+    /// No pairs.
     #[must_use]
     pub fn none(share: usize) -> Pairs {
         Pairs { by_expert: vec![Vec::new(); share] }
     }
 
-    /// One more row, of a token that is not before those that are there. A second one of the same token is ignored.
+    /// Adds a row. Its token must not precede those already added for the expert. A second row of the same token is
+    /// ignored.
     pub fn add(&mut self, expert: usize, token: u32) {
         let tokens = &mut self.by_expert[expert];
         if tokens.last() != Some(&token) {
@@ -44,19 +46,19 @@ impl Pairs {
         &self.by_expert[expert]
     }
 
-    /// How many experts the rank owns.
+    /// The number of experts that the rank owns.
     #[must_use]
     pub fn experts(&self) -> usize {
         self.by_expert.len()
     }
 
-    /// How many rows.
+    /// The number of rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.by_expert.iter().map(Vec::len).sum()
     }
 
-    /// The number of a row in the order of both sides, if there is one.
+    /// The index of a row in the common order, if the row exists.
     #[must_use]
     pub fn number(&self, expert: usize, token: u32) -> Option<usize> {
         let before: usize = self.by_expert[..expert].iter().map(Vec::len).sum();
@@ -64,7 +66,7 @@ impl Pairs {
     }
 }
 
-/// The experts that a rank owns among those of a token, numbered from the rank's first.
+/// The experts among those of a token that a rank owns, numbered from the rank's first one.
 pub fn local(slots: &[i64], rank: usize, share: usize) -> impl Iterator<Item = usize> + '_ {
     let owned = move |&&expert: &&i64| expert >= 0 && expert as usize / share == rank;
     slots.iter().filter(owned).map(move |&expert| expert as usize % share)

@@ -1,22 +1,22 @@
-//! What a row is made of on its way: the token, and what goes with it.
+//! The parts of a row in transfer: the token and its side data.
 
 use crate::error::{Error, Result};
 
-/// Rows of the same number of bytes, one behind the other.
+/// Consecutive rows of equal size.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     data: &'a [u8],
     bytes: usize,
 }
 
-/// The parts of a row begin at multiples of this many bytes, so that every path may copy them in large pieces.
+/// The parts of a row begin at multiples of this many bytes, so that every path may copy them in large units.
 const ALIGNMENT: usize = 16;
 
 impl<'a> Rows<'a> {
     /// Rows of `bytes` each.
     ///
     /// # Errors
-    /// Rows of no bytes, or a length that is no multiple of them.
+    /// Rows of 0 bytes, or a length that is not a multiple of the row size.
     pub fn new(data: &'a [u8], bytes: usize) -> Result<Rows<'a>> {
         if bytes == 0 || !data.len().is_multiple_of(bytes) {
             return Err(Error::argument("bytes of a row", bytes, format!("a divisor of {} bytes", data.len())));
@@ -30,25 +30,25 @@ impl<'a> Rows<'a> {
         self.bytes
     }
 
-    /// How many there are.
+    /// The number of rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.data.len() / self.bytes
     }
 
-    /// One of them.
+    /// One row.
     #[must_use]
     pub fn row(&self, index: usize) -> &'a [u8] {
         &self.data[index * self.bytes..][..self.bytes]
     }
 
-    /// All of them.
+    /// All rows.
     #[must_use]
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
 
-    /// Refuses another number of rows.
+    /// Refuses a different number of rows.
     pub(crate) fn must_be(&self, what: &'static str, count: usize) -> Result<()> {
         if self.count() == count {
             return Ok(());
@@ -57,44 +57,44 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The parts of a row: the token, its scales, its top-k slots (indices and weights), the number that it has at its
-/// source, and a mask of the ranks of a host that get it.
+/// The parts of a row: the token, its scales, its top-k slots (indices and weights), its index at the source, and a
+/// mask of the ranks of a host that get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowFormat {
     /// Bytes of the token.
     pub token: usize,
     /// Bytes of its scales.
     pub scales: usize,
-    /// Slots with an index each.
+    /// The number of slots with an index.
     pub indices: usize,
-    /// Slots with a weight each.
+    /// The number of slots with a weight.
     pub weights: usize,
-    /// Bytes of the number.
+    /// Bytes of the index at the source.
     pub number: usize,
     /// Bytes of the mask.
     pub mask: usize,
 }
 
 impl RowFormat {
-    /// Where the scales begin.
+    /// The offset of the scales.
     #[must_use]
     pub fn scales_at(&self) -> usize {
         self.token.next_multiple_of(ALIGNMENT)
     }
 
-    /// Where indices, weights, number and mask begin, one behind the other.
+    /// The offset of the indices, weights, index at the source and mask, which are consecutive.
     #[must_use]
     pub fn rest_at(&self) -> usize {
         (self.scales_at() + self.scales).next_multiple_of(ALIGNMENT)
     }
 
-    /// Bytes of indices, weights, number and mask.
+    /// Bytes of the indices, weights, index at the source and mask.
     #[must_use]
     pub fn rest(&self) -> usize {
         4 * (self.indices + self.weights) + self.number + self.mask
     }
 
-    /// Bytes of all.
+    /// Bytes of the whole row.
     #[must_use]
     pub fn bytes(&self) -> usize {
         (self.rest_at() + self.rest()).next_multiple_of(ALIGNMENT)

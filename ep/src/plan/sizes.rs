@@ -1,22 +1,22 @@
-//! How large buffers have to be, from the most that will be sent.
+//! The sizes of buffers for given maximums.
 
 use super::layout::MOST_TOP_K;
 use super::rows::RowFormat;
 use crate::exchange::Exchange;
 use crate::high_throughput::header_bytes;
 
-/// The smallest row for which buffers are made.
+/// The size in bytes of the smallest row for which buffers are made.
 pub const LEAST_ROW: usize = 64;
 
-/// Bytes of each rank's heap for high throughput with blocks of so many rows of so many bytes. More rows in a block
-/// make fewer blocks; any number of rows passes through the smallest. Those have room for two rows: sums that cross
-/// between hosts are of FP32, which takes twice as much as bfloat16.
+/// Heap bytes of each rank for high throughput with blocks of `rows` rows of `row_bytes` bytes. More rows in a block
+/// make fewer blocks; any number of rows passes through the smallest blocks. These hold two rows, because sums that
+/// cross between hosts are FP32, which needs twice the bytes of bfloat16.
 #[must_use]
 pub fn high_throughput(ranks: usize, rows: usize, row_bytes: usize) -> usize {
     Exchange::bytes(ranks, header_bytes(ranks)) + Exchange::bytes(ranks, rows.max(2) * row_bytes)
 }
 
-/// Bytes of a row of a dispatch or combine with the most that may go with a token of so many bytes.
+/// Bytes of a row of a dispatch or combine with the largest side data, for a token of `token` bytes.
 #[must_use]
 pub fn largest_row(token: usize) -> usize {
     let scales = 4 * token.div_ceil(128);
