@@ -1,6 +1,6 @@
-//! Low latency on GPUs, compared with what the host computes: `symrail run -n 2 -- target/debug/examples/gpu_experts`.
-//! Arguments: rounds that are replayed as graphs (default 2,000); `measure` to measure, too, where peers are mapped
-//! (128 tokens of 7,168 elements, top-8 of 256 experts).
+//! Low latency on GPUs, compared with results of the host: `symrail run -n 2 -- target/debug/examples/gpu_experts`.
+//! Arguments: the number of rounds that are replayed as graphs (default 2,000); `measure` for measurements, too, where
+//! peers are mapped (128 tokens of 7,168 elements, top-8 of 256 experts).
 use std::time::Duration;
 
 use half::bf16;
@@ -14,7 +14,7 @@ use symrail_ep::{Element, fp8};
 type Failure = Box<dyn std::error::Error>;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// Replays with the same routing.
+/// The number of replays with the same routing.
 const REPLAYS: u64 = 20;
 
 fn main() -> Result<(), Failure> {
@@ -84,7 +84,7 @@ impl Input {
     }
 }
 
-/// What an expert makes of a token.
+/// An expert's result for a token.
 fn made(shape: &DeviceShape, source: u64, slot: u64, expert: u64) -> Vec<bf16> {
     (0..shape.hidden as u64).map(|i| bf16::from_f32(value([source, slot, expert, i]))).collect()
 }
@@ -93,7 +93,7 @@ fn bytes_of(row: &[bf16]) -> impl Iterator<Item = u8> + '_ {
     row.iter().flat_map(|value| value.to_ne_bytes())
 }
 
-/// Memory of a PE for calls.
+/// A PE's memory for calls.
 struct Memory {
     x: DeviceBuffer,
     topk: DeviceBuffer,
@@ -139,13 +139,13 @@ impl Memory {
     }
 }
 
-/// Compares rounds one by one, and then rounds that are replayed as a graph while routing changes.
+/// Checks single rounds, and then rounds that are replayed as a graph while the routing changes.
 fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape, batches: u64) -> Result<(), Failure> {
     let (gpu, ranks, me) = (device.gpu(), rt.n_pes() as usize, u64::from(rt.my_pe()));
     let (share, room, bytes) = (shape.experts / ranks, ranks * shape.most_tokens, 2 * shape.hidden);
     let (buffers, memory, stream) =
         (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, &shape, ranks)?, Stream::new(gpu)?);
-    // Symmetric, since the proxy puts from it.
+    // The memory is symmetric, because the proxy puts from it.
     let block = rt.align(128, share * room * bytes)?;
     let (made_at, found) = (device.address(block), memory.found());
     for round in 0..6 {
@@ -154,7 +154,8 @@ fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape
         let tokens = own.tokens(&shape);
         memory.give(own)?;
         let (x, topk, weights) = (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get());
-        // SAFETY: memory of this function, for so many tokens, which lives until the stream is idle.
+        // SAFETY: the memory belongs to this function, has the size for these tokens, and lives until the stream is
+        // idle.
         unsafe {
             buffers.send_dispatch(&stream, x, topk, tokens)?;
             buffers.receive_dispatch(&stream, &found)?;
@@ -187,7 +188,7 @@ fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape
             memory.counts.read(4 * local, &mut count)?;
             equal("a count", &count, &((row - local * room) as u32).to_ne_bytes(), (round, local, 0))?;
         }
-        // SAFETY: the block that was allocated.
+        // SAFETY: the memory is the block that was allocated.
         unsafe { gpu.write(DevicePtr::new(made_at), &answers) }?;
         // SAFETY: as above.
         unsafe {
@@ -204,7 +205,7 @@ fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape
     Ok(rt.free(block)?)
 }
 
-/// Replays rounds whose experts give rows back as they were (of bfloat16), or what was in memory (of FP8).
+/// Replays rounds. Experts return rows unchanged (bfloat16), or the contents of their memory (FP8).
 fn replay(
     rt: &Runtime,
     device: &GpuDevice<'_>,
@@ -222,7 +223,7 @@ fn replay(
     let (x, topk, weights, out) =
         (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
     let graph = stream.capture(|| -> Result<(), Failure> {
-        // SAFETY: memory that lives as long as the graph; all tokens that there may be.
+        // SAFETY: the memory lives as long as the graph, and has the size for the most tokens.
         unsafe {
             buffers.send_dispatch(stream, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(stream, &found)?;
@@ -232,7 +233,7 @@ fn replay(
     })?;
     for batch in 0..batches {
         let mut input = Input::new(&shape, me, 1000 + batch);
-        // Slots of no token name no expert.
+        // Slots without a token name no expert.
         input.topk.resize(shape.most_tokens * shape.k, -1);
         input.weights.resize(shape.most_tokens * shape.k, 0.0);
         input.x.resize(shape.most_tokens * 2 * shape.hidden, 0);
@@ -332,7 +333,7 @@ fn time(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape)
         (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
     let found = memory.found();
     let graph = stream.capture(|| -> Result<(), Failure> {
-        // SAFETY: memory that lives as long as the graph.
+        // SAFETY: the memory lives as long as the graph.
         unsafe {
             buffers.send_dispatch(&stream, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(&stream, &found)?;

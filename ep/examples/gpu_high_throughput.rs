@@ -1,6 +1,6 @@
-//! High throughput on GPUs, compared with what the host computes:
-//! `symrail run -n 2 -- target/debug/examples/gpu_high_throughput`. With the argument `measure` it is measured, too:
-//! 4,096 tokens of 7,168 elements, top-8 of 256 experts, FP8 (as bytes with scales) there and bfloat16 back.
+//! High throughput on GPUs, compared with results of the host: `symrail run -n 2 --
+//! target/debug/examples/gpu_high_throughput`. With the argument `measure` it also measures: 4,096 tokens of 7,168
+//! elements, top-8 of 256 experts, dispatch in FP8 (as bytes with scales) and combine in bfloat16.
 use std::time::Duration;
 
 use half::bf16;
@@ -70,7 +70,7 @@ fn bytes_of<const N: usize>(words: impl IntoIterator<Item = [u8; N]>) -> Vec<u8>
     words.into_iter().flatten().collect()
 }
 
-/// Some shape of calls.
+/// The shape of some calls.
 struct Case<'a> {
     rt: &'a Runtime,
     device: &'a GpuDevice<'a>,
@@ -101,7 +101,7 @@ impl Case<'_> {
         (0..tokens * k).map(|at| (mix([rank, call, at as u64, 3]) % (experts as u64 + 1)) as i64 - 1).collect()
     }
 
-    /// A number of what `by` makes of a token.
+    /// A number in the result of `by` for a token.
     fn number(&self, element: Element, by: Pe, source: Pe, at: [usize; 2]) -> f32 {
         let value = (mix([u64::from(by), u64::from(source), at[0] as u64, at[1] as u64]) % 4001) as f32 / 64.0 - 31.0;
         if element == Element::Bf16 { bf16::from_f32(value).to_f32() } else { value }
@@ -128,14 +128,14 @@ impl Case<'_> {
         Ok(buffers.free()?)
     }
 
-    /// Buffers whose copies no GPU has the blocks for: a dispatch is announced, and the launch behind that fails.
+    /// No GPU has enough blocks for the copies of these buffers: a dispatch is announced, and the next launch fails.
     fn fails_in_its_midst(&self, nvrtc: &Nvrtc) -> Result<(), Failure> {
         let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, u32::MAX)?;
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         let (topk, x) = (self.with(&vec![0xff; 8 * self.shape.k])?, self.buffer(16)?);
         let tokens = DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None };
-        // SAFETY: memory of this function, which lives until the stream is idle.
+        // SAFETY: the memory belongs to this function and lives until the stream is idle.
         let dispatched = unsafe {
             buffers.layout(&stream, &mut routes, topk.at().get(), 1)?;
             buffers.dispatch(&stream, &routes, &tokens, false)
@@ -149,7 +149,7 @@ impl Case<'_> {
         Ok(buffers.free()?)
     }
 
-    /// A dispatch, another one of other rows, and a combine.
+    /// A dispatch, a second dispatch of other rows, and a combine.
     fn round(
         &self,
         buffers: &DeviceHighThroughput<'_>,
@@ -171,7 +171,7 @@ impl Case<'_> {
         let weight = |rank: Pe, slot: usize| (mix([u64::from(rank), slot as u64, call, 77]) % 64) as f32;
         let topk = self.with(&bytes_of(all[me as usize].iter().map(|slot| slot.to_ne_bytes())))?;
         let weights = self.with(&bytes_of((0..tokens * k).map(|slot| weight(me, slot).to_ne_bytes())))?;
-        // SAFETY: memory of this function, which lives until the stream is idle.
+        // SAFETY: the memory belongs to this function and lives until the stream is idle.
         unsafe { buffers.layout(stream, routes, topk.at().get(), tokens) }?;
         let mut sources = Vec::new();
         for what in 0..2 {
@@ -277,7 +277,7 @@ impl Case<'_> {
         equal("sums of weights", &sums, &self.rows_of(Element::F32, of_weights), call)
     }
 
-    /// What is wrong is named, and the next call goes well.
+    /// An error names the cause, and the next call succeeds.
     fn refusals(
         &self,
         buffers: &DeviceHighThroughput<'_>,
@@ -292,7 +292,7 @@ impl Case<'_> {
         let x = self.buffer(32)?;
         let tokens = |bytes| DeviceTokens { rows: x.at().get(), bytes, scales: (0, 0), topk: None };
         let mut call = |topk: &DeviceBuffer, bytes| -> Result<Result<(), Error>, Failure> {
-            // SAFETY: memory of this function, which lives until the stream is idle.
+            // SAFETY: the memory belongs to this function and lives until the stream is idle.
             unsafe {
                 buffers.layout(stream, routes, topk.at().get(), 1)?;
                 buffers.dispatch(stream, routes, &tokens(bytes), false)?;
@@ -336,7 +336,7 @@ impl Case<'_> {
             scales: (factors.at().get(), scales),
             topk: Some((topk.at().get(), weights.at().get())),
         };
-        // SAFETY: memory of this function, which lives until the stream is idle.
+        // SAFETY: the memory belongs to this function and lives until the stream is idle.
         unsafe {
             buffers.layout(&stream, &mut routes, topk.at().get(), most_tokens)?;
             buffers.dispatch(&stream, &routes, &tokens, false)?;

@@ -1,4 +1,4 @@
-//! The kernels of `cu/` on threads of this machine: no GPU and no CUDA are needed, but a C++ compiler.
+//! Runs the kernels of `cu/` on CPU threads. The test needs no GPU and no CUDA, but a C++ compiler.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The kernels compile, for every architecture that is meant.
+//! Compiles the kernels for every supported architecture.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/support/nvrtc.rs"]

@@ -287,7 +287,7 @@ impl<'d> DeviceHighThroughput<'d> {
         if !self.open.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        // The kernel accesses only this object's memory.
+        // SAFETY: the kernel accesses only this object's memory.
         unsafe { self.launch(stream, Step::End, (1, 1), &[]) }
     }
 

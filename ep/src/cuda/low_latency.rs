@@ -354,7 +354,7 @@ impl<'d> DeviceLowLatency<'d> {
     ) -> Result<()> {
         self.must_fit(tokens)?;
         if tokens == 0 {
-            // The kernel has no other arguments.
+            // SAFETY: the kernel has no other arguments.
             return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
         }
         let (tokens, ends) = (tokens as u64, 1);
@@ -365,8 +365,8 @@ impl<'d> DeviceLowLatency<'d> {
 
     /// Leaves a rank out of later launches, or includes it again.
     ///
-    /// The ranks meet in a barrier before an inclusion. A rank for which others did not wait may still read the data of
-    /// an earlier round, from memory that the next round writes.
+    /// The caller must run a barrier before it includes a rank again. A rank for which others did not wait may still
+    /// read the data of an earlier round, from memory that the next round writes.
     ///
     /// # Errors
     /// A rank that does not exist; [`Error::Order`] for the inclusion of a rank that was late; an error of the driver.

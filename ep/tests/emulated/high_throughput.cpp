@@ -1,4 +1,4 @@
-// Runs cu/high_throughput.cu on threads, against tokens and sums that are made one after the other. Prints what is wrong.
+// Runs cu/high_throughput.cu on threads and compares the results with tokens and sums from serial code. Prints errors.
 #include "../../cu/high_throughput.cu"
 
 struct shape {
@@ -7,13 +7,13 @@ struct shape {
     int ranks_of_host;
 };
 
-// What a rank has in a call.
+// A rank's input of a call.
 static std::vector<long long> slots_of(const shape& s, symrail_u64 rank, symrail_u64 call, symrail_u64& tokens) {
     tokens = mix({rank, call, 1}) % 4 == 0 ? 0 : mix({rank, call, 2}) % s.tokens + 1;
     std::vector<long long> slots(tokens * s.k);
     for (symrail_u64 i = 0; i < slots.size(); i++) {
         symrail_u64 experts = s.ranks * s.share, some = mix({rank, call, i, 3});
-        // One call in four has all tokens for few experts.
+        // In one call in four all tokens go to few experts.
         slots[i] = (long long)(call % 4 == 3 ? some % 3 % experts : some % (experts + 1)) - (call % 4 != 3);
     }
     return slots;
@@ -28,12 +28,12 @@ static bool gets(const shape& s, const std::vector<long long>& slots, symrail_u6
 static symrail_u32 word_of(symrail_u64 rank, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
     return (symrail_u32)mix({rank, call, token, i, 4});
 }
-// Numbers of a row from here on are weights.
+// Indices of a row's numbers from here on stand for weights.
 #define WEIGHTS 1000000
-// A number of a row, as bits of its type.
+// A row's number, before it is rounded to the row's type.
 static float number_of(symrail_u64 by, symrail_u64 from, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
     symrail_u64 some = mix({by, from, call, token, i, 5});
-    // Of many sizes, so that the order of a sum shows.
+    // The magnitudes differ widely, so that the order of a sum affects its bits.
     return (float)((int)(some % 2001) - 1000) * (float)(1 << (some >> 20) % 24);
 }
 static void put_number(bool f32, char* row, symrail_u64 i, float v) {
@@ -44,13 +44,13 @@ static float get_number(bool f32, const char* row, symrail_u64 i) {
     return f32 ? ((const float*)row)[i] : low(((const unsigned short*)row)[i]);
 }
 
-// The ranks of a job by host, and by what GPUs reach: a host whose ranks are not mapped is none on the way.
+// The ranks of a job by host, and by the reach of GPUs. A host whose ranks are not mapped is no host for routes.
 struct buffers {
     const shape& s;
     parameters p = {};
     routes r = {};
     progress now = {};
-    // A record, and behind it what it has for each rank.
+    // A record, followed by its words for each rank.
     std::vector<symrail_u64> told;
     std::vector<symrail_u32> homes, terms, matrix, crossings, lists, per_expert, come, spread;
     std::vector<int> places, host_places;
@@ -115,7 +115,7 @@ static void expect(bool well, const char* what) {
     if (!well) fail(what);
 }
 
-// A dispatch, or another one of other rows on the same routes, and what a combine makes of it.
+// A dispatch (or a second dispatch of other rows on the same routes), and the combine of its rows.
 static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     const shape& s = b.s;
     symrail_u64 me = job.me, tokens, k = weighted ? s.k : 0, routing = first ? call : call - 1;
@@ -192,7 +192,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     expect(row == all, "more rows than tokens");
     if (first) expect(come == b.come, "slots of experts");
 
-    // Each rank gives back what it makes of the rows; weights are its own.
+    // Each rank returns rows that it has computed from the received ones, with its own weights.
     symrail_u64 numbers = s.bytes / (s.f32 ? 4 : 2);
     std::vector<uint4> made(all * s.bytes / 16), biases(2 * tokens * s.bytes / 16), out(tokens * s.bytes / 16);
     std::vector<float> parts(all * k), sums(tokens * k);
@@ -254,7 +254,7 @@ static void calls(const shape& s, char* heap) {
     expect(b.now.calls == 12, "calls were not counted");
 }
 
-// What is wrong is found by all before anything is sent, and the next call goes well.
+// All ranks find an error before anything is sent, and the next call succeeds.
 static void refusals(const shape& s, char* heap) {
     buffers b(s, heap, 40);
     std::vector<long long> slots(30 * s.k, -1);
@@ -277,7 +277,7 @@ static void refusals(const shape& s, char* heap) {
     b.begin(true, 1, 64, 0, 0);
     look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "more rows than there is room");
     layout(30);
-    // The last rank goes another dispatch's way.
+    // The last rank uses the routes of another dispatch.
     if (job.me == 2) b.matrix[3] = 7;
     b.begin(false, 2, 64, 0, 0);
     expect(b.now.state == REFUSED && b.heard().wrong == DIFFERENT + 4 && b.heard().other == (job.me == 2 ? 0 : 2), "routes that differ");
@@ -288,8 +288,8 @@ static void refusals(const shape& s, char* heap) {
     look(GOES, NOTHING, b.heard().other, b.heard().here, b.heard().there, "a call after those");
 }
 
-// What is known of a call in which a rank was late: no block but the first waits for it, with so many threads, nor does a
-// later call.
+// Checks the state after a call in which a rank was late. Only the first block waited for the rank, by at most
+// `threads` threads, and no later call waits for it.
 static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const char* what) {
     volatile symrail_u64* late = b.heard().announced() + b.s.ranks;
     for (symrail_u64 rank = 0; rank < b.s.ranks; rank++) expect(late[rank] == (rank == who), what);
@@ -305,7 +305,7 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     expect(job.time_outs == waits, "an alarm ends waits that have begun");
     expect(late[other] == 0, "a rank for which a wait has just begun is not late");
 }
-// A rank that does not come.
+// A rank does not arrive.
 static void late(const shape& s, char* heap) {
     buffers b(s, heap, s.ranks * s.tokens);
     round(b, 0, true, true);
@@ -315,7 +315,7 @@ static void late(const shape& s, char* heap) {
     expect(b.now.state == NOT_MADE && b.heard().announced()[1] == b.heard().calls, "a rank that has not announced a call");
     expect_late(b, 1, 1, "a rank that does not come");
 }
-// A rank that has announced a dispatch, or a combine, and sends nothing.
+// A rank announces a dispatch, or a combine, and sends nothing.
 template <bool COMBINE>
 static void lost(const shape& s, char* heap) {
     buffers b(s, heap, s.ranks * s.tokens);
@@ -352,9 +352,9 @@ static void lost(const shape& s, char* heap) {
 
 int main() {
     int failures = 0;
-    // Mapped are all, none, or the ranks of a host.
+    // The mapped ranks are all, none, or those of a host.
     auto check = [&](const shape& s, int mapped, auto work, const char* what) {
-        // Of two ranks, or of one, those of a host are all or none.
+        // With one or two ranks the third choice equals one of the first two.
         if (s.ranks < 3 && mapped >= (int)s.ranks && s.ranks_of_host == 1) return;
         int each = s.ranks_of_host > 1 ? s.ranks_of_host : 2;
         auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / each == b / each); };
@@ -372,12 +372,12 @@ int main() {
         check({3, 3, 2, 8, 64, 16384, false, 1}, mapped, calls, "calls");
         check({3, 30, 2, 4, 0, 64, false, 1}, mapped, refusals, "refusals");
     }
-    // One host; hosts of one and of three ranks each; four hosts; one that has fewer ranks than the others.
+    // One host; two hosts of three ranks; four hosts; a host with fewer ranks than the others.
     check({2, 70, 4, 3, 2, 64, false, 2}, 2, calls, "calls");
     check({6, 60, 2, 8, 1, 64, true, 3}, 2, calls, "calls");
     check({8, 20, 2, 3, 0, 16, false, 2}, 2, calls, "calls");
     check({5, 40, 3, 4, 2, 32, true, 2}, 2, calls, "calls");
-    // Two sources of a host of three come through one rank of a host of two.
+    // Tokens of two sources on a host of three pass through one rank of a host of two.
     check({5, 40, 3, 4, 2, 32, false, 3}, 2, calls, "calls");
     check({2, 20, 2, 2, 1, 64, false, 1}, 0, late, "late");
     for (bool all : {true, false}) {

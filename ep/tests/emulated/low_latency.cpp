@@ -1,4 +1,4 @@
-// Runs cu/low_latency.cu on threads, against tokens and sums that are made one after the other. Prints what is wrong.
+// Runs cu/low_latency.cu on threads and compares the results with tokens and sums from serial code. Prints errors.
 #include "../../cu/low_latency.cu"
 
 struct shape {
@@ -6,7 +6,7 @@ struct shape {
     enum { ANY, ALL_FOR_ONE, FEW_EXPERTS } routing = ANY;
 };
 
-// A number of e4m3 that is not negative; the nearest of them to a value, found among all, ties to even.
+// The value of a non-negative e4m3 number. `nearest_e4m3` finds the nearest one to a value among all, ties to even.
 static float of_e4m3(int bits) {
     int power = bits >> 3, part = bits & 7;
     return power == 0 ? std::ldexp((float)part, -9) : std::ldexp((float)(8 + part), power - 10);
@@ -32,7 +32,7 @@ static std::vector<long long> slots_of(const shape& s, symrail_u64 rank, symrail
     }
     return slots;
 }
-// A number that bfloat16 has: of a token, or of what an expert makes of it.
+// A number that bfloat16 represents exactly: of a token, or of an expert's result.
 static float number_of(symrail_u64 rank, symrail_u64 round, symrail_u64 slot, symrail_u64 i) {
     return (float)((int)(mix({rank, round, slot, i}) % 255) - 127) * 0.25f;
 }
@@ -42,10 +42,10 @@ static void expect(bool well, const char* what) {
 }
 
 static const unsigned THREADS = 64;
-// Of 2,048 experts each has two blocks that do little.
+// With 2,048 experts each expert has two blocks, which have little work.
 static unsigned threads_of(const shape& s) { return s.share > 500 ? 32 : THREADS; }
 
-// Where ranks meet, besides what the kernels do.
+// A barrier of the ranks, independent of the kernels.
 static std::atomic<int>* met;
 static void meet(int many) {
     for (int now = (*met += 1); *met < (now + many - 1) / many * many;) sched_yield();
@@ -64,14 +64,14 @@ static bool is_cast(const unsigned char* row, const float* scales, const std::ve
     return true;
 }
 
-// Memory of a rank, and the kernels of a round.
+// The memory of a rank, and the kernels of a round.
 struct buffers {
     const shape& s;
     parameters p = {};
-    // Units of each expert, and those of each token; blocks that do them in turns, a third of the units.
+    // The number of units of each expert and of each token. The number of blocks is a third of that of the units.
     symrail_u64 blocks = 2;
     static symrail_u64 in_turns(symrail_u64 units) { return (units + 2) / 3; }
-    // Two groups of ranks: in one round each has masked the other.
+    // Two groups of ranks. In one round each group has masked the other.
     static bool group(symrail_u64 rank) { return rank == 1 || (rank > 1 && mix({rank, 6}) % 2 == 1); }
     void set_apart(bool apart) {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) masks[rank] = apart && group(rank) != group(job.me);
@@ -141,7 +141,7 @@ static void rounds(const shape& s, char* heap) {
     auto &sources = b.sources;
     auto &rows = b.rows, &made = b.made, &out = b.out;
     for (symrail_u64 round = 0; round < 4; round++) {
-        // Who takes part again sends to those that may not have ended an earlier round.
+        // Ranks that were masked may still be in an earlier round when the others include them again.
         if (round == 3) meet(s.ranks);
         b.set_apart(round == 2);
         symrail_u64 n_far = 0;
@@ -203,21 +203,21 @@ static void rounds(const shape& s, char* heap) {
     }
 }
 
-// A rank stops in the midst of a round, is masked by the others, and runs again while they wait for rows of a later round
-// in the same memory.
+// A rank stops during a round, and the others mask it. It runs again while they wait for rows of a later round in the
+// same memory.
 static void resumed(const shape& s, char* heap) {
     buffers b(s, heap);
     std::vector<uint4> x(s.most * s.hidden / 8), made = b.made;
     std::vector<float> weights(s.most * s.k, 1.0f);
     symrail_u64 lost = 2;
     bool is_lost = (symrail_u64)job.me == lost;
-    // In the first round all tokens go to the rank that gets lost, and to another one; later to the others twice.
+    // In the first round tokens go to the lost rank and to one other; later twice to the others.
     auto slots = [&](symrail_u64 round) {
         std::vector<long long> found(s.most * s.k);
         for (symrail_u64 i = 0; i < found.size(); i++) found[i] = round == 0 ? (i % 2 ? 0 : lost) : (i + round) % 2;
         return found;
     };
-    // An expert gives rows of its number back.
+    // An expert returns rows of one value.
     auto fill = [&](symrail_u64 value) {
         for (symrail_u64 i = 0; i < made.size() * 8; i++) ((unsigned short*)made.data())[i] = to_bf16((float)value);
     };
@@ -271,7 +271,7 @@ int main() {
                                {2, 150, 2, 2, 272, 1, shape::ALL_FOR_ONE}, {1, 70, 9, 32, 16, 0, shape::FEW_EXPERTS},
                                // Large models: rows of 8,192 and 7,168 elements; 2,048 experts.
                                {3, 2, 2, 16, 8192, 1}, {2, 3, 4, 8, 7168, 0, shape::ALL_FOR_ONE}, {2, 2, 1024, 16, 16, 1}}) {
-            // Those of two ranks, or of one, are no other.
+            // With one or two ranks the third choice equals one of the first two.
             if (s.ranks < 3 && mapped >= (int)s.ranks) continue;
             met = (std::atomic<int>*)shared_memory(64);
             auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / 2 == b / 2); };

@@ -1,5 +1,5 @@
-// The device API for processes of this machine, as far as the kernels of cu/ use it: a PE is a process, its heap is
-// memory that all share, and the threads of a block are its threads. Which PEs are mapped is the test's choice.
+// The device API for processes on this machine, as far as the kernels of cu/ use it. A PE is a process, its heap is
+// memory that all processes share, and the threads of a block are its threads. The test chooses which PEs are mapped.
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -34,27 +34,27 @@ typedef unsigned int symrail_u32;
 struct dim { unsigned x; };
 static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
 
-// What the PEs of a test share, and this one's place among them.
+// State that the PEs of a test inherit, and this PE's rank.
 static struct {
     int me, n_pes;
     std::vector<char*> heaps;
     symrail_u64 heap_bytes;
     std::function<bool(int, int)> is_mapped;
     symrail_u64 timeout_ns = 20000000000ull;
-    // Requests of this PE, and bytes that they have put.
+    // The requests of this PE, and the bytes that they have put.
     std::atomic<symrail_u64> puts{0}, put_bytes{0};
-    // Errors that this PE was told, and its waits that have lasted for the whole time.
+    // The errors that this PE has reported, and the number of its waits that timed out.
     std::atomic<symrail_u64> failures{0}, time_outs{0};
 } job;
 
-// Threads that wait for each other.
+// A barrier of threads.
 struct meeting {
     pthread_barrier_t barrier;
     explicit meeting(unsigned n) { pthread_barrier_init(&barrier, nullptr, n); }
     ~meeting() { pthread_barrier_destroy(&barrier); }
     void wait() { pthread_barrier_wait(&barrier); }
 };
-// The threads of the block that runs.
+// The threads of the running block.
 struct block_threads {
     meeting all;
     std::vector<std::unique_ptr<meeting>> warps;
@@ -76,7 +76,7 @@ static bool __syncthreads_or(bool vote) {
     __syncthreads();
     return found;
 }
-// All lanes' values, while `what` looks at them.
+// The result of `what` on the values of all lanes of the warp.
 template <class F>
 static auto with_lanes(symrail_u64 own, F what) {
     auto& warp = *block->warps[threadIdx.x / 32];
@@ -212,7 +212,7 @@ static void symrail_store(symrail_wide* to, symrail_wide piece) {
     *to = piece;
 }
 
-// Launches a kernel on this PE: its blocks one after the other, their threads at the same time.
+// Launches a kernel on this PE. Its blocks run one after the other, and the threads of a block run at the same time.
 static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
     block_threads all(threads);
     block = &all;
@@ -227,14 +227,14 @@ static void launch(unsigned blocks, unsigned threads, const std::function<void()
         });
 }
 
-// Memory that the processes share.
+// Memory that all processes share.
 static char* shared_memory(size_t bytes) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) fail("no memory");
     return (char*)at;
 }
 
-// What each PE does, all at the same time; whether all of them ended well.
+// Runs `work` on all PEs at the same time. Returns whether all of them succeeded.
 static bool on_all(int n, size_t heap_bytes, std::function<bool(int, int)> is_mapped, const std::function<void(char*)>& work) {
     job.n_pes = n, job.heap_bytes = heap_bytes, job.is_mapped = is_mapped;
     job.heaps.clear();
@@ -261,7 +261,7 @@ static bool on_all(int n, size_t heap_bytes, std::function<bool(int, int)> is_ma
     return well;
 }
 
-// Numbers that look like chance, the same each time.
+// Pseudo-random numbers, the same in every run.
 static symrail_u64 mix(std::initializer_list<symrail_u64> numbers) {
     symrail_u64 sum = 0x9e3779b97f4a7c15ull;
     for (symrail_u64 number : numbers) {

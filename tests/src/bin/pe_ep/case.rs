@@ -1,4 +1,5 @@
-//! What all ranks put in, and what experts make of it: from seeds, so that each PE knows it of all.
+//! The input of all ranks and the results of experts. Both come from seeds, so that each PE can compute those of all
+//! PEs.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -21,14 +22,14 @@ impl Input {
     }
 }
 
-/// The slots of a token.
+/// How the slots of a token are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     Any,
     Distinct,
-    /// About every other one is empty.
+    /// About half of the slots are empty.
     Sparse,
-    /// All name the same expert, which each token chooses.
+    /// All slots of a token name the same expert, which each token chooses.
     Same,
     /// All slots of all tokens name the last expert.
     Last,
@@ -48,7 +49,7 @@ pub struct Case {
     pub scale_bytes: usize,
     /// The inputs of all ranks.
     pub inputs: Vec<Input>,
-    /// The group of each rank, one of two.
+    /// The group of each rank: one of two.
     pub group: Vec<bool>,
     pub most: usize,
     pub block_rows: usize,
@@ -63,7 +64,7 @@ impl Case {
         let element = if rng.random() { Element::F32 } else { Element::Bf16 };
         let scaled = rng.random();
         let most = *[1, 7, 40].get(rng.random_range(0..3)).unwrap_or(&40);
-        // Large rows of few tokens.
+        // Cases with large rows have few tokens.
         let (share, most) = if hidden == 8192 { (share.min(8), most.min(7)) } else { (share, most) };
         let choice = CHOICES[rng.random_range(0..CHOICES.len())];
         let tokens = |rng: &mut StdRng, _| if rng.random_ratio(1, 5) { 0 } else { rng.random_range(1..most + 1) };
@@ -74,8 +75,7 @@ impl Case {
         Case { name, ranks, share, k, hidden, element, scale_bytes, inputs, group, most, block_rows }.described(choice)
     }
 
-    /// A case of the table, the `number`th: as many experts as it says, or the next number of which all ranks have as
-    /// many.
+    /// The `number`th case of the table. It has the table's number of experts, rounded up to a multiple of the ranks.
     pub fn named(named: &Named, number: usize, ranks: usize) -> Case {
         let rng = &mut StdRng::seed_from_u64(number as u64);
         let &Named { what, experts, k, hidden, element, scaled, tokens, choice } = named;
@@ -83,7 +83,7 @@ impl Case {
         let inputs =
             inputs(rng, (ranks, share * ranks, k), (hidden, element, scaled), |_, rank| tokens.of(rank), choice);
         let most = tokens.most().max(1);
-        // At least two groups.
+        // There are at least two groups.
         let mut group: Vec<bool> = (0..ranks).map(|_| rng.random()).collect();
         group[1 % ranks] = !group[0];
         let (name, scale_bytes) = (what.to_owned(), bytes_of_scales(hidden, scaled));
@@ -146,7 +146,7 @@ fn numbers(rng: &mut StdRng, many: usize, element: Element) -> Vec<u8> {
     }
 }
 
-/// What each rank puts in.
+/// The input of each rank.
 fn inputs(
     rng: &mut StdRng,
     (ranks, experts, k): (usize, usize, usize),

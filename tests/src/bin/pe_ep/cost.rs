@@ -1,4 +1,4 @@
-//! What calls cost on the wire.
+//! The cost of calls on the wire.
 
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
@@ -41,11 +41,11 @@ pub fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// Tokens of each rank, and rounds.
+/// The tokens of each rank, and the number of rounds.
 const TOKENS: usize = 128;
 const ROUNDS: usize = 20;
 
-/// Writes, requests in messages, acknowledgements and fences of this PE.
+/// The number of writes, of requests in messages, of acknowledgements and of fences of this PE.
 fn costs(rt: &Runtime) -> symrail_ep::Result<[u64; 4]> {
     rt.quiet()?;
     let counters = rt.counters();
@@ -53,7 +53,7 @@ fn costs(rt: &Runtime) -> symrail_ep::Result<[u64; 4]> {
     Ok([sum(|lane| lane.writes), sum(|lane| lane.requests), sum(|lane| lane.acknowledgements), rt.fences()])
 }
 
-/// Prints what rounds have cost since `before`, beside how often a token crossed to another rank or came back from there.
+/// Prints the cost of rounds since `before`, and how often a token crossed to another rank or returned from there.
 fn tell(rt: &Runtime, before: [u64; 4]) -> symrail_ep::Result<()> {
     let now = costs(rt)?;
     let [writes, requests, acknowledgements, fences] = std::array::from_fn(|i| now[i] - before[i]);
@@ -64,7 +64,7 @@ fn tell(rt: &Runtime, before: [u64; 4]) -> symrail_ep::Result<()> {
     Ok(rt.barrier_all()?)
 }
 
-/// Prints the cost on the wire of low-latency rounds with 128 tokens, each for every rank; and checks that they cost
+/// Prints the cost on the wire of low-latency rounds with 128 tokens, each for every rank. Checks that they cost
 /// nothing if all other ranks are masked.
 pub fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let (bytes, ranks) = (256, rt.n_pes() as usize);
@@ -93,14 +93,15 @@ pub fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// Parts of a GPU's dispatch to a rank behind the proxy, and of what comes back: `PARTS` of ep/src/cuda/low_latency.rs.
+/// The parts of a GPU's dispatch to a rank behind the proxy, and of its returning rows: `PARTS` of
+/// ep/src/cuda/low_latency.rs.
 const PARTS: usize = 16;
 
-/// Prints the same of requests as a GPU's kernels make them, by threads of the CPU device: a block's tokens for a rank,
-/// and its rows that come back, are one put-with-signal each.
+/// Prints the same cost for requests as a GPU's kernels make them, by threads of the CPU device. A block's tokens for a
+/// rank are one put-with-signal, and so are the rows that return for them.
 pub fn count_parts(rt: &Runtime) -> symrail_ep::Result<()> {
     let (me, ranks, part) = (rt.my_pe(), rt.n_pes() as usize, TOKENS / PARTS * 7168);
-    // Of both ways: for each rank its parts, at the source and at the target.
+    // For both directions and each rank, its parts, at the source and at the target.
     let all = 2 * ranks * PARTS;
     let (inbox, outbox, words) =
         (rt.alloc_slice::<u8>(all * part)?, rt.alloc_slice::<u8>(all * part)?, rt.alloc_slice::<u64>(all)?);
@@ -120,7 +121,7 @@ pub fn count_parts(rt: &Runtime) -> symrail_ep::Result<()> {
                 thread.signal_wait_until(words_of.at(at(rank))?, Cmp::Ge, round as u64)?;
             }
         }
-        // As at the end of a round: what was put may be written again.
+        // As at the end of a round, the sources of the puts become reusable.
         thread.quiet()
     };
     rt.barrier_all()?;

@@ -1,4 +1,4 @@
-//! High throughput, beside the reference.
+//! High throughput, compared with the reference.
 
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
@@ -71,7 +71,7 @@ pub fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symr
             let add =
                 |sum: &mut Vec<f32>, row: Vec<f32>| sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
             let mut sum = vec![0f32; case.hidden];
-            // By host; then the hosts.
+            // The sums of each host come first, and then the sum of the hosts.
             for members in &hosts {
                 let mut of_host = vec![0f32; case.hidden];
                 for &rank in members.iter().filter(|&&rank| case.goes(input, token, rank)) {

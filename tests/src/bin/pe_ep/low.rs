@@ -1,4 +1,4 @@
-//! Low latency, beside the reference.
+//! Low latency, compared with the reference.
 
 use symrail::Runtime;
 use symrail_ep::low_latency::Shape;
@@ -14,8 +14,8 @@ pub fn low_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<Low
 
 pub fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
-    // Several rounds on the same buffers, of which two are in progress at a time; then one by one. In one of these each
-    // of two random groups of ranks has masked the other.
+    // Several rounds run on the same buffers: first two rounds in flight at a time, then single rounds. In one of these
+    // two random groups of ranks have masked each other.
     for (rounds, apart) in [(2, false), (1, false), (1, true), (1, false)] {
         let takes_part = |rank: usize| !apart || case.group[rank] == case.group[me];
         (0..case.ranks as u32).try_for_each(|rank| buffers.mask(rank, !takes_part(rank as usize)))?;

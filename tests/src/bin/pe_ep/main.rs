@@ -4,11 +4,11 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `case` | what ranks put in |
+//! | `case` | the input of all ranks, and the results of experts |
 //! | `named` | the table of cases that have a name |
-//! | `high`, `low` | both ways, beside the reference |
-//! | `cost` | what they cost on the wire |
-//! | `refuse` | mistakes |
+//! | `high`, `low` | both ways, compared with the reference |
+//! | `cost` | their cost on the wire |
+//! | `refuse` | invalid arguments, and calls that differ |
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod case;
@@ -67,7 +67,7 @@ fn of_low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// Both ways at once, by one thread each.
+/// Runs both ways at the same time, one thread for each.
 fn both(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let (mut of_high, mut of_low) = (high_buffers(rt, case)?, low_buffers(rt, case)?);
     let (first, second) = std::thread::scope(|scope| {

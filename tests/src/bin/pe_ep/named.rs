@@ -1,4 +1,4 @@
-//! Shapes that have to be right whatever else is tried, by name.
+//! Named cases that are always tested.
 
 use symrail_ep::Element;
 use symrail_ep::Element::{Bf16, F32};
@@ -6,13 +6,13 @@ use symrail_ep::Element::{Bf16, F32};
 use crate::case::Choice;
 use crate::case::Choice::{Any, Distinct, Last, Nobody, Same, Sparse};
 
-/// How many tokens which ranks have.
+/// The number of tokens of each rank.
 #[derive(Debug, Clone, Copy)]
 pub enum Tokens {
     All(usize),
-    /// Each second rank has none.
+    /// Odd ranks have no tokens.
     EvenRanks(usize),
-    /// All others have none.
+    /// All other ranks have no tokens.
     Rank1(usize),
 }
 
@@ -37,7 +37,7 @@ pub struct Named {
     pub k: usize,
     pub hidden: usize,
     pub element: Element,
-    /// Scales go along.
+    /// Whether tokens have scales.
     pub scaled: bool,
     pub tokens: Tokens,
     pub choice: Choice,

@@ -1,4 +1,4 @@
-//! Mistakes, and calls that differ.
+//! Invalid arguments, and calls that differ.
 
 use symrail::Error::ParametersDiffer;
 use symrail::Runtime;
@@ -9,7 +9,7 @@ use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, TopK, WaitL
 
 use crate::case::rows;
 
-/// Refusals before anything is sent; the buffers still work afterwards.
+/// Calls that are refused before anything is sent. The buffers still work afterwards.
 pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let (me, ranks) = (rt.my_pe(), rt.n_pes() as usize);
     let different = (1 << 20) + 4096 * me as usize;
@@ -33,7 +33,7 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let topk = TopK::new(&indices, 2)?;
     let layout = Layout::of(&topk, 2 * ranks, ranks)?;
     let good = Tokens { rows: rows(&data, 64), scales: None, topk: Some((topk, &weights)) };
-    // Mistakes of PE 0 that the others do not notice.
+    // Errors of PE 0 that the others do not notice.
     if me == 0 {
         let far = [0, 1, -1, 2 * ranks as i64];
         let wrong = buffers.dispatch(&Tokens { topk: Some((TopK::new(&far, 2)?, &weights)), ..good }, &layout);
@@ -50,11 +50,11 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
         assert!(matches!(wrong, Err(Error::BufferTooSmall { needed, .. }) if needed > buffers.bytes()), "{wrong:?}");
     }
     let (_, handle) = buffers.dispatch(&good, &layout)?;
-    // Rows of another size on one rank: an error on all.
+    // One rank has rows of another size: all ranks get an error.
     let bytes = if me == 0 { 32 } else { 64 };
     let differs = buffers.dispatch(&Tokens { rows: rows(&data[..2 * bytes], bytes), ..good }, &layout);
     assert!(matches!(&differs, Err(Error::Differ { what: "bytes of a row", .. })), "{differs:?}");
-    // Different calls.
+    // The ranks make different calls.
     let made = vec![1; 64 * handle.rows()];
     let parts = Parts { rows: rows(&made, 64), element: Element::Bf16, weights: None, biases: [None, None] };
     let differs = if me == 0 { buffers.combine(&parts, &handle).err() } else { buffers.dispatch(&good, &layout).err() };
