@@ -5,7 +5,7 @@ use symrail::Pe;
 use crate::error::{Error, Refusal};
 use crate::exchange::Link;
 use crate::flow::{Flow, Flows};
-use crate::plan::Mode;
+use crate::mode::Mode;
 use crate::staging::{self, Memory, Operation, Path, Reason, Route};
 use crate::workspace::Workspace;
 use symrail::team::heap::ALIGN;

@@ -11,7 +11,7 @@ use crate::all_to_all::{GpuAllToAll, Span};
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
 use crate::error::Result;
 use crate::measure::seconds_of_a_round;
-use crate::plan::Mode;
+use crate::mode::Mode;
 use crate::staging::Path;
 
 /// Bytes of the elements of what is measured.

@@ -6,8 +6,8 @@
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::grid::{Axis, Grid};
+use crate::mode::Mode;
 use crate::pencil::Form;
-use crate::plan::Mode;
 
 /// Slots of a PE's pairs: with the neighbour below, and above.
 const BELOW: usize = 0;

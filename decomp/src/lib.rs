@@ -28,6 +28,7 @@
 //! | `view`, `copy` | parts of arrays; copies between two arrangements |
 //! | `flow` | what goes between PEs in one operation; [`transpose`], [`halo`] and [`all_to_all`] come to that |
 //! | `blocks` | the blocks of a plan, and what buffers suit |
+//! | `mode` | the choices of a plan that change its speed |
 //! | [`plan`], `flight` | the exchange of these blocks; one round of it |
 //! | [`cuda`] | the same on GPUs, in the order of a stream |
 //! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have arrived |
@@ -55,6 +56,7 @@ mod flow;
 pub mod grid;
 pub mod halo;
 mod measure;
+mod mode;
 pub mod pencil;
 pub mod plan;
 mod small;
@@ -76,8 +78,9 @@ pub use error::{Error, Refusal, Result};
 pub use flight::Flight;
 pub use grid::{Axis, Grid, RankOrder};
 pub use halo::Halo;
+pub use mode::Mode;
 pub use pencil::{Form, Pencil};
-pub use plan::{Mode, PeerRoutes, Plan};
+pub use plan::{PeerRoutes, Plan};
 pub use transpose::Transpose;
 pub use tune::{Candidate, Outcome, Round, Tuned, Tuning, tune, tune_on};
 pub use workspace::Workspace;

@@ -10,7 +10,7 @@ use crate::any_plan::AnyPlan;
 use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
 use crate::error::Result;
-use crate::plan::Mode;
+use crate::mode::Mode;
 use crate::transpose::Transpose;
 use crate::tune::{Outcome, Tuning};
 

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::grid::{Axis, Grid};
+use crate::mode::Mode;
 use crate::pencil::Form;
-use crate::plan::Mode;
 
 /// A transpose: X to Y, Y to Z, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

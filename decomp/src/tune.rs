@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
 use crate::measure::measure;
+use crate::mode::Mode;
 use crate::pencil::Form;
-use crate::plan::Mode;
 
 /// Bytes of the largest block of which it is measured whether copy engines are faster.
 const LARGEST_BLOCK: usize = 16 << 20;

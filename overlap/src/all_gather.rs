@@ -12,8 +12,9 @@
 use symrail::{Team, TeamHeap};
 
 use crate::error::Result;
-use crate::exchange::{Exchange, Product};
+use crate::exchange::Exchange;
 use crate::host;
+use crate::product::Product;
 use crate::program::gather::{Gather, numbers, words};
 use crate::program::{Action, Program};
 use crate::shards::{Schedule, Shards};

@@ -4,7 +4,7 @@ use symrail::Pe;
 use symrail::kernels::cuda::CudaError;
 use symrail_cuda::cublaslt::Number;
 
-use crate::exchange::Product;
+use crate::product::Product;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -10,30 +10,11 @@ use symrail::team::heap::{Block, aligned};
 use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
 
 use crate::error::{Error, Result};
+use crate::product::Product;
 use crate::program::{Round, Rows, Word};
 use crate::shards::{Schedule, Shards};
 use crate::step::{Observer, Step};
 use crate::weight::Weight;
-
-/// The product that a plan computes, or the operation of a plan without a product.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Product {
-    AllGatherMatmul,
-    MatmulReduceScatter,
-    MatmulAllReduce,
-    PointToPoint,
-}
-
-impl Product {
-    pub fn name(self) -> &'static str {
-        match self {
-            Product::AllGatherMatmul => "all_gather_matmul",
-            Product::MatmulReduceScatter => "matmul_reduce_scatter",
-            Product::MatmulAllReduce => "matmul_all_reduce",
-            Product::PointToPoint => "a copy between two ranks",
-        }
-    }
-}
 
 /// The state that the ranks of one plan share. See the [module](self).
 pub(crate) struct Exchange<'rt> {

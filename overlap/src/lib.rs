@@ -30,6 +30,7 @@
 //! | [`weight`] | the second factor, and products with it |
 //! | [`all_gather`], [`reduce`] | the two kinds of plans |
 //! | [`products`] | plans by shape, for callers who have arrays |
+//! | `product` | the names of the products, and who gets sums |
 //! | `program` | what a rank does in a round, in which lanes and order |
 //! | `host` | a round by one thread of the host |
 //! | `exchange` | words and rows between ranks |
@@ -48,6 +49,7 @@ pub mod cuda;
 pub mod error;
 mod exchange;
 mod host;
+mod product;
 pub mod products;
 mod program;
 pub mod reduce;
@@ -57,8 +59,9 @@ pub mod weight;
 
 pub use all_gather::AllGatherMatmul;
 pub use error::{Error, Result};
+pub use product::Reduced;
 pub use products::{Gathered, Products};
-pub use reduce::{MatmulReduce, Reduced};
+pub use reduce::MatmulReduce;
 pub use shards::{Schedule, Shards};
 pub use step::Step;
 pub use weight::{Layout, Weight};

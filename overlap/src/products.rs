@@ -6,8 +6,8 @@ use symrail::{Runtime, Team, TeamHeap};
 
 use crate::all_gather::AllGatherMatmul;
 use crate::error::{Error, Result};
-use crate::exchange::Product;
-use crate::reduce::{MatmulReduce, Reduced};
+use crate::product::{Product, Reduced};
+use crate::reduce::MatmulReduce;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Weight;
 

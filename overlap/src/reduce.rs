@@ -13,31 +13,14 @@
 use symrail::{Team, TeamHeap};
 
 use crate::error::Result;
-use crate::exchange::{Exchange, Product};
+use crate::exchange::Exchange;
 use crate::host;
+use crate::product::Reduced;
 use crate::program::reduce::{Reduce, numbers, words};
 use crate::program::{Action, Program};
 use crate::shards::{Schedule, Shards};
 use crate::step::Observer;
 use crate::weight::Weight;
-
-/// The ranks that get the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reduced {
-    /// Each rank gets the sums of its rows: a reduce-scatter.
-    ToShards,
-    /// Each rank gets all sums: an all-reduce.
-    Everywhere,
-}
-
-impl Reduced {
-    pub(crate) fn product(self) -> Product {
-        match self {
-            Reduced::ToShards => Product::MatmulReduceScatter,
-            Reduced::Everywhere => Product::MatmulAllReduce,
-        }
-    }
-}
 
 /// A product whose summands are on all ranks. A plan is made once for a shape and runs any number of times. See the
 /// [module](self).

@@ -5,7 +5,7 @@ use std::ops::Range;
 use symrail::Team;
 
 use crate::error::Result;
-use crate::reduce::Reduced;
+use crate::product::Reduced;
 
 /// The least bytes of a piece, unless the shard has fewer. A piece is what moves at a time.
 const LEAST_BYTES: usize = 256 << 10;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use symrail::Pe;
 
 use crate::error::{Error, Result};
-use crate::exchange::Product;
+use crate::product::Product;
 
 /// A matrix of `inputs` x `outputs` numbers, and the bias that is added to each row of a product with it.
 #[derive(Debug, Clone, Copy)]

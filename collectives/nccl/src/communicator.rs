@@ -10,15 +10,13 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
-use symrail_collectives::Transfer;
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
+use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
 use crate::guard::{self, Failure};
 use crate::heap_kind;
 use crate::held::{Held, POLL};
-use crate::operations::ScaledSums;
-use crate::split::BOARD_WORDS;
 use crate::types::CudaStream;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
@@ -26,6 +24,11 @@ const HEAP: usize = 256 << 20;
 /// The time-out of every wait in seconds, unless the setting `SYMRAIL_TIMEOUT_S` is given: programs let ranks wait much
 /// longer for one another than PEs of one job usually do.
 const TIMEOUT_S: u64 = 600;
+
+/// Words of an id of a job.
+pub const ID_WORDS: usize = UniqueId::LEN / 8;
+/// Words of the board: an id, and a word that marks its arrival.
+const BOARD_WORDS: usize = ID_WORDS + 1;
 
 /// The parts of a communicator. They are dropped in this order.
 struct Parts {
@@ -43,7 +46,8 @@ pub struct Communicator {
     pub rank: u32,
     pub size: u32,
     pub gpu: i32,
-    pub scaled_sums: ScaledSums,
+    /// The factors of its scaled sums, by number; numbers are reused: see `operations`.
+    pub scaled_sums: Mutex<Vec<Option<(Factor, DataType)>>>,
     parts: Held<Parts>,
     /// The first failure that makes the communicator unusable.
     failed: Mutex<Option<Failure>>,
@@ -87,7 +91,7 @@ impl Communicator {
             rank,
             size,
             gpu: gpu.ordinal(),
-            scaled_sums: ScaledSums::default(),
+            scaled_sums: Mutex::default(),
             parts,
             failed: Mutex::new(None),
         })

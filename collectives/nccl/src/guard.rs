@@ -1,22 +1,19 @@
 //! Converts errors to results, and stops panics.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::io::Write;
 
 use symrail::kernels::cuda::Current;
 use symrail_collectives::Error;
 
-use crate::library;
-use crate::types::Handle;
-
 /// `ncclResult_t`.
-const SUCCESS: c_int = 0;
-const CUDA_ERROR: c_int = 1;
-const SYSTEM_ERROR: c_int = 2;
-const INTERNAL_ERROR: c_int = 3;
-const INVALID_ARGUMENT: c_int = 4;
-const INVALID_USAGE: c_int = 5;
-const REMOTE_ERROR: c_int = 6;
+pub const SUCCESS: c_int = 0;
+pub const CUDA_ERROR: c_int = 1;
+pub const SYSTEM_ERROR: c_int = 2;
+pub const INTERNAL_ERROR: c_int = 3;
+pub const INVALID_ARGUMENT: c_int = 4;
+pub const INVALID_USAGE: c_int = 5;
+pub const REMOTE_ERROR: c_int = 6;
 
 /// A result code and its text.
 #[derive(Debug, Clone)]
@@ -107,37 +104,4 @@ pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
 pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
-}
-
-/// The text of the last failure in this thread.
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetLastError(comm: Handle) -> *const c_char {
-    library::last_error(comm).unwrap_or_else(symrail_core::guard::last)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn pncclGetLastError(comm: Handle) -> *const c_char {
-    ncclGetLastError(comm)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn pncclGetErrorString(result: c_int) -> *const c_char {
-    ncclGetErrorString(result)
-}
-
-/// The text for a result code.
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
-    let text: &CStr = match result {
-        SUCCESS => c"no error",
-        CUDA_ERROR => c"a call of CUDA failed (ncclGetLastError has the reason)",
-        SYSTEM_ERROR => c"the system or another rank failed (ncclGetLastError has the reason)",
-        INTERNAL_ERROR => c"a defect of the library (ncclGetLastError has the reason)",
-        INVALID_ARGUMENT => c"an argument that is not accepted (ncclGetLastError has the reason)",
-        INVALID_USAGE => c"a call that is not accepted (ncclGetLastError has the reason)",
-        REMOTE_ERROR => c"another rank is late, gone or has given up (ncclGetLastError has the reason)",
-        7 => c"the call is still under way",
-        _ => c"there is no such result",
-    };
-    text.as_ptr()
 }

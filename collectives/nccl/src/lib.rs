@@ -6,6 +6,7 @@
 //! | `export` | NCCL's names, and forwarding to the other library |
 //! | `library` | the other library, for communicators that this one cannot make |
 //! | `guard` | converts errors to results, and stops panics |
+//! | `texts` | the texts of result codes and of failures |
 //! | `communicator` | a communicator: a separate job, whose PEs are the ranks |
 //! | `heap_kind` | the kind of memory of a communicator's heap |
 //! | `held` | a value that calls use one after the other, until an abort or the end takes it |
@@ -32,4 +33,5 @@ mod operations;
 mod others;
 mod registry;
 mod split;
+mod texts;
 mod types;

@@ -1,7 +1,6 @@
 //! Sums of inputs that each rank first multiplies by a factor, and the numbers of reductions.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
 
 use symrail_collectives::{DataType, Factor, ReduceOp, Reduction};
 use symrail_core::lock;
@@ -18,10 +17,6 @@ const FIRST: c_int = 5;
 const ON_DEVICE: c_int = 0;
 const ON_HOST: c_int = 1;
 
-/// The factors of a communicator's sums, by number; numbers are reused.
-#[derive(Default)]
-pub struct ScaledSums(Mutex<Vec<Option<(Factor, DataType)>>>);
-
 /// The reduction for a number of `ncclRedOp_t`.
 pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result<Reduction, Failure> {
     Ok(match op {
@@ -31,7 +26,7 @@ pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result
         3 => ReduceOp::Min.into(),
         4 => Reduction::Average,
         _ => {
-            let known = lock(&communicator.scaled_sums.0);
+            let known = lock(&communicator.scaled_sums);
             let scaled = op.checked_sub(FIRST).and_then(|i| known.get(usize::try_from(i).ok()?).copied()?);
             let (factor, of) = scaled.ok_or_else(|| Failure::argument(format!("there is no reduction {op}")))?;
             if of != ty {
@@ -67,7 +62,7 @@ nccl! {
             }
             other => return Err(Failure::argument(format!("there is no residence {other} of a scalar"))),
         };
-        let mut known = lock(&communicator.scaled_sums.0);
+        let mut known = lock(&communicator.scaled_sums);
         let free = known.iter().position(Option::is_none).unwrap_or_else(|| {
             known.push(None);
             known.len() - 1
@@ -81,7 +76,7 @@ nccl! {
 nccl! {
     fn ncclRedOpDestroy(op: c_int, comm: Handle) of comm {
         let communicator = registry::find(comm)?;
-        let mut known = lock(&communicator.scaled_sums.0);
+        let mut known = lock(&communicator.scaled_sums);
         let place = op.checked_sub(FIRST).and_then(|i| known.get_mut(usize::try_from(i).ok()?));
         let made = place.and_then(Option::take);
         made.map(drop).ok_or_else(|| Failure::argument(format!("reduction {op} was not made by this communicator")))

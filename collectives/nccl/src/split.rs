@@ -6,16 +6,12 @@ use std::ffi::{c_int, c_void};
 use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::{Cmp, SignalOp};
 
-use crate::communicator::{Communicator, Inside};
+use crate::communicator::{Communicator, ID_WORDS, Inside};
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::joining::interface;
 use crate::registry;
 use crate::types::{Handle, NO_COLOR};
-
-const ID_WORDS: usize = UniqueId::LEN / 8;
-/// An id, and a word that marks its arrival.
-pub const BOARD_WORDS: usize = ID_WORDS + 1;
 
 /// Joins a communicator of these ranks; this one is number `place`.
 fn join(parent: &Communicator, members: &[u32], place: usize) -> Result<Communicator, Failure> {

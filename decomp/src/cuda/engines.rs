@@ -89,7 +89,7 @@ impl Beside {
 mod tests {
     use super::*;
     use crate::all_to_all::{Span, flows};
-    use crate::plan::Mode;
+    use crate::mode::Mode;
 
     /// The ranks whose blocks rank `me` of 4 fetches, by what each says. Rank 3 is not mapped by rank 0, and maps it.
     fn fetched(me: usize, engines: Option<usize>) -> Vec<usize> {

@@ -70,7 +70,7 @@ fn wanted(blocks: &Blocks, multiprocessors: u32) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::all_to_all::{Span, flows};
-    use crate::plan::Mode;
+    use crate::mode::Mode;
     use crate::staging::Path;
 
     fn blocks(ranks: usize, count: usize) -> Blocks {

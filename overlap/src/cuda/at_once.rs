@@ -10,7 +10,7 @@ use super::kernels::GpuKernels;
 use super::plan::GpuPlan;
 use super::shape::Operands;
 use crate::error::Result;
-use crate::exchange::Product;
+use crate::product::Product;
 use crate::program::reduce::summand_at;
 use crate::shards::Shards;
 

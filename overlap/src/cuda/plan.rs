@@ -12,11 +12,11 @@ use super::at_once::{self, AtOnce};
 use super::kernels::GpuKernels;
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
-use crate::exchange::{Product, bytes_of_words, compare};
+use crate::exchange::{bytes_of_words, compare};
+use crate::product::{Product, Reduced};
 use crate::program::gather::{self, Gather};
 use crate::program::reduce::{self, Reduce};
 use crate::program::{Action, Program, pushed};
-use crate::reduce::Reduced;
 use crate::shards::Schedule;
 
 /// Bytes of `overlap_plan` in `cu/overlap.cu`, and the offsets in it of the round and of the value that copy engines

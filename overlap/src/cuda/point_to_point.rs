@@ -23,7 +23,8 @@ use super::kernels::{GpuKernels, Moved};
 use super::plan::{OWN, REPORT_BYTES, ROUND};
 use super::round::{LATE, PE, REASON};
 use crate::error::{Error, Result};
-use crate::exchange::{Product, bytes_of_words};
+use crate::exchange::bytes_of_words;
+use crate::product::Product;
 
 /// Words of `overlap_pair` in `cu/point_to_point.cu`, and the number of symmetric words of each rank and tag.
 const PAIR: usize = 8;

@@ -15,9 +15,8 @@ use super::kernels::GpuKernels;
 use super::plan::GpuPlan;
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
-use crate::exchange::Product;
+use crate::product::{Product, Reduced};
 use crate::products::agree;
-use crate::reduce::Reduced;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 

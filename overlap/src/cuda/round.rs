@@ -10,7 +10,7 @@ use super::kernels::Moved;
 use super::plan::{GpuPlan, SCALE_ALIGN, TELLING};
 use super::shape::Operands;
 use crate::error::{Error, Result};
-use crate::exchange::Product;
+use crate::product::Product;
 use crate::program::pushed::rows_of;
 use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 

@@ -4,7 +4,7 @@ use symrail::Pe;
 use symrail_cuda::cublaslt::{Number, Product as Multiplication};
 
 use crate::error::{Error, Result};
-use crate::exchange::Product;
+use crate::product::Product;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 

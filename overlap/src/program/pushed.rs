@@ -12,7 +12,7 @@
 use super::gather::Gather;
 use super::reduce::Reduce;
 use super::{Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word};
-use crate::reduce::Reduced;
+use crate::product::Reduced;
 use crate::shards::{Piece, Schedule};
 
 /// Whether products add what has arrived: with two ranks.

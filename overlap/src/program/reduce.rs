@@ -1,7 +1,7 @@
 //! The programs of products that are summed over ranks: see [`reduce`](crate::reduce).
 
 use super::{ARRIVALS, Action, MOVES, PRODUCTS, Place, Program, Round, Rows, Word, others};
-use crate::reduce::Reduced;
+use crate::product::Reduced;
 use crate::shards::{Piece, Schedule, Shards};
 
 /// A product that is summed, from the view of one rank.

@@ -9,7 +9,7 @@ use super::gather::{self, Gather};
 use super::pushed;
 use super::reduce::{self, Reduce};
 use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
-use crate::reduce::Reduced;
+use crate::product::Reduced;
 use crate::shards::{Schedule, Shards};
 
 /// The meaning of a number in memory: the round, and what its owner has made of its row.

@@ -1,6 +1,25 @@
 //! The catalog of tests.
 
-use super::Device;
+/// The thread or kernel that starts the operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Device {
+    /// The PE's host thread
+    Host,
+    /// A CPU thread that asks through a channel, as a GPU kernel does
+    Cpu,
+    /// A GPU kernel
+    Cuda,
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Device::Host => "host",
+            Device::Cpu => "cpu",
+            Device::Cuda => "cuda",
+        })
+    }
+}
 
 /// The carrier of a test's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,7 +49,7 @@ pub use plan::size;
 
 use crate::print;
 use crate::run::{self, Job};
-use catalog::{TESTS, Test};
+use catalog::{Device, TESTS, Test};
 use error::{Error, Result};
 use plan::{Plan, Target};
 use report::Files;
@@ -115,27 +115,6 @@ pub struct Args {
     /// The same while the target waits in the library, for comparison
     #[arg(long, conflicts_with = "busy_target")]
     idle_target: bool,
-}
-
-/// The thread or kernel that starts the operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Device {
-    /// The PE's host thread
-    Host,
-    /// A CPU thread that asks through a channel, as a GPU kernel does
-    Cpu,
-    /// A GPU kernel
-    Cuda,
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Device::Host => "host",
-            Device::Cpu => "cpu",
-            Device::Cuda => "cuda",
-        })
-    }
 }
 
 impl Args {

@@ -11,7 +11,9 @@ use symrail_decomp::cuda::GpuKernels;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_transport::env::HeapKind;
 
+use super::Args;
 use super::backend::{Backend, area};
+use super::catalog::Device;
 use super::catalog::{Collective, Exchange, Layer, Phase, Product, Test, Work};
 use super::cuda::{self, Cuda};
 use super::device;
@@ -23,7 +25,6 @@ use super::plan::Plan;
 use super::raw::{Copies, Fabric};
 use super::report::{Conditions, Report};
 use super::sample::{Figures, clock_cost};
-use super::{Args, Device};
 
 /// Runs the tests in this PE. `notes` are printed above all figures.
 pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()> {
