@@ -1,4 +1,4 @@
-//! All-to-all plans: each PE of a team has a block for each, of any size.
+//! All-to-all plans: each PE of a team has a block of any size for each other PE.
 
 use symrail::{Pe, Team, TeamHeap};
 
@@ -18,27 +18,27 @@ const CALL: &str = "all-to-all";
 /// Elements of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// The first one.
+    /// The index of the first one.
     pub offset: usize,
-    /// How many; none are as good as some.
+    /// The number of elements, which may be 0.
     pub count: usize,
 }
 
-/// An all-to-all of a team, to be run as often as wanted; several may be there at once.
+/// An all-to-all of a team, which runs any number of times. Several may exist at once.
 pub struct AllToAll<'rt, P = Plan<'rt>> {
     heap: &'rt TeamHeap<'rt>,
     /// The plan: [`Plan::run`] and [`Plan::start`], or [`GpuPlan::post`] and [`GpuPlan::check`].
     pub plan: P,
-    /// Its workspace.
+    /// The workspace of the plan.
     pub work: Workspace,
 }
 
-/// One of arrays in a GPU's memory, in the order of a stream.
+/// An all-to-all of arrays in a GPU's memory, in stream order.
 pub type GpuAllToAll<'rt> = AllToAll<'rt, GpuPlan<'rt>>;
 
 impl<'rt> AllToAll<'rt> {
-    /// Makes a plan: element spans of the input for each PE of the team, in its order, and of the output for what comes
-    /// from each. Collective over the team.
+    /// Makes a plan. `sends` has the span of the input for each PE of the team, in team order; `receives` has the span
+    /// of the output for each PE's block. Collective over the team.
     ///
     /// # Errors
     /// [`Error::Plan`] for a number of spans that is not the team's, or elements without bytes;
@@ -58,10 +58,10 @@ impl<'rt> AllToAll<'rt> {
         Ok(AllToAll { heap, plan, work })
     }
 
-    /// Gives it up. Collective over the team.
+    /// Frees the plan and its workspace. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn give_up(self, team: &Team<'rt>) -> Result<()> {
         self.plan.give_up(self.heap, team)?;
         Ok(self.heap.give_back(team, self.work.block)?)
@@ -69,10 +69,10 @@ impl<'rt> AllToAll<'rt> {
 }
 
 impl<'rt> GpuAllToAll<'rt> {
-    /// As [`AllToAll::new`], for arrays in a GPU's memory: rounds are posted on streams, and can be captured in graphs.
+    /// As [`AllToAll::new`], for arrays in a GPU's memory. Rounds are enqueued on streams, and graphs can capture them.
     ///
     /// # Errors
-    /// As there; what the driver says.
+    /// As for [`AllToAll::new`]; an error of the driver.
     pub fn on_gpu(
         kernels: &'rt GpuKernels<'rt>,
         heap: &'rt TeamHeap<'rt>,
@@ -89,10 +89,11 @@ impl<'rt> GpuAllToAll<'rt> {
         }
     }
 
-    /// Gives it up, when the GPU has done all that it was given. Collective over the team.
+    /// Frees the plan and its workspace when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer, and what the driver says; what of [`GpuPlan::check`] nobody was told.
+    /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
+    /// call has returned.
     pub fn give_up_gpu(self, team: &Team<'rt>) -> Result<()> {
         let rounds = self.plan.give_up(self.heap, team);
         self.heap.give_back(team, self.work.block)?;
@@ -100,7 +101,7 @@ impl<'rt> GpuAllToAll<'rt> {
     }
 }
 
-/// The blocks of this PE, once all have found that theirs match.
+/// The blocks of this PE, after all PEs have compared their spans.
 fn blocks(
     team: &Team<'_>,
     (element, mode): (usize, Mode),
@@ -108,11 +109,11 @@ fn blocks(
     (path, small): (impl Fn(Pe) -> Path, usize),
 ) -> Result<Blocks> {
     let (size, me) = (team.group().size() as usize, team.group().me() as usize);
-    // No sum of sizes overflows.
+    // The limit prevents an overflow of any sum of sizes.
     let most = isize::MAX as usize / (4 * size * element.max(1));
     let fits = |span: &Span| span.offset <= most && span.count <= most;
     let right = [sends, receives].iter().all(|spans| spans.len() == size && spans.iter().all(fits)) && element > 0;
-    // Whoever is wrong is found by all.
+    // All PEs take part in the comparison, so that each PE with wrong spans is named on all.
     let mut parameters = vec![("bytes of an element", element as u64), ("a number of spans", right.into())];
     parameters.extend(mode.parameters());
     team.compare(CALL, &parameters)?;
@@ -147,7 +148,7 @@ fn blocks(
     Ok(Blocks::new((CALL, element, mode), flows(me, sends, receives), pe, path, (new_owner(), small)))
 }
 
-/// What the PE of a rank exchanges with others.
+/// The blocks that the PE of a rank exchanges with others.
 pub(crate) fn flows(me: usize, sends: &[Span], receives: &[Span]) -> Flows {
     let size = sends.len();
     let line = |span: &Span| View::line(span.offset, span.count);

@@ -1,4 +1,4 @@
-//! Plans for whoever learns at run time where arrays are: the C and Python interfaces, and measuring.
+//! Plans for callers that learn at run time where arrays are: the C and Python interfaces, and the measurements.
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffer;
@@ -14,12 +14,12 @@ use crate::workspace::Workspace;
 pub enum AnyPlan<'rt> {
     /// The CPU copies.
     Host(Plan<'rt>),
-    /// A GPU copies, in the order of a stream.
+    /// A GPU copies, in stream order.
     Gpu(GpuPlan<'rt>),
 }
 
 impl<'rt> AnyPlan<'rt> {
-    /// A transpose, by the kernels if there are any. Collective over the team.
+    /// A transpose, with the GPU's kernels if they are given. Collective over the team.
     ///
     /// # Errors
     /// Those of [`Decomposition::transpose`] and [`Decomposition::gpu_transpose`].
@@ -34,7 +34,7 @@ impl<'rt> AnyPlan<'rt> {
         })
     }
 
-    /// An update of a halo, by the kernels if there are any. Collective over the team.
+    /// An update of a halo, with the GPU's kernels if they are given. Collective over the team.
     ///
     /// # Errors
     /// Those of [`Decomposition::halo`] and [`Decomposition::gpu_halo`].
@@ -74,12 +74,12 @@ impl<'rt> AnyPlan<'rt> {
         self.blocks().output_bytes()
     }
 
-    /// Runs a round; on a GPU it is only posted, on the stream with this handle of the driver's, and what was wrong
-    /// with rounds before is told. The host has no streams.
+    /// Runs a round. On a GPU the call only enqueues it on the stream with this handle of the driver, and returns
+    /// errors of earlier rounds. The host has no streams.
     ///
     /// # Safety
-    /// The memory is valid, and nobody else's, until the round is over: that of the host during the call, that of a GPU
-    /// until the stream has come so far. The stream is one of the GPU's.
+    /// The memory is valid, and nothing else uses it, until the round has ended: host memory during the call, GPU
+    /// memory until the stream has completed the round. The stream is one of the GPU's.
     ///
     /// # Errors
     /// Those of [`Plan::run`], or of [`GpuPlan::post`] and [`GpuPlan::check`].
@@ -104,7 +104,7 @@ impl<'rt> AnyPlan<'rt> {
         }
     }
 
-    /// Whether no round has failed so far. The host has told of each.
+    /// Returns an error if a round has failed so far. On the host each call has already returned its own.
     ///
     /// # Errors
     /// Those of [`GpuPlan::check`].
@@ -115,7 +115,7 @@ impl<'rt> AnyPlan<'rt> {
         }
     }
 
-    /// Gives the plan up. Collective over the team.
+    /// Frees the plan. Collective over the team.
     ///
     /// # Errors
     /// Those of [`Decomposition::give_up`] and [`Decomposition::give_up_gpu`].

@@ -33,11 +33,11 @@ pub struct Buffer<'a> {
 }
 
 impl Buffer<'_> {
-    /// So many bytes from an address on.
+    /// A buffer of `bytes` bytes at an address.
     ///
     /// # Safety
-    /// They are valid for reads and writes as long as the buffer lives, and nobody else uses them meanwhile but peers
-    /// by the runtime.
+    /// The bytes are valid for reads and writes as long as the buffer lives. Only the runtime's peers use them
+    /// meanwhile.
     #[must_use]
     pub unsafe fn raw(ptr: *mut u8, bytes: usize) -> Self {
         Buffer { ptr, bytes, life: PhantomData }

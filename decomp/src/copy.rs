@@ -1,7 +1,7 @@
 //! Copies between two arrangements of the same elements: packing, permuting and unpacking.
 //!
-//! Rows that are contiguous on both sides are copied as rows. Where the fastest dimensions differ, tiles of both are
-//! copied, so that each cache line is used whole while it is there.
+//! Rows that are contiguous on both sides are copied as rows. Where the fastest dimensions differ, the copy goes by
+//! tiles of both, so that it uses each cache line as a whole while the line is in the cache.
 
 use symrail_heap::copy as bytes;
 
@@ -31,7 +31,7 @@ impl Loops {
         all.sort_by_key(|it| std::cmp::Reverse((it.to, it.from)));
         let mut loops = Loops { all: [Loop::default(); 4], used: 0 };
         for it in all.into_iter().filter(|it| it.count != 1) {
-            // Two loops that together run as one on both sides become one.
+            // Two loops that run as one on both sides are merged.
             if let Some(outer) = loops.all[..loops.used].last_mut()
                 && outer.from == it.from * it.count
                 && outer.to == it.to * it.count
@@ -53,8 +53,8 @@ impl Loops {
 /// Copies elements of `size` bytes from one arrangement to another of the same extents.
 ///
 /// # Safety
-/// `from` is valid for reads of all elements of its view and `to` for writes of all of its own, and the elements do not
-/// overlap. Both may be shared with other processes.
+/// `from` is valid for reads of all elements of its view, and `to` for writes of all elements of its own. The elements
+/// do not overlap. Both may be shared with other processes.
 pub(crate) unsafe fn copy(size: usize, from: (*const u8, &View), to: (*mut u8, &View)) {
     debug_assert_eq!(from.1.extents, to.1.extents);
     if to.1.len() == 0 {
@@ -75,7 +75,7 @@ pub(crate) unsafe fn copy(size: usize, from: (*const u8, &View), to: (*mut u8, &
     }
 }
 
-/// The loops of elements that are bytes: one more, over those of an element.
+/// The loops for elements that are copied as bytes: one more loop, over the bytes of an element.
 fn with_bytes(loops: &[Loop], size: usize) -> Vec<Loop> {
     let scaled = loops.iter().map(|it| Loop { from: it.from * size, to: it.to * size, ..*it });
     scaled.chain([Loop { count: size, from: 1, to: 1 }]).collect()
@@ -101,7 +101,7 @@ unsafe fn copy_as<T: Copy>(from: *const T, to: *mut T, loops: &[Loop]) {
             // SAFETY: the caller's promise.
             unsafe { copy_tiles(from, to, one, other) }
         }
-        // The loop that is fastest in the source goes beside the one that is fastest in the destination.
+        // The loop that is fastest in the source is moved next to the one that is fastest in the destination.
         [first, middle, last] if last.from != 1 && first.from < middle.from => {
             // SAFETY: the caller's promise; the loops are in another order.
             unsafe { copy_as(from, to, &[*middle, *first, *last]) }
@@ -166,14 +166,14 @@ mod tests {
         ) {
             let (from, to) = (view(extents, from_order, gaps.0), view(extents, to_order, gaps.1));
             let source: Vec<u8> = (0..span(&from) * size).map(|i| (i * 7 % 251) as u8).collect();
-            // Memory that is aligned for every element.
+            // Words make the memory aligned for every element.
             let source_words: Vec<u64> = source.chunks(8).map(|c| {
                 let mut word = [0; 8];
                 word[..c.len()].copy_from_slice(c);
                 u64::from_ne_bytes(word)
             }).collect();
             let mut dest = vec![u64::MAX; (span(&to) * size).div_ceil(8)];
-            // SAFETY: both have room for their spans.
+            // SAFETY: both have space for their spans.
             unsafe { copy(size, (source_words.as_ptr().cast(), &from), (dest.as_mut_ptr().cast(), &to)) };
             let dest: Vec<u8> = dest.iter().flat_map(|word| word.to_ne_bytes()).collect();
             let mut expected = vec![0xff; dest.len()];

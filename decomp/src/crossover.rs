@@ -1,4 +1,4 @@
-//! From which size of blocks on copy engines are faster than multiprocessors, measured between the PEs of a team.
+//! The size of blocks above which copy engines are faster than multiprocessors, measured between the PEs of a team.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,42 +14,43 @@ use crate::measure::seconds_of_a_round;
 use crate::mode::Mode;
 use crate::staging::Path;
 
-/// Bytes of the elements of what is measured.
+/// Bytes of the elements that are measured.
 const ELEMENT: usize = 16;
-/// Rounds before those that are timed, and those.
+/// The number of warm-up rounds, and of timed rounds.
 const ROUNDS: [u32; 2] = [3, 10];
 
-/// How long blocks of several sizes took. Prints as a table.
+/// The times of blocks of several sizes. It prints as a table.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Crossover {
-    /// What was measured, the smallest blocks first; none if no peers are mapped.
+    /// The times, the smallest blocks first; empty if no peers are mapped.
     pub sizes: Vec<BlockTime>,
 }
 
-/// How long all-to-alls took.
+/// The times of all-to-alls with one size of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BlockTime {
     /// Bytes of the block from each PE to each other one.
     pub bytes: usize,
     /// Seconds of a round by multiprocessors, on the slowest PE.
     pub multiprocessors: f64,
-    /// The same by copy engines.
+    /// Seconds of a round by copy engines, on the slowest PE.
     pub engines: f64,
 }
 
 impl Crossover {
-    /// Bytes of a block from which on copy engines were faster at all sizes; `None` if the largest was not.
+    /// The size in bytes from which on copy engines were faster at all larger sizes; `None` if they were not at the
+    /// largest.
     #[must_use]
     pub fn engines_from(&self) -> Option<usize> {
         let faster = self.sizes.iter().rev().take_while(|it| it.engines < it.multiprocessors);
         faster.last().map(|it| it.bytes)
     }
 
-    /// Measures blocks of 4 KiB to `most` bytes, as far as the heap has room for them, of arrays in the GPU's memory
-    /// that are not symmetric. Collective over the team, whose PEs all get the same.
+    /// Measures blocks of 4 KiB to `most` bytes, as far as the heap has space for them, with arrays in the GPU's memory
+    /// that are not symmetric. Collective over the team; all its PEs get the same result.
     ///
     /// # Errors
-    /// A peer that does not answer; what the driver says.
+    /// An error that names a peer that does not answer; an error of the driver.
     pub fn measure<'rt>(
         kernels: &'rt GpuKernels<'rt>,
         heap: &'rt TeamHeap<'rt>,
@@ -68,7 +69,7 @@ impl Crossover {
             let time = |engines| seconds(kernels, heap, team, bytes, Mode { engines, ..Mode::default() });
             let both = time(None).and_then(|multiprocessors| Ok((multiprocessors, time(Some(0))?)));
             match both {
-                // All PEs are told.
+                // All PEs get this error, so that all stop here.
                 Err(error) if error.is_full() => break,
                 both => {
                     let (multiprocessors, engines) = both?;
@@ -92,7 +93,7 @@ impl fmt::Display for Crossover {
     }
 }
 
-/// Seconds of an all-to-all of blocks of so many bytes.
+/// Seconds of an all-to-all with blocks of `bytes` bytes.
 fn seconds<'rt>(
     kernels: &'rt GpuKernels<'rt>,
     heap: &'rt TeamHeap<'rt>,
@@ -110,7 +111,7 @@ fn seconds<'rt>(
     let limit = Duration::from_secs(2 * heap.runtime().settings().timeout_s);
     let mut it = GpuAllToAll::on_gpu(kernels, heap, team, (ELEMENT, mode), &spans, &spans)?;
     let mut time = |rounds| {
-        // SAFETY: the arrays are large enough, and stay until the rounds are over.
+        // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
         let post = || unsafe { it.plan.post(&stream, memory(&input), memory(&output), &mut it.work) };
         let taken = seconds_of_a_round(team, rounds, post, || Ok(stream.wait(limit)?));
         it.plan.check().and(taken)

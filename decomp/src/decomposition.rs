@@ -1,4 +1,4 @@
-//! A grid on a team of PEs, and the plans that they make for it.
+//! A grid on a team of PEs, and the plans for it.
 
 use symrail::{Pe, Runtime, Team};
 
@@ -20,8 +20,8 @@ use symrail::TeamHeap;
 /// The largest element, in bytes.
 const LARGEST_ELEMENT: usize = 1 << 16;
 
-/// An array spread over the PEs of a team, whose indexes in it are the ranks. Several may be there at once, on the same
-/// or on different teams.
+/// An array spread over the PEs of a team. A PE's index in the team is its rank. Several decompositions may exist at
+/// once, on the same or on different teams.
 pub struct Decomposition<'rt> {
     heap: &'rt TeamHeap<'rt>,
     team: Team<'rt>,
@@ -40,7 +40,7 @@ impl<'rt> Decomposition<'rt> {
         Ok(Decomposition { heap, team, grid, owner: new_owner() })
     }
 
-    /// Gives the team back. Plans and workspaces are given up before.
+    /// Returns the team. The caller frees plans and workspaces before.
     #[must_use]
     pub fn into_team(self) -> Team<'rt> {
         self.team
@@ -92,7 +92,7 @@ impl<'rt> Decomposition<'rt> {
         self.plan("transpose", &transpose.parameters(), (element, transpose.fields, mode), flows)
     }
 
-    /// Makes a plan for updates of a halo, to be run in place. Collective over the team.
+    /// Makes a plan for updates of a halo, which runs in place. Collective over the team.
     ///
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
@@ -104,7 +104,7 @@ impl<'rt> Decomposition<'rt> {
     /// As [`Decomposition::transpose`], for arrays in a GPU's memory.
     ///
     /// # Errors
-    /// As there; what the driver says.
+    /// As for [`Decomposition::transpose`]; an error of the driver.
     pub fn gpu_transpose<'d>(&self, kernels: &'d GpuKernels<'d>, transpose: &Transpose) -> Result<GpuPlan<'d>> {
         let flows = || transpose.flows(&self.grid, self.rank());
         let sizes = (transpose.element, transpose.fields, transpose.mode);
@@ -114,7 +114,7 @@ impl<'rt> Decomposition<'rt> {
     /// As [`Decomposition::halo`], for arrays in a GPU's memory.
     ///
     /// # Errors
-    /// As there; what the driver says.
+    /// As for [`Decomposition::halo`]; an error of the driver.
     pub fn gpu_halo<'d>(&self, kernels: &'d GpuKernels<'d>, halo: &Halo) -> Result<GpuPlan<'d>> {
         let flows = || halo.flows(&self.grid, self.rank());
         self.gpu_plan(kernels, "halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
@@ -132,10 +132,11 @@ impl<'rt> Decomposition<'rt> {
         GpuPlan::new(kernels, self.heap, &self.team, blocks)
     }
 
-    /// Gives a plan up, when the GPU has done all that it was given. Collective over the team.
+    /// Frees a plan when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer, and what the driver says; what of [`GpuPlan::check`] nobody was told.
+    /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
+    /// call has returned.
     pub fn give_up_gpu(&self, plan: GpuPlan<'_>) -> Result<()> {
         plan.give_up(self.heap, &self.team)
     }
@@ -170,15 +171,15 @@ impl<'rt> Decomposition<'rt> {
         Ok(Blocks::new((what, element, mode), flows()?, |rank| self.pe(rank), path, (self.owner, small)))
     }
 
-    /// Gives a plan up. Collective over the team. One that is only dropped keeps a few words for ever.
+    /// Frees a plan. Collective over the team. A plan that is only dropped never returns its few words to the heap.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn give_up(&self, plan: Plan<'rt>) -> Result<()> {
         plan.give_up(self.heap, &self.team)
     }
 
-    /// Bytes of workspace with which this PE runs each of the four transposes, with halos and padding or not.
+    /// Bytes of workspace with which this PE can run each of the four transposes, with or without halos and padding.
     #[must_use]
     pub fn transpose_workspace_bytes(&self, element: usize, fields: usize) -> usize {
         let all = Transpose::ALL.iter().filter_map(|&axes| {
@@ -190,18 +191,17 @@ impl<'rt> Decomposition<'rt> {
         all.max().unwrap_or(0)
     }
 
-    /// The largest number that any PE has: what a workspace for all must have room for. Collective over the team.
+    /// The largest number of all PEs: the size that a workspace for all of them needs. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn largest(&self, number: usize) -> Result<usize> {
         let mut most = [number as u64];
         self.team.max_of_all(&mut most)?;
         Ok(most[0] as usize)
     }
 
-    /// Takes a workspace of at least so many bytes, and as many as the PE wants that wants most. Collective over the
-    /// team.
+    /// Allocates a workspace of the largest size that a PE passes. Collective over the team.
     ///
     /// # Errors
     /// [`symrail::Error::TeamHeapFull`].
@@ -209,10 +209,10 @@ impl<'rt> Decomposition<'rt> {
         Ok(Workspace::new(self.heap.take(&self.team, bytes)?, self.owner))
     }
 
-    /// Gives a workspace back. Collective over the team.
+    /// Frees a workspace. Collective over the team.
     ///
     /// # Errors
-    /// A peer that does not answer.
+    /// An error that names a peer that does not answer.
     pub fn give_back(&self, workspace: Workspace) -> Result<()> {
         Ok(self.heap.give_back(&self.team, workspace.block)?)
     }

@@ -1,58 +1,58 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use symrail::Pe;
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a decomposition.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// From the runtime.
+    /// An error of the runtime.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
-    /// A grid that is none, or not for these PEs.
+    /// A grid that is invalid, or that does not fit the number of PEs.
     #[error("no such grid: {reason}")]
     Grid {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Counts, or sizes of elements, that no plan can have.
+    /// Counts, or sizes of elements, that a plan does not support.
     #[error("no such {what}: {reason}")]
     Plan {
-        /// What was to be made.
+        /// The kind of plan.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// What this PE passed to an operation.
+    /// An invalid argument of this PE.
     #[error("PE {pe}: {operation}: {refusal} (needed {needed}, given {given})")]
     Refused {
         /// This PE.
         pe: Pe,
         /// The operation.
         operation: &'static str,
-        /// What is wrong.
+        /// The reason.
         refusal: Refusal,
-        /// Bytes, or a number, that would do.
+        /// The bytes, or the number, that are needed.
         needed: usize,
-        /// What was given.
+        /// The value that was given.
         given: usize,
     },
-    /// What another PE passed to the same operation.
+    /// An invalid argument of another PE of the same operation.
     #[error("PE {pe}: {operation}: nothing was exchanged with PE {by}, which was given something wrong: {refusal}")]
     RefusedBy {
         /// This PE.
         pe: Pe,
         /// The operation.
         operation: &'static str,
-        /// The PE that has the full story.
+        /// The PE whose own error has the details.
         by: Pe,
-        /// What is wrong there.
+        /// The reason on that PE.
         refusal: Refusal,
     },
-    /// A PE did not come within `SYMRAIL_TIMEOUT_S`, as kernels have found.
+    /// A PE did not answer within `SYMRAIL_TIMEOUT_S`; kernels have reported that.
     #[error("PE {pe}: {operation}: waited {seconds} s for PE {late} ({waiting}); see what it does")]
     Late {
         /// This PE.
@@ -61,18 +61,18 @@ pub enum Error {
         operation: &'static str,
         /// The PE that is late.
         late: Pe,
-        /// What it was to say or to send.
+        /// What the PE was expected to send.
         waiting: &'static str,
-        /// The limit.
+        /// The time limit.
         seconds: u64,
     },
-    /// A round with buffers that are new to a plan cannot be captured in a graph.
+    /// A graph cannot capture a round with buffers that the plan has not used before.
     #[error("{operation}: a first round with these buffers cannot be captured in a graph: post it once before")]
     FirstCaptured {
         /// The operation.
         operation: &'static str,
     },
-    /// A plan of which nobody knows what has been sent, since a round has not ended.
+    /// A plan whose state is unknown, since a round has not ended.
     #[error("PE {pe}: this plan of a {operation} cannot be used any more, since a round has failed; make another one")]
     Broken {
         /// This PE.
@@ -80,7 +80,7 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
-    /// Another PE's GPU has no memory for a plan, which that PE's error says.
+    /// Another PE's GPU has no memory for a plan. That PE's error has the details.
     #[error("PE {pe}: this plan of a {operation} was refused by another PE's GPU, whose error says why")]
     OtherRefused {
         /// This PE.
@@ -88,15 +88,15 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
-    /// From a GPU.
+    /// An error of a GPU.
     #[error(transparent)]
     Gpu(#[from] symrail::kernels::cuda::Error),
-    /// A file of measured choices that cannot be read or written.
+    /// A file of measured choices cannot be read or written.
     #[error("{path}: {reason}")]
     File {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -108,19 +108,19 @@ impl From<symrail::kernels::cuda::CudaError> for Error {
 }
 
 impl Error {
-    /// Whether the team's heap has no room, which all of its PEs are told.
+    /// Whether the team's heap is full, an error that all of its PEs get.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Runtime(symrail::Error::TeamHeapFull { .. }))
     }
 }
 
-/// Why an operation cannot work with what it was given.
+/// The reason why an operation refuses an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Fewer bytes than needed.
     #[error("the workspace is too small: ask the plan for its size")]
     WorkspaceTooSmall,
-    /// Made by another decomposition or plan.
+    /// The workspace of another decomposition or plan.
     #[error("the workspace belongs to another grid")]
     OtherWorkspace,
     /// Fewer bytes than the input pencil has.
@@ -129,19 +129,19 @@ pub enum Refusal {
     /// Fewer bytes than the output pencil has.
     #[error("the output is too small for its pencil")]
     OutputTooSmall,
-    /// An address that no element can have.
+    /// An address that is not aligned to the elements.
     #[error("a buffer is not aligned to its elements")]
     Misaligned,
-    /// Memory that the CPU cannot touch.
+    /// Memory that the CPU does not reach.
     #[error("a buffer is in memory of a device, and this plan copies by the CPU: use host memory")]
     DeviceMemory,
     /// Memory that the GPU does not reach.
     #[error("a buffer is in host memory that the GPU does not reach, and this plan is for GPUs")]
     HostMemory,
-    /// Neither the same buffer nor separate ones.
+    /// Input and output that overlap without being the same buffer.
     #[error("input and output overlap: use one buffer, or separate ones")]
     Overlap,
-    /// Symmetric memory of the receiver that the sender, which has its heap mapped, does not reach.
+    /// Symmetric memory of the receiver that the sender does not reach, although it has mapped the receiver's heap.
     #[error("a block was to go to symmetric memory that its sender has not mapped: make the plan without `direct`")]
     Unreached,
 }
@@ -159,12 +159,12 @@ impl Refusal {
         Refusal::Unreached,
     ];
 
-    /// Its number between PEs.
+    /// The code by which PEs exchange the refusal.
     pub(crate) fn code(self) -> u64 {
         self as u64
     }
 
-    /// The refusal with a number; the first one if there is none.
+    /// The refusal with a code; the first one if no refusal has it.
     pub(crate) fn of_code(code: u64) -> Refusal {
         Refusal::ALL.into_iter().find(|refusal| refusal.code() == code).unwrap_or(Refusal::ALL[0])
     }

@@ -1,49 +1,50 @@
-//! Who may write where, and what has arrived: words between pairs of PEs.
+//! The words between pairs of PEs, which signal where a PE may write and which blocks have arrived.
 //!
-//! Each pair of an operation has a slot of words at both ends. They hold numbers of rounds, which only grow, so that
-//! nothing is ever reset and no barrier is needed: round `n` of a plan waits for words of at least `2 * n`, and an odd
-//! one says that there is no block.
+//! Each pair of an operation has a slot of words at both ends. The words hold numbers of rounds, which only grow, so
+//! that no PE resets a word and no barrier is needed. Round `n` of a plan waits for words of at least `2 * n`. An odd
+//! arrived word signals that there is no block.
 //!
 //! 1. The receiver writes where its block may go, its *landing*, and then the round into the sender's `ready` word.
-//! 2. The sender writes the block, and then the round into the receiver's `arrived` word. Blocks over rails are counted
-//!    there instead, which can be one message of which nothing comes back.
+//! 2. The sender writes the block, and then the round into the receiver's `arrived` word. For blocks over rails the
+//!    receiver counts arrivals in that word instead, so that a block can be one message without a reply.
 //!
-//! Small blocks over rails go to room of their own without the first step: see `small`. A block may then overtake that
-//! of the round before, on another rail or because it needs no delivery before its word. So odd rounds have an arrived
-//! word of their own, which is the ready word that such pairs do not need: a word of `n` says nothing of `n - 1`.
+//! Small blocks over rails go to buffers of their own without the first step: see `small`. Such a block may overtake
+//! that of the round before, on another rail or because its word need not wait for a delivery. So odd rounds have an
+//! arrived word of their own. It is the ready word, which such pairs do not need. A word of `n` thus implies nothing
+//! about `n - 1`.
 //!
-//! A receiver that cannot take anything says so in place of the landing; then the sender only acknowledges that. A
-//! sender that does not reach the landing says so in place of the arrival.
+//! A receiver that cannot accept a block writes the reason in place of the landing. The sender then only acknowledges
+//! that. A sender that does not reach the landing writes the reason in place of the arrival.
 //!
-//! Whether a pair's blocks are small ones, and which of them are counted, is agreed when the plan is made: one end may
+//! The PEs agree on the pairs with small blocks, and on the blocks that are counted, when the plan is made. One end may
 //! have mapped the other while the other reaches it over rails.
 
 use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
 use crate::error::{Refusal, Result};
 
-/// Arrays of words, each with one for every slot.
+/// The arrays of words, each with one word for every slot.
 const OFFERS: usize = 0;
 const LANDINGS: usize = 1;
 const READY: usize = 2;
 const ARRIVED: usize = 3;
 const ARRAYS: usize = 4;
-/// What an arrived word has more than its round's number when there is no block.
+/// The amount by which an arrived word exceeds its round's number when there is no block.
 const NOTHING: u64 = 1;
-/// What all words hold when it has been agreed what is counted.
+/// The value of all words after the PEs have agreed on what is counted.
 const AGREED: u64 = 2;
-/// What ends of a pair tell each other then.
+/// What the ends of a pair tell each other in that agreement.
 const WANTS_ROOM: i64 = 1;
 const COUNTED: i64 = 2;
 
 /// Where a block may go at the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Landing {
-    /// At this distance from the words, one element behind the other.
+    /// At this distance from the words, with contiguous elements.
     Packed(i64),
-    /// At this distance from the words, as the elements lie in the output.
+    /// At this distance from the words, with the elements arranged as in the output.
     InPlace(i64),
-    /// Nowhere.
+    /// The receiver refuses it.
     Refused(Refusal),
 }
 
@@ -75,9 +76,10 @@ pub(crate) struct Link {
     pub here: usize,
     /// The slot of the pair at the other one.
     pub there: usize,
-    /// Blocks both ways have room of their own.
+    /// Whether blocks both ways have buffers of their own.
     pub small: bool,
-    /// This PE's blocks are counted at the other end, since they go over rails; and the other end's at this one.
+    /// Whether this PE's blocks are counted at the other end, since they go over rails; and the other end's at this
+    /// one.
     pub counted_there: bool,
     pub counted_here: bool,
 }
@@ -88,7 +90,7 @@ pub(crate) struct Exchange<'rt> {
     words: *mut u64,
     slots: usize,
     round: u64,
-    /// What words hold of this round: ready ones by slot, then arrived ones.
+    /// The values of this round's words: ready words by slot, then arrived words.
     wanted: Vec<u64>,
 }
 
@@ -96,13 +98,13 @@ pub(crate) struct Exchange<'rt> {
 unsafe impl Send for Exchange<'_> {}
 
 impl<'rt> Exchange<'rt> {
-    /// Bytes of the words for so many slots.
+    /// Bytes of the words for `slots` slots.
     pub fn bytes(slots: usize) -> usize {
         ARRAYS * slots * size_of::<u64>()
     }
 
     /// # Safety
-    /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0 and used by nobody else.
+    /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0. Nothing else uses them.
     pub unsafe fn new(runtime: &'rt Runtime, words: *mut u64, slots: usize) -> Exchange<'rt> {
         Exchange { runtime, words, slots, round: 0, wanted: vec![0; 2 * slots] }
     }
@@ -111,18 +113,18 @@ impl<'rt> Exchange<'rt> {
         self.words.wrapping_add(array * self.slots + slot)
     }
 
-    /// What words of this round hold.
+    /// The value of this round's words.
     fn value(&self) -> u64 {
         2 * self.round
     }
 
-    /// The array of the words that say that blocks of this round have arrived.
+    /// The array of the words that signal the arrival of this round's blocks.
     fn arrived(&self, link: &Link) -> usize {
         if link.small && !self.round.is_multiple_of(2) { READY } else { ARRIVED }
     }
 
-    /// What the word holds that says that the other end's block of this round has arrived. Words that count go on from
-    /// what they hold since the first round.
+    /// The value of the word that signals the arrival of the other end's block of this round. Words that count continue
+    /// from their value after the first round.
     fn when_arrived(&self, link: &Link) -> u64 {
         match (link.counted_here, link.small) {
             (false, _) => self.value(),
@@ -143,7 +145,8 @@ impl<'rt> Exchange<'rt> {
         }
     }
 
-    /// How far symmetric memory is from the words: the same on all PEs. `None` if it is not symmetric.
+    /// The distance of symmetric memory from the words, which is the same on all PEs. `None` if the memory is not
+    /// symmetric.
     pub fn distance(&self, ptr: *const u8, bytes: usize) -> Option<i64> {
         let words = self.runtime.symmetric_offset(self.words.cast(), 8).ok()?;
         let offset = self.runtime.symmetric_offset(ptr, bytes).ok()?;
@@ -155,11 +158,12 @@ impl<'rt> Exchange<'rt> {
         self.words.cast::<u8>().wrapping_offset(distance as isize)
     }
 
-    /// Tells a sender where its block may go.
+    /// Writes to a sender where its block may go.
     pub fn offer(&self, link: &Link, landing: Landing) -> Result<()> {
         let source = self.word(OFFERS, link.here);
         let (dest, ready) = (self.word(LANDINGS, link.there), self.word(READY, link.there));
-        // SAFETY: the words are this plan's. What was offered before has been taken, since its block has arrived.
+        // SAFETY: the words are this plan's. The sender has read the landing of the round before, since its block has
+        // arrived.
         unsafe {
             source.write_volatile(landing.to_number());
             let signal = (ready, self.value(), SignalOp::Set);
@@ -167,7 +171,7 @@ impl<'rt> Exchange<'rt> {
         }
     }
 
-    /// Where the block of this round may go, once the receiver has said so.
+    /// Where the block of this round may go, once the receiver has signalled it.
     pub fn landing(&self, link: &Link) -> Result<Option<Landing>> {
         if !self.is_set(READY, link, self.value())? {
             return Ok(None);
@@ -177,10 +181,10 @@ impl<'rt> Exchange<'rt> {
         Ok(Some(Landing::of_number(number)))
     }
 
-    /// Puts a block over rails, and says that it has arrived.
+    /// Puts a block over rails, and signals its arrival.
     ///
     /// # Safety
-    /// `from` is valid for reads of `bytes`, and does not change until the delivery is done.
+    /// `from` is valid for reads of `bytes`, and does not change until the delivery has completed.
     pub unsafe fn put(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery<'rt>> {
         let word = self.word(self.arrived(link), link.there);
         // SAFETY: the caller's promise.
@@ -192,12 +196,12 @@ impl<'rt> Exchange<'rt> {
         self.round
     }
 
-    /// Says that this PE's block has arrived, or that a refusal has: after stores to memory that is mapped.
+    /// Signals the arrival of this PE's block, or of a refusal, after stores to mapped memory.
     pub fn tell_arrived(&self, link: &Link) -> Result<()> {
         self.tell(link, self.value())
     }
 
-    /// Says that there will be no block in this round, where blocks are not counted.
+    /// Signals that there is no block in this round, for a pair whose blocks are not counted.
     pub fn tell_nothing(&self, link: &Link) -> Result<()> {
         self.tell(link, self.value() + NOTHING)
     }
@@ -214,18 +218,18 @@ impl<'rt> Exchange<'rt> {
         self.is_set(self.arrived(link), link, self.when_arrived(link))
     }
 
-    /// Whether what has arrived is that there is no block.
+    /// Whether the arrived word signals that there is no block.
     pub fn is_nothing(&self, link: &Link) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
         let now = unsafe { self.runtime.peek(self.word(self.arrived(link), link.here)) }?;
         Ok(!link.counted_here && now == self.value() + NOTHING)
     }
 
-    /// Agrees with the other ends which pairs have room for small blocks, which are those of which both ends want it;
-    /// and what is counted. The pairs' ends all call this, in the first round.
+    /// Agrees with the other ends on the pairs with buffers for small blocks, which both ends must want, and on the
+    /// blocks that are counted. All ends of the pairs call this, in the first round.
     pub fn agree(&mut self, links: &mut [&mut Link]) -> Result<()> {
         self.begin(std::iter::empty());
-        // Nothing is counted in this round, which is as those of larger blocks.
+        // This round counts nothing: its words are those of larger blocks.
         let mine = links.iter_mut().map(|link| {
             let Link { small, counted_there, .. } = **link;
             (link.small, link.counted_there, link.counted_here) = (false, false, false);
@@ -248,7 +252,7 @@ impl<'rt> Exchange<'rt> {
         Ok(())
     }
 
-    /// Waits until the receiver has said where the block of this round may go.
+    /// Waits until the receiver has signalled where the block of this round may go.
     pub fn await_landing(&self, link: &Link) -> Result<Landing> {
         loop {
             self.await_word(READY, link, self.value())?;
@@ -274,16 +278,16 @@ impl<'rt> Exchange<'rt> {
         Ok(unsafe { self.runtime.peek(self.word(array, link.here)) }? >= value)
     }
 
-    /// Waits for a word of this round: ready words by slot, then arrived ones, without those that are `done`.
+    /// Waits for a word of this round: ready words by slot, then arrived words, without those that are `done`.
     pub fn wait(&self, done: &[i32]) -> Result<()> {
         let words = self.word(READY, 0);
         let set = WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted).without(done);
-        // SAFETY: the two arrays are one behind the other, aligned.
+        // SAFETY: the two arrays are contiguous and aligned.
         unsafe { self.runtime.wait_until_any(&set) }?;
         Ok(())
     }
 
-    /// The place of a slot's words among those of [`Exchange::wait`].
+    /// The index of a slot's words among those of [`Exchange::wait`].
     pub fn done_index(&self, link: &Link, arrived: bool) -> usize {
         link.here + if arrived == (self.arrived(link) == ARRIVED) { self.slots } else { 0 }
     }
@@ -330,7 +334,7 @@ mod tests {
         what_is_not_sent_has_arrived_as_nothing(ends(memory()));
     }
 
-    /// The two ends, when they have agreed; each wants small blocks or not.
+    /// The two ends after they have agreed. Each wants small blocks or not.
     fn agreed<'rt>(ends: [(Link, Exchange<'rt>); 2], wanted: [bool; 2]) -> [(Link, Exchange<'rt>); 2] {
         let mut wanted = wanted.into_iter();
         std::thread::scope(|scope| {
@@ -357,13 +361,13 @@ mod tests {
         let [rooms, mut sent] = [(); 2].map(|()| unsafe { Small::new(at, 2, ROOM) });
         let mut send = |there: &Exchange<'rt>, byte: u8| {
             let block = sent.outgoing(&back, there.round()).unwrap();
-            // SAFETY: the room of a block.
+            // SAFETY: the buffer of a block.
             unsafe { block.write_bytes(byte, 16) };
             sent.send(there, &back, Ok(16)).unwrap();
         };
         let found = |here: &Exchange<'rt>| {
             let block = rooms.received(&link, here.round()).unwrap();
-            // SAFETY: 16 bytes of the room.
+            // SAFETY: 16 bytes of the buffer.
             unsafe { block.cast::<[u8; 16]>().read_volatile() }
         };
         here.begin([link].iter());
@@ -394,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Blocks of one end, and every third time only a word that there is none.
+    /// One end sends blocks, and in every third round only the word that there is none.
     fn what_is_counted_has_arrived_in_its_round(ends: [(Link, Exchange<'_>); 2]) {
         let [(link, mut here), (back, mut there)] = agreed(ends, [false, false]);
         for round in 2..10 {
@@ -405,7 +409,7 @@ mod tests {
                 there.tell_arrived(&back).unwrap();
             } else {
                 let to = there.words.wrapping_add(ARRAYS * 2).cast();
-                // SAFETY: 8 bytes of the rooms behind the words.
+                // SAFETY: 8 bytes of the buffers after the words.
                 unsafe { there.put(&back, to, to, 8) }.unwrap().wait().unwrap();
             }
             assert!(here.has_arrived(&link).unwrap() && !here.is_nothing(&link).unwrap(), "round {round}");

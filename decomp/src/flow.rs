@@ -1,21 +1,23 @@
-//! What goes between a PE and others in one operation. Pure geometry: transposes, halos and all-to-alls come to this.
+//! The blocks between a PE and others in one operation. Pure geometry: transposes, halos and all-to-alls reduce to
+//! this.
 
 use crate::view::View;
 
-/// Blocks of a PE for another one, and back.
+/// The blocks from a PE to another one, and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// The other one's rank in the team.
+    /// The other PE's rank in the team.
     pub rank: usize,
     /// The slot of the pair at this PE.
     pub here: usize,
     /// The slot of the pair at the other one.
     pub there: usize,
-    /// What it gets, in this PE's input.
+    /// The block for the other PE, in this PE's input.
     pub from: View,
-    /// The same in its output. Only how the elements lie counts there; where they begin, the receiver says.
+    /// The same block in the other PE's output. Only the arrangement of the elements counts there; the receiver sets
+    /// the start.
     pub into: View,
-    /// What comes back, in this PE's output.
+    /// The other PE's block, in this PE's output.
     pub at: View,
 }
 
@@ -26,17 +28,18 @@ impl Flow {
     }
 }
 
-/// All of a PE in one operation.
+/// All blocks of a PE in one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flows {
-    /// With other PEs, starting behind this one, so that not everybody turns to the same PE first.
+    /// The blocks with other PEs, starting with the PE after this one, so that not all PEs access the same one first.
     pub others: Vec<Flow>,
-    /// From the input to the output of this PE.
+    /// The blocks from the input to the output of this PE.
     pub own: Vec<(View, View)>,
-    /// Slots of each PE.
+    /// The number of slots of each PE.
     pub slots: usize,
-    /// Elements of the input, and of the output.
+    /// The number of elements of the input, and of the output.
     pub elements: (usize, usize),
-    /// Input and output may be one buffer because what is read and what is written are disjoint.
+    /// Whether input and output may be one buffer, because the elements that are read and those that are written are
+    /// disjoint.
     pub disjoint: bool,
 }

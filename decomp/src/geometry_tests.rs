@@ -136,7 +136,7 @@ proptest! {
         }).collect();
         for dim in 0..3 {
             let flows: Result<Vec<Flows>, _> = (0..ranks).map(|rank| halo(dim).flows(&grid, rank)).collect();
-            let Ok(flows) = flows else { return Ok(()) }; // wider than a share
+            let Ok(flows) = flows else { return Ok(()) }; // a halo wider than a share
             let inputs = arrays.clone();
             exchange(&flows, &inputs, &mut arrays);
         }

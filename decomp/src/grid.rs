@@ -1,7 +1,7 @@
-//! How a three-dimensional array is spread over a grid of processes.
+//! The distribution of a three-dimensional array over a grid of processes.
 //!
-//! A pencil has one axis whole; the other two, in ascending order, are split over the two dimensions of the process
-//! grid: X pencils split Y and Z, Y pencils split X and Z, Z pencils split X and Y.
+//! A pencil has one axis whole. The other two axes, in ascending order, are split over the two dimensions of the
+//! process grid: X pencils split Y and Z, Y pencils split X and Z, Z pencils split X and Y.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// All of them, in order.
+    /// All axes, in order.
     pub const ALL: [Axis; 3] = [Axis::X, Axis::Y, Axis::Z];
 
     /// 0, 1 or 2.
@@ -30,7 +30,7 @@ impl Axis {
     }
 }
 
-/// Which coordinate of the process grid runs fastest with the rank.
+/// The coordinate of the process grid that runs fastest with the rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum RankOrder {
     /// The second.
@@ -40,17 +40,17 @@ pub enum RankOrder {
     ColumnMajor,
 }
 
-/// An array and the process grid over which it is spread.
+/// An array, and the process grid over which it is spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grid {
     /// Elements along X, Y and Z.
     pub extents: [usize; 3],
-    /// Extents by which the shares are made, at most `extents`. What is beyond goes to the last share that is not
+    /// Extents by which the shares are made, at most `extents`. Elements beyond them go to the last share that is not
     /// empty, so that arrays of slightly different extents (real and complex ones of an FFT) have the same shares.
     pub distributed: [usize; 3],
     /// The process grid.
     pub processes: [usize; 2],
-    /// How ranks are placed on it.
+    /// The order of ranks on the process grid.
     pub ranks: RankOrder,
     /// For pencils of each axis, the axes in the order of memory, the fastest first.
     pub memory: [[usize; 3]; 3],
@@ -63,13 +63,13 @@ impl Grid {
         Grid { extents, distributed: extents, processes, ranks: RankOrder::RowMajor, memory: [[0, 1, 2]; 3] }
     }
 
-    /// The same with each pencil contiguous along its own axis.
+    /// An array on such a grid, with each pencil contiguous along its own axis.
     #[must_use]
     pub fn axis_contiguous(self) -> Grid {
         Grid { memory: [[0, 1, 2], [1, 2, 0], [2, 0, 1]], ..self }
     }
 
-    /// Refuses a grid that is none, or that needs another number of processes.
+    /// Returns an error for an invalid grid, or for one that needs another number of processes.
     ///
     /// # Errors
     /// [`Error::Grid`].
@@ -96,7 +96,7 @@ impl Grid {
         Ok(())
     }
 
-    /// The place of a rank on the process grid.
+    /// The coordinates of a rank on the process grid.
     #[must_use]
     pub fn place(&self, rank: usize) -> [usize; 2] {
         let [rows, columns] = self.processes;
@@ -106,7 +106,7 @@ impl Grid {
         }
     }
 
-    /// The rank at a place.
+    /// The rank at coordinates of the process grid.
     #[must_use]
     pub fn rank(&self, [row, column]: [usize; 2]) -> usize {
         match self.ranks {
@@ -122,7 +122,7 @@ impl Grid {
         others.position(|other| other == dim)
     }
 
-    /// The share of dimension `dim` that part `part` of `parts` has: from, to.
+    /// The share of dimension `dim` for part `part` of `parts`: its first element, and the end.
     #[must_use]
     pub fn share(&self, dim: usize, part: usize, parts: usize) -> (usize, usize) {
         let (all, distributed) = (self.extents[dim], self.distributed[dim]);
@@ -153,12 +153,12 @@ impl Grid {
         }
     }
 
-    /// All process grids for so many processes.
+    /// All process grids for `processes` processes.
     pub fn factors(processes: usize) -> impl Iterator<Item = [usize; 2]> {
         (1..=processes).filter(move |rows| processes.is_multiple_of(*rows)).map(move |rows| [rows, processes / rows])
     }
 
-    /// The numbers that PEs must have in common, with their names.
+    /// The parameters that must be the same on all PEs, with their names.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
         let Grid { extents, distributed, processes, ranks, memory } = self;
         let mut all = Vec::new();

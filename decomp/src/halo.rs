@@ -1,7 +1,8 @@
 //! Halos: layers of neighbours' elements around a pencil's own.
 //!
-//! An update of one dimension brings the layers before and behind, with the halo of the other dimensions; after updates
-//! of one dimension after the other corners are right, too. Only neighbours along the dimension take part.
+//! An update of one dimension copies the layers before and after a pencil's own, with the halo of the other dimensions.
+//! So after updates of all dimensions, one after the other, the corners are right, too. Only neighbours along the
+//! dimension take part.
 
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
@@ -9,7 +10,7 @@ use crate::grid::{Axis, Grid};
 use crate::mode::Mode;
 use crate::pencil::Form;
 
-/// Slots of a PE's pairs: with the neighbour below, and above.
+/// Slots of a PE's pairs: with the neighbour below, and with the one above.
 const BELOW: usize = 0;
 const ABOVE: usize = 1;
 
@@ -18,7 +19,7 @@ const ABOVE: usize = 1;
 pub struct Halo {
     /// The axis of the pencils.
     pub axis: Axis,
-    /// The dimension along which elements come: 0, 1 or 2.
+    /// The dimension along which the neighbours are: 0, 1 or 2.
     pub dim: usize,
     /// Whether the last element is the neighbour of the first.
     pub periodic: bool,
@@ -26,9 +27,9 @@ pub struct Halo {
     pub form: Form,
     /// Bytes of an element.
     pub element: usize,
-    /// Arrays that are updated at once, each pencil of them behind the one before.
+    /// The number of arrays that are updated at once. Their pencils are contiguous.
     pub fields: usize,
-    /// How it is done.
+    /// The mode of the plan.
     pub mode: Mode,
 }
 
@@ -39,10 +40,11 @@ impl Halo {
         [-1, 1].map(|by| shifted(grid, rank, axis, dim, by, periodic))
     }
 
-    /// What the PE of a rank exchanges with others.
+    /// The blocks that the PE of a rank exchanges with others.
     ///
     /// # Errors
-    /// [`Error::Plan`]: no such dimension; a halo that is wider than a PE's share, and so reaches beyond neighbours.
+    /// [`Error::Plan`] for a dimension that does not exist, or for a halo that is wider than a PE's share and so
+    /// reaches beyond neighbours.
     pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
         let refuse = |reason| Err(Error::Plan { what: "halo", reason });
         if self.dim > 2 {
@@ -66,7 +68,7 @@ impl Halo {
         }
         let len = own.extents()[self.dim];
         let layers = |rank: usize, first: usize| pencil(rank).layers(self.dim, first, width, self.fields);
-        // First layers of the faces that are sent, and of the halos that are received, below and above.
+        // The first layers of the faces that are sent, and of the halos that are received, below and above.
         let (faces, halos) = ([width, len], [0, width + len]);
         if parts == 1 {
             flows.own = vec![
@@ -92,7 +94,7 @@ impl Halo {
         Ok(flows)
     }
 
-    /// The numbers that PEs must have in common.
+    /// The parameters that must be the same on all PEs.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
         let Halo { axis, dim, periodic, element, fields, mode, form } = self;
         let mut all = vec![

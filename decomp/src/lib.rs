@@ -1,7 +1,7 @@
 //! Three-dimensional arrays spread over PEs in pencils: transposes and halos, for FFTs and stencils.
 //!
-//! A [`Decomposition`] spreads a [`Grid`] over a team. Its plans are made once, by all PEs of the team together, and
-//! run as often as wanted, on host memory or on [GPUs](cuda): peers of the same host are reached by loads and stores,
+//! A [`Decomposition`] spreads a [`Grid`] over a team. All PEs of the team make its plans together, once. A plan runs
+//! any number of times, on host memory or on [GPUs](cuda). A PE reaches peers of the same host by loads and stores, and
 //! others over rails.
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! Measuring a candidate: it runs the four transposes, or the updates of a halo, on arrays of its own. Its time is that
-//! of the slowest PE.
+//! The measurement of a candidate: it runs the four transposes, or the updates of a halo, on arrays of its own. Its
+//! time is that of the slowest PE.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::mode::Mode;
 use crate::transpose::Transpose;
 use crate::tune::{Outcome, Tuning};
 
-/// Arrays for measuring, of so many bytes each.
+/// Arrays for the measurement, of `bytes` bytes each.
 enum Arrays {
     Host([Vec<u64>; 2]),
     Gpu([DeviceBuffer; 2], Stream),
@@ -42,7 +42,7 @@ impl Arrays {
         }
     }
 
-    /// Waits for what was posted.
+    /// Waits for the rounds that were enqueued.
     fn wait(&self, limit: Duration) -> Result<()> {
         match self {
             Arrays::Host(_) => Ok(()),
@@ -51,7 +51,8 @@ impl Arrays {
     }
 }
 
-/// Seconds of a round on the slowest PE, and what became of the candidate. One that has no room leaves nothing behind.
+/// Seconds of a round on the slowest PE, and the candidate's outcome. A candidate that the heap has no space for
+/// allocates nothing.
 pub(crate) fn measure<'rt>(
     array: &Decomposition<'rt>,
     kernels: Option<&'rt GpuKernels<'rt>>,
@@ -85,7 +86,7 @@ pub(crate) fn measure<'rt>(
     let mut round = || {
         for plan in &mut plans {
             let used = if in_place { [buffers[0]; 2] } else { buffers };
-            // SAFETY: the arrays are large enough, and stay until the rounds are over.
+            // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
             unsafe { plan.run(used, &mut work, stream) }?;
             if !in_place {
                 buffers.swap(0, 1);
@@ -106,7 +107,7 @@ pub(crate) fn measure<'rt>(
     Ok((seconds, outcome))
 }
 
-/// Seconds of a round on the slowest PE of so many, which are over after `wait`. Collective over the team.
+/// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team.
 pub(crate) fn seconds_of_a_round(
     team: &Team<'_>,
     rounds: u32,

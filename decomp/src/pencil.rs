@@ -1,20 +1,20 @@
-//! A PE's part of an array, and how it lies in memory.
+//! A PE's part of an array, and its arrangement in memory.
 
 use serde::{Deserialize, Serialize};
 
 use crate::view::View;
 
-/// What a pencil has besides its elements.
+/// The halo and the padding of a pencil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Form {
-    /// Elements of neighbours before and behind its own, along X, Y and Z.
+    /// The width of the halo, in elements, before and after the pencil's own ones, along X, Y and Z.
     pub halo: [usize; 3],
-    /// Unused elements behind all that, along X, Y and Z.
+    /// Unused elements after the halo, along X, Y and Z.
     pub padding: [usize; 3],
 }
 
 impl Form {
-    /// The numbers that PEs must have in common.
+    /// The parameters that must be the same on all PEs.
     pub(crate) fn parameters(&self, name: &'static str) -> impl Iterator<Item = (&'static str, u64)> {
         self.halo.into_iter().chain(self.padding).map(move |number| (name, number as u64))
     }
@@ -23,9 +23,9 @@ impl Form {
 /// A PE's part of an array. Dimensions are X, Y, Z, whatever the order in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pencil {
-    /// The first element along each dimension, in the array's numbers.
+    /// The index in the array of the first element along each dimension.
     pub from: [usize; 3],
-    /// Behind the last one.
+    /// The index in the array after the last element.
     pub to: [usize; 3],
     /// The dimensions in the order of memory, the fastest first.
     pub order: [usize; 3],
@@ -34,19 +34,19 @@ pub struct Pencil {
 }
 
 impl Pencil {
-    /// Elements of its own along each dimension.
+    /// The number of the pencil's own elements along each dimension.
     #[must_use]
     pub fn extents(&self) -> [usize; 3] {
         [0, 1, 2].map(|dim| self.to[dim] - self.from[dim])
     }
 
-    /// Elements in memory along each dimension, halo and padding included.
+    /// The number of elements in memory along each dimension, halo and padding included.
     #[must_use]
     pub fn shape(&self) -> [usize; 3] {
         [0, 1, 2].map(|dim| self.to[dim] - self.from[dim] + 2 * self.form.halo[dim] + self.form.padding[dim])
     }
 
-    /// Elements between neighbours along each dimension.
+    /// The distance of neighbours in memory along each dimension, in elements.
     #[must_use]
     pub fn strides(&self) -> [usize; 3] {
         let shape = self.shape();
@@ -58,7 +58,7 @@ impl Pencil {
         strides
     }
 
-    /// Elements in memory.
+    /// The number of elements in memory.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape().iter().product()
@@ -70,17 +70,17 @@ impl Pencil {
         self.len() == 0
     }
 
-    /// Where an element of the array, its own or in the halo, is in memory. `at` counts from the array's start, with
-    /// the halo's width added, so that an element below 0 can be named.
+    /// The index in memory of an element of the array, of the pencil's own or of the halo. `at` counts from the array's
+    /// start plus the halo's width, so that elements below 0 have an index.
     fn place(&self, at: [usize; 3]) -> usize {
         let strides = self.strides();
         (0..3).map(|dim| (at[dim] - self.from[dim]) * strides[dim]).sum()
     }
 
-    /// Where the element at these numbers of the array is in memory.
+    /// The index in memory of the element with these indexes in the array.
     ///
     /// # Panics
-    /// It is not one of the pencil's own.
+    /// The element is not one of the pencil's own.
     #[must_use]
     pub fn index(&self, at: [usize; 3]) -> usize {
         assert!((0..3).all(|dim| (self.from[dim]..self.to[dim]).contains(&at[dim])), "{at:?} is not in {self:?}");
@@ -88,7 +88,7 @@ impl Pencil {
         self.place([at[0] + halo[0], at[1] + halo[1], at[2] + halo[2]])
     }
 
-    /// What this and another pencil have in common, in this one's memory, of so many fields.
+    /// The elements that this and another pencil have in common, in this one's memory, for `fields` fields.
     pub(crate) fn common(&self, other: &Pencil, fields: usize) -> View {
         let from = [0, 1, 2].map(|dim| self.from[dim].max(other.from[dim]));
         let to = [0, 1, 2].map(|dim| self.to[dim].min(other.to[dim]));
@@ -110,7 +110,7 @@ impl Pencil {
         self.part(from, extents, fields)
     }
 
-    /// A part of so many fields. `from` is as in [`Pencil::place`].
+    /// A part of `fields` fields. `from` is as in [`Pencil::place`].
     fn part(&self, from: [usize; 3], extents: [usize; 3], fields: usize) -> View {
         let ([x, y, z], strides) = (extents, self.strides());
         View {

@@ -1,8 +1,8 @@
 //! The staging rule: whether data goes straight from and to the user's buffers, or through the workspace.
 //!
-//! A pure function of what the buffer really is, what the workspace is, how the peer is reached and what is done. The
-//! kinds of memory are asked of whoever made it (for a GPU, the driver, for the very handle that the allocation has),
-//! never taken from a setting: a setting says what was wanted, not what was got.
+//! The rule is a pure function of the kind of the buffer and of the workspace, the path to the peer, and the operation.
+//! The allocator reports the kind of memory (for a GPU the driver does, for the handle of the very allocation). It
+//! never comes from a setting, since a setting holds what was wanted, not what was allocated.
 //!
 //! | peer is reached by | sending, straight from the input | receiving, straight into the output |
 //! |---|---|---|
@@ -12,15 +12,15 @@
 //! | NVLink between hosts | yes: this PE's GPU reads it | if it has a fabric handle |
 //! | rails | if registered, contiguous and not overwritten | if registered and contiguous |
 //!
-//! Where the output cannot take data directly, the workspace must be able to; over NVLink between hosts a workspace
-//! without a fabric handle cannot, and the peer is reached over rails.
+//! Where the output cannot receive data directly, the workspace must. Over NVLink between hosts a workspace without a
+//! fabric handle cannot, and data then goes over rails.
 
 use symrail::kernels::cuda::Sharing;
 
-/// What exports an allocation of a GPU to other processes.
+/// The handle by which a GPU's allocation is exported to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handle {
-    /// Nothing.
+    /// No handle.
     None,
     /// A file descriptor, for processes of this host.
     Descriptor,
@@ -28,27 +28,27 @@ pub enum Handle {
     Fabric,
 }
 
-/// What a buffer is.
+/// The kind of memory of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Host memory of this process alone.
     Private,
     /// Host memory in the symmetric heap: mapped by peers of this host, registered with the NICs.
     Symmetric,
-    /// Memory of a GPU; in the symmetric heap, and so registered with the NICs, or not.
+    /// Memory of a GPU. It is in the symmetric heap, and so registered with the NICs, or not.
     Device {
         /// How it is exported.
         handle: Handle,
         /// Whether it is in the symmetric heap.
         symmetric: bool,
     },
-    /// Memory that a driver moves between host and GPU as it likes.
+    /// Memory that a driver moves between host and GPU at will.
     Managed,
 }
 
 impl Memory {
-    /// What memory is that a GPU reaches, as the driver tells of its allocation; symmetric or not, where the symmetric
-    /// heap is in GPUs, or in host memory.
+    /// The kind of memory that a GPU reaches, from the driver's report on its allocation. `symmetric`: the memory is in
+    /// the symmetric heap. `in_gpus`: that heap is in GPUs, not in host memory.
     #[must_use]
     pub fn of_gpu(sharing: &Sharing, symmetric: bool, in_gpus: bool) -> Memory {
         let handle = match sharing {
@@ -64,10 +64,10 @@ impl Memory {
     }
 }
 
-/// How a peer is reached.
+/// The path by which a PE reaches a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// It is this PE.
+    /// The peer is this PE.
     Own,
     /// By loads and stores on this host.
     Mapped,
@@ -77,7 +77,7 @@ pub enum Path {
     Rails,
 }
 
-/// What is done with the user's buffer.
+/// The use of the user's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Data leaves it.
@@ -89,29 +89,29 @@ pub enum Operation {
 /// A block of data between a buffer and a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Which way.
+    /// The use of the buffer.
     pub operation: Operation,
-    /// The block lies in the buffer as it travels: its elements one behind the other, in the receiver's order.
+    /// Whether the block's elements are contiguous in the buffer, in the receiver's order, as they travel.
     pub contiguous: bool,
-    /// The operation overwrites its input.
+    /// Whether the operation overwrites its input.
     pub in_place: bool,
 }
 
-/// What the rule says, with the reason.
+/// The result of the rule, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// Straight from or to the user's buffer.
     Direct,
     /// Through the workspace.
     Staged(Reason),
-    /// Through the workspace, and over rails although NVLink is there.
+    /// Through the workspace, and over rails although NVLink exists.
     StagedOverRails(Reason),
 }
 
-/// Why data goes through the workspace.
+/// The reason why data goes through the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// What arrives would overwrite what has not left.
+    /// Arriving data would overwrite data that have not been sent.
     InPlace,
     /// The buffer is memory of this process alone, which no peer has mapped and no NIC has registered.
     NotSymmetric,
@@ -119,15 +119,15 @@ pub enum Reason {
     NoHandle,
     /// The buffer's allocation has no handle for other hosts of the clique.
     NoFabricHandle,
-    /// Neither the buffer nor the workspace has one.
+    /// Neither the buffer nor the workspace has a fabric handle.
     WorkspaceNotOnFabric,
     /// The driver may move the buffer's pages.
     Managed,
-    /// The block's elements are apart in the buffer, or in another order.
+    /// The block's elements are not contiguous in the buffer, or in another order.
     NotContiguous,
-    /// The plan was made so.
+    /// The mode of the plan is staged.
     Asked,
-    /// Small blocks go through room of their own, without a word before.
+    /// Small blocks go through buffers of their own, without a signal before.
     Small,
 }
 
@@ -201,10 +201,10 @@ fn across_hosts(buffer: Memory) -> Option<Reason> {
     }
 }
 
-/// Where a PE's GPU is.
+/// The place of a PE's GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    /// Which host.
+    /// The host.
     pub host: u64,
     /// The NVLink cluster's UUID; all zero without one.
     pub cluster: [u8; 16],
@@ -241,7 +241,8 @@ mod tests {
         devices.chain([Memory::Private, Memory::Symmetric, Memory::Managed]).collect()
     }
 
-    /// Every combination, by another way of telling: what must hold for a buffer to take or give data itself.
+    /// Compares every combination with another statement of the rule: the conditions under which a buffer can send or
+    /// receive data itself.
     #[test]
     fn the_rule_holds_for_every_combination() {
         let mut seen = 0;
@@ -286,7 +287,7 @@ mod tests {
             (Memory::Symmetric, Memory::Symmetric, Path::Rails, send, Direct),
             (Memory::Private, Memory::Symmetric, Path::Rails, send, Staged(NotSymmetric)),
             (device(Handle::None, true), fd, Path::Mapped, receive, Staged(NoHandle)),
-            // A workspace with descriptors only is enough on one host, and the buffer goes direct all the same.
+            // A workspace with descriptors only is enough on one host, and the buffer is still used directly.
             (fd, fd, Path::Mapped, receive, Direct),
             // Plain memory under multi-node NVLink goes through the fabric workspace.
             (fd, fabric, Path::NvLink, receive, Staged(NoFabricHandle)),

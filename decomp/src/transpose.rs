@@ -15,13 +15,13 @@ pub struct Transpose {
     pub to: Axis,
     /// Bytes of an element.
     pub element: usize,
-    /// Arrays that are transposed at once, each pencil of them behind the one before.
+    /// The number of arrays that are transposed at once. Their pencils are contiguous.
     pub fields: usize,
     /// Halo and padding of the input.
     pub input: Form,
     /// Halo and padding of the output.
     pub output: Form,
-    /// How it is done.
+    /// The mode of the plan.
     pub mode: Mode,
 }
 
@@ -29,17 +29,17 @@ impl Transpose {
     /// The four transposes, in the order in which an FFT and its inverse need them.
     pub const ALL: [(Axis, Axis); 4] = [(Axis::X, Axis::Y), (Axis::Y, Axis::Z), (Axis::Z, Axis::Y), (Axis::Y, Axis::X)];
 
-    /// One of them, of one array without halo and padding.
+    /// A transpose of one array without halo and padding.
     #[must_use]
     pub fn new((from, to): (Axis, Axis), element: usize) -> Transpose {
         let form = Form::default();
         Transpose { from, to, element, fields: 1, input: form, output: form, mode: Mode::default() }
     }
 
-    /// What the PE of a rank exchanges with others.
+    /// The blocks that the PE of a rank exchanges with others.
     ///
     /// # Errors
-    /// [`Error::Plan`] for other pairs of axes.
+    /// [`Error::Plan`] for a pair of axes without a transpose.
     pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
         let (Some(along), true) = (Grid::split(self.from, self.to.index()), self.from != self.to) else {
             return Err(self.no_such());
@@ -82,7 +82,7 @@ impl Transpose {
         Error::Plan { what: "transpose", reason }
     }
 
-    /// The numbers that PEs must have in common.
+    /// The parameters that must be the same on all PEs.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
         let Transpose { from, to, element, fields, mode, input, output } = self;
         let mut all = vec![

@@ -1,6 +1,6 @@
-//! Choosing a process grid and a mode by measuring.
+//! The choice of a process grid and a mode by measurements.
 //!
-//! All PEs know the time of every candidate, so that all choose the same.
+//! All PEs know the time of every candidate, so that all make the same choice.
 
 use std::fmt;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::measure::measure;
 use crate::mode::Mode;
 use crate::pencil::Form;
 
-/// Bytes of the largest block of which it is measured whether copy engines are faster.
+/// The largest block, in bytes, in the comparison of copy engines with multiprocessors.
 const LARGEST_BLOCK: usize = 16 << 20;
 
-/// What a round does.
+/// The work of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Round {
     /// The four transposes, of arrays without halos and padding.
@@ -33,13 +33,13 @@ pub enum Round {
         axis: Axis,
         /// Halo and padding.
         form: Form,
-        /// Whether the array goes on at its other end, along X, Y and Z.
+        /// Whether the array is periodic along X, Y and Z.
         periodic: [bool; 3],
     },
 }
 
 impl Round {
-    /// The halos' updates; none for transposes.
+    /// The updates of the halos; none for transposes.
     pub(crate) fn updates(self, tuning: &Tuning, mode: Mode) -> Vec<Halo> {
         let Round::Halos { axis, form, periodic } = self else { return Vec::new() };
         let Tuning { element, fields, .. } = *tuning;
@@ -47,7 +47,7 @@ impl Round {
         (0..3).map(update).collect()
     }
 
-    /// The numbers that PEs must have in common.
+    /// The parameters that must be the same on all PEs.
     fn parameters(self) -> Vec<(&'static str, u64)> {
         let Round::Halos { axis, form, periodic } = self else { return vec![("what is measured", 0)] };
         let mut all = vec![("what is measured", 1), ("the axis", axis.index() as u64)];
@@ -57,30 +57,30 @@ impl Round {
     }
 }
 
-/// What is measured.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning {
-    /// What a round does.
+    /// The work of a round.
     pub round: Round,
     /// The only process grid that is measured; without it, all of the team's are.
     pub processes: Option<[usize; 2]>,
-    /// The only mode that is measured; without it, [all](Mode::all).
+    /// The only mode that is measured; without it, [all modes](Mode::all).
     pub mode: Option<Mode>,
-    /// Whether, if all modes are, also the size of blocks is measured from which on copy engines are faster
-    /// ([`Crossover`]), and is a mode, too.
+    /// Whether to measure also the size of blocks above which copy engines are faster ([`Crossover`]), if all modes are
+    /// measured. That size is then a mode, too.
     pub crossover: bool,
     /// Bytes of an element.
     pub element: usize,
-    /// Arrays that are transposed, or whose halos are updated, at once.
+    /// The number of arrays that are transposed, or whose halos are updated, at once.
     pub fields: usize,
-    /// Rounds before those that are timed.
+    /// The number of warm-up rounds.
     pub warmup: u32,
-    /// Rounds that are timed.
+    /// The number of timed rounds.
     pub rounds: u32,
-    /// Whether process grids count that leave some PEs with more elements than others.
+    /// Whether to include process grids that give some PEs more elements than others.
     pub uneven: bool,
-    /// A candidate is given up after its first round if this share of that round's time is more than the best
-    /// candidate's; 0 to measure all.
+    /// The measurement of a candidate stops after its first round if this share of that round's time is more than the
+    /// best candidate's; 0 measures all.
     pub skip: f64,
 }
 
@@ -103,7 +103,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The process grids to measure. Those that leave a PE fewer elements than a halo is wide cannot be run.
+    /// The process grids to measure. Those with a PE that has fewer elements than a halo is wide are left out.
     fn grids(&self, grid: Grid, size: usize) -> Result<Vec<Grid>> {
         let all: Vec<[usize; 2]> = self.processes.map_or_else(|| Grid::factors(size).collect(), |only| vec![only]);
         let all: Vec<Grid> = all.into_iter().map(|processes| Grid { processes, ..grid }).collect();
@@ -126,40 +126,41 @@ impl Tuning {
     }
 }
 
-/// A process grid and a mode, and how long a round took.
+/// A process grid and a mode, and their time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The process grid.
     pub processes: [usize; 2],
     /// The mode.
     pub mode: Mode,
-    /// Seconds of a round on the slowest PE; of the first one if the candidate was given up, 0 if it had no room.
+    /// Seconds of a round on the slowest PE. It is that of the first round if the measurement stopped there, and 0 if
+    /// the heap had no space.
     pub seconds: f64,
-    /// What became of it.
+    /// The outcome of the measurement.
     pub outcome: Outcome,
 }
 
-/// What became of a candidate.
+/// The outcome of a candidate's measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was measured.
     Measured,
-    /// It was given up after one round: [`Tuning::skip`].
+    /// The measurement stopped after one round: [`Tuning::skip`].
     GivenUp,
-    /// The team's heap has no room for its plans and its workspace.
+    /// The team's heap has no space for its plans and its workspace.
     NoRoom,
 }
 
-/// What was measured of a grid. Prints as a table.
+/// The result of the measurements for a grid. It prints as a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
     /// The grid with the best process grid.
     pub grid: Grid,
     /// The best mode.
     pub mode: Mode,
-    /// All candidates, in the order in which they were measured.
+    /// All candidates, in the order of their measurement.
     pub candidates: Vec<Candidate>,
-    /// From which size of blocks on copy engines are faster.
+    /// The size of blocks above which copy engines are faster.
     #[serde(default)]
     pub crossover: Crossover,
 }
@@ -192,7 +193,7 @@ impl fmt::Display for Tuned {
 }
 
 impl Tuned {
-    /// Writes it as JSON, for the next run.
+    /// Writes the result as JSON, for the next run.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -201,11 +202,11 @@ impl Tuned {
         std::fs::write(path, text + "\n").map_err(|reason| file(path, &reason))
     }
 
-    /// Reads what was stored. Collective over the team.
+    /// Reads a stored result. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read something else; [`Error::Grid`] if it is for
-    /// another number of PEs. All PEs get an error if one does.
+    /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read different results; [`Error::Grid`] if the
+    /// result is for another number of PEs. All PEs get an error if one does.
     pub fn load(path: &Path, team: &Team<'_>) -> Result<Tuned> {
         let read = std::fs::read_to_string(path).map_err(|reason| file(path, &reason));
         let parsed = read.and_then(|text| serde_json::from_str::<Tuned>(&text).map_err(|reason| file(path, &reason)));
@@ -233,8 +234,8 @@ fn measured(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     candidates.iter().filter(|it| it.outcome == Outcome::Measured)
 }
 
-/// Measures the process grids of a team for a grid, whose own does not count, in all modes. Collective over the team,
-/// which is given back.
+/// Measures the process grids of a team for a grid, in all modes. The grid's own process grid is ignored. Returns the
+/// team. Collective over the team.
 ///
 /// # Errors
 /// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure;
@@ -243,10 +244,10 @@ pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: 
     tune_on(None, heap, team, grid, tuning)
 }
 
-/// As [`tune`], by the kernels if there are any, with arrays in the GPU's memory.
+/// As [`tune`], with the GPU's kernels if they are given, and arrays in the GPU's memory.
 ///
 /// # Errors
-/// As there; what the driver says.
+/// As for [`tune`]; an error of the driver.
 pub fn tune_on<'rt>(
     kernels: Option<&'rt GpuKernels<'rt>>,
     heap: &'rt TeamHeap<'rt>,
@@ -284,7 +285,7 @@ pub fn tune_on<'rt>(
         for &mode in &modes {
             let best = measured(&candidates).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
             let (seconds, outcome) = match measure(&array, kernels, mode, tuning, best) {
-                // All PEs are told.
+                // All PEs get this error.
                 Err(error) if error.is_full() => {
                     full = Some(error);
                     (0.0, Outcome::NoRoom)

@@ -1,10 +1,10 @@
-//! Memory in which blocks wait.
+//! Memory for blocks that do not go straight to the output.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symrail::team::heap::Block;
 
-/// Symmetric memory of a team for plans that it has made; each plan that is under way needs its own.
+/// Symmetric memory of a team for its plans. Each plan in flight needs its own.
 #[derive(Debug)]
 pub struct Workspace {
     pub(crate) block: Block,
@@ -16,13 +16,13 @@ impl Workspace {
         Workspace { block, owner }
     }
 
-    /// How many bytes it has: as many as the PE that asked for most.
+    /// The number of bytes: the largest size that a PE has requested.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.block.bytes
     }
 
-    /// Its symmetric address.
+    /// The symmetric address.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.block.base
@@ -33,7 +33,7 @@ impl Workspace {
     }
 }
 
-/// A number for something that has workspaces, other than all before it in this process.
+/// A number for an owner of workspaces, which no earlier owner of this process has.
 pub(crate) fn new_owner() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
