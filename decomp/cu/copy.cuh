@@ -1,21 +1,21 @@
 // Copies between two arrangements of the same elements, for a grid of blocks: packing, permuting and unpacking.
 //
-// Where the fastest dimension is the same on both sides, threads next to each other copy elements next to each other,
-// in pieces of 16 bytes where all is aligned for that. Else tiles go through shared memory, so that reads and writes
-// are both of neighbours.
+// Where the fastest dimension is the same on both sides, neighbouring threads copy neighbouring elements, in pieces of
+// 16 bytes where all is aligned for that. Otherwise tiles go through shared memory, so that both reads and writes
+// access neighbouring elements.
 #ifndef SYMRAIL_DECOMP_COPY_CUH
 #define SYMRAIL_DECOMP_COPY_CUH
 
 #ifndef DECOMP_THREADS
 #define DECOMP_THREADS 256
 #endif
-// Blocks that are on a multiprocessor at once: registers are for so many.
+// The number of blocks that are resident on a multiprocessor: the registers suffice for so many.
 #define DECOMP_AT_ONCE 4
 #ifndef DECOMP_SHARED
 #define DECOMP_SHARED(TYPE, NAME) __shared__ TYPE NAME
 #endif
 #define DECOMP_LOOPS 5
-// Elements that a thread of `copy_rows` has under way.
+// The number of elements that a thread of `copy_rows` has in flight.
 #define DECOMP_UNROLL 4
 
 // A loop over one dimension; strides are of elements.
@@ -23,20 +23,20 @@ struct decomp_loop {
     symrail_u64 count, from, to;
 };
 
-// A copy, as copy_table.rs writes it. The first loop is the fastest of the destination, the second that of the source
-// or else the next one.
+// A copy, as table.rs writes it. The first loop is the fastest of the destination. The second is that of the source, or
+// else the next one.
 struct decomp_copy {
     symrail_u64 from, to;
-    // The leg that it is for, and whether `to` counts from where that may go; ~0 for none.
+    // The leg of the copy, or ~0 for none; whether `to` is an offset from that leg's landing.
     symrail_u64 leg, at_landing;
-    // The fastest dimensions differ.
+    // Whether the fastest dimensions differ.
     symrail_u64 tiled;
-    // But for the addresses, all is a multiple of 16 bytes.
+    // Whether all strides and sizes, except the addresses, are multiples of 16 bytes.
     symrail_u64 wide;
     decomp_loop loops[DECOMP_LOOPS];
 };
 
-// Where a tile is: the first element of its two loops, and how far the others have brought it.
+// The place of a tile: the first element of its two loops, and the offsets of the other loops.
 struct decomp_place {
     symrail_u64 first, second, from, to;
 };
@@ -49,7 +49,7 @@ SYMRAIL_DEVICE symrail_u64 decomp_tiles(const decomp_copy& copy, symrail_u32 wid
     return tiles;
 }
 
-// There are fewer tiles than 2^32, for which divisions are short.
+// The number of tiles is below 2^32, for which divisions are short.
 SYMRAIL_DEVICE decomp_place decomp_tile(const decomp_copy& copy, symrail_u32 tile, symrail_u32 width, symrail_u32 height) {
     symrail_u32 across = (symrail_u32)decomp_parts(copy.loops[0].count, width);
     symrail_u32 down = (symrail_u32)decomp_parts(copy.loops[1].count, height), line = tile / across;
@@ -73,7 +73,7 @@ SYMRAIL_DEVICE void decomp_copy_rows(const decomp_copy& copy, const T* from, T* 
     const decomp_loop row = copy.loops[0], rows = copy.loops[1];
     symrail_u32 lanes = 1;
     while (lanes < row.count && lanes < DECOMP_THREADS) lanes *= 2;
-    // A thread's elements are in one row if that is long, else in several.
+    // A thread's elements are in one row if that is long, otherwise in several rows.
     bool one_row = lanes == DECOMP_THREADS;
     symrail_u32 height = DECOMP_THREADS / lanes, step = one_row ? lanes : height;
     symrail_u32 width = one_row ? lanes * DECOMP_UNROLL : lanes, tall = one_row ? 1 : height * DECOMP_UNROLL;
@@ -100,10 +100,10 @@ template <class T>
 SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T* to, symrail_u64 block, symrail_u64 blocks) {
     // Small elements need larger tiles, so that rows of tiles are whole pieces of memory.
     const symrail_u32 size = sizeof(T) <= 4 ? 64 : 32, lines = DECOMP_THREADS / 32;
-    // Columns of the tile are in different banks.
+    // The gap puts the columns of the tile in different banks.
     const symrail_u32 gap = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    // As large for all types, so that a multiprocessor need not divide its memory anew, and drain for that, between
-    // kernels that wait.
+    // The tile has the same size for all types. Otherwise a multiprocessor would change the split of its memory between
+    // kernels that wait, and drain for that.
     typedef symrail_wide decomp_tile_room[32 * 33];
     static_assert(sizeof(T[size][size + gap]) <= sizeof(decomp_tile_room), "tiles have room");
     DECOMP_SHARED(decomp_tile_room, tile_room);
@@ -136,8 +136,8 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     }
 }
 
-// Copies elements of T to `to`, as block `block` of so many. What there is to know of the copy is in the block's
-// memory, and not in its threads' registers.
+// Copies elements of T to `to`, as block `block` of `blocks`. The description of the copy is in the block's shared
+// memory, not in its threads' registers.
 template <class T>
 SYMRAIL_DEVICE void decomp_copy_part(const decomp_copy& given, symrail_u64 to, symrail_u64 block, symrail_u64 blocks) {
     DECOMP_SHARED(decomp_copy, copy);

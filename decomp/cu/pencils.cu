@@ -1,48 +1,48 @@
-// Rounds of a plan on a GPU, for decomp/src/cuda: kernels one behind the other on a stream.
+// Rounds of a plan on a GPU, for decomp/src/cuda: kernels one after the other on a stream.
 //
-// Words between pairs of PEs hold numbers of rounds, which only grow, as those of host plans do
-// (decomp/src/exchange.rs). Only kernels of one block wait, and those of a few blocks for which the host has found room
-// (decomp/src/cuda/room.rs), so that those of other streams always find room.
+// Words between pairs of PEs hold numbers of rounds, which only grow, like those of host plans
+// (decomp/src/exchange.rs). Waits are in kernels of one block, or of a few blocks for which the host has reserved room
+// (decomp/src/cuda/room.rs), so that kernels of other streams can always run.
 #include "symrail_channels.cuh"
 #include "copy.cuh"
 
-// What a landing is, in its lowest two bits; and what only this side knows: nothing is exchanged in this round.
+// The kind of a landing, in its lowest two bits. Only this side knows DECOMP_VOID: nothing is exchanged in this round.
 #define DECOMP_IN_PLACE 1ull
 #define DECOMP_REFUSED 2ull
 #define DECOMP_VOID 3ull
-// ... because this GPU does not reach the landing.
+// Only this side knows this kind, too: this GPU does not reach the landing.
 #define DECOMP_UNREACHED 4ull
-// Words of a round hold twice its number, and an arrived word one more when there is no block: exchange.rs.
+// The words of a round hold twice its number. An arrived word holds one more when there is no block: exchange.rs.
 #define DECOMP_NEXT 2ull
 #define DECOMP_NOTHING 1ull
 // The number of `Refusal::Unreached`: error.rs.
 #define DECOMP_REFUSAL_UNREACHED 8ull
-// Of which word a wait was: for the report.
+// The word that a wait was for, in the report.
 #define DECOMP_WAITS_LANDING 0ull
 #define DECOMP_WAITS_BLOCK 1ull
 
-// As table.rs has them.
+// The layout matches plan.rs.
 struct decomp_plan {
-    // For each slot where this PE's block may go, and the round; behind these, by slot, the round whose block has come.
-    // Rounds are numbers of which each is DECOMP_NEXT more than the one before.
+    // Words for each slot: where this PE's block may go, and the round; after all of these, by slot, the round whose
+    // block has arrived. Each round's number is DECOMP_NEXT more than the one before.
     symrail_u64 words, slots;
     // The round, in this device's memory.
     symrail_u64 round;
     symrail_alarm alarm;
-    // For the host: what the last refusal was, plus one, and whose.
+    // The last refusal for the host: its code plus one, and the PE.
     symrail_u64 refusal;
-    // Blocks of a launch of `decomp_round` that have done their copies.
+    // The number of blocks of a launch of `decomp_round` that have done their copies.
     symrail_u64 done;
 };
 struct decomp_leg {
     symrail_u64 pe, here, there;
-    // Where the other end's block may go here.
+    // The offer to the other end: where its block may go here.
     symrail_u64 offer;
-    // What is put by the proxy, if anything is.
+    // The source and the length of the proxy's put, if there is one.
     symrail_u64 source, bytes;
 };
-// Where a block of this round may go, by an address of this GPU, and what that is; and whether the other end's has
-// come; and blocks of a launch that have copied theirs.
+// Where a block of this round may go, as an address of this GPU, and its kind; whether the other end's block has
+// arrived; the number of blocks of a launch that have copied theirs.
 struct decomp_landing {
     symrail_u64 at, kind, came, copied;
 };
@@ -63,7 +63,7 @@ SYMRAIL_DEVICE bool decomp_await(const decomp_plan& plan, const symrail_u64* wor
     return symrail_await(plan.alarm, set, pe, place);
 }
 
-// Leaves for the host why nothing is exchanged with a PE.
+// Records for the host why nothing is exchanged with a PE.
 static __device__ void decomp_note_refusal(const decomp_plan& plan, symrail_u64 refusal, symrail_u64 pe) {
     volatile symrail_u64* words = (volatile symrail_u64*)plan.refusal;
     words[1] = pe;
@@ -71,7 +71,7 @@ static __device__ void decomp_note_refusal(const decomp_plan& plan, symrail_u64 
     words[0] = refusal + 1;
 }
 
-// What an offer means, once it has come.
+// The landing for an offer that has arrived.
 static __device__ decomp_landing decomp_understand(const decomp_plan& plan, const decomp_leg& leg, symrail_u64 offered) {
     decomp_landing landing = {0, offered & 3, 0, 0};
     if (landing.kind == DECOMP_REFUSED) decomp_note_refusal(plan, offered >> 2, leg.pe);
@@ -85,7 +85,7 @@ static __device__ decomp_landing decomp_understand(const decomp_plan& plan, cons
     return landing;
 }
 
-// What the other end has offered: where this PE's block may go. What the proxy has to bring is asked for at once.
+// Reads the other end's offer: where this PE's block may go. Requests the put at once if the proxy sends the block.
 static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, const decomp_leg& leg, symrail_u64 round) {
     const symrail_u64* pair = decomp_pair(plan, leg.here);
     decomp_landing landing = {0, DECOMP_VOID, 0, 0};
@@ -98,7 +98,8 @@ static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, cons
     return landing;
 }
 
-// By one block: begins the next round, tells the others where their blocks may go, and learns where this PE's may.
+// With one block: begins the next round, signals to the others where their blocks may go, and reads where this PE's may
+// go.
 extern "C" __global__ void __launch_bounds__(256)
     decomp_meet(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, decomp_landing* landings) {
     const decomp_plan plan = *given;
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) landings[i] = decomp_take_offer(plan, legs[i], round);
 }
 
-// By one block: waits for the others' blocks.
+// With one block: waits for the others' blocks.
 SYMRAIL_DEVICE void decomp_await_blocks(const decomp_plan& plan, const decomp_leg* legs, symrail_u64 n,
                                         decomp_landing* landings, symrail_u64 round) {
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
@@ -127,7 +128,7 @@ SYMRAIL_DEVICE void decomp_await_blocks(const decomp_plan& plan, const decomp_le
     }
 }
 
-// By one block: tells the others that their blocks have come, and waits for this PE's.
+// With one block: signals to the others that their blocks have arrived, and waits for this PE's.
 extern "C" __global__ void __launch_bounds__(256)
     decomp_arrive(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, decomp_landing* landings) {
     const decomp_plan plan = *given;
@@ -144,12 +145,12 @@ extern "C" __global__ void __launch_bounds__(256)
         symrailx_signal_op(decomp_arrived(plan, leg.there), told, SYMRAIL_SIGNAL_SET, (int)leg.pe);
     }
     decomp_await_blocks(plan, legs, n, landings, round);
-    // What the proxy reads from may be written again by what follows.
+    // Later kernels may overwrite the memory that the proxy reads, so the kernel waits for its puts.
     proxied = __syncthreads_or(proxied);
     if (proxied && threadIdx.x == 0) symrail_quiet();
 }
 
-// Copies, with a group of blocks for each. A copy to a landing is there twice, for both kinds of it.
+// Copies, with a group of blocks for each copy. A copy to a landing is listed twice, for both kinds of landing.
 template <class T>
 SYMRAIL_DEVICE void decomp_copy_all(const decomp_copy* copies, symrail_u64 n, const decomp_landing* landings) {
     symrail_u64 which = blockIdx.x % n;
@@ -166,8 +167,8 @@ SYMRAIL_DEVICE void decomp_copy_all(const decomp_copy* copies, symrail_u64 n, co
     decomp_copy_part<T>(*copy, to, blockIdx.x / n, gridDim.x / n);
 }
 
-// A thread's part of the meeting, where all peers are mapped: what their words are told has no other data before it, so
-// that each offer is one store.
+// A thread's part of the meeting, where all peers are mapped. No data precede the words of an offer, so that each offer
+// is one store.
 SYMRAIL_DEVICE void decomp_offer_all(const decomp_plan& plan, const decomp_leg* legs, symrail_u64 n, symrail_u64 round) {
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
         symrail_u64 pair = (symrail_u64)symrail_ptr(decomp_pair(plan, legs[i].there), (int)legs[i].pe);
@@ -185,7 +186,7 @@ static __device__ __noinline__ decomp_landing decomp_await_offer(const decomp_pl
     if (!symrail_await(plan.alarm, came, leg.pe, DECOMP_WAITS_LANDING)) return decomp_landing{0, DECOMP_VOID, 0, 0};
     return decomp_understand(plan, leg, offered);
 }
-// By one thread, when its block has copied its part of a leg's block: the last one tells the other end.
+// With one thread, after its block has copied its part of a leg's block: the last one signals the other end.
 static __device__ __noinline__ void decomp_count_copied(const decomp_plan& plan, const decomp_leg& leg,
                                                         decomp_landing* landing, symrail_u64 kind, symrail_u64 blocks,
                                                         symrail_u64 round) {
@@ -196,9 +197,10 @@ static __device__ __noinline__ void decomp_count_copied(const decomp_plan& plan,
     symrail_st_sys(arrived, kind == DECOMP_UNREACHED ? round + DECOMP_NOTHING : round);
 }
 
-// A round of which all peers are mapped, and each leg has one copy, the first of all. With `meets` all of it: the first
-// block makes the offers, and each waits for the one that it needs. Else `decomp_meet` was before it. The last block of
-// a leg tells the other end, and the last of all waits for what comes.
+// A round whose peers are all mapped, in which each leg has one copy, and the legs' copies are the first ones. With
+// `meets` it is the whole round: the first block makes the offers, and each block waits for the one that it needs.
+// Otherwise `decomp_meet` ran before it. The last block of a leg signals the other end, and the last of all blocks
+// waits for the arrivals.
 template <class T>
 SYMRAIL_DEVICE void decomp_round_all(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n,
                                      decomp_landing* landings, const decomp_copy* copies, symrail_u64 n_copies,
@@ -206,7 +208,7 @@ SYMRAIL_DEVICE void decomp_round_all(const decomp_plan* given, const decomp_leg*
     const decomp_plan& plan = *given;
     DECOMP_SHARED(decomp_landing, found);
     DECOMP_SHARED(symrail_u64, last);
-    // A plain load: the last block changes it when all have read it.
+    // A plain load is enough: the last block changes it after all blocks have read it.
     symrail_u64 round = *(const volatile symrail_u64*)plan.round + (meets ? DECOMP_NEXT : 0);
     symrail_u64 which = blockIdx.x % n_copies, blocks = gridDim.x / n_copies;
     const decomp_copy* copy = copies + 2 * which;
@@ -215,7 +217,7 @@ SYMRAIL_DEVICE void decomp_round_all(const decomp_plan* given, const decomp_leg*
     if (leg != ~0ull) {
         if (threadIdx.x == 0) {
             found = meets ? decomp_await_offer(plan, legs[leg], round) : landings[leg];
-            // For the last block, and for what unpacks.
+            // The last block and the kernel that unpacks read this.
             if (meets && blockIdx.x < n_copies) symrail_st_gpu((symrail_u64)&landings[leg].kind, found.kind);
         }
         __syncthreads();

@@ -1,11 +1,11 @@
-//! Solves Poisson's equation on a periodic cube by FFTs of pencils, and prints how far off the analytic solution it is.
+//! Solves Poisson's equation on a periodic cube by FFTs of pencils, and prints the distance from the analytic solution.
 //!
-//! The right-hand side is that of sin(2 pi x) sin(4 pi y) cos(6 pi z), which the solution should be. Each FFT is along
-//! the axis that its pencils have whole: X, then Y, then Z, and back.
+//! The right-hand side is that of the solution sin(2 pi x) sin(4 pi y) cos(6 pi z). Each FFT is along the axis that its
+//! pencils have whole: X, then Y, then Z, and back.
 //!
 //! `symrail run -n 4 -- target/release/examples/poisson [ELEMENTS ALONG AN EDGE [PLOT.svg]]`
 //!
-//! The plot has the solution along X at y = 1/8 and z = 0, computed and analytic, and how far the first is off.
+//! The plot shows the computed and the analytic solution along X at y = 1/8 and z = 0, and their difference.
 
 use std::error::Error;
 use std::f64::consts::TAU;
@@ -30,7 +30,7 @@ type Number = [f64; 2];
 fn main() -> Result<(), Box<dyn Error>> {
     let edge: usize = std::env::args().nth(1).map_or(Ok(64), |text| text.parse())?;
     let rt = Runtime::init()?;
-    // Workspaces take twice an array's share, and a little for each peer.
+    // A workspace needs twice an array's share, and a little for each peer.
     let share = edge.pow(3) * size_of::<Number>() / rt.n_pes() as usize;
     let heap = TeamHeap::new(&rt, 4 * share + (4 << 20))?;
     let grid = Grid::new([edge; 3], [1, 1]).axis_contiguous();
@@ -73,7 +73,7 @@ fn exact([x, y, z]: [f64; 3]) -> f64 {
     (WAVES[0] * TAU * x).sin() * (WAVES[1] * TAU * y).sin() * (WAVES[2] * TAU * z).cos()
 }
 
-/// Solves, and gives the largest error of this PE's elements, with its part of the line along X at y = 1/8 and z = 0.
+/// Solves, and returns the largest error of this PE's elements, with its part of the line along X at y = 1/8 and z = 0.
 fn solve(
     array: &Decomposition<'_>,
     mode: &symrail_decomp::Mode,
@@ -111,7 +111,7 @@ fn solve(
     fft(y, &*forward);
     run(1, y, z)?;
     fft(z, &*forward);
-    // The Laplacian of a wave is the wave itself, times this; the mean is free.
+    // The Laplacian of a wave is the wave itself, times this factor. The mean is free.
     let square = |i: usize| (TAU * if i <= edge / 2 { i as f64 } else { i as f64 - edge as f64 }).powi(2);
     let scale = (edge as f64).powi(-3);
     for_each(&pencils[2], z, |at, value| {
@@ -135,7 +135,7 @@ fn solve(
     Ok((error, line))
 }
 
-/// Draws x, the computed and the analytic solution: both, and below how far they are apart.
+/// Draws the computed and the analytic solution over x, and below them their difference.
 fn plot(path: &str, line: &[(f64, f64, f64)]) -> Result<(), Box<dyn Error>> {
     register_font("sans-serif", FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT).map_err(|_| "no font")?;
     let root = SVGBackend::new(path, (900, 640)).into_drawing_area();
@@ -158,7 +158,7 @@ fn plot(path: &str, line: &[(f64, f64, f64)]) -> Result<(), Box<dyn Error>> {
     Ok(root.present()?)
 }
 
-/// All of a pencil's elements, with where they are in the array, in the order of memory.
+/// Calls `body` for each of a pencil's elements with its indexes in the array, in the order of memory.
 fn for_each<T: Element>(pencil: &Pencil, data: &mut [T], mut body: impl FnMut([usize; 3], &mut T)) {
     let (shape, strides) = (pencil.shape(), pencil.strides());
     for (index, value) in data.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Times the four transposes of an array of complex numbers, and the halo of three fields, beside what
-//! `decomp/bench/alltoallv.c` does by MPI. PEs on host memory; X is the fastest axis in all pencils.
+//! Times the four transposes of an array of complex numbers, and the halo of three fields, for a comparison with MPI in
+//! `decomp/bench/alltoallv.c`. PEs use host memory; X is the fastest axis in all pencils.
 //!
 //! `symrail run -n 4 -- target/release/examples/transposes ROWS COLUMNS EDGE…` prints, for each edge, microseconds of
 //! the four transposes with arrays in the symmetric heap, with arrays of the process, and of the three halo updates.
@@ -12,7 +12,7 @@ use symrail_decomp::{Axis, Buffer, Decomposition, Form, Grid, Halo, Mode, Transp
 
 /// Bytes of a complex number.
 const ELEMENT: usize = 16;
-/// How long each figure is measured.
+/// The time for the measurement of each figure.
 const BUDGET: Duration = Duration::from_millis(400);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(rt.finalize()?)
 }
 
-/// Microseconds of a call on the slowest PE, in the mean.
+/// Mean microseconds of a call on the slowest PE.
 fn time(
     array: &Decomposition<'_>,
     mut body: impl FnMut() -> Result<(), Box<dyn Error>>,

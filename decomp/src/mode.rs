@@ -1,16 +1,17 @@
 //! The choices of a plan that change its speed and not its results.
 
-/// How a plan does its work.
+/// The mode of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Mode {
-    /// Blocks are unpacked as they come, and sent as they are packed; else all of each step is done before the next.
+    /// Whether blocks are unpacked as they arrive, and sent as they are packed. Otherwise each step ends for all blocks
+    /// before the next one begins.
     pub pipelined: bool,
-    /// Blocks go straight from input to output where the staging rule allows it, and small ones over rails through room
-    /// of their own; else all go through the workspace.
+    /// Whether blocks go straight from input to output where the staging rule allows it, and small blocks over rails
+    /// through buffers of their own. Otherwise all blocks go through the workspace.
     pub direct: bool,
-    /// On GPUs, copy engines move blocks between peers whose memory is mapped if the larger of the two, that which goes
-    /// and that which comes, has at least so many bytes; multiprocessors only pack and unpack them. Without it
-    /// multiprocessors do it all. It says nothing on host memory.
+    /// On GPUs, the least bytes for which copy engines move the blocks of a pair of peers whose memory is mapped. The
+    /// larger of the pair's two blocks counts. Multiprocessors only pack and unpack such blocks. With `None`
+    /// multiprocessors perform all steps. It has no effect on host memory.
     #[serde(default)]
     pub engines: Option<usize>,
 }
@@ -22,7 +23,7 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// The modes that differ on host memory, or on GPUs, where blocks are unpacked when all have come.
+    /// The modes that differ on host memory, or on GPUs. GPUs unpack blocks when all have arrived.
     #[must_use]
     pub fn all(on_gpu: bool) -> Vec<Mode> {
         let best = Mode::default();
@@ -33,7 +34,7 @@ impl Mode {
         }
     }
 
-    /// The numbers that PEs must have in common.
+    /// The parameters that must be the same on all PEs.
     pub(crate) fn parameters(self) -> [(&'static str, u64); 3] {
         let engines = self.engines.map_or(u64::MAX, |bytes| bytes as u64);
         [("pipelining", self.pipelined.into()), ("direct", self.direct.into()), ("copy engines", engines)]

@@ -1,4 +1,4 @@
-//! The kernels compile, for every architecture that is meant.
+//! The kernels compile for every supported architecture.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/support/nvrtc.rs"]
@@ -10,7 +10,7 @@ use symrail_decomp::cuda::kernels::PROGRAM;
 
 use support::nvrtc;
 
-/// What fills and checks the arrays of `scripts/gpu.sh transposes`.
+/// The kernels that fill and check the arrays of `scripts/gpu.sh transposes`.
 const NUMBERS: Program<'static> = Program::new("numbers.cu", include_str!("../bench/numbers.cu"));
 
 #[test]

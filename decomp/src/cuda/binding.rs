@@ -1,4 +1,4 @@
-//! What a round does with certain buffers, as kernels read it.
+//! The work of a round with certain buffers, in the form that kernels read.
 
 use super::table::{Goes, words};
 use crate::blocks::{Blocks, Extent, Leg};
@@ -10,31 +10,31 @@ use crate::view::View;
 /// Words of a leg.
 pub(super) const LEG_WORDS: usize = 6;
 
-/// Copies that are done at once.
+/// Copies that run at once.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Copies {
-    /// Their address, and how many there are.
+    /// The address of the list of copies, and their number.
     pub at: u64,
     pub count: u64,
-    /// Units of the largest.
+    /// The units of the largest copy.
     pub units: usize,
 }
 
-/// A round with certain buffers, written to the GPU.
+/// A round with certain buffers, in GPU memory.
 pub(super) struct Binding {
-    /// The addresses of the legs.
+    /// The address of the legs.
     pub legs: u64,
-    /// Before the PEs have met, when they have, and when blocks have come.
+    /// The copies before the PEs have met, those after that, and those after blocks have arrived.
     pub copies: [Copies; 3],
-    /// What copy engines do when they have met.
+    /// The copies of copy engines after the PEs have met.
     pub fetches: Vec<Fetched>,
-    /// What copy engines write nobody reads meanwhile.
+    /// Whether no kernel of the round reads what copy engines write.
     pub apart: bool,
-    /// One launch can tell the others and copy: each leg has a copy, and nothing but that.
+    /// Whether one launch can signal the others and copy: each leg has one copy, and nothing else.
     pub in_one: bool,
 }
 
-/// A block that a copy engine brings.
+/// A block that a copy engine fetches.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fetched {
@@ -43,7 +43,7 @@ pub(super) struct Fetched {
     pub bytes: u64,
 }
 
-/// Copies to be written to the GPU: each twice, for both kinds of landings.
+/// Copies to be written to the GPU. Each is there twice, for both kinds of landings.
 #[derive(Default)]
 struct List {
     words: Vec<u64>,
@@ -55,14 +55,14 @@ struct List {
 pub(super) struct Buffers {
     pub input: Extent,
     pub output: Extent,
-    /// What they are, and the workspace.
+    /// The kinds of memory of the buffers and of the workspace.
     pub memories: [[Memory; 2]; 2],
-    /// The addresses of the workspace and of the plan's words.
+    /// The addresses of the workspace, and of the plan's words.
     pub work: u64,
     pub words: u64,
 }
 
-/// What a round does.
+/// The work of a round.
 pub(super) struct Round {
     legs: Vec<u64>,
     lists: [List; 3],
@@ -72,13 +72,13 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Nothing is exchanged: all others are told why.
+    /// A round without an exchange: the PE signals the reason to all others.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
         let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
         Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), apart: true, in_one: false }
     }
 
-    /// The blocks go from the input to the output.
+    /// A round that exchanges the blocks from the input to the output.
     pub fn new(blocks: &Blocks, buffers: &Buffers) -> Round {
         let in_place = blocks.overwrites(buffers.input.at, buffers.output.at);
         let (input, output, [from, to]) = (buffers.input.at, buffers.output.at, buffers.memories);
@@ -91,8 +91,8 @@ impl Round {
             let room = buffers.work + leg.receive_room as u64;
             if let Some(fetch) = leg.fetch {
                 pack.add(sizes, (input, &flow.from), (fetch.here, &flow.into.packed()), Goes::Always);
-                // Nobody else writes there, so any memory will do; and in place, too, since all of the input has been
-                // read when copy engines begin.
+                // No other PE writes there, so any kind of memory is right. That holds in place, too, since all of the
+                // input has been read when copy engines begin.
                 let straight = blocks.mode.direct && flow.at.is_contiguous();
                 if !straight {
                     unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
@@ -100,7 +100,7 @@ impl Round {
                 let to = if straight { output + (flow.at.offset * blocks.element) as u64 } else { room };
                 let bytes = (flow.at.len() * blocks.element) as u64;
                 fetches.extend((bytes > 0).then_some(Fetched { to, from: fetch.there, bytes }));
-                // Nothing is put.
+                // The leg puts nothing.
                 legs.extend(leg_words(leg, Landing::Packed(0), 0, 0));
                 continue;
             }
@@ -139,7 +139,7 @@ impl Round {
         Round { legs, lists: [pack, send, unpack], fetches, apart, in_one }
     }
 
-    /// The words of an image at an address, and the binding to it.
+    /// The words of an image at an address, and the binding to that image.
     pub fn image(self, base: u64) -> (Vec<u64>, Binding) {
         let mut words = self.legs;
         let copies = self.lists.map(|list| {

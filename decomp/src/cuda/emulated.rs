@@ -1,5 +1,5 @@
-//! Rounds of several PEs by the kernels of `cu/pencils.cu`, compiled for the CPU. What only a GPU has (its memory's
-//! order, its proxy) is not tested here.
+//! Rounds of several PEs with the kernels of `cu/pencils.cu`, compiled for the CPU. The order of a GPU's memory and its
+//! proxy are not tested here.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path as FilePath;
@@ -18,7 +18,7 @@ use crate::staging::{Handle, Memory, Path};
 use crate::view::View;
 use crate::{Axis, Form, Grid, Halo, Mode, Transpose};
 
-/// As in `tests/host/pencils.cpp`.
+/// The layout matches `tests/host/pencils.cpp`.
 #[repr(C)]
 struct Call {
     plan: u64,
@@ -46,7 +46,7 @@ fn library() -> Option<&'static Library> {
             return None;
         }
         let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        // Beside this program, where nobody else writes.
+        // The library is beside this program, where nothing else writes.
         let built = std::env::current_exe().unwrap();
         let built = built.with_file_name(format!("libpencils-{}.so", std::process::id()));
         let mut cxx = Command::new("c++");
@@ -65,19 +65,19 @@ fn library() -> Option<&'static Library> {
     LIBRARY.get_or_init(make).as_ref()
 }
 
-/// Bytes of a PE's memory before its workspace, its input, its output and its rooms, and of all of it.
+/// The offsets in a PE's memory of its workspace, its input, its output and its rooms, and the size of all of it.
 const WORK: usize = 4096;
 const INPUT: usize = 256 << 10;
 const OUTPUT: usize = 512 << 10;
 const ROOMS: usize = 768 << 10;
 const ALL: usize = 1 << 20;
-/// What memory has in each byte before.
+/// The value of each byte of memory before a test.
 const UNTOUCHED: u8 = 0xA5;
 
-/// A PE, with memory that is symmetric.
+/// A PE with symmetric memory.
 struct Pe {
     memory: Vec<u128>,
-    /// The plan, the round, the stop word and what is done, the landings; the report.
+    /// The plan, the round, the stop word, the counts and the landings; the report.
     plan: Vec<u64>,
     report: Vec<u64>,
 }
@@ -94,24 +94,24 @@ impl Pe {
     }
 
     fn bytes(&mut self, from: usize, len: usize) -> &mut [u8] {
-        // SAFETY: bytes of the memory, for as long as it is lent.
+        // SAFETY: the bytes are the memory's, for as long as it is lent.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast::<u8>().add(from), len) }
     }
 }
 
-/// How the PEs of a test reach each other and where their arrays are.
+/// The paths between the PEs of a test, and the places of their arrays.
 #[derive(Debug, Clone, Copy)]
 struct How {
     element: usize,
     direct: bool,
     in_place: bool,
     symmetric: bool,
-    /// PEs whose numbers differ by an odd number are reached over rails; all; or none.
+    /// The PEs that are reached over rails: those whose numbers differ by an odd number; all; or none.
     rails: usize,
     engines: Option<usize>,
     /// A PE that does not reach the outputs of the others.
     blind: Option<usize>,
-    /// Launches of a round whose PEs are all mapped; refusals have 3.
+    /// The number of launches of a round whose PEs are all mapped. A refusal has 3.
     launches: u64,
 }
 
@@ -127,7 +127,7 @@ fn places(view: &View) -> impl Iterator<Item = usize> + '_ {
     (0..view.len()).map(move |n| view.offset + at(n).iter().zip(view.strides).map(|(i, by)| i * by).sum::<usize>())
 }
 
-/// What a plan does when it is made for copy engines.
+/// Agrees on the rooms as a plan for copy engines does.
 fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bases: &[u64]) {
     let path = |me: usize, pe: u32| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
     let all: Vec<_> = (0..flows.len())
@@ -144,7 +144,7 @@ fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bas
     engines::agree(blocks, &all[me].0, &numbers, at);
 }
 
-/// Runs a round on all PEs, of which some are given something wrong.
+/// Runs a round on all PEs. Those in `wrong` get an invalid argument.
 fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[usize]) {
     // SAFETY: the function's type.
     let run = unsafe { library.get::<unsafe extern "C" fn(*const Call)>(b"pencils_round") }.unwrap();
@@ -198,14 +198,14 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     fetch_first: binding.apart.into(),
                     launches: if binding.in_one && how.launches < 3 { how.launches } else { 3 },
                 };
-                // SAFETY: the memory is that of all PEs, which stay.
+                // SAFETY: the memory is that of all PEs, which stay valid.
                 unsafe { run(&raw const call) };
             });
         }
     });
 }
 
-/// Two rounds, compared with the same copies one element after the other.
+/// Compares two rounds with the same copies of one element after the other.
 fn check(library: &Library, flows: &[Flows], how: How) {
     let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
     let size = how.element;
@@ -300,7 +300,7 @@ fn every_byte_comes_to_its_place() {
     }
 }
 
-/// All-to-alls: blocks of any size, none among them, with gaps between them.
+/// All-to-alls with blocks of any size, empty ones among them, with gaps between them.
 #[test]
 fn blocks_of_any_size_and_none() {
     let Some(library) = library() else { return };
@@ -339,7 +339,7 @@ fn blocks_of_any_size_and_none() {
     }
 }
 
-/// Large enough for tiles and wide pieces.
+/// Arrays that are large enough for tiles and wide pieces.
 #[test]
 fn tiles_and_wide_pieces_too() {
     let Some(library) = library() else { return };
@@ -367,7 +367,7 @@ fn tiles_and_wide_pieces_too() {
     }
 }
 
-/// In place, with blocks of both kinds: what copy engines bring lands where kernels read what they send.
+/// In place, with blocks of both kinds: copy engines write where kernels read the blocks that they send.
 #[test]
 fn copy_engines_wait_for_kernels_that_read_where_they_write() {
     let Some(library) = library() else { return };
@@ -392,7 +392,7 @@ fn copy_engines_wait_for_kernels_that_read_where_they_write() {
     check(library, &flows, how);
 }
 
-/// What one PE refuses is not exchanged, the others are told, and the next round is right.
+/// A PE that refuses an argument exchanges nothing. The others get the reason, and the next round is right.
 #[test]
 fn a_refusal_ends_the_round_for_all() {
     let Some(library) = library() else { return };
@@ -421,7 +421,8 @@ fn a_refusal_ends_the_round_for_all() {
     }
 }
 
-/// What a PE does not reach it does not write, and both it and the receiver are told; all else is exchanged.
+/// A PE does not write to memory that it does not reach. It and the receiver get the reason; all other blocks are
+/// exchanged.
 #[test]
 fn a_landing_that_is_not_reached_is_told_on_both_sides() {
     let Some(library) = library() else { return };

@@ -1,8 +1,9 @@
-//! Copy engines: this PE's block for a mapped peer waits in a room of the plan, from where the peer's copy engine
-//! fetches it once the two have met. When each has told the other that it has come, the rooms are free again.
+//! Copy engines: this PE packs its block for a mapped peer into a room (a buffer of the plan). The peer's copy engine
+//! fetches it from there after the two PEs have met. The rooms are free again when each PE has signalled the other that
+//! the block has arrived.
 //!
-//! PEs fetch and do not push. What a host has posted is done even if the round is late: a PE that has given up then
-//! reads what may be anything, but writes to nobody's memory but its own.
+//! PEs fetch and do not push, since the GPU performs all work that a host has enqueued, even if the round is late. A PE
+//! that has given up then reads undefined data, but writes only to its own memory.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use crate::blocks::{Blocks, Fetch, Leg};
 use crate::error::Result;
 use crate::staging::Path;
 
-/// The rooms of a PE's blocks that copy engines may fetch, by slot, as bytes from the start of the first one; and the
-/// bytes of all.
+/// The rooms of a PE's blocks that copy engines may fetch, by slot, as offsets in bytes from the first one; and the
+/// bytes of all rooms.
 pub(super) fn rooms(blocks: &Blocks) -> (Vec<Option<u64>>, usize) {
     let (mut rooms, mut end) = (vec![None; blocks.slots()], 0);
     let least = blocks.mode.engines.unwrap_or(usize::MAX);
-    // Both ends find the same size.
+    // Both ends compute the same size.
     let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.most() * blocks.element >= least;
     for leg in blocks.legs.iter().filter(fetched) {
         rooms[leg.link.here] = Some(end as u64);
@@ -29,13 +30,14 @@ pub(super) fn rooms(blocks: &Blocks) -> (Vec<Option<u64>>, usize) {
     (rooms, end)
 }
 
-/// Rooms as PEs tell each other of them.
+/// Rooms in the form in which PEs exchange them.
 pub(super) fn numbers(rooms: &[Option<u64>]) -> Vec<u64> {
     rooms.iter().map(|room| room.map_or(0, |at| at + 1)).collect()
 }
 
-/// Blocks are fetched where both ends have a room for the other's: a copy that only one of them can do would not be
-/// over when the other one is told so. `all` has the numbers of all PEs by rank, `at` the address of a room of a PE.
+/// Selects the blocks that copy engines fetch: those for which both ends have a room for the other's. A copy that only
+/// one of them can do would not have ended when the other one gets its signal. `all` has the numbers of all PEs by
+/// rank; `at` returns the address of a room of a PE.
 pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: impl Fn(Option<Pe>, u64) -> u64) {
     let slots = blocks.slots();
     for leg in &mut blocks.legs {
@@ -46,7 +48,7 @@ pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: i
     }
 }
 
-/// A stream on which copy engines fetch blocks while kernels on a plan's stream copy others.
+/// A stream on which copy engines fetch blocks, while kernels on a plan's stream copy others.
 pub(super) struct Beside {
     stream: Stream,
     met: Event,
@@ -58,11 +60,11 @@ impl Beside {
         Ok(Beside { stream: Stream::new(gpu)?, met: Event::new(gpu)?, fetched: Event::new(gpu)? })
     }
 
-    /// Fetches blocks behind what is on a stream now, and does `meanwhile` on that stream, which goes on when both are
-    /// done.
+    /// Fetches blocks after the work that is on a stream now, and enqueues `meanwhile` on that stream. Later work on
+    /// the stream runs after both.
     ///
     /// # Safety
-    /// The blocks and where they go stay until the stream has come so far, and nobody else uses them.
+    /// The blocks and their destinations stay valid until the stream has completed the work. Nothing else uses them.
     pub unsafe fn fetch(
         &self,
         behind: &Stream,
@@ -76,7 +78,7 @@ impl Beside {
             unsafe { self.stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }
         });
         let fetched = fetch.try_for_each(|fetched| fetched);
-        // A graph that is being captured needs the way back even if something failed.
+        // A graph that is being captured needs the dependency back to its stream even after an error.
         self.fetched.record(&self.stream)?;
         let copied = meanwhile();
         behind.wait_for(&self.fetched)?;
@@ -91,7 +93,8 @@ mod tests {
     use crate::all_to_all::{Span, flows};
     use crate::mode::Mode;
 
-    /// The ranks whose blocks rank `me` of 4 fetches, by what each says. Rank 3 is not mapped by rank 0, and maps it.
+    /// The ranks whose blocks rank `me` of 4 fetches, from the numbers of each rank. Rank 0 has not mapped rank 3,
+    /// which has mapped rank 0.
     fn fetched(me: usize, engines: Option<usize>) -> Vec<usize> {
         let count = |from: usize, to: usize| 100 * from + 10 * to;
         let blocks = |rank: usize| {
@@ -122,7 +125,7 @@ mod tests {
         };
         expect(None, [&[]; 4]);
         expect(Some(0), [&[1, 2], &[0, 2, 3], &[0, 1, 3], &[1, 2]]);
-        // From rank 2 to 1 go 210 elements, back 120.
+        // Rank 2 sends 210 elements to rank 1, and gets 120 back.
         expect(Some(210 * 8), [&[], &[2, 3], &[1, 3], &[1, 2]]);
         expect(Some(210 * 8 + 1), [&[], &[3], &[3], &[1, 2]]);
         expect(Some(usize::MAX), [&[]; 4]);

@@ -1,8 +1,9 @@
-//! Rounds of a plan with the buffers that it was given, written to the GPU: found again when the same come again.
+//! Rounds of a plan with certain buffers, written to GPU memory. A plan uses such an image again when the same buffers
+//! return.
 //!
-//! Memory for them is taken when the plan is made, since allocations wait for whatever the GPU does, and that may be
-//! waiting for a round of this PE. Buffers that are new take the place of those that have not come for longest, once
-//! their last round is over. What was captured in a graph stays.
+//! A plan allocates memory for images when it is made. An allocation waits for all work of the GPU, which may in turn
+//! wait for a round of this PE. An image for new buffers replaces the one whose last use is the longest ago, after its
+//! last round has ended. An image of a round that a graph has captured stays.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use super::table::WORDS;
 use crate::blocks::Blocks;
 use crate::error::{Refusal, Result};
 
-/// What a round was bound to: input, output, workspace; or why it was refused.
+/// The buffers that a round was bound to: input, output, workspace; or the reason for its refusal.
 pub(super) type Key = Result<(u64, u64, u64), Refusal>;
 
-/// The rounds of a plan.
+/// The images of a plan's rounds.
 pub(super) struct Images {
     gpu: Arc<Gpu>,
-    /// Bytes of each.
+    /// Bytes of each image.
     bytes: usize,
-    /// For as many as [`Images::EACH`] each.
+    /// Allocations for [`Images::EACH`] images each.
     memory: Vec<(DeviceBuffer, PinnedBuffer)>,
     bound: Vec<Bound>,
     turns: Turns,
@@ -30,15 +31,15 @@ pub(super) struct Images {
 struct Bound {
     key: Key,
     binding: Binding,
-    /// Its last round.
+    /// Recorded after the image's last round.
     over: Event,
 }
 
 impl Images {
-    /// Rounds whose memory is taken at once.
+    /// The number of images in one allocation.
     const EACH: usize = 8;
 
-    /// Memory for rounds of a plan with these blocks.
+    /// Allocates images for rounds of a plan with these blocks.
     pub fn new(gpu: &Arc<Gpu>, blocks: &Blocks) -> Result<Images> {
         let copies = 2 * 2 * (blocks.legs.len() + blocks.flows.own.len());
         let bytes = size_of::<u64>() * (blocks.legs.len() * LEG_WORDS + copies * WORDS).max(2);
@@ -54,12 +55,12 @@ impl Images {
         Ok(())
     }
 
-    /// The place of a round with these buffers, if there is one.
+    /// The index of the image for these buffers, if there is one.
     pub fn find(&self, key: &Key) -> Option<usize> {
         self.bound.iter().position(|bound| bound.key == *key)
     }
 
-    /// Writes a round, in the order of a stream. Its place.
+    /// Writes a round, in stream order. Returns the index of its image.
     pub fn bind(&mut self, stream: &Stream, key: Key, round: Round) -> Result<usize> {
         let place = match self.turns.oldest(self.memory.len() * Images::EACH) {
             Some(place) => place,
@@ -68,7 +69,7 @@ impl Images {
                 self.bound.len()
             }
         };
-        // Until it has been written nobody finds it.
+        // No search finds the image until it has been written.
         let known = self.bound.get_mut(place);
         let over = known.map(|bound| std::mem::replace(&mut bound.key, NOBODYS)).map(|_| &self.bound[place].over);
         over.map_or(Ok(()), Event::wait)?;
@@ -80,7 +81,7 @@ impl Images {
             pinned.set_word(offset / size_of::<u64>() + i, *word);
         }
         if !words.is_empty() {
-            // SAFETY: memory of this image alone, of which earlier rounds are over.
+            // SAFETY: the memory is this image's alone, and its earlier rounds have ended.
             unsafe { stream.write(at, pinned, offset, size_of_val(&words[..])) }?;
         }
         match self.bound.get_mut(place) {
@@ -90,12 +91,12 @@ impl Images {
         Ok(place)
     }
 
-    /// What is at a place.
+    /// The binding of an image.
     pub fn at(&self, place: usize) -> &Binding {
         &self.bound[place].binding
     }
 
-    /// Notes that a round was posted on a stream, or `captured` in a graph.
+    /// Records that a round was enqueued on a stream, or `captured` in a graph.
     pub fn used(&mut self, place: usize, stream: &Stream, captured: bool) -> Result<()> {
         self.turns.used(place, captured);
         if !captured {
@@ -105,14 +106,14 @@ impl Images {
     }
 }
 
-/// The key of no round: buffers at these addresses overlap.
+/// A key that no round has, since buffers at these addresses overlap.
 const NOBODYS: Key = Ok((u64::MAX, u64::MAX, u64::MAX));
 
-/// When each of several places was used last.
+/// The time of the last use of several images.
 #[derive(Debug, Default)]
 struct Turns {
     now: u64,
-    /// By place; [`Turns::FOR_EVER`] if it stays.
+    /// The times by index; [`Turns::FOR_EVER`] for an image that stays.
     last: Vec<u64>,
 }
 
@@ -126,8 +127,8 @@ impl Turns {
         self.last[place] = now;
     }
 
-    /// The place for what is new, of so many: one that was never used, else the one that was used first of those that
-    /// do not stay. `None` if all do.
+    /// The index for a new image, of `places`: one without use so far, or else the one whose last use is the longest
+    /// ago, except those that stay. `None` if all stay.
     fn oldest(&self, places: usize) -> Option<usize> {
         if self.last.len() < places {
             return Some(self.last.len());

@@ -14,15 +14,15 @@ pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!(".
 /// `cu/copy.cuh`.
 const THREADS: u32 = 256;
 const BLOCKS: u32 = 4;
-/// Units in which elements are copied, in bytes.
+/// The units of copies, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// What plans on a GPU need: made once for a device.
+/// The kernels that plans on a GPU need. They are made once for a device.
 pub struct GpuKernels<'d> {
     pub(super) device: &'d GpuDevice<'d>,
     meet: Kernel,
     arrive: Kernel,
-    /// For each of [`UNITS`]: copies alone, and with what the others are told.
+    /// For each of [`UNITS`]: the kernel that only copies, and the kernel of a whole round.
     copies: Vec<Kernel>,
     rounds: Vec<Kernel>,
     blocks: u32,
@@ -32,7 +32,7 @@ impl<'d> GpuKernels<'d> {
     /// Compiles and loads the kernels.
     ///
     /// # Errors
-    /// The compiler's or the driver's.
+    /// An error of the compiler or of the driver.
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
@@ -54,16 +54,16 @@ impl<'d> GpuKernels<'d> {
         self.device
     }
 
-    /// Tells the others where blocks may go, and waits for their answers.
+    /// Signals to the others where blocks may go, and waits for their answers.
     ///
     /// # Safety
-    /// The arguments are the kernel's, and stay until the stream has come so far.
+    /// The arguments are the kernel's, and stay valid until the stream has completed it.
     pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64; 4]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.meet, Shape { blocks: 1, threads: THREADS }, arguments) }?)
     }
 
-    /// Tells the others that blocks have come, and waits for theirs.
+    /// Signals to the others that blocks have arrived, and waits for this PE's.
     ///
     /// # Safety
     /// As for [`GpuKernels::meet`].
@@ -72,7 +72,7 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(&self.arrive, Shape { blocks: 1, threads: THREADS }, arguments) }?)
     }
 
-    /// Does so many copies, the largest of which has `units` units of `unit` bytes.
+    /// Performs `count` copies, the largest of which has `units` units of `unit` bytes.
     ///
     /// # Safety
     /// As for [`GpuKernels::meet`].
@@ -88,9 +88,9 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(kernel, shape, &[copies, count, landings]) }?)
     }
 
-    /// Does the copies of a round, tells the others so, and waits for their blocks; before that it tells them where
-    /// blocks may go, and waits for their answers, if there is room for `most` blocks that wait. Arguments are those of
-    /// [`GpuKernels::meet`] and of [`GpuKernels::copy`], and whether it meets.
+    /// Performs the copies of a round, signals that to the others, and waits for their blocks. If there is room for
+    /// `most` waiting blocks, the kernel first signals where blocks may go, and waits for the answers. The arguments
+    /// are those of [`GpuKernels::meet`] and of [`GpuKernels::copy`], and whether it meets.
     ///
     /// # Safety
     /// As for [`GpuKernels::meet`].
@@ -107,7 +107,7 @@ impl<'d> GpuKernels<'d> {
         Ok(unsafe { stream.launch(kernel, shape, arguments) }?)
     }
 
-    /// As many blocks for each of so many copies.
+    /// A launch with the same number of blocks for each of `count` copies.
     fn shape(&self, units: usize, count: u64, most: u32) -> Shape {
         let each = (units.div_ceil(4 * THREADS as usize) as u32).clamp(1, (most / count as u32).max(1));
         Shape { blocks: each * count as u32, threads: THREADS }

@@ -1,11 +1,15 @@
-//! Plans on GPUs: arrays in a GPU's memory, in the order of a stream.
+//! Plans on GPUs: arrays in a GPU's memory, in stream order.
 //!
-//! Each PE has a GPU, which several may share. A round is a few kernels one behind the other: blocks that go over rails
-//! are packed; the PE and its peers tell each other where blocks may go, and those over rails are asked for; a tiled
-//! copy packs, permutes and moves what goes to mapped peers in one step; all tell each other that blocks have come; and
-//! what came into the workspace is unpacked. Between mapped peers all but packing and unpacking is one launch, or two if
-//! the round is large. The host waits for nothing. Rounds are counted on the GPU, so graphs can
-//! be replayed.
+//! Each PE has a GPU, which several PEs may share. A round is a few kernels on a stream:
+//!
+//! 1. A kernel packs the blocks that go over rails.
+//! 2. The PE and its peers signal where blocks may go. The kernel requests the puts over rails from the proxy.
+//! 3. A tiled copy packs, permutes and moves the blocks for mapped peers in one step.
+//! 4. All PEs signal that blocks have arrived.
+//! 5. A kernel unpacks the blocks in the workspace.
+//!
+//! Between mapped peers all steps except packing and unpacking are one launch, or two if the round is large. The host
+//! waits for nothing. The GPU counts the rounds, so that graphs can be replayed.
 //!
 //! | file | concept |
 //! |---|---|

@@ -14,43 +14,43 @@ use crate::workspace::Workspace;
 use symrail::team::heap::Block;
 use symrail::{Team, TeamHeap};
 
-/// Bytes of the plan's own words in the GPU's memory, before those of landings; the round, the stop word and blocks that
-/// have done their copies among them.
+/// Bytes of the plan's own words in GPU memory, which stand before the landings. They include the round, the stop word
+/// and the count of blocks that have done their copies.
 const OWN: usize = 80;
 const ROUND: u64 = 56;
 const STOP: u64 = 64;
 const DONE: u64 = 72;
-/// Words of the report that are about refusals: behind those of waits.
+/// The first of the report's words about refusals, which follow those about waits.
 const REFUSAL: usize = 4;
 /// Bytes of a landing: `decomp_landing` in `cu/pencils.cu`.
 const LANDING: usize = 32;
 const REPORT_BYTES: usize = 8 * (REFUSAL + 2);
 
-/// Memory that the GPU reaches, by the address that kernels use.
+/// Memory that the GPU reaches, at the address that kernels use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GpuMemory {
-    /// Its address.
+    /// The address.
     pub at: u64,
-    /// Its bytes.
+    /// The number of bytes.
     pub bytes: usize,
 }
 
-/// A plan on a GPU. Rounds are posted on a stream, by all PEs that exchange something, as often and in the same order;
-/// several plans may be under way on several streams, each with its own workspace.
+/// A plan on a GPU. All PEs that exchange blocks enqueue its rounds on a stream, equally often and in the same order.
+/// Several plans may be in flight on several streams, each with its own workspace.
 pub struct GpuPlan<'d> {
     kernels: &'d GpuKernels<'d>,
     pub(crate) blocks: Blocks,
     words: Block,
-    /// Of blocks that copy engines fetch; and where they do it.
+    /// The rooms for blocks that copy engines fetch, and the stream for them.
     rooms: Option<Block>,
     beside: Option<Beside>,
-    /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
+    /// The words of `decomp_plan` in `cu/pencils.cu`, followed by the landings.
     own: DeviceBuffer,
     report: PinnedBuffer,
     images: Images,
-    /// Whether the GPU reaches the words of all peers, in GPUs' memory.
+    /// Whether the GPU reaches the words of all peers, in GPU memory.
     near: bool,
-    /// For rounds of one launch.
+    /// The room for waiting blocks, for rounds of one launch.
     room: Option<Room>,
 }
 
@@ -58,8 +58,8 @@ impl<'d> GpuPlan<'d> {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
-    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); what the driver says, and where it says so to another PE
-    /// [`Error::OtherRefused`].
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver; [`Error::OtherRefused`] if another PE's
+    /// driver returned an error.
     pub(crate) fn new(
         kernels: &'d GpuKernels<'d>,
         heap: &TeamHeap<'_>,
@@ -76,7 +76,7 @@ impl<'d> GpuPlan<'d> {
             }
             rooms => rooms?,
         };
-        // One GPU alone may refuse what follows.
+        // The following steps can fail on one GPU alone.
         let made = (|| {
             let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
             own.fill(0)?;
@@ -111,7 +111,7 @@ impl<'d> GpuPlan<'d> {
         Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, near, room })
     }
 
-    /// Takes rooms for blocks that copy engines fetch, and agrees with the others on which those are. Collective over
+    /// Allocates rooms for blocks that copy engines fetch, and agrees with the others on the blocks. Collective over
     /// the team.
     fn agree_on_rooms(
         kernels: &GpuKernels<'_>,
@@ -124,7 +124,7 @@ impl<'d> GpuPlan<'d> {
         let rooms = heap.take(team, bytes)?;
         let base = device.address(rooms.base);
         let of = |pe| reach.find(base, rooms.bytes as u64, pe);
-        // A GPU may reach a peer, and not all of its heap.
+        // A GPU may reach a peer without reaching all of its heap.
         let unreached = blocks.legs.iter().filter(|leg| of(leg.link.pe).is_none());
         unreached.for_each(|leg| own[leg.link.here] = None);
         let all = team.gather(&engines::numbers(&own))?;
@@ -132,7 +132,7 @@ impl<'d> GpuPlan<'d> {
         Ok(rooms)
     }
 
-    /// How the GPU reaches a PE.
+    /// The path by which the GPU reaches a PE.
     pub(crate) fn path(kernels: &GpuKernels<'_>, pe: symrail::Pe) -> Path {
         if kernels.device.is_mapped(pe) { Path::Mapped } else { Path::Rails }
     }
@@ -158,26 +158,26 @@ impl<'d> GpuPlan<'d> {
     /// A stream of the GPU by the driver's handle: 0 and 1 are the default stream, 2 is this thread's.
     ///
     /// # Safety
-    /// It is one, and stays as long as this is used.
+    /// The handle is that of a stream of the GPU, which stays valid as long as the result is used.
     #[must_use]
     pub unsafe fn stream(&self, handle: usize) -> Stream {
         // SAFETY: the caller's promise.
         unsafe { Stream::of_others(self.kernels.device.gpu(), std::ptr::with_exposed_provenance_mut(handle)) }
     }
 
-    /// Puts a round on a stream: the blocks of `input` are exchanged into `output`, which is the same or separate. What
-    /// follows on the stream finds them there, and may use all buffers again. A first round with certain buffers cannot
-    /// be captured in a graph; later ones can. One with a ninth set of buffers waits for the last round of those that
-    /// have not come for longest, and if eight were captured in graphs takes memory, which waits for all that the GPU
-    /// does.
+    /// Enqueues a round on a stream: it exchanges the blocks of `input` into `output`, which is the same buffer or a
+    /// separate one. Later work on the stream finds the blocks there, and may use all buffers again. A graph cannot
+    /// capture the first round with certain buffers; it can capture later ones. A plan keeps eight sets of buffers. A
+    /// round with a ninth set waits for the last round of the set that was not used for longest. If graphs have
+    /// captured all eight, it allocates memory, which waits for all work of the GPU.
     ///
     /// # Safety
-    /// The GPU reaches the buffers; nobody else uses them until the stream has come so far, and they stay. So does the
-    /// workspace: it is not given back before.
+    /// The GPU reaches the buffers. They stay valid, and nothing else uses them, until the stream has completed the
+    /// round. The workspace is not freed before that either.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what this PE was given: the others learn of it, and the plan can be used again. What the
-    /// driver says. What peers and kernels find wrong is [`GpuPlan::check`]'s.
+    /// [`Error::Refused`] for arguments of this PE: the others get the reason, and the plan can be used again. An error
+    /// of the driver. [`GpuPlan::check`] returns the errors of peers and kernels.
     pub unsafe fn post(
         &mut self,
         stream: &Stream,
@@ -209,9 +209,9 @@ impl<'d> GpuPlan<'d> {
                 self.images.bind(stream, key, round)?
             }
         };
-        // SAFETY: the caller's promise; the plan stays, and the binding until its rounds are over.
+        // SAFETY: the caller's promise; the plan stays valid, and the binding does until its rounds have ended.
         let launched = unsafe { self.launch(stream, self.images.at(place)) };
-        // A round of which a part was launched uses it, too.
+        // A round of which only a part was launched uses the image, too.
         self.images.used(place, stream, captured).and(launched)?;
         wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong)))
     }
@@ -224,7 +224,7 @@ impl<'d> GpuPlan<'d> {
         let unit = self.blocks.unit(16);
         let copy = |copies: &Copies| match copies.count {
             0 => Ok(()),
-            // SAFETY: the kernel's arguments; the caller's promise.
+            // SAFETY: the arguments are the kernel's; the caller's promise.
             count => unsafe { self.kernels.copy(stream, (unit, copies.units), [copies.at, count, landings]) },
         };
         let [pack, send, unpack] = &binding.copies;
@@ -233,17 +233,17 @@ impl<'d> GpuPlan<'d> {
         if binding.in_one && self.near {
             let most = self.room.as_ref().map(Room::blocks);
             if most.is_none() {
-                // SAFETY: the kernel's arguments.
+                // SAFETY: the arguments are the kernel's.
                 unsafe { self.kernels.meet(stream, &arguments) }?;
             }
             let meets = u64::from(most.is_some());
             let arguments = [plan, binding.legs, legs, landings, send.at, send.count, meets];
-            // SAFETY: the kernel's arguments; the caller's promise.
+            // SAFETY: the arguments are the kernel's; the caller's promise.
             unsafe { self.kernels.round(stream, (unit, send.units), most, &arguments) }?;
             return copy(unpack);
         }
         if legs > 0 {
-            // SAFETY: the kernel's arguments.
+            // SAFETY: the arguments are the kernel's.
             unsafe { self.kernels.meet(stream, &arguments) }?;
         }
         let fetching = self.beside.as_ref().filter(|_| !binding.fetches.is_empty());
@@ -252,18 +252,19 @@ impl<'d> GpuPlan<'d> {
         }
         if let Some(beside) = fetching {
             let meanwhile = || if binding.apart { copy(send) } else { Ok(()) };
-            // SAFETY: the caller's promise; what is fetched is in a room of a peer's, which stays as long as its plan.
+            // SAFETY: the caller's promise; the fetched blocks are in a room of a peer, which stays valid as long as
+            // its plan.
             unsafe { beside.fetch(stream, &binding.fetches, meanwhile) }?;
         }
         if legs > 0 {
-            // SAFETY: the kernel's arguments.
+            // SAFETY: the arguments are the kernel's.
             unsafe { self.kernels.arrive(stream, &arguments) }?;
         }
         copy(unpack)
     }
 
-    /// Waits for all that the GPU was given, since kernels of this plan use words that are given back, here and at
-    /// peers; and gives the plan up. Collective over the team.
+    /// Waits for all work of the GPU, since kernels of this plan use words that are freed here and at peers. Then frees
+    /// the plan. Collective over the team.
     pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
         let waited = self.kernels.device.gpu().synchronize().map_err(Error::from);
         let rounds = waited.and_then(|()| self.check());
@@ -272,11 +273,11 @@ impl<'d> GpuPlan<'d> {
         rounds
     }
 
-    /// Whether no round has failed so far. It does not wait for any.
+    /// Returns an error if a round has failed so far. It waits for no round.
     ///
     /// # Errors
-    /// [`Error::RefusedBy`] once for what others were given, of which nothing was exchanged; [`Error::Late`], after
-    /// which the plan cannot be used again; what the device says.
+    /// [`Error::RefusedBy`] once for arguments of other PEs, with which nothing was exchanged; [`Error::Late`], after
+    /// which the plan cannot be used again; an error of the device.
     pub fn check(&self) -> Result<()> {
         let runtime = self.kernels.device.runtime();
         let (pe, operation) = (runtime.my_pe(), self.blocks.what);
@@ -294,13 +295,13 @@ impl<'d> GpuPlan<'d> {
         Ok(self.kernels.device.state().check()?)
     }
 
-    /// Whether one of the buffers, if it is used, is memory that the GPU does not reach: asked of the driver.
+    /// Whether one of the buffers, if it is used, is memory that the GPU does not reach. The driver reports that.
     fn is_host_memory(&self, [input, output]: [Extent; 2]) -> bool {
         let used = [(input, self.input_bytes()), (output, self.output_bytes())];
         used.iter().any(|(buffer, needed)| *needed > 0 && !Gpu::reaches(buffer.at as usize))
     }
 
-    /// What a buffer is, and the workspace, as the driver says.
+    /// The kinds of memory of a buffer and of the workspace, as the driver reports them.
     fn memories(&self, buffer: Extent, work: &Workspace) -> [Memory; 2] {
         let (device, me) = (self.kernels.device, self.kernels.device.runtime().my_pe());
         let reach = device.state().reach();

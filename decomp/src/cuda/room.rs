@@ -1,34 +1,35 @@
-//! How many blocks of kernels may wait at once.
+//! The limit for blocks of kernels that wait at once.
 //!
-//! A launch that does a whole round waits in many blocks. If launches of several streams filled the GPU with waiting
-//! blocks, those that the peers wait for might find no room: PEs may post plans in different orders. So each plan takes
-//! room for its blocks when it is made, and all together do not take more than a share of the GPU. A plan that gets none
-//! meets the others in a launch of its own, of one block.
+//! A launch that performs a whole round waits in many blocks. PEs may enqueue plans in different orders. If launches of
+//! several streams filled the GPU with waiting blocks, the blocks that the peers wait for might never run. So each plan
+//! reserves room for its blocks when it is made, and all plans together reserve only a share of the GPU. A plan without
+//! room meets the others in a launch of its own, of one block.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::blocks::Blocks;
 
-/// Blocks of a plan's launches, and of those of all plans, on each multiprocessor; it has room for `DECOMP_AT_ONCE` of
-/// `cu/copy.cuh`.
+/// The blocks of a plan's launches on each multiprocessor, and those of all plans. A multiprocessor has room for
+/// `DECOMP_AT_ONCE` blocks of `cu/copy.cuh`.
 const EACH: u32 = 1;
 const ALL: u32 = 3;
-/// Units that a block copies at once, how often it should do so, and how often at most: larger rounds have more blocks
-/// than there is room for, and a launch more costs them little.
+/// The units that a block copies at once, the number of such steps that it should do, and the most steps. Larger rounds
+/// have more blocks than there is room for; another launch costs them little.
 const STEP: usize = 1024;
 const STEPS: usize = 2;
 const MOST_STEPS: usize = 8;
 
-/// Blocks that this process's plans may have waiting.
+/// The number of blocks that this process's plans have reserved.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 
-/// Room that is given back when it is dropped.
+/// Reserved room, which drop releases.
 pub(super) struct Room {
     blocks: u32,
 }
 
 impl Room {
-    /// Room for rounds of one launch; `None` if they are too large, have nobody to wait for, or there is none.
+    /// Reserves room for rounds of one launch. Returns `None` if they are too large, if they wait for no PE, or if no
+    /// room is left.
     pub fn for_rounds(blocks: &Blocks, multiprocessors: u32) -> Option<Room> {
         let wanted = wanted(blocks, multiprocessors)?;
         let take = |taken: u32| Some(taken + wanted).filter(|&all| all <= ALL * multiprocessors);
@@ -36,7 +37,7 @@ impl Room {
         Some(Room { blocks: wanted })
     }
 
-    /// How many blocks.
+    /// The number of blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
@@ -48,7 +49,7 @@ impl Drop for Room {
     }
 }
 
-/// Blocks that rounds should have, each copy as many.
+/// The number of blocks that rounds should have. Each copy has equally many.
 fn wanted(blocks: &Blocks, multiprocessors: u32) -> Option<u32> {
     if blocks.legs.is_empty() || blocks.legs.iter().any(|leg| leg.fetch.is_some()) {
         return None;
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn plans_wait_in_a_share_of_the_gpu_and_no_more() {
         let multiprocessors = 100;
-        // Of two copies each.
+        // Blocks of two copies each.
         let rooms = |count: usize| {
             let mut rooms = Vec::new();
             while let Some(room) = Room::for_rounds(&blocks(2, count), multiprocessors) {

@@ -1,26 +1,26 @@
-//! Copies as kernels read them: `decomp_copy` in `cu/copy.cuh`.
+//! Copies in the form that kernels read: `decomp_copy` in `cu/copy.cuh`.
 
 use crate::copy::{Loop, Loops};
 use crate::view::View;
 
-/// Loops of a copy, and words of one.
+/// The number of loops of a copy, and of words of a loop.
 const LOOPS: usize = 5;
 pub(super) const WORDS: usize = 6 + 3 * LOOPS;
 /// Bytes of the widest piece that threads copy.
 const WIDE: usize = 16;
 
-/// What else a copy depends on.
+/// The condition of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goes {
-    /// Nothing.
+    /// The copy always runs.
     Always,
-    /// It is done when something is exchanged with a leg.
+    /// The copy runs if something is exchanged with this leg.
     With(usize),
-    /// It goes to where the other end of a leg wants it.
+    /// The copy writes to the landing of this leg's other end.
     To(usize),
 }
 
-/// A copy of elements of `size` bytes, by units of which each has several or one.
+/// The words of a copy of elements of `size` bytes, by units. An element has one or several units.
 pub(super) fn words(
     (size, unit): (usize, usize),
     (from, from_view): (u64, &View),
@@ -57,7 +57,7 @@ pub(super) fn words(
     words
 }
 
-/// The loops of elements that have so many units each.
+/// The loops over units, for elements of `units` units each.
 fn in_units(loops: &[Loop], units: usize) -> Vec<Loop> {
     let mut loops: Vec<Loop> =
         loops.iter().map(|it| Loop { count: it.count, from: it.from * units, to: it.to * units }).collect();
@@ -71,8 +71,8 @@ fn in_units(loops: &[Loop], units: usize) -> Vec<Loop> {
     loops
 }
 
-/// The fastest loop of the destination; and the others, first the one that is faster than it in the source, if there
-/// is such a one.
+/// The fastest loop of the destination, and the others. The first of these is the one that is faster in the source, if
+/// there is such a loop.
 fn ordered(loops: &[Loop]) -> (Loop, Vec<Loop>) {
     let Some((first, others)) = loops.split_last() else { return (Loop { count: 1, from: 1, to: 1 }, Vec::new()) };
     let mut others: Vec<Loop> = others.iter().rev().copied().collect();

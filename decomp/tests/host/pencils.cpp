@@ -6,7 +6,7 @@
 
 #define __global__
 #define __launch_bounds__(...)
-// A place for each name that the kernels have, by its first letter.
+// A place in memory for each name that the kernels use, by its first letter.
 #define DECOMP_SHARED(TYPE, NAME) TYPE& NAME = *(TYPE*)(shared_of + (#NAME[0] - 'a') * SHARED_BYTES)
 #define DECOMP_THREADS 32
 #define SYMRAIL_SIGNAL_SET 9
@@ -15,10 +15,10 @@ struct Dim {
     unsigned x;
 };
 static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
-// The memory of a block.
+// The shared memory of a block.
 static const size_t SHARED_BYTES = 20480;
 static thread_local char* shared_of;
-// How PEs are reached: by the proxy, by loads and stores, or so up to an address.
+// How PEs are reached: by the proxy, by loads and stores, or by loads and stores up to an address.
 static thread_local const unsigned char* mapped_of;
 static thread_local symrail_u64 hidden_from;
 
@@ -42,7 +42,7 @@ thread_local Threads* block;
 thread_local symrail_u32 thread_rank, block_size;
 thread_local const symrail_u64* apart_of;
 
-// As `Call` in emulated.rs.
+// The layout matches `Call` in emulated.rs.
 struct Call {
     const decomp_plan* plan;
     const decomp_leg* legs;
@@ -64,9 +64,10 @@ struct Call {
     const symrail_u64* apart;
     const unsigned char* mapped;
     symrail_u64 hidden_from;
-    // 3: the PEs meet, copies are done, and the others are told; 2: the last two in one; 1: all in one.
+    // 3: the PEs meet, copy, and signal the others in a launch each; 2: the last two in one launch; 1: all in one
+    // launch.
     symrail_u64 launches;
-    // Copy engines may be first: nobody reads what they write.
+    // Whether copy engines may run first: no kernel reads what they write.
     symrail_u64 fetch_first;
 };
 
