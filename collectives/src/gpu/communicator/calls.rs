@@ -1,0 +1,153 @@
+//! The calls of a communicator.
+
+use symrail::kernels::cuda::Stream;
+
+use super::GpuCommunicator;
+use crate::communicator::Reduction;
+use crate::error::{Error, Result};
+use crate::gpu::plan::Memory;
+use crate::gpu::program::Which;
+use crate::number::{DataType, ReduceOp};
+use crate::plan::Collective;
+use crate::transfer::{Transfer, all_to_all_v};
+
+/// The type and reduction for calls that only move bytes.
+const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));
+
+impl GpuCommunicator<'_> {
+    /// Reduces all PEs' inputs into the output of every PE, which may be the input.
+    ///
+    /// # Safety
+    /// Both are memory that this GPU can access, and they stay valid and unchanged by others until the stream has
+    /// passed the call.
+    ///
+    /// # Errors
+    /// The call does not suit its plan, there is no memory, a kernel cannot be compiled, or the driver reports an
+    /// error. [`GpuCommunicator::check`] returns the errors of kernels.
+    pub unsafe fn all_reduce(
+        &mut self,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        ty: DataType,
+        op: impl Into<Reduction>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::AllReduce, (input, output), input.len, (ty, op.into()), 0) }
+    }
+
+    /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`].
+    pub unsafe fn reduce_scatter(
+        &mut self,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        ty: DataType,
+        op: impl Into<Reduction>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::ReduceScatter, (input, output), output.len, (ty, op.into()), 0) }
+    }
+
+    /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`].
+    pub unsafe fn all_gather(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::AllGather, (input, output), input.len, MOVES, 0) }
+    }
+
+    /// Gives every PE its part of every input. Input and output are different memory.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap.
+    pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
+        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output))?;
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
+    }
+
+    /// Gives every PE the input of PE `root`. The input may be the output.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
+    pub unsafe fn broadcast(&mut self, stream: &Stream, input: Memory, output: Memory, root: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::Broadcast, (input, output), input.len, MOVES, root) }
+    }
+
+    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others pass an output of the
+    /// same size, which stays unchanged.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
+    pub unsafe fn reduce(
+        &mut self,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        ty: DataType,
+        op: impl Into<Reduction>,
+        root: u32,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
+    }
+
+    /// Sends and receives, all at once. Not collective: only the named PEs take part. The n-th send from a PE to
+    /// another matches the n-th receive there, of the same size, in whichever calls both are. The memory may be any of
+    /// the GPU's.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// There is no such PE, or the driver reports an error. [`GpuCommunicator::check`] reports a receive that matched a
+    /// send of another size ([`Error::Sizes`]); on the sender it reports a PE that has given up.
+    pub unsafe fn exchange(&mut self, stream: &Stream, transfers: &[Transfer<Memory>]) -> Result<()> {
+        let launches = self.exchange.launches(transfers)?;
+        let captured = self.begin(stream)?;
+        if self.exchanges.is_none() {
+            if captured {
+                let reason = "a first send or receive cannot be captured: make one once before";
+                return Err(Error::Call(reason.into()));
+            }
+            self.exchanges = Some(self.load(Which::Exchange)?.kernel("exchange")?);
+        }
+        if let Some(kernel) = &self.exchanges {
+            // SAFETY: the caller's promise.
+            unsafe { self.exchange.run(stream, kernel, &launches) }?;
+        }
+        self.end(stream, captured)
+    }
+
+    /// Gives every PE its part of every input, of any sizes: part `i` of `inputs` goes to PE `i`, and part `i` of
+    /// `outputs` comes from PE `i`.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::exchange`]; or there is not a part for each PE.
+    pub unsafe fn all_to_all_v(&mut self, stream: &Stream, inputs: &[Memory], outputs: &[Memory]) -> Result<()> {
+        let transfers = all_to_all_v(self.members.n(), inputs, outputs)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.exchange(stream, &transfers) }
+    }
+}

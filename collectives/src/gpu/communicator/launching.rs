@@ -1,0 +1,300 @@
+//! One call: its choice, its memory and kernels, and its launches.
+
+use std::sync::Arc;
+
+use symrail::kernels::cuda::{Kernel, Module, Shape, Stream};
+
+use super::{GpuCommunicator, Kernels};
+use crate::communicator::Reduction;
+use crate::error::{Error, Result};
+use crate::gpu::plan::{Call, GpuPlan, Memory};
+use crate::gpu::program::{Which, compiled};
+use crate::gpu::stage::{Stage, StagedCall};
+use crate::gpu::straight::{self, Straight, StraightCall, Way as StraightWay};
+use crate::number::DataType;
+use crate::plan::Collective;
+use crate::selection::{Algorithm, Choice, message_of};
+
+/// A plan's memory is for parts of at least so many bytes.
+const LEAST_CAPACITY: u64 = 64 << 10;
+
+impl GpuCommunicator<'_> {
+    /// Performs a collective whose parts have `part` bytes. `root` counts for those that have one.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    pub(super) unsafe fn run(
+        &mut self,
+        stream: &Stream,
+        collective: &Collective,
+        (input, output): (Memory, Memory),
+        part: u64,
+        (ty, reduction): (DataType, Reduction),
+        root: u32,
+    ) -> Result<()> {
+        self.selection.check_root(collective, root)?;
+        if part == 0 {
+            return Ok(());
+        }
+        if !part.is_multiple_of(ty.size() as u64) {
+            return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty:?}")));
+        }
+        if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
+            return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
+        }
+        let captured = self.begin(stream)?;
+        let message = message_of(collective, input.len, output.len);
+        let choice = self.choose(collective, message, input.overlaps(output), root)?;
+        let scaled = matches!(reduction, Reduction::ScaledSum(_));
+        let at_once = self.stage.is_none() || choice.way().is_some() && !scaled;
+        let divides = reduction == Reduction::Average && !(at_once && choice.way().is_some());
+        let how = How { collective, reduction, ty, root, captured, divides };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.stage {
+                Some(stage) if !at_once => self.in_pieces(stage, stream, (input, output), part, &how),
+                _ => {
+                    self.prepare(&choice, part, ty, captured)?;
+                    self.launch(stream, &choice, (input, output), part, &how)
+                }
+            }?;
+        }
+        let has_result = *collective != Collective::Reduce || root == self.members.me();
+        if divides && has_result {
+            let by = self.members.n().into();
+            // SAFETY: the kernel's arguments; the caller's promise.
+            unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
+        }
+        self.end(stream, captured)
+    }
+
+    /// Performs a call on buffers that may be any memory, piece by piece.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    unsafe fn in_pieces(
+        &mut self,
+        stage: Stage,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        part: u64,
+        how: &How<'_>,
+    ) -> Result<()> {
+        let n = u64::from(self.members.n());
+        let (inputs, outputs) = match how.collective {
+            Collective::AllGather => (1, n),
+            Collective::ReduceScatter => (n, 1),
+            Collective::AllToAll => (n, n),
+            _ => (1, 1),
+        };
+        for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
+            if let Some(why) = memory.other_than(parts, part) {
+                return Err(Error::Call(format!("the {what} {why}")));
+            }
+        }
+        // Only plans of this collective's users can be in place here, where all PEs' buffers are staged alike.
+        let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
+        let discards = *how.collective == Collective::Reduce && how.root != self.members.me();
+        let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
+        // A plan for each root would need memory for each.
+        let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
+        // All plans exist before the first piece starts.
+        let mut pieces = Vec::new();
+        for piece in stage.pieces(part, inputs.max(outputs)) {
+            let message = message_of(collective, inputs * piece.len, outputs * piece.len);
+            let choice = self.choose(collective, message, in_place, how.root)?;
+            self.prepare(&choice, piece.len, how.ty, how.captured)?;
+            pieces.push((piece, choice));
+        }
+        for (piece, choice) in pieces {
+            let ([reaches_input, reaches_output], in_place) = match (choice.way(), self.plans.get(&choice)) {
+                (Some(_), _) => ([false, false], false),
+                (None, plan) => {
+                    let plan = plan.ok_or_else(|| choice.unknown())?;
+                    (plan.shared(), plan.plan().in_place())
+                }
+            };
+            let call = StagedCall {
+                input,
+                output,
+                part,
+                inputs,
+                outputs,
+                in_place,
+                reaches_input,
+                reaches_output,
+                scaled,
+                discards,
+            };
+            let staged = stage.staged(&call, piece);
+            // SAFETY: the caller's promise; the stage is used in the order of calls.
+            unsafe {
+                staged.before.iter().try_for_each(|copy| copy.launch(stream))?;
+                if let Reduction::ScaledSum(factor) = how.reduction {
+                    self.for_elements(stream, |kernels| &kernels.multiply, staged.input, how.ty, &factor.arguments())?;
+                }
+                self.launch(stream, &choice, (staged.input, staged.output), piece.len, how)?;
+                staged.after.iter().try_for_each(|copy| copy.launch(stream))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The choice for a call; the first use of a choice is logged.
+    fn choose(&mut self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
+        let choice = self.selection.choose(collective, message, in_place, root)?;
+        if !self.told.contains(&choice) {
+            self.told.insert(choice.clone());
+            self.selection.log(collective, message, in_place, root);
+        }
+        Ok(choice)
+    }
+
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        choice: &Choice,
+        (input, output): (Memory, Memory),
+        part: u64,
+        how: &How<'_>,
+    ) -> Result<()> {
+        let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
+        if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
+            let kernel = if way == StraightWay::Packets { &kernels.packets } else { &kernels.pushed };
+            // A reduction to one rank is performed as one to all.
+            let collective = if straight::parts(how.collective, 0).is_some() { how.collective } else { &REDUCED };
+            let call = StraightCall {
+                collective: StraightCall::number(collective),
+                input: input.at,
+                output: output.at,
+                part,
+                op: how.reduction.op(),
+                average: how.reduction == Reduction::Average && !how.divides,
+                accumulate: self.accumulate,
+                most_blocks: *blocks as u64,
+                chunk: self.selection.chunk(collective, message_of(collective, input.len, output.len)),
+            };
+            // SAFETY: the caller's promise.
+            return unsafe { straight.launch(stream, kernel, way, (input, output), collective, &call) };
+        }
+        let plan = self.plans.get(choice).ok_or_else(|| choice.unknown())?;
+        let call = Call { input, output, part, op: how.reduction.op(), accumulate: self.accumulate };
+        // SAFETY: the caller's promise.
+        unsafe { plan.launch(stream, &kernels.execute, &call) }
+    }
+
+    /// Launches a kernel that changes every element.
+    ///
+    /// # Safety
+    /// The memory stays valid, and `arguments` are the kernel's further arguments.
+    unsafe fn for_elements(
+        &self,
+        stream: &Stream,
+        kernel: impl Fn(&Kernels) -> &Kernel,
+        memory: Memory,
+        ty: DataType,
+        arguments: &[u64],
+    ) -> Result<()> {
+        let Some(kernels) = self.kernels.get(&ty) else { return Ok(()) };
+        let count = memory.len / ty.size() as u64;
+        let shape = Shape { blocks: count.div_ceil(4096).clamp(1, 128) as u32, threads: 1024 };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel(kernels), shape, &[&[memory.at, count], arguments].concat()) }?)
+    }
+
+    /// Orders a call behind the last one; returns whether it is captured.
+    pub(super) fn begin(&self, stream: &Stream) -> Result<bool> {
+        let captured = stream.is_capturing()?;
+        // On the same stream, too: the handle may be that of another stream, which was destroyed since.
+        if !captured {
+            stream.wait_for(&self.last)?;
+        }
+        Ok(captured)
+    }
+
+    pub(super) fn end(&self, stream: &Stream, captured: bool) -> Result<()> {
+        if !captured {
+            self.last.record(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the plan with memory for parts of `part` bytes, and the type's kernels.
+    fn prepare(&mut self, choice: &Choice, part: u64, ty: DataType, captured: bool) -> Result<()> {
+        let small = match (choice.way(), &mut self.straight) {
+            (None, _) => self.plans.get(choice).is_none_or(|plan| plan.capacity() < part),
+            (Some(way), Some(straight)) => !straight.has(way),
+            (Some(_), None) => true,
+        };
+        if captured && (small || !self.kernels.contains_key(&ty)) {
+            let reason = format!("a first call of {part} bytes of {ty:?} cannot be captured: make it once before");
+            return Err(Error::Call(reason));
+        }
+        if let Some(way) = choice.way().filter(|_| small) {
+            let straight = match &mut self.straight {
+                Some(straight) => straight,
+                none => none.insert(Straight::new(self.device, &mut self.memory, &self.abort)?),
+            };
+            straight.prepare(way, &mut self.memory)?;
+        } else if small {
+            let plan = match self.plans.remove(choice) {
+                Some(small) => {
+                    let plan = small.plan().clone();
+                    self.replaced.push(small);
+                    plan
+                }
+                None => self.selection.plan(choice)?,
+            };
+            let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
+            self.plans
+                .insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
+        }
+        if !self.kernels.contains_key(&ty) {
+            let module = self.load(Which::Executor(ty))?;
+            let kernels = Kernels {
+                execute: module.kernel("execute_plan")?,
+                packets: module.kernel("straight_packets")?,
+                pushed: module.kernel("straight_pushed")?,
+                divide: module.kernel("divide_elements")?,
+                multiply: module.kernel("multiply_elements")?,
+            };
+            self.kernels.insert(ty, kernels);
+        }
+        Ok(())
+    }
+
+    pub(super) fn load(&self, which: Which) -> Result<Arc<Module>> {
+        let gpu = self.device.gpu();
+        let (major, minor) = gpu.compute_capability();
+        let module = Module::load(gpu, &compiled(&self.nvrtc, which, &format!("sm_{major}{minor}"))?)?;
+        self.device.attach(&module)?;
+        Ok(module)
+    }
+}
+
+impl Choice {
+    /// The algorithm without a plan, if this is one.
+    fn way(&self) -> Option<StraightWay> {
+        match self {
+            Choice::Own(Algorithm::Packets, _) => Some(StraightWay::Packets),
+            Choice::Own(Algorithm::Pushed, _) => Some(StraightWay::Pushed),
+            _ => None,
+        }
+    }
+}
+
+/// A call's parameters besides its buffers.
+struct How<'a> {
+    collective: &'a Collective,
+    reduction: Reduction,
+    ty: DataType,
+    root: u32,
+    captured: bool,
+    /// A separate kernel performs the division of an average.
+    divides: bool,
+}
+
+/// See [`GpuCommunicator::launch`].
+const REDUCED: Collective = Collective::AllReduce;

@@ -1,0 +1,261 @@
+//! Collectives of all PEs of a job, or of a team's, on streams of their GPUs.
+
+mod calls;
+mod launching;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Event, Gpu, Kernel};
+use symrail::{Team, TeamHeap};
+
+use super::exchange::Exchange;
+use super::memory::SymmetricMemory;
+use super::plan::GpuPlan;
+use super::report::AbortHandle;
+use super::stage::Stage;
+use super::straight::Straight;
+use crate::error::{Error, Result};
+use crate::members::Members;
+use crate::number::{Accumulate, DataType};
+use crate::plan::{Collective, Plan};
+use crate::selection::{Choice, GPU, Selection};
+use crate::tuning::{Row, Table, Tuning, Way};
+
+/// The kernels for a type of elements.
+struct Kernels {
+    execute: Kernel,
+    packets: Kernel,
+    pushed: Kernel,
+    divide: Kernel,
+    multiply: Kernel,
+}
+
+/// A communicator of all PEs, or of a team's, each with a GPU; these are its ranks. Its calls are collective: all its
+/// PEs make the same ones in the same order, with the same sizes, types and operations. They run in that order, each
+/// after the earlier work of its stream.
+///
+/// The first call of a kind and size allocates memory and compiles kernels, so it cannot be captured in a graph; later
+/// ones can. All PEs replay a graph in the same order among their other calls, and not concurrently with them.
+pub struct GpuCommunicator<'d> {
+    device: &'d GpuDevice<'d>,
+    members: Members<'d>,
+    nvrtc: Nvrtc,
+    selection: Selection,
+    kernels: HashMap<DataType, Kernels>,
+    memory: SymmetricMemory<'d>,
+    abort: AbortHandle,
+    exchange: Exchange<'d>,
+    /// The kernel of sends and receives, made for the first of them.
+    exchanges: Option<Kernel>,
+    /// Set if buffers may be any memory.
+    stage: Option<Stage>,
+    /// The memory of collectives without a plan, made for the first such call.
+    straight: Option<Straight<'d>>,
+    plans: BTreeMap<Choice, GpuPlan<'d>>,
+    /// The choices that have been logged.
+    told: BTreeSet<Choice>,
+    /// Plans that larger ones have replaced, which graphs may still use.
+    replaced: Vec<GpuPlan<'d>>,
+    /// Recorded behind the last call.
+    last: Event,
+    /// The type in which narrow elements are reduced.
+    pub accumulate: Accumulate,
+}
+
+impl std::fmt::Debug for GpuCommunicator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GpuCommunicator").field("selection", &self.selection).finish_non_exhaustive()
+    }
+}
+
+impl<'d> GpuCommunicator<'d> {
+    /// Makes a communicator of all PEs. Collective.
+    ///
+    /// # Errors
+    /// The runtime's, or the driver's.
+    pub fn new(device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
+        GpuCommunicator::among(Members::all(device.runtime()), device, nvrtc)
+    }
+
+    /// Makes a communicator of a team's PEs; their numbers in the team are their ranks, which roots, sends and receives
+    /// name. Its memory comes from `heap`, 24 MiB at a time, so other PEs take no part. Collective over the team.
+    ///
+    /// # Errors
+    /// The runtime's, or the driver's; or [`Error::OtherRuntime`].
+    pub fn of_team(
+        device: &'d GpuDevice<'d>,
+        nvrtc: Nvrtc,
+        team: &'d Team<'d>,
+        heap: &'d TeamHeap<'d>,
+    ) -> Result<Self> {
+        GpuCommunicator::among(Members::of_team(device.runtime(), team, heap)?, device, nvrtc)
+    }
+
+    fn among(members: Members<'d>, device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
+        // The name becomes a part of a file's name.
+        let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+        let kind: String = device.gpu().name().chars().map(letter).collect();
+        let selection = Selection::agree(members, GPU, kind, |pe| device.is_mapped(pe))?;
+        let mut memory = SymmetricMemory::new(device, members);
+        let abort = AbortHandle::default();
+        let exchange = Exchange::new(device, &mut memory, &abort, !selection.one_host())?;
+        Ok(GpuCommunicator {
+            device,
+            members,
+            nvrtc,
+            selection,
+            kernels: HashMap::new(),
+            memory,
+            abort,
+            exchange,
+            exchanges: None,
+            stage: None,
+            straight: None,
+            plans: BTreeMap::new(),
+            told: BTreeSet::new(),
+            replaced: Vec::new(),
+            last: Event::new(device.gpu())?,
+            accumulate: Accumulate::default(),
+        })
+    }
+
+    /// This PE's rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.members.me()
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.members.n()
+    }
+
+    /// From now on buffers may be any memory of this GPU, on all PEs: data that PEs must access elsewhere is copied to
+    /// symmetric memory and back, some 16 MiB at a time. Collective.
+    ///
+    /// # Errors
+    /// The runtime's: the heap is exhausted.
+    pub fn accept_any_memory(&mut self) -> Result<()> {
+        if self.stage.is_none() {
+            self.stage = Some(Stage::new(&mut self.memory)?);
+            self.selection.any_memory = true;
+        }
+        Ok(())
+    }
+
+    /// Adds a plan, which has precedence over built-in plans if it suits. All PEs add the same plans.
+    pub fn add_plan(&mut self, plan: Plan) {
+        self.selection.users.add(plan);
+    }
+
+    /// The kind of device, as in tables of `symrail tune`.
+    #[must_use]
+    pub fn device_kind(&self) -> &str {
+        &self.selection.device
+    }
+
+    /// All ways of performing a collective here, of which a table chooses.
+    #[must_use]
+    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
+        self.selection.ways(collective)
+    }
+
+    /// A table with these rows for communicators like this one.
+    #[must_use]
+    pub fn table(&self, rows: Vec<Row>) -> Table {
+        self.selection.table(rows)
+    }
+
+    /// Uses a table from now on, in place of the one found when this communicator was made. All PEs pass the same
+    /// table.
+    ///
+    /// # Errors
+    /// The table is for other communicators, or names an unknown way.
+    pub fn tune(&mut self, table: Table) -> Result<()> {
+        self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
+        self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
+        Ok(())
+    }
+
+    /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
+    /// `hierarchical`, `by_puts`), or the added plan of this name, and fail if it does not suit; with `None` they use
+    /// what suits best. All PEs pass the same name.
+    pub fn ask_for(&mut self, algorithm: Option<&str>) {
+        self.selection.asked = algorithm.map(Into::into);
+    }
+
+    /// The choice for a message of so many bytes, and why each plan of a user does not suit. The root is that of a
+    /// broadcast or a reduction to one PE.
+    #[must_use]
+    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
+        self.selection.explain(collective, message, in_place, root)
+    }
+
+    /// Fails if a call has failed so far. Does not wait for calls.
+    ///
+    /// # Errors
+    /// The reason: a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]), or an error of the device. All
+    /// PEs give up then, and the communicator must not be used again.
+    pub fn check(&self) -> Result<()> {
+        self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
+        self.straight.iter().try_for_each(Straight::check)?;
+        self.exchange.check()?;
+        Ok(self.device.state().check()?)
+    }
+
+    /// Waits until the last call that was not captured has ended, and so all calls before it.
+    ///
+    /// # Errors
+    /// The driver's, for any failure on this GPU.
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.last.wait()?)
+    }
+
+    /// Whether all PEs access one another's memory without proxies.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.device.is_direct()
+    }
+
+    /// The GPU.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        self.device.gpu()
+    }
+
+    /// Ends the waits of all calls of this PE. Their kernels make the other PEs give up as well. The communicator must
+    /// not be used again.
+    pub fn abort(&self) {
+        self.abort.abort();
+    }
+
+    /// As [`GpuCommunicator::abort`], and also tells the other PEs at once if no kernel of this PE is waiting that
+    /// could do it: their calls end with [`Error::Aborted`]. Returns at once.
+    ///
+    /// # Errors
+    /// The runtime's: other PEs may then wait until their time-outs.
+    pub fn give_up(&self) -> Result<()> {
+        self.abort.abort();
+        self.memory.tell_given_up()
+    }
+
+    /// A handle with which other threads can abort, while a call is in progress in this one.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
+    /// Frees the plans' memory, when all launches on the GPU have ended. Collective.
+    ///
+    /// # Errors
+    /// The runtime's, or the driver's.
+    pub fn free(self) -> Result<()> {
+        self.device.gpu().synchronize()?;
+        self.members.barrier()?;
+        self.memory.free()
+    }
+}
