@@ -1,4 +1,4 @@
-/* The four transposes of decomp/examples/transposes.rs by MPI_Alltoallv: pack, exchange, unpack.
+/* The four transposes of decomp/examples/transposes.rs with MPI_Alltoallv: pack, exchange, unpack.
  *
  * mpicc -O3 -march=native alltoallv.c -o alltoallv && mpirun -n 4 ./alltoallv ROWS COLUMNS EDGE... */
 #include <mpi.h>
@@ -9,7 +9,7 @@
 enum { ELEMENT = 16 };
 static const double BUDGET = 0.4;
 
-/* A pencil, X fastest: first and last element but one of each dimension. */
+/* A pencil, X fastest: the first element of each dimension, and the end behind its last one. */
 typedef struct {
   int from[3], to[3];
 } box;

@@ -1,5 +1,5 @@
-// Packing and unpacking for what `scripts/gpu.sh transposes` compares with: by the kernels of decomp/cu/copy.cuh, as a
-// library for torch_all_to_all.py and as a part of nvshmem.cu.
+// Packing and unpacking for the comparisons of `scripts/gpu.sh transposes`, with the kernels of decomp/cu/copy.cuh: as
+// a library for torch_all_to_all.py, and as a part of nvshmem.cu.
 #include <algorithm>
 #include <vector>
 
@@ -16,8 +16,8 @@ static __global__ void __launch_bounds__(DECOMP_THREADS, DECOMP_AT_ONCE) move_al
     decomp_copy_part<symrail_wide>(copy, copy.to, blockIdx.x, gridDim.x);
 }
 
-// Copies elements of 16 bytes: `loops` has for each dimension how many there are, and the distances of neighbours here
-// and there, in elements. As decomp/src/cuda/table.rs does it.
+// Copies elements of 16 bytes. `loops` has for each dimension the number of elements, and the distances of neighbours
+// in the source and in the destination, in elements, as in decomp/src/cuda/table.rs.
 extern "C" int moves_copy(const void* from, void* to, int n, const symrail_u64* loops, cudaStream_t stream) {
     std::vector<decomp_loop> all;
     for (int i = 0; i < n; i++)
@@ -59,7 +59,7 @@ extern "C" int moves_fill(const numbers* it, int bytes, cudaStream_t stream) {
     return (int)cudaGetLastError();
 }
 
-// How many elements are others.
+// The number of elements that differ.
 extern "C" long long moves_wrong(numbers it, int bytes, cudaStream_t stream) {
     symrail_u64 found = 0, *count;
     if (cudaMalloc(&count, 8) != cudaSuccess || cudaMemset(count, 0, 8) != cudaSuccess) return -1;

@@ -1,17 +1,17 @@
-// Fills pencils with numbers that tell where in the whole array an element is, and counts elements that are others: the
-// same for all that `scripts/gpu.sh transposes` compares.
+// Fills pencils with numbers that encode an element's place in the whole array, and counts wrong elements. All programs
+// that `scripts/gpu.sh transposes` compares use it.
 #ifdef __CUDACC_RTC__
 #include "symrail_device.cuh"
 #endif
 
 // A pencil; dimensions are X, Y and Z.
 struct numbers {
-    // Its memory, and where elements that are wrong are counted.
+    // The pencil's memory, and the counter of wrong elements.
     symrail_u64 at, wrong;
     symrail_u64 edge, first[3], own[3], stride[3];
-    // Width of the halo on all sides, fields, and elements of each in memory.
+    // The width of the halo on all sides, the number of fields, and the elements of each field in memory.
     symrail_u64 halo, fields, field;
-    // Which halos have neighbours' elements: those of Z, if the array goes on at its other end, or where it goes on.
+    // The halos that have neighbours' elements: those of Z, if the array is periodic, or where it continues.
     symrail_u64 filled, periodic;
 };
 

@@ -1,5 +1,6 @@
-// The four transposes of an array of complex numbers, and halos of three fields, as programs on NVSHMEM do them: pack,
-// nvshmemx_putmem_on_stream, nvshmemx_barrier_all_on_stream, unpack. Two PEs; each pencil's own axis is the fastest.
+// The four transposes of an array of complex numbers, and halos of three fields, in the way of programs on NVSHMEM:
+// pack, nvshmemx_putmem_on_stream, nvshmemx_barrier_all_on_stream, unpack. Two PEs; each pencil's own axis is the
+// fastest.
 //
 //   nvcc -O3 -std=c++17 -rdc=true -arch=sm_90 … nvshmem.cu      (scripts/gpu.sh transposes does)
 //   mpirun -n 2 … ./nvshmem EDGE …
@@ -121,7 +122,7 @@ static void transposes(symrail_u64 n) {
     nvshmem_free(send), nvshmem_free(receive[0]), nvshmem_free(receive[1]);
 }
 
-// Elements of 8 bytes, three fields of [z/2 + 2][y + 2][x + 2]: the halo along Z, which is planes.
+// Elements of 8 bytes, three fields of [z/2 + 2][y + 2][x + 2]: the halo along Z, whose faces are planes.
 static void halos(symrail_u64 n, bool periodic) {
     const symrail_u64 h = n / 2, plane = (n + 2) * (n + 2), field = plane * (h + 2), fields = 3;
     char* a;
@@ -132,7 +133,7 @@ static void halos(symrail_u64 n, bool periodic) {
     numbers pencil = {(symrail_u64)a, 0, n, {0, 0, z}, {n, n, h}, {1, n + 2, plane}, 1, fields, field, 1, periodic};
     CUDA(cudaMemset(a, 0xEE, fields * field * 8));
     moves_fill(&pencil, 8, stream);
-    // PE 0 is below PE 1; what a neighbour has sent up comes from below.
+    // PE 0 is below PE 1: a block that a neighbour has sent up arrives from below.
     auto sends = [&](int up) { return periodic || (me == 0) == (up == 1); };
     auto receives = [&](int up) { return periodic || (me == 1) == (up == 1); };
     auto round = [&] {

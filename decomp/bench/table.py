@@ -1,4 +1,4 @@
-"""What `scripts/gpu.sh transposes` has measured, as tables: reads lines of JSON, of several turns, from files.
+"""Prints tables of what `scripts/gpu.sh transposes` measured, from files with lines of JSON of several turns.
 
 Usage: table.py FILE ...
 """
@@ -29,7 +29,7 @@ def median(what, edge, system):
 
 
 def best(what, edge, systems):
-    """The least of the medians, in a graph or not, and what it is of."""
+    """The least of the medians, in a graph or not, and its origin."""
     found = [
         (us, system + more)
         for system in systems

@@ -1,6 +1,6 @@
 """The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL) on two GPUs,
-packed and unpacked by the kernels of decomp/cu/copy.cuh; each pencil's own axis is the fastest. In the order of a stream, and
-in a CUDA graph.
+packed and unpacked by the kernels of decomp/cu/copy.cuh. Each pencil's own axis is the fastest. The program measures
+them in stream order, and in a CUDA graph.
 
     python3 -m torch.distributed.run --nproc-per-node 2 torch_all_to_all.py libmoves.so EDGE ...
 """
@@ -86,7 +86,7 @@ def transposes(n: int) -> None:
     peer, half = 1 - me, n * n * h
     a, b = (torch.empty(half, dtype=torch.complex128, device="cuda") for _ in range(2))
     send, receive = (torch.empty(half // 2, dtype=torch.complex128, device="cuda") for _ in range(2))
-    # What stays goes straight to its place, and not through NCCL.
+    # A block that stays on its rank is copied straight to its place, and not through NCCL.
     splits = [half // 2 if rank == peer else 0 for rank in range(2)]
     send_words, receive_words = (torch.view_as_real(array).view(-1) for array in (send, receive))
     splits = [2 * count for count in splits]

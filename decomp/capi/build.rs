@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs ask for it, wherever it was when they were linked.
+//! Sets the name (soname) by which programs load the library, independent of its path when they were linked.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsymrail_decomp_c.so");

@@ -1,9 +1,9 @@
-! Pencil transposes and halos in Fortran, by cuDecomp's names, over libsymrail_decomp_c: see cudecomp.h, which has the
-! units and what each function does. Compile this file with the program, and link with -lsymrail_decomp_c.
+! Pencil transposes and halos in Fortran with cuDecomp's names, over libsymrail_decomp_c. cudecomp.h has the units and
+! the meaning of each function. Compile this file with the program, and link with -lsymrail_decomp_c.
 !
-! Axes, dimensions, memory orders and the first and last elements of pencils count from 1 here, as in Fortran. Optional
-! arguments that are left out are none, and the default stream. cudecompInit takes an MPI communicator if this file is
-! compiled with -DSYMRAIL_WITH_MPI; without one it joins the job that a launcher has started.
+! Axes, dimensions, memory orders and the first and last elements of pencils count from 1 here, as in Fortran. An
+! optional argument that is left out stands for none, or for the default stream. cudecompInit accepts an MPI
+! communicator if this file is compiled with -DSYMRAIL_WITH_MPI. Otherwise it joins the job that a launcher has started.
 module cudecomp
   use, intrinsic :: iso_c_binding
   implicit none
@@ -50,7 +50,7 @@ module cudecomp
     type(c_ptr) :: member = c_null_ptr
   end type
 
-  ! To be given its defaults by cudecompGridDescConfigSetDefaults first.
+  ! cudecompGridDescConfigSetDefaults sets the defaults first.
   type, bind(c), public :: cudecompGridDescConfig
     integer(c_int64_t) :: struct_size = 0
     integer(c_int32_t) :: gdims(3) = 0
@@ -64,7 +64,7 @@ module cudecomp
     integer(c_int) :: halo_comm_backend = 0
   end type
 
-  ! To be given its defaults by cudecompGridDescAutotuneOptionsSetDefaults first.
+  ! cudecompGridDescAutotuneOptionsSetDefaults sets the defaults first.
   type, bind(c), public :: cudecompGridDescAutotuneOptions
     integer(c_int64_t) :: struct_size = 0
     integer(c_int32_t) :: n_warmup_trials = 0
@@ -107,7 +107,7 @@ module cudecomp
 #endif
   end interface
 
-  ! Of so many elements, as a pointer that is one; `cudecompFree` takes it back.
+  ! Allocates elements, as a Fortran pointer; `cudecompFree` frees it.
   interface cudecompMalloc
     procedure :: malloc_r4, malloc_r8, malloc_c4, malloc_c8
   end interface
@@ -430,7 +430,7 @@ contains
     handle%member = c_null_ptr
   end function
 
-  ! What the last failure was.
+  ! The message of the last failure.
   function symrailDecompLastError() result(text)
     character(:), allocatable :: text
     text = text_of(c_last_error())
@@ -475,7 +475,7 @@ contains
     call shift_orders(config, 1)
   end function
 
-  ! Orders that are not set stay so.
+  ! Orders that are not set stay unset.
   subroutine shift_orders(config, by)
     type(cudecompGridDescConfig), intent(inout) :: config
     integer, intent(in) :: by

@@ -1,12 +1,12 @@
-/* Pencil transposes and halos, by cuDecomp's names. Link with -lsymrail_decomp_c.
+/* Pencil transposes and halos, with cuDecomp's names. Link with -lsymrail_decomp_c.
  *
- * Where the symmetric heap is in a GPU's memory (SYMRAIL_HEAP_KIND=device) or pinned for one, arrays are the GPU's, and
- * rounds are in the order of a stream: what others did wrong in one is told by a later call. Else arrays are in host
- * memory, and the stream is NULL. Without MPI, `symrailDecompInit` joins the job that `symrail run` or a launcher that speaks PMIx has started.
- * Where <mpi.h> is included before this header, `cudecompInit` takes a communicator.
+ * If the symmetric heap is in a GPU's memory (SYMRAIL_HEAP_KIND=device) or pinned for one, arrays are the GPU's, and
+ * rounds run in stream order. A later call then returns the errors that other ranks made in a round. Otherwise arrays
+ * are in host memory, and the stream is NULL. Without MPI, `symrailDecompInit` joins the job that `symrail run` or a
+ * launcher with PMIx has started. If <mpi.h> is included before this header, `cudecompInit` accepts a communicator.
  *
- * Functions are collective over all ranks, but for questions about the geometry. What one rank does wrong is an error
- * on all that exchange something with it; symrailDecompLastError() has the sentence. */
+ * All functions are collective over all ranks, except queries of the geometry. If one rank passes an invalid argument,
+ * all ranks that exchange blocks with it get an error. symrailDecompLastError() returns the message. */
 #ifndef CUDECOMP_H
 #define CUDECOMP_H
 
@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-/* How transposes are done. Each name stands for one of four ways of ours, which
- * cudecompTransposeCommBackendToString tells; "direct" data goes straight into the output where it can. */
+/* Back ends of transposes. Each name stands for one of four modes of this library, which
+ * cudecompTransposeCommBackendToString returns. "Direct" data goes straight to the output where it can. */
 typedef enum {
   CUDECOMP_TRANSPOSE_COMM_MPI_P2P = 1,    /* staged */
   CUDECOMP_TRANSPOSE_COMM_MPI_P2P_PL = 2, /* staged, pipelined */
@@ -66,7 +66,7 @@ typedef enum {
   CUDECOMP_RESULT_CUTENSOR_ERROR = 5,
   CUDECOMP_RESULT_MPI_ERROR = 6,
   CUDECOMP_RESULT_NCCL_ERROR = 7,
-  CUDECOMP_RESULT_NVSHMEM_ERROR = 8, /* from the runtime: a peer is lost, memory is exhausted, ... */
+  CUDECOMP_RESULT_NVSHMEM_ERROR = 8, /* an error of the runtime: a peer is lost, memory is exhausted, ... */
   CUDECOMP_RESULT_NVML_ERROR = 9
 } cudecompResult_t;
 
@@ -75,7 +75,7 @@ typedef struct cudecompGridDesc *cudecompGridDesc_t;
 /* The same type as CUDA's; NULL here. */
 typedef struct CUstream_st *cudaStream_t;
 
-/* To be given its defaults by cudecompGridDescConfigSetDefaults first. */
+/* cudecompGridDescConfigSetDefaults sets the defaults first. */
 typedef struct {
   int64_t struct_size;                                   /* set with the defaults */
   int32_t gdims[3];                                      /* elements along X, Y and Z */
@@ -89,19 +89,19 @@ typedef struct {
   cudecompHaloCommBackend_t halo_comm_backend;           /* default CUDECOMP_HALO_COMM_NCCL */
 } cudecompGridDescConfig_t;
 
-/* To be given its defaults by cudecompGridDescAutotuneOptionsSetDefaults first. */
+/* cudecompGridDescAutotuneOptionsSetDefaults sets the defaults first. */
 typedef struct {
   int64_t struct_size; /* set with the defaults */
   int32_t n_warmup_trials;
   int32_t n_trials;
-  cudecompAutotuneGridMode_t grid_mode; /* what the process grid is chosen by, if pdims are 0 */
+  cudecompAutotuneGridMode_t grid_mode; /* the operation that chooses the process grid, if pdims are 0 */
   cudecompDataType_t dtype;
   bool allow_uneven_decompositions;
   double skip_threshold;
   bool autotune_transpose_backend;
   bool autotune_halo_backend;
-  int32_t halo_axis;       /* halos that are measured: those of X, Y or Z pencils */
-  int32_t halo_extents[3]; /* along X, Y and Z, as the following */
+  int32_t halo_axis;       /* the pencils whose halos are measured: X, Y or Z */
+  int32_t halo_extents[3]; /* along X, Y and Z, like the following arrays */
   bool halo_periods[3];
   int32_t halo_padding[3];
 } cudecompGridDescAutotuneOptions_t;
@@ -116,14 +116,14 @@ typedef struct {
   int64_t size;            /* elements in memory */
 } cudecompPencilInfo_t;
 
-/* Joins the job that a launcher has started, or is alone. */
+/* Joins the job that a launcher has started. Without one, the process is the only rank. */
 cudecompResult_t symrailDecompInit(cudecompHandle_t *handle);
-/* Makes an id of 64 bytes, on one rank; all pass it to symrailDecompJoin with their rank. */
+/* Makes an id of 64 bytes on one rank. All ranks pass it to symrailDecompJoin with their own rank. */
 cudecompResult_t symrailDecompUniqueId(unsigned char id[64]);
 cudecompResult_t symrailDecompJoin(cudecompHandle_t *handle, const unsigned char id[64], int32_t rank, int32_t size);
-/* This rank, and how many there are. */
+/* This rank, and the number of ranks. */
 cudecompResult_t symrailDecompRank(cudecompHandle_t handle, int32_t *rank, int32_t *size);
-/* What the last failure in this thread was. */
+/* The message of the last failure in this thread. */
 const char *symrailDecompLastError(void);
 cudecompResult_t cudecompFinalize(cudecompHandle_t handle);
 
@@ -141,7 +141,7 @@ static inline cudecompResult_t cudecompInit(cudecompHandle_t *handle, MPI_Comm c
 
 cudecompResult_t cudecompGridDescConfigSetDefaults(cudecompGridDescConfig_t *config);
 cudecompResult_t cudecompGridDescAutotuneOptionsSetDefaults(cudecompGridDescAutotuneOptions_t *options);
-/* `options` may be NULL. The configuration tells afterwards what was chosen. */
+/* `options` may be NULL. Afterwards the configuration holds the choices. */
 cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDesc_t *grid_desc,
                                         cudecompGridDescConfig_t *config,
                                         const cudecompGridDescAutotuneOptions_t *options);
@@ -149,11 +149,11 @@ cudecompResult_t cudecompGridDescDestroy(cudecompHandle_t handle, cudecompGridDe
 cudecompResult_t cudecompGetGridDescConfig(cudecompHandle_t handle, cudecompGridDesc_t grid_desc,
                                            cudecompGridDescConfig_t *config);
 
-/* Halo extents and padding, along X, Y and Z, may be NULL everywhere: none. */
+/* Halo extents and padding, along X, Y and Z, may be NULL in all functions: there are none then. */
 cudecompResult_t cudecompGetPencilInfo(cudecompHandle_t handle, cudecompGridDesc_t grid_desc,
                                        cudecompPencilInfo_t *pencil_info, int32_t axis, const int32_t halo_extents[],
                                        const int32_t padding[]);
-/* In elements of whatever type is used. */
+/* The size is in elements, for every type. */
 cudecompResult_t cudecompGetTransposeWorkspaceSize(cudecompHandle_t handle, cudecompGridDesc_t grid_desc,
                                                    int64_t *workspace_size);
 cudecompResult_t cudecompGetHaloWorkspaceSize(cudecompHandle_t handle, cudecompGridDesc_t grid_desc, int32_t axis,
@@ -167,7 +167,7 @@ const char *cudecompHaloCommBackendToString(cudecompHaloCommBackend_t comm_backe
 cudecompResult_t cudecompGetShiftedRank(cudecompHandle_t handle, cudecompGridDesc_t grid_desc, int32_t axis,
                                         int32_t dim, int32_t displacement, bool periodic, int32_t *shifted_rank);
 
-/* `work` comes from cudecompMalloc with the same descriptor. Input and output may be one buffer. */
+/* cudecompMalloc allocates `work`, with the same descriptor. Input and output may be one buffer. */
 #define CUDECOMP_TRANSPOSE(name)                                                                                       \
   cudecompResult_t cudecompTranspose##name(                                                                            \
       cudecompHandle_t handle, cudecompGridDesc_t grid_desc, void *input, void *output, void *work,                    \

@@ -1,4 +1,4 @@
-//! Grid descriptors: making them, what they tell, workspaces.
+//! Grid descriptors: their creation, their properties, and workspaces.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -14,20 +14,20 @@ use crate::types::{
     Config, Options, PencilInfo, axis, element, halo_backend, halo_mode, transpose_backend, transpose_mode,
 };
 
-/// Bytes of the smallest type: sizes in elements have room for rounding in elements of any.
+/// Bytes of the smallest type. Sizes in elements include the rounding for elements of any type.
 const SMALLEST: usize = 4;
 
 /// `cudecompGridDesc_t`.
 pub struct GridDesc {
     pub array: Decomposition<'static>,
     pub config: Config,
-    /// Made when they are first run, by all ranks together.
+    /// The plans. All ranks together make a plan when they first run it.
     pub plans: HashMap<Key, AnyPlan<'static>>,
-    /// The handle's.
+    /// The kernels of the handle.
     pub kernels: Option<&'static GpuKernels<'static>>,
-    /// By their addresses, of the GPU if arrays are there.
+    /// The workspaces by their addresses. These are addresses of the GPU if arrays are there.
     pub works: HashMap<usize, Workspace>,
-    /// What has no room for anything, for who passes something else.
+    /// An empty workspace, which stands in for an argument that is no workspace.
     pub none: Workspace,
 }
 
@@ -101,7 +101,7 @@ fn grid_of(config: &Config) -> Result<Grid, Failure> {
     Ok(grid)
 }
 
-/// What to measure for transposes, or for halos.
+/// The parameters of the measurement for transposes, or for halos.
 fn tuning_of(options: &Options, halos: bool) -> Result<Tuning, Failure> {
     let count = |number: i32| u32::try_from(number).unwrap_or(0);
     let round = if halos {
@@ -115,7 +115,7 @@ fn tuning_of(options: &Options, halos: bool) -> Result<Tuning, Failure> {
         round,
         processes: None,
         mode: None,
-        // No back end's name says from which size on.
+        // The back ends have no name for a size from which on copy engines move blocks.
         crossover: false,
         element: element(options.dtype)?,
         fields: 1,
@@ -154,7 +154,7 @@ extern "C" fn cudecompGridDescCreate(
                 other => return Err(Failure::usage(format!("grid_mode {other}: there are 0 and 1"))),
             };
             let choose_backend = [options.autotune_transpose_backend, options.autotune_halo_backend];
-            // The process grid is chosen first, by what `grid_mode` says.
+            // The process grid is chosen first, by the operation that `grid_mode` selects.
             for halos in [by_halos, !by_halos] {
                 let choose_grid = grid.processes == [0, 0];
                 let choose_backend = choose_backend[usize::from(halos)] != 0;
@@ -192,7 +192,7 @@ extern "C" fn cudecompGridDescDestroy(_handle: *mut Handle, desc: *mut GridDesc)
             given("grid_desc", desc)?;
             *Box::from_raw(desc)
         };
-        // All ranks give up in the same order: that of their keys and addresses, which are symmetric.
+        // All ranks free plans and workspaces in the same order: that of their keys and addresses, which are symmetric.
         let mut plans: Vec<_> = plans.into_iter().collect();
         plans.sort_by_key(|(key, _)| *key);
         plans.into_iter().try_for_each(|(_, plan)| plan.give_up(&array))?;
@@ -203,7 +203,7 @@ extern "C" fn cudecompGridDescDestroy(_handle: *mut Handle, desc: *mut GridDesc)
     })
 }
 
-/// Gives `body` a descriptor.
+/// Calls `body` with a descriptor.
 pub fn with_desc(desc: *mut GridDesc, body: impl FnOnce(&mut GridDesc) -> Result<(), Failure>) -> c_int {
     // SAFETY: C's caller vouches for the descriptor.
     guarded(|| body(unsafe { given("grid_desc", desc) }?))
@@ -251,7 +251,7 @@ extern "C" fn cudecompGetTransposeWorkspaceSize(_handle: *mut Handle, desc: *mut
     with_desc(desc, |desc| {
         // SAFETY: C's caller vouches for its pointers.
         let size = unsafe { given("workspace_size", size) }?;
-        // As many elements as do for every type: rounding takes most of them with the smallest one.
+        // The most elements of all types: with the smallest type, rounding needs the most elements.
         let elements = |bytes| desc.array.transpose_workspace_bytes(bytes, 1).div_ceil(bytes);
         *size = [SMALLEST, 8, 16].map(elements).into_iter().max().unwrap_or(0) as i64;
         Ok(())
@@ -271,7 +271,7 @@ extern "C" fn cudecompGetHaloWorkspaceSize(
         let (size, halo) = unsafe { (given("workspace_size", size)?, three("halo_extents", halo)?) };
         let shape = desc.array.pencil(axis(along)?, Form { halo, padding: [0; 3] }).shape();
         let face = |dim: usize| shape.iter().product::<usize>() / shape[dim].max(1) * halo[dim];
-        // Two that are sent, two that come, each rounded up to 256 bytes.
+        // Two faces are sent and two arrive, each rounded up to 256 bytes.
         let elements = |dim| 4 * (face(dim) + 256 / SMALLEST);
         *size = (0..3).map(elements).max().unwrap_or(0) as i64;
         Ok(())
@@ -310,7 +310,7 @@ extern "C" fn cudecompFree(_handle: *mut Handle, desc: *mut GridDesc, buffer: *m
     with_desc(desc, |desc| {
         let not_there = || Failure::usage("buffer: it is not from cudecompMalloc with this descriptor");
         let work = desc.works.remove(&buffer.addr()).ok_or_else(not_there)?;
-        // Rounds that were posted may still use it.
+        // Rounds that were enqueued may still use it.
         let kernels = desc.kernels.map(|kernels| kernels.device().gpu());
         kernels.map_or(Ok(()), |gpu| gpu.synchronize()).map_err(symrail_decomp::Error::from)?;
         Ok(desc.array.give_back(work)?)

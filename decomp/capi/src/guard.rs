@@ -1,4 +1,4 @@
-//! Where errors become results, and panics end.
+//! The conversion of errors and panics to results.
 
 use std::ffi::{c_char, c_int};
 
@@ -9,7 +9,7 @@ const NOT_SUPPORTED: c_int = 2;
 const INTERNAL_ERROR: c_int = 3;
 const RUNTIME_ERROR: c_int = 8;
 
-/// A result and its sentence.
+/// A result, and its message.
 pub struct Failure {
     code: c_int,
     why: String,
@@ -47,27 +47,27 @@ impl From<Failure> for (c_int, String) {
     }
 }
 
-/// The last failure's sentence in this thread.
+/// The message of the last failure in this thread.
 #[unsafe(no_mangle)]
 extern "C" fn symrailDecompLastError() -> *const c_char {
     symrail_core::guard::last()
 }
 
-/// Does what a function has to do, and gives its result.
+/// Runs the body of a C function, and returns its result.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     symrail_core::guard::guarded(INTERNAL_ERROR, body)
 }
 
-/// What a pointer of the caller points at.
+/// The target of a caller's pointer.
 ///
 /// # Safety
-/// It is null, or valid and nobody else's during the call.
+/// The pointer is null, or valid. Nothing else uses its target during the call.
 pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::usage(format!("{what} is a null pointer")))
 }
 
-/// Three numbers along X, Y and Z; none are zeros.
+/// Three numbers along X, Y and Z. A null pointer stands for zeros.
 ///
 /// # Safety
 /// The pointer is null, or valid for three numbers.
@@ -80,7 +80,7 @@ pub unsafe fn three(what: &str, pointer: *const i32) -> Result<[usize; 3], Failu
     extents(what, numbers)
 }
 
-/// Numbers that are not below 0.
+/// Numbers that are not negative.
 pub fn extents(what: &str, numbers: [i32; 3]) -> Result<[usize; 3], Failure> {
     match numbers.map(usize::try_from) {
         [Ok(x), Ok(y), Ok(z)] => Ok([x, y, z]),

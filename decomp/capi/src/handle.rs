@@ -12,14 +12,14 @@ use symrail_decomp::cuda::GpuKernels;
 
 use crate::guard::{Failure, given, guarded};
 
-/// Of the symmetric heap, what workspaces and plans may take: one of so many parts.
+/// The share of the symmetric heap for workspaces and plans: one of so many parts.
 const SHARE: usize = 2;
 
-/// `cudecompHandle_t`. All are given back by [`cudecompFinalize`].
+/// `cudecompHandle_t`. [`cudecompFinalize`] frees all of it.
 pub struct Handle {
     pub runtime: &'static Runtime,
     pub heap: &'static TeamHeap<'static>,
-    /// Where the symmetric heap is in a GPU's memory, or pinned for one: arrays are that GPU's.
+    /// The GPU of the arrays, if the symmetric heap is in its memory, or pinned for it.
     pub kernels: Option<&'static GpuKernels<'static>>,
 }
 
@@ -92,8 +92,8 @@ extern "C" fn symrailDecompRank(handle: *mut Handle, rank: *mut i32, size: *mut 
 #[unsafe(no_mangle)]
 extern "C" fn cudecompFinalize(handle: *mut Handle) -> c_int {
     guarded(|| {
-        // SAFETY: C's caller vouches for the handle, which it does not use again, nor anything made with it. What was
-        // leaked by `Handle::new` is given back once.
+        // SAFETY: C's caller vouches for the handle, which it does not use again, nor anything made with it. The memory
+        // that `Handle::new` leaked is freed once.
         let runtime = unsafe {
             given("handle", handle)?;
             let handle = Box::from_raw(handle);

@@ -1,11 +1,11 @@
-//! `libsymrail_decomp_c.so`: pencil transposes and halos by the names of cuDecomp, on host memory.
+//! `libsymrail_decomp_c.so`: pencil transposes and halos with the names of cuDecomp, on host memory and on GPUs.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `guard` | where errors become results, and panics end |
+//! | `guard` | the conversion of errors and panics to results |
 //! | `types` | the structures and numbers of `include/cudecomp.h` |
 //! | `handle` | joining and leaving |
-//! | `grid` | grid descriptors: making them, what they tell, workspaces |
+//! | `grid` | grid descriptors: their creation, their properties, and workspaces |
 //! | `operations` | transposes and halos |
 
 mod grid;

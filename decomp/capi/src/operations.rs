@@ -1,4 +1,4 @@
-//! Transposes and halos. A plan is made when an operation is first called with its parameters, and kept.
+//! Transposes and halos. The first call of an operation with certain parameters makes a plan, which is kept.
 
 use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
@@ -12,10 +12,10 @@ use crate::guard::{Failure, three};
 use crate::handle::Handle;
 use crate::types::{axis, element, halo_mode, transpose_mode};
 
-/// What a plan is for: whether it is a halo's; axes; bytes of an element; halo and padding of input and output.
+/// The key of a plan: whether it is a halo's; axes; bytes of an element; halo and padding of input and output.
 pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-/// Checks that a stream and arrays are the GPU's if plans are, and the host's if not.
+/// Checks that the stream and the arrays are the GPU's if plans run there, and otherwise the host's.
 fn check_place(desc: &GridDesc, stream: *mut c_void, arrays: [*mut c_void; 2]) -> Result<(), Failure> {
     if desc.kernels.is_some() {
         return Ok(());
@@ -36,7 +36,7 @@ fn memory(at: *mut c_void, bytes: usize) -> GpuMemory {
     GpuMemory { at: at.expose_provenance() as u64, bytes }
 }
 
-/// What a transpose is called with, in C's order.
+/// The arguments of a transpose, in C's order.
 struct Arrays {
     input: *mut c_void,
     output: *mut c_void,
@@ -71,7 +71,7 @@ fn transpose(desc: *mut GridDesc, (from, to): (Axis, Axis), arrays: &Arrays) -> 
         };
         let work = works.get_mut(&arrays.work.addr()).unwrap_or(none);
         let buffers = [memory(arrays.input, plan.input_bytes()), memory(arrays.output, plan.output_bytes())];
-        // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo tells, and for the
+        // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
         // stream.
         Ok(unsafe { plan.run(buffers, work, arrays.stream.expose_provenance()) }?)
     })
@@ -107,7 +107,7 @@ transposes! {
     cudecompTransposeYToX: Y, X;
 }
 
-/// What a halo is called with: the array and the workspace, type, halo, periods, dimension, padding, stream.
+/// The arguments of a halo: the array and the workspace, type, halo, periods, dimension, padding, stream.
 type HaloCall = (*mut c_void, *mut c_void, c_int, *const i32, *const u8, i32, *const i32, *mut c_void);
 
 fn halo(desc: *mut GridDesc, along: Axis, call: HaloCall) -> c_int {
@@ -117,7 +117,7 @@ fn halo(desc: *mut GridDesc, along: Axis, call: HaloCall) -> c_int {
         // SAFETY: C's caller vouches for its pointers.
         let (halo, padding) = unsafe { (three("halo_extents", halo)?, three("padding", padding)?) };
         let dim = axis(dim)?.index();
-        // SAFETY: as above: null, or a flag for each dimension.
+        // SAFETY: as above: the pointer is null, or valid for a flag of each dimension.
         let periodic = !periods.is_null() && unsafe { periods.add(dim).read() } != 0;
         let element = element(dtype)?;
         let GridDesc { array, config, plans, works, none, kernels } = desc;

@@ -6,7 +6,7 @@ use symrail_decomp::{Axis, Mode};
 
 use crate::guard::Failure;
 
-/// `cudecompGridDescConfig_t`. Flags are bytes: a program may have put anything there.
+/// `cudecompGridDescConfig_t`. Flags are bytes, since a program may have put any value there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Config {
@@ -52,7 +52,7 @@ pub struct PencilInfo {
     pub size: i64,
 }
 
-/// Numbers of transpose back ends with their modes, the one that stands for a mode when it was chosen first.
+/// The numbers of transpose back ends with their modes. The first one with a mode stands for a mode that was chosen.
 const TRANSPOSES: [(c_int, Mode, &CStr); 8] = [
     (8, mode(true, true), c"NVSHMEM_SM (direct, pipelined)"),
     (7, by_engines(mode(true, true)), c"NVSHMEM_PL (direct, pipelined; on GPUs by copy engines)"),
@@ -64,7 +64,7 @@ const TRANSPOSES: [(c_int, Mode, &CStr); 8] = [
     (3, mode(false, false), c"MPI_A2A (staged)"),
 ];
 
-/// The same of halo back ends.
+/// The numbers of halo back ends with their modes, in the same way.
 const HALOS: [(c_int, Mode, &CStr); 5] = [
     (3, mode(true, true), c"NCCL (direct, pipelined)"),
     (4, by_engines(mode(true, true)), c"NVSHMEM (direct, pipelined; on GPUs by copy engines)"),
@@ -95,19 +95,19 @@ pub fn halo_mode(backend: c_int) -> Result<Mode, Failure> {
     found.ok_or_else(|| Failure::usage(format!("halo_comm_backend {backend}: there are 1 to 5")))
 }
 
-/// The transpose back end that stands for a mode.
+/// The transpose back end for a mode.
 pub fn transpose_backend(mode: Mode) -> c_int {
     backend(&TRANSPOSES, mode)
 }
 
-/// The halo back end that stands for a mode.
+/// The halo back end for a mode.
 pub fn halo_backend(mode: Mode) -> c_int {
     backend(&HALOS, mode)
 }
 
 fn backend(table: &[(c_int, Mode, &CStr)], mode: Mode) -> c_int {
     let of = |mode: Mode| table.iter().find(|row| row.1 == mode);
-    // Not every mode of host memory, where copy engines make no difference, has a back end without them.
+    // Some modes of host memory have only a back end with copy engines, which make no difference there.
     of(mode).or_else(|| of(by_engines(mode))).unwrap_or(&table[0]).0
 }
 

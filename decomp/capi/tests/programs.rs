@@ -1,4 +1,4 @@
-//! Programs in C and Fortran by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with
+//! Programs in C and Fortran with cuDecomp's names, on the library that C programs use: with `symrail run`, and with
 //! MPI.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use libraries::{alone, build, missing, remove_settings, succeed};
 
-/// Compiles the program, and gives it with the folder of the library.
+/// Compiles the program, and returns it with the folder of the library.
 fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let built = build(&["symrail-decomp-c", "symrail-perftest"]);
@@ -20,7 +20,7 @@ fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     if compiler.ends_with("cc") {
         command.args(["-std=c11", "-I"]).arg(here.join("include")).arg(here.join("tests/programs/pencils.c"));
     } else {
-        // Constants of MPI's module that are not used, and flags of one byte, are no mistakes.
+        // The compiler should not warn of unused constants of MPI's module, and of flags of one byte.
         command.args(["-std=f2018", "-Wno-c-binding-type", "-Wno-unused-parameter", "-J"]);
         let modules = program.with_extension("modules");
         std::fs::create_dir_all(&modules).unwrap();
@@ -30,7 +30,7 @@ fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     (program, built)
 }
 
-/// Runs a command as the only job of all tests, without a user's settings.
+/// Runs a command alone, without jobs of other tests and without a user's settings.
 fn run(command: &mut Command, built: &Path) {
     remove_settings(command, &["SYMRAIL_"]);
     let _alone = alone(built);

@@ -1,4 +1,4 @@
-/* The four transposes and a halo on a GPU: every element comes back. With SYMRAIL_HEAP_KIND=device or pinned. */
+/* The four transposes and a halo on a GPU: every element comes back. It needs SYMRAIL_HEAP_KIND=device or pinned. */
 #include <cudecomp.h>
 #include <dlfcn.h>
 #include <stdio.h>

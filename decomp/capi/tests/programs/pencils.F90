@@ -1,4 +1,4 @@
-! The four transposes and a halo in Fortran: every element comes to its place.
+! The four transposes and a halo in Fortran: every element arrives at its place.
 program pencils
   use, intrinsic :: iso_c_binding
   use cudecomp
@@ -123,7 +123,7 @@ contains
     it = cmplx(at(1) + 100 * (at(2) + 100 * at(3)), at(3) - at(1), c_double)
   end function
 
-  ! Where an element of a pencil is in memory, counted from its first own one.
+  ! The index in memory of an element of a pencil, counted from its first own one.
   function place(info, i, j, k) result(it)
     type(cudecompPencilInfo), intent(in) :: info
     integer, intent(in) :: i, j, k
@@ -149,7 +149,8 @@ contains
     end do
   end subroutine
 
-  ! Updates a pencil's halos, one dimension after the other: each brings the elements of its own, and no others.
+  ! Updates a pencil's halos, one dimension after the other. Each update copies the elements of its own dimension, and
+  ! no others.
   subroutine update(axis, info, data)
     integer, intent(in) :: axis
     type(cudecompPencilInfo), intent(in) :: info

@@ -1,4 +1,4 @@
-/* All transposes and halos of an array whose elements tell their numbers; a grid chosen by measuring; misuse. */
+/* All transposes and halos of an array whose elements hold their indexes; a grid chosen by measuring; misuse. */
 #ifdef WITH_MPI
 #include <mpi.h>
 #endif
@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     walk(&x, in_x, 0);
   }
 
-  /* Any buffer but a workspace is an error on whoever passes it and on those that wait for him, and then over. */
+  /* If a rank passes a buffer that is no workspace, it and the ranks that wait for it get an error. Later calls work. */
   if (size > 1) {
     other = rank == 0 ? (void *)in_x : work;
     cudecompResult_t result =
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     printf("verified on %d x %d: %s\n", config.pdims[0], config.pdims[1],
            cudecompTransposeCommBackendToString(config.transpose_comm_backend));
 
-  /* A process grid and a back end chosen by halos. */
+  /* Measurements of halos choose a process grid and a back end. */
   config.pdims[0] = config.pdims[1] = 0;
   config.transpose_comm_backend = CUDECOMP_TRANSPOSE_COMM_MPI_A2A;
   options.autotune_transpose_backend = false, options.autotune_halo_backend = true;
