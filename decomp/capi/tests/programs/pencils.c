@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     walk(&x, in_x, 0);
   }
 
-  /* If a rank passes a buffer that is no workspace, it and the ranks that wait for it get an error. Later calls work. */
+  /* If a rank passes a buffer that is no workspace, it and the ranks that wait for it get an error, once. */
   if (size > 1) {
     other = rank == 0 ? (void *)in_x : work;
     cudecompResult_t result =
