@@ -3,6 +3,9 @@
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
+mod agreed;
+mod names;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -11,13 +14,14 @@ use symrail::TeamHeap;
 use symrail::kernels::cuda::{Current, Gpu};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::{Check, Collective, Plan};
-use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp, Reduction, Result, Transfer};
+use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Result, Transfer};
+
+use names::{collective_of, data_type, reduction_of};
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::held::{self, HeldTeam, Lent};
-use crate::interrupt::waiting;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
 use crate::team::Team;
@@ -56,19 +60,6 @@ struct Call {
     reduction: Reduction,
     root: u32,
 }
-
-/// Names of the values that PEs compare, in the order of the words.
-const COMPARED: [&str; 9] = [
-    "collective",
-    "operation",
-    "dtype",
-    "bytes of the input",
-    "root",
-    "algorithm",
-    "symmetric address of the input",
-    "symmetric address of the output",
-    "kind of array",
-];
 
 #[pymethods]
 impl Collectives {
@@ -282,48 +273,6 @@ fn starts(counts: &[u64], size: u64) -> impl Iterator<Item = (u32, u64, u64)> + 
     })
 }
 
-fn collective_of(name: &str) -> PyResult<Collective> {
-    match name {
-        "all_reduce" => Ok(Collective::AllReduce),
-        "all_gather" => Ok(Collective::AllGather),
-        "reduce_scatter" => Ok(Collective::ReduceScatter),
-        "all_to_all" => Ok(Collective::AllToAll),
-        "broadcast" => Ok(Collective::Broadcast),
-        "reduce" => Ok(Collective::Reduce),
-        _ => Err(raise(Kind::Argument, &format!("there is no collective {name}"))),
-    }
-}
-
-fn reduction_of(op: &str) -> PyResult<Reduction> {
-    match op {
-        "sum" => Ok(ReduceOp::Sum.into()),
-        "prod" => Ok(ReduceOp::Prod.into()),
-        "min" => Ok(ReduceOp::Min.into()),
-        "max" => Ok(ReduceOp::Max.into()),
-        "avg" => Ok(Reduction::Average),
-        _ => Err(raise(Kind::Argument, &format!("op is {op:?}; there are sum, prod, min, max and avg"))),
-    }
-}
-
-fn data_type(name: &str) -> PyResult<DataType> {
-    Ok(match name {
-        "int8" => DataType::I8,
-        "uint8" => DataType::U8,
-        "int32" => DataType::I32,
-        "uint32" => DataType::U32,
-        "int64" => DataType::I64,
-        "uint64" => DataType::U64,
-        "float16" => DataType::F16,
-        "bfloat16" => DataType::BF16,
-        "float32" => DataType::F32,
-        "float64" => DataType::F64,
-        "float8_e4m3fn" => DataType::E4M3,
-        "float8_e5m2" => DataType::E5M2,
-        "float8_e4m3b15" => DataType::E4M3B15,
-        _ => return Err(raise(Kind::Argument, &format!("no reductions of elements of {name}"))),
-    })
-}
-
 fn ask(device: &mut Device, algorithm: Option<&str>) {
     match device {
         Device::Host(all) => all.ask_for(algorithm),
@@ -446,78 +395,6 @@ impl Collectives {
         Ok(Call { collective, input, output, ty, reduction: reduction_of(op)?, root })
     }
 
-    /// A call as numbers, in the order of [`COMPARED`].
-    fn words(&self, call: &Call, algorithm: Option<&str>) -> [u64; COMPARED.len()] {
-        // FNV has the same result on all PEs, whatever compiler built them.
-        let hash = |text: &str| {
-            text.bytes()
-                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        };
-        let place = |view: &View| {
-            let (span, rt) = (view.bounds(), self.team.job.runtime());
-            let start = std::ptr::with_exposed_provenance(span.address());
-            rt.symmetric_offset(start, span.bytes()).unwrap_or(u64::MAX)
-        };
-        let (mut input, mut output) = (place(&call.input), place(&call.output));
-        // In place, the smaller array is each rank's own part of the larger one.
-        let own = u64::from(self.team.group().me());
-        match call.collective {
-            Collective::AllGather if input == output.wrapping_add(own * call.input.bytes() as u64) => input = output,
-            Collective::ReduceScatter if output == input.wrapping_add(own * call.output.bytes() as u64) => {
-                output = input;
-            }
-            _ => {}
-        }
-        [
-            hash(&format!("{:?}", call.collective)),
-            hash(&format!("{:?}", call.reduction)),
-            hash(&format!("{} {:?}", call.input.ty.name(), call.ty)),
-            call.input.bytes() as u64,
-            call.root.into(),
-            hash(algorithm.unwrap_or("")),
-            input,
-            output,
-            u64::from(call.input.gpu.is_some()),
-        ]
-    }
-
-    /// Compares the parameters of all PEs; this PE's call may have been refused. If so, the caller raises its own
-    /// exception.
-    fn agree(&self, py: Python<'_>, words: Option<[u64; COMPARED.len()]>) -> PyResult<()> {
-        let mine = words.unwrap_or_default();
-        let all = self.gather(py, words.is_some(), &mine)?;
-        let Some(all) = all else { return Ok(()) };
-        for (i, what) in COMPARED.iter().enumerate() {
-            if let Some(other) = all.iter().position(|theirs| theirs[i] != mine[i]) {
-                let pe = self.team.group().pe(other as u32);
-                let (mine, theirs) = (mine[i], all[other][i]);
-                let why =
-                    format!("PE {pe} passes another {what} than this one ({theirs} and {mine}); nothing was sent");
-                return Err(raise_of(Kind::Differ, &why, pe));
-            }
-        }
-        Ok(())
-    }
-
-    /// The words of all PEs; `None` if this PE's call was refused; an error if another PE's was. Collective over the
-    /// team.
-    fn gather(&self, py: Python<'_>, good: bool, words: &[u64]) -> PyResult<Option<Vec<Vec<u64>>>> {
-        let own = [&[u64::from(good)], words].concat();
-        let team = &self.team;
-        let all = waiting(py, None, || team.gather(&own))?;
-        let refused = all.chunks(own.len()).position(|theirs| theirs[0] == 0);
-        match (good, refused) {
-            (false, _) => Ok(None),
-            (true, None) => Ok(Some(all.chunks(own.len()).map(|theirs| theirs[1..].to_vec()).collect())),
-            (true, Some(other)) => {
-                let pe = self.team.group().pe(other as u32);
-                let why =
-                    format!("PE {pe} was refused what it passes, and its own exception says why; nothing was sent");
-                Err(raise_of(Kind::Differ, &why, pe))
-            }
-        }
-    }
-
     fn parts_of(
         &self,
         input: &Bound<'_, PyAny>,
@@ -538,25 +415,6 @@ impl Collectives {
             }
         }
         Ok(views)
-    }
-
-    /// Compares all sends with all receives.
-    fn agree_on_parts(&self, py: Python<'_>, counts: Option<(&Vec<u64>, &Vec<u64>)>) -> PyResult<()> {
-        let (n, me) = (self.n(), self.team.group().me() as usize);
-        let own = counts.map_or_else(|| vec![0; 2 * n], |(from, to)| [&from[..], &to[..]].concat());
-        let Some(all) = self.gather(py, counts.is_some(), &own)? else { return Ok(()) };
-        // All pairs on all ranks: a rank whose own parts match must not begin either.
-        for from in 0..n {
-            for (to, theirs) in all.iter().enumerate() {
-                let (sent, expected) = (all[from][to], theirs[n + from]);
-                if sent != expected {
-                    let pe = self.team.group().pe(if from == me { to } else { from } as u32);
-                    let why = format!("rank {from} sends {sent} elements to rank {to}, which expects {expected}");
-                    return Err(raise_of(Kind::Differ, &format!("{why}; nothing was sent"), pe));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn buffers(&self, call: &Call) -> Result<(Buffer, Buffer)> {
