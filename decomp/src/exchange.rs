@@ -33,7 +33,7 @@ const ARRAYS: usize = 4;
 const NOTHING: u64 = 1;
 /// The value of all words after the PEs have agreed on what is counted.
 const AGREED: u64 = 2;
-/// What the ends of a pair tell each other in that agreement.
+/// The flags that the ends of a pair exchange in that agreement.
 const WANTS_ROOM: i64 = 1;
 const COUNTED: i64 = 2;
 
@@ -357,7 +357,7 @@ mod tests {
     ) {
         let [(link, mut here), (back, mut there)] = agreed(ends, [true, true]);
         let at = memory.wrapping_add(Exchange::bytes(2));
-        // SAFETY: memory behind the words.
+        // SAFETY: memory after the words.
         let [rooms, mut sent] = [(); 2].map(|()| unsafe { Small::new(at, 2, ROOM) });
         let mut send = |there: &Exchange<'rt>, byte: u8| {
             let block = sent.outgoing(&back, there.round()).unwrap();

@@ -24,22 +24,22 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`grid`], [`pencil`] | who has which elements, and how they lie in memory |
+//! | [`grid`], [`pencil`] | the elements of each PE, and their arrangement in memory |
 //! | `view`, `copy` | parts of arrays; copies between two arrangements |
-//! | `flow` | what goes between PEs in one operation; [`transpose`], [`halo`] and [`all_to_all`] come to that |
-//! | `blocks` | the blocks of a plan, and what buffers suit |
+//! | `flow` | the blocks between PEs in one operation, to which [`transpose`], [`halo`] and [`all_to_all`] reduce |
+//! | `blocks` | the blocks of a plan, and the buffers that it accepts |
 //! | `mode` | the choices of a plan that change its speed |
 //! | [`plan`], `flight` | the exchange of these blocks; one round of it |
-//! | [`cuda`] | the same on GPUs, in the order of a stream |
-//! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have arrived |
-//! | `small` | room of their own for small blocks over rails |
+//! | [`cuda`] | the same on GPUs, in stream order |
+//! | `exchange` | the words by which PEs signal where blocks may go, and that they have arrived |
+//! | `small` | buffers for small blocks over rails |
 //! | [`any_plan`] | a plan on either |
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |
-//! | [`mod@tune`], `measure` | choosing a process grid and a mode by measuring; the time of one |
-//! | [`crossover`] | from which size of blocks on copy engines are faster, measured |
-//! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
+//! | [`mod@tune`], `measure` | the choice of a process grid and a mode by measurements; the time of one |
+//! | [`crossover`] | the size of blocks above which copy engines are faster, measured |
+//! | [`buffer`], [`error`] | the user's arrays; the errors |
 
 pub mod all_to_all;
 pub mod any_plan;

@@ -239,7 +239,7 @@ fn measured(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
 ///
 /// # Errors
 /// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure;
-/// [`symrail::Error::TeamHeapFull`] if no candidate has room.
+/// [`symrail::Error::TeamHeapFull`] if the heap has no space for any candidate.
 pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: &Tuning) -> Result<(Team<'rt>, Tuned)> {
     tune_on(None, heap, team, grid, tuning)
 }

@@ -26,17 +26,17 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`shards`] | which rows each rank has, in which pieces they move, and when that pays |
+//! | [`shards`] | the rows of each rank, the pieces in which they move, and the schedules that pay |
 //! | [`weight`] | the second factor, and products with it |
 //! | [`all_gather`], [`reduce`] | the two kinds of plans |
-//! | [`products`] | plans by shape, for callers who have arrays |
-//! | `product` | the names of the products, and who gets sums |
-//! | `program` | what a rank does in a round, in which lanes and order |
-//! | `host` | a round by one thread of the host |
+//! | [`products`] | plans by shape, for callers that have arrays |
+//! | `product` | the names of the products, and the ranks that get sums |
+//! | `program` | the steps of a rank in a round, in lanes |
+//! | `host` | a round on one thread of the host |
 //! | `exchange` | words and rows between ranks |
-//! | [`step`] | what a plan does, for those who look on |
+//! | [`step`] | the steps of a plan, for observers |
 //! | [`cuda`] | the same products on GPUs |
-//! | [`error`] | what can go wrong |
+//! | [`error`] | the errors |
 //!
 //! # Invariants
 //! - All ranks compare their arguments before anything is sent.

@@ -14,12 +14,12 @@
 //! | file | concept |
 //! |---|---|
 //! | [`kernels`] | the kernels, loaded (`cu/pencils.cu`, `cu/copy.cuh`) |
-//! | [`plan`] | a plan; posting a round |
-//! | `binding` | what a round does with certain buffers, as the kernels read it |
+//! | [`plan`] | a plan, and its rounds |
+//! | `binding` | the work of a round with certain buffers, as the kernels read it |
 //! | `engines` | copy engines in place of kernels between mapped peers |
-//! | `images` | rounds written to the GPU, and which of them make room for others |
-//! | `room` | how many blocks of kernels may wait at once |
-//! | `table` | one copy, as they read it |
+//! | `images` | rounds in GPU memory, and their replacement |
+//! | `room` | the limit for blocks of kernels that wait at once |
+//! | `table` | one copy, as the kernels read it |
 
 mod binding;
 #[cfg(test)]

@@ -7,12 +7,12 @@
 //! | file | concept |
 //! |---|---|
 //! | `kernels` | the kernels, loaded (`cu/overlap.cu`) |
-//! | `shape` | what is multiplied |
+//! | `shape` | the shapes of products, and operands |
 //! | `plan` | plans |
 //! | `round` | a round of a plan, step by step |
 //! | `at_once` | rounds that are not cut, in one kernel |
 //! | `point_to_point` | copies between two ranks, in the order of streams |
-//! | `products` | plans by shape, for callers who have tensors |
+//! | `products` | plans by shape, for callers that have tensors |
 
 mod at_once;
 mod kernels;

@@ -1,9 +1,9 @@
 //! Copies between two ranks of a team in stream order. A copy starts after a word of the other rank that it is ready.
 //!
-//! | who has the data calls | who gets it calls | who copies |
+//! | the owner of the data calls | the receiver calls | the rank that copies |
 //! |---|---|---|
-//! | `send` | `receive`, which says that there is room | the sender puts |
-//! | `offer`, which says that the data are there | `fetch` | the receiver gets |
+//! | `send` | `receive`, which signals that the buffer is free | the sender puts |
+//! | `offer`, which signals that the data are ready | `fetch` | the receiver gets |
 //!
 //! Both streams continue after the copy. Where GPUs reach each other, a put of few bytes goes as packets to slots of
 //! the receiver, whose kernel copies them to their destination: the sender may be a few copies ahead. For more bytes,
