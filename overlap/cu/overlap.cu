@@ -31,8 +31,8 @@ extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 wo
 }
 
 // Starts a put of bytes of the heap to a PE and then of its word, and does not wait for it: see overlap_settle. With
-// `in_order` the put starts after the earlier ones have been delivered. Otherwise the first piece would arrive no
-// sooner than the last.
+// `in_order` a fence orders the put after the earlier ones. Otherwise the first piece would arrive no sooner than the
+// last.
 extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
                                        symrail_u64 word, symrail_u64 pe, symrail_u64 in_order) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;

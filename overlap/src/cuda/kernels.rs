@@ -155,7 +155,7 @@ impl<'d> GpuKernels<'d> {
     }
 
     /// Requests from the proxy a put of bytes of the heap to a PE and then of its word, and does not wait for it. With
-    /// `in_order` the proxy starts it after all earlier requests have been delivered.
+    /// `in_order` a fence orders the put after all earlier requests.
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`], and the same for the bytes until [`GpuKernels::settle`] has ended.
