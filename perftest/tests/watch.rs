@@ -90,27 +90,31 @@ fn top_shows_what_a_running_job_does() {
 fn top_shows_neither_itself_nor_children_nor_other_users() {
     let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000000"]);
     let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let begun = Instant::now();
-    while children(job.0.id()).len() < 2 || !top(&["-n", "1", "-d", "0.05"]).status.success() {
-        assert!(begun.elapsed() < TIME_LIMIT, "no job");
-        std::thread::yield_now();
-    }
-    let pes = children(job.0.id());
     let link = |pid: &str| {
-        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
         let named = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:symrail-figures"))
         };
         links.map(|link| link.path()).find(named)
     };
+    let shown = || -> Vec<String> {
+        let text = String::from_utf8(top(&["-n", "1", "-d", "0.05"]).stdout).unwrap();
+        text.lines().skip(3).filter_map(|line| line.split_whitespace().nth(1)).map(String::from).collect()
+    };
+    // `top` shows PEs of other jobs, too: its success does not mean that it has found these PEs.
+    let begun = Instant::now();
+    let mut pes = Vec::new();
+    while pes.len() < 2 || !pes.iter().all(|pe| shown().contains(pe)) {
+        assert!(begun.elapsed() < TIME_LIMIT, "no job");
+        std::thread::yield_now();
+        pes = children(job.0.id());
+    }
     // Like a child: another process with the same file.
     let held = std::fs::File::open(link(&pes[0]).unwrap()).unwrap();
     let child = Job(Command::new("sleep").arg("60").stdin(held).spawn().unwrap());
-    let output = top(&["-n", "1", "-d", "0.05"]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    let pids: Vec<&str> = text.lines().skip(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert!(pes.iter().all(|pe| pids.contains(&pe.as_str())), "{text}");
-    assert!(!pids.contains(&child.0.id().to_string().as_str()), "{text}");
+    let pids = shown();
+    assert!(pes.iter().all(|pe| pids.contains(pe)), "{pids:?}");
+    assert!(!pids.contains(&child.0.id().to_string()), "{pids:?}");
     // Other users' PEs are shown on request, to users that may inspect them.
     if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0 {
         let mut other = symrail(&["top", "-n", "1", "-d", "0.05"]);
