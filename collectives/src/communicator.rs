@@ -15,7 +15,7 @@ use crate::run::exchange::Exchange;
 use crate::run::{Buffer, Call, Prepared, divide_elements};
 use crate::selection::{CPU, Choice, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
-use crate::tuning::{Row, Table, Tuning, Way};
+use crate::tuning::{Row, Table, Way};
 
 /// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
@@ -149,9 +149,7 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// The table is for other communicators, or names an unknown way.
     pub fn tune(&mut self, table: Table) -> Result<()> {
-        self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
-        self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
-        Ok(())
+        self.selection.tune(table)
     }
 
     /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,

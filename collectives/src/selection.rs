@@ -219,8 +219,18 @@ impl Selection {
         Table { device: self.device.clone(), pes: self.hosts.len(), hosts: self.n_hosts(), rows }
     }
 
+    /// Uses a table from now on.
+    ///
+    /// # Errors
+    /// The table is for other communicators, or names an unknown way.
+    pub fn tune(&mut self, table: Table) -> Result<()> {
+        self.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
+        self.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
+        Ok(())
+    }
+
     /// Refuses an unsuitable table, with the reason.
-    pub fn accepts(&self, table: &Table) -> std::result::Result<(), String> {
+    fn accepts(&self, table: &Table) -> std::result::Result<(), String> {
         let Table { device, pes, hosts, rows } = table;
         let (own, n, n_hosts) = (&self.device, self.hosts.len(), self.n_hosts());
         if (device, *pes, *hosts) != (own, n, n_hosts) {

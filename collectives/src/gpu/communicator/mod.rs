@@ -17,12 +17,12 @@ use super::plan::GpuPlan;
 use super::report::AbortHandle;
 use super::stage::Stage;
 use super::straight::Straight;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::members::Members;
 use crate::number::{Accumulate, DataType};
 use crate::plan::{Collective, Plan};
 use crate::selection::{Choice, GPU, Selection};
-use crate::tuning::{Row, Table, Tuning, Way};
+use crate::tuning::{Row, Table, Way};
 
 /// The kernels for a type of elements.
 struct Kernels {
@@ -84,7 +84,7 @@ impl<'d> GpuCommunicator<'d> {
     /// name. Its memory comes from `heap`, 24 MiB at a time, so other PEs take no part. Collective over the team.
     ///
     /// # Errors
-    /// The runtime's, or the driver's; or [`Error::OtherRuntime`].
+    /// The runtime's, or the driver's; or [`crate::Error::OtherRuntime`].
     pub fn of_team(
         device: &'d GpuDevice<'d>,
         nvrtc: Nvrtc,
@@ -176,9 +176,7 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// The table is for other communicators, or names an unknown way.
     pub fn tune(&mut self, table: Table) -> Result<()> {
-        self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
-        self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
-        Ok(())
+        self.selection.tune(table)
     }
 
     /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
@@ -198,8 +196,8 @@ impl<'d> GpuCommunicator<'d> {
     /// Fails if a call has failed so far. Does not wait for calls.
     ///
     /// # Errors
-    /// The reason: a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]), or an error of the device. All
-    /// PEs give up then, and the communicator must not be used again.
+    /// The reason: a PE is late ([`crate::Error::Late`]) or has given up ([`crate::Error::Aborted`]), or an error of
+    /// the device. All PEs give up then, and the communicator must not be used again.
     pub fn check(&self) -> Result<()> {
         self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
         self.straight.iter().try_for_each(Straight::check)?;
@@ -234,7 +232,7 @@ impl<'d> GpuCommunicator<'d> {
     }
 
     /// As [`GpuCommunicator::abort`], and also tells the other PEs at once if no kernel of this PE is waiting that
-    /// could do it: their calls end with [`Error::Aborted`]. Returns at once.
+    /// could do it: their calls end with [`crate::Error::Aborted`]. Returns at once.
     ///
     /// # Errors
     /// The runtime's: other PEs may then wait until their time-outs.
