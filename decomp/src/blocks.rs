@@ -1,4 +1,4 @@
-//! What a plan exchanges: blocks with other PEs, where they wait, and what buffers suit.
+//! The blocks that a plan exchanges, their places in the workspace, and the buffers that it accepts.
 
 use symrail::Pe;
 
@@ -10,19 +10,19 @@ use crate::staging::{self, Memory, Operation, Path, Reason, Route};
 use crate::workspace::Workspace;
 use symrail::team::heap::ALIGN;
 
-/// Blocks between this PE and another one, and where they wait.
+/// The blocks between this PE and another one, and their places in the workspace.
 pub(crate) struct Leg {
     pub link: Link,
     pub flow: Flow,
     pub path: Path,
-    /// Bytes from the workspace's start: what is to be sent over rails, and what has arrived.
+    /// Offsets in the workspace, in bytes: of the block to be sent over rails, and of the block that arrives.
     pub send_room: usize,
     pub receive_room: usize,
-    /// A copy engine fetches the other end's block, and the other end's this PE's.
+    /// The buffers of a fetch, if copy engines fetch both ends' blocks.
     pub fetch: Option<Fetch>,
 }
 
-/// Where this PE's block waits for the other end, and the other end's for this PE: addresses of this GPU.
+/// The buffers of the two blocks that copy engines fetch: this PE's, and the other end's, as addresses of this GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Fetch {
     pub here: u64,
@@ -35,29 +35,29 @@ pub(crate) struct Blocks {
     /// Bytes of an element.
     pub element: usize,
     pub mode: Mode,
-    /// Those over rails first.
+    /// The legs, those over rails first.
     pub legs: Vec<Leg>,
     pub flows: Flows,
-    /// Bytes from the workspace's start where this PE's own blocks wait when they cannot go straight to the output.
+    /// The offset in the workspace, in bytes, of this PE's own blocks when they cannot go straight to the output.
     pub own_room: usize,
     pub workspace_bytes: usize,
-    /// Whose workspaces it can use.
+    /// The owner whose workspaces the plan accepts.
     pub owner: u64,
 }
 
-/// Memory that a plan is given: its address and its bytes.
+/// Memory that the caller passes to a plan: its address and its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub at: u64,
     pub bytes: usize,
 }
 
-/// What is wrong with what a PE was given, what would do, and what there is.
+/// An error of an argument: the reason, the value that is needed, and the value that was given.
 pub(crate) type Wrong = (Refusal, usize, usize);
 
 impl Blocks {
-    /// `pe` has the PE of each rank, and `path` how it is reached. Blocks over rails of up to `small` bytes have rooms
-    /// of their own.
+    /// `pe` returns the PE of each rank, and `path` how this PE reaches it. Blocks over rails of up to `small` bytes
+    /// have buffers of their own.
     pub fn new(
         (what, element, mode): (&'static str, usize, Mode),
         flows: Flows,
@@ -77,7 +77,14 @@ impl Blocks {
             let path = path(pe);
             let small = mode.direct && path == Path::Rails && flow.most() * element <= small;
             legs.push(Leg {
-                link: Link { pe, here: flow.here, there: flow.there, small },
+                link: Link {
+                    pe,
+                    here: flow.here,
+                    there: flow.there,
+                    small,
+                    counted_there: path == Path::Rails,
+                    counted_here: false,
+                },
                 flow: *flow,
                 path,
                 send_room: if path == Path::Rails { room(flow.from.len()) } else { 0 },
@@ -100,17 +107,17 @@ impl Blocks {
         self.flows.elements.1 * self.element
     }
 
-    /// Slots of words.
+    /// The number of slots of words.
     pub fn slots(&self) -> usize {
         self.flows.slots.max(1)
     }
 
-    /// Whether what arrives would overwrite what has not left.
+    /// Whether arriving blocks would overwrite blocks that have not been sent.
     pub fn overwrites(&self, input: u64, output: u64) -> bool {
         input == output && !self.flows.disjoint
     }
 
-    /// Whether input, output and workspace will do, with addresses that are multiples of `align`.
+    /// Checks input, output and workspace. Their addresses must be multiples of `align`.
     pub fn check(&self, input: Extent, output: Extent, work: &Workspace, align: usize) -> Result<(), Wrong> {
         for (buffer, needed, refusal) in [
             (input, self.input_bytes(), Refusal::InputTooSmall),
@@ -136,7 +143,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// The error for what PE `pe` was given.
+    /// The error for an argument of PE `pe`.
     pub fn refused(&self, pe: Pe, (refusal, needed, given): Wrong) -> Error {
         Error::Refused { pe, operation: self.what, refusal, needed, given }
     }
@@ -146,19 +153,19 @@ impl Blocks {
         most.min(self.element & self.element.wrapping_neg())
     }
 
-    /// How a block for another PE leaves a buffer.
+    /// The route of a block for another PE out of a buffer.
     pub fn send_route(&self, leg: &Leg, memory: [Memory; 2], in_place: bool) -> Route {
         let contiguous = leg.flow.from.lies_as(&leg.flow.into.packed());
         self.route(memory, leg, staging::Block { operation: Operation::Send, contiguous, in_place })
     }
 
-    /// How another PE's block comes into a buffer.
+    /// The route of another PE's block into a buffer.
     pub fn receive_route(&self, leg: &Leg, memory: [Memory; 2], in_place: bool) -> Route {
         let contiguous = leg.flow.at.is_contiguous();
         self.route(memory, leg, staging::Block { operation: Operation::Receive, contiguous, in_place })
     }
 
-    /// `memory` is that of the buffer and of the workspace.
+    /// `memory` describes the buffer and the workspace.
     fn route(&self, [buffer, workspace]: [Memory; 2], leg: &Leg, block: staging::Block) -> Route {
         match staging::route(buffer, workspace, leg.path, block) {
             Route::Direct if leg.link.small => Route::Staged(Reason::Small),

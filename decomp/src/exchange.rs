@@ -1,43 +1,50 @@
-//! Who may write where, and what has arrived: words between pairs of PEs.
+//! The words between pairs of PEs, which signal where a PE may write and which blocks have arrived.
 //!
-//! Each pair of an operation has a slot of words at both ends. They hold numbers of rounds, which only grow, so that
-//! nothing is ever reset and no barrier is needed: round `n` of a plan waits for words of at least `2 * n`, and an odd
-//! one says that there is no block.
+//! Each pair of an operation has a slot of words at both ends. The words hold numbers of rounds, which only grow, so
+//! that no PE resets a word and no barrier is needed. Round `n` of a plan waits for words of at least `2 * n`. An odd
+//! arrived word signals that there is no block.
 //!
 //! 1. The receiver writes where its block may go, its *landing*, and then the round into the sender's `ready` word.
-//! 2. The sender writes the block, and then the round into the receiver's `arrived` word.
+//! 2. The sender writes the block, and then the round into the receiver's `arrived` word. For blocks over rails the
+//!    receiver counts arrivals in that word instead, so that a block can be one message without a reply.
 //!
-//! Small blocks over rails go to room of their own without the first step: see `small`. A block may then overtake that
-//! of the round before, on another rail or because it needs no delivery before its word. So odd rounds have an arrived
-//! word of their own, which is the ready word that such pairs do not need: a word of `n` says nothing of `n - 1`.
+//! Small blocks over rails go to buffers of their own without the first step: see `small`. Such a block may overtake
+//! that of the round before, on another rail or because its word need not wait for a delivery. So odd rounds have an
+//! arrived word of their own. It is the ready word, which such pairs do not need. A word of `n` thus implies nothing
+//! about `n - 1`.
 //!
-//! A receiver that cannot take anything says so in place of the landing; then the sender only acknowledges that. A
-//! sender that does not reach the landing says so in place of the arrival.
+//! A receiver that cannot accept a block writes the reason in place of the landing. The sender then only acknowledges
+//! that. A sender that does not reach the landing writes the reason in place of the arrival.
 //!
-//! Whether a pair's blocks are small ones is agreed when the plan is made: one end may have mapped the other while the
-//! other reaches it over rails.
+//! The PEs agree on the pairs with small blocks, and on the blocks that are counted, when the plan is made. One end may
+//! have mapped the other while the other reaches it over rails.
 
 use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
 use crate::error::{Refusal, Result};
 
-/// Arrays of words, each with one for every slot.
+/// The arrays of words, each with one word for every slot.
 const OFFERS: usize = 0;
 const LANDINGS: usize = 1;
 const READY: usize = 2;
 const ARRIVED: usize = 3;
 const ARRAYS: usize = 4;
-/// What an arrived word has more than its round's number when there is no block.
+/// The amount by which an arrived word exceeds its round's number when there is no block.
 const NOTHING: u64 = 1;
+/// The value of all words after the PEs have agreed on what is counted.
+const AGREED: u64 = 2;
+/// The flags that the ends of a pair exchange in that agreement.
+const WANTS_ROOM: i64 = 1;
+const COUNTED: i64 = 2;
 
 /// Where a block may go at the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Landing {
-    /// At this distance from the words, one element behind the other.
+    /// At this distance from the words, with contiguous elements.
     Packed(i64),
-    /// At this distance from the words, as the elements lie in the output.
+    /// At this distance from the words, with the elements arranged as in the output.
     InPlace(i64),
-    /// Nowhere.
+    /// The receiver refuses it.
     Refused(Refusal),
 }
 
@@ -69,8 +76,12 @@ pub(crate) struct Link {
     pub here: usize,
     /// The slot of the pair at the other one.
     pub there: usize,
-    /// Blocks both ways have room of their own.
+    /// Whether blocks both ways have buffers of their own.
     pub small: bool,
+    /// Whether this PE's blocks are counted at the other end, since they go over rails; and the other end's at this
+    /// one.
+    pub counted_there: bool,
+    pub counted_here: bool,
 }
 
 /// The words of a plan.
@@ -79,43 +90,63 @@ pub(crate) struct Exchange<'rt> {
     words: *mut u64,
     slots: usize,
     round: u64,
+    /// The values of this round's words: ready words by slot, then arrived words.
+    wanted: Vec<u64>,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
 unsafe impl Send for Exchange<'_> {}
 
 impl<'rt> Exchange<'rt> {
-    /// Bytes of the words for so many slots.
+    /// Bytes of the words for `slots` slots.
     pub fn bytes(slots: usize) -> usize {
         ARRAYS * slots * size_of::<u64>()
     }
 
     /// # Safety
-    /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0 and used by nobody else.
+    /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0. Nothing else uses them.
     pub unsafe fn new(runtime: &'rt Runtime, words: *mut u64, slots: usize) -> Exchange<'rt> {
-        Exchange { runtime, words, slots, round: 0 }
+        Exchange { runtime, words, slots, round: 0, wanted: vec![0; 2 * slots] }
     }
 
     fn word(&self, array: usize, slot: usize) -> *mut u64 {
         self.words.wrapping_add(array * self.slots + slot)
     }
 
-    /// What words of this round hold.
+    /// The value of this round's words.
     fn value(&self) -> u64 {
         2 * self.round
     }
 
-    /// The array of the words that say that blocks of this round have arrived.
+    /// The array of the words that signal the arrival of this round's blocks.
     fn arrived(&self, link: &Link) -> usize {
         if link.small && !self.round.is_multiple_of(2) { READY } else { ARRIVED }
     }
 
-    /// Begins the next round.
-    pub fn begin(&mut self) {
-        self.round += 1;
+    /// The value of the word that signals the arrival of the other end's block of this round. Words that count continue
+    /// from their value after the first round.
+    fn when_arrived(&self, link: &Link) -> u64 {
+        match (link.counted_here, link.small) {
+            (false, _) => self.value(),
+            (true, false) => AGREED + self.round - 1,
+            // Each of the two words counts every other round.
+            (true, true) => AGREED + self.round / 2,
+        }
     }
 
-    /// How far symmetric memory is from the words: the same on all PEs. `None` if it is not symmetric.
+    /// Begins the next round with the other ends.
+    pub fn begin<'l>(&mut self, links: impl Iterator<Item = &'l Link>) {
+        self.round += 1;
+        let value = self.value();
+        self.wanted.fill(value);
+        for link in links {
+            let at = self.done_index(link, true);
+            self.wanted[at] = self.when_arrived(link);
+        }
+    }
+
+    /// The distance of symmetric memory from the words, which is the same on all PEs. `None` if the memory is not
+    /// symmetric.
     pub fn distance(&self, ptr: *const u8, bytes: usize) -> Option<i64> {
         let words = self.runtime.symmetric_offset(self.words.cast(), 8).ok()?;
         let offset = self.runtime.symmetric_offset(ptr, bytes).ok()?;
@@ -127,11 +158,12 @@ impl<'rt> Exchange<'rt> {
         self.words.cast::<u8>().wrapping_offset(distance as isize)
     }
 
-    /// Tells a sender where its block may go.
+    /// Writes to a sender where its block may go.
     pub fn offer(&self, link: &Link, landing: Landing) -> Result<()> {
         let source = self.word(OFFERS, link.here);
         let (dest, ready) = (self.word(LANDINGS, link.there), self.word(READY, link.there));
-        // SAFETY: the words are this plan's. What was offered before has been taken, since its block has arrived.
+        // SAFETY: the words are this plan's. The sender has read the landing of the round before, since its block has
+        // arrived.
         unsafe {
             source.write_volatile(landing.to_number());
             let signal = (ready, self.value(), SignalOp::Set);
@@ -139,9 +171,9 @@ impl<'rt> Exchange<'rt> {
         }
     }
 
-    /// Where the block of this round may go, once the receiver has said so.
+    /// Where the block of this round may go, once the receiver has signalled it.
     pub fn landing(&self, link: &Link) -> Result<Option<Landing>> {
-        if !self.is_set(READY, link)? {
+        if !self.is_set(READY, link, self.value())? {
             return Ok(None);
         }
         // SAFETY: a word of this plan, which its writer leaves alone until the block has arrived.
@@ -149,24 +181,14 @@ impl<'rt> Exchange<'rt> {
         Ok(Some(Landing::of_number(number)))
     }
 
-    /// Puts a block, and says that it has arrived.
+    /// Puts a block over rails, and signals its arrival.
     ///
     /// # Safety
-    /// `from` is valid for reads of `bytes`, and does not change until the next quiet.
-    pub unsafe fn put(&self, link: &Link, distance: i64, from: *const u8, bytes: usize) -> Result<()> {
-        let signal = (self.word(self.arrived(link), link.there), self.value(), SignalOp::Set);
+    /// `from` is valid for reads of `bytes`, and does not change until the delivery has completed.
+    pub unsafe fn put(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery<'rt>> {
+        let word = self.word(self.arrived(link), link.there);
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.runtime.put_signal_nbi(self.at(distance), from, bytes, signal, link.pe) }?)
-    }
-
-    /// As [`Exchange::put`]; its delivery can be asked for.
-    ///
-    /// # Safety
-    /// As there, until then.
-    pub unsafe fn put_tracked(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery<'rt>> {
-        let signal = (self.word(self.arrived(link), link.there), self.value(), SignalOp::Set);
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.runtime.put_signal_tracked(to, from, bytes, signal, link.pe) }?)
+        Ok(unsafe { self.runtime.put_counted(to, from, bytes, word, link.pe) }?)
     }
 
     /// The number of this round.
@@ -174,58 +196,66 @@ impl<'rt> Exchange<'rt> {
         self.round
     }
 
-    /// Says that this PE's block has arrived, or that a refusal has: after stores to memory that is mapped.
+    /// Signals the arrival of this PE's block, or of a refusal, after stores to mapped memory.
     pub fn tell_arrived(&self, link: &Link) -> Result<()> {
         self.tell(link, self.value())
     }
 
-    /// Says that there will be no block in this round.
+    /// Signals that there is no block in this round, for a pair whose blocks are not counted.
     pub fn tell_nothing(&self, link: &Link) -> Result<()> {
         self.tell(link, self.value() + NOTHING)
     }
 
     fn tell(&self, link: &Link, value: u64) -> Result<()> {
-        let signal = (self.word(self.arrived(link), link.there), value, SignalOp::Set);
+        let (value, op) = if link.counted_there { (1, SignalOp::Add) } else { (value, SignalOp::Set) };
+        let signal = (self.word(self.arrived(link), link.there), value, op);
         // SAFETY: no bytes are put.
         Ok(unsafe { self.runtime.put_signal_nbi(signal.0.cast(), signal.0.cast(), 0, signal, link.pe) }?)
     }
 
     /// Whether the other end's block of this round has arrived.
     pub fn has_arrived(&self, link: &Link) -> Result<bool> {
-        self.is_set(self.arrived(link), link)
+        self.is_set(self.arrived(link), link, self.when_arrived(link))
     }
 
-    /// Whether what has arrived is that there is no block.
+    /// Whether the arrived word signals that there is no block.
     pub fn is_nothing(&self, link: &Link) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
-        Ok(unsafe { self.runtime.peek(self.word(self.arrived(link), link.here)) }? == self.value() + NOTHING)
+        let now = unsafe { self.runtime.peek(self.word(self.arrived(link), link.here)) }?;
+        Ok(!link.counted_here && now == self.value() + NOTHING)
     }
 
-    /// Agrees with the other ends which pairs have room for small blocks: those of which both ends want it. The pairs'
-    /// ends all call this, in the first round.
+    /// Agrees with the other ends on the pairs with buffers for small blocks, which both ends must want, and on the
+    /// blocks that are counted. All ends of the pairs call this, in the first round.
     pub fn agree(&mut self, links: &mut [&mut Link]) -> Result<()> {
-        self.begin();
-        // This round is as those of other blocks.
-        let wanted: Vec<bool> = links.iter_mut().map(|link| std::mem::take(&mut link.small)).collect();
-        for (link, &wanted) in links.iter().zip(&wanted) {
-            self.offer(link, Landing::Packed(wanted.into()))?;
+        self.begin(std::iter::empty());
+        // This round counts nothing: its words are those of larger blocks.
+        let mine = links.iter_mut().map(|link| {
+            let Link { small, counted_there, .. } = **link;
+            (link.small, link.counted_there, link.counted_here) = (false, false, false);
+            WANTS_ROOM * i64::from(small) + COUNTED * i64::from(counted_there)
+        });
+        let mine: Vec<i64> = mine.collect();
+        for (link, &mine) in links.iter().zip(&mine) {
+            self.offer(link, Landing::Packed(mine))?;
         }
-        let mut both = Vec::new();
-        for (link, &wanted) in links.iter().zip(&wanted) {
-            both.push(wanted && self.await_landing(link)? == Landing::Packed(1));
+        let mut theirs = Vec::new();
+        for link in links.iter() {
+            theirs.push(if let Landing::Packed(theirs) = self.await_landing(link)? { theirs } else { 0 });
             self.tell_arrived(link)?;
         }
-        for (link, both) in links.iter_mut().zip(both) {
+        for (link, (mine, theirs)) in links.iter_mut().zip(mine.into_iter().zip(theirs)) {
             self.await_arrived(link)?;
-            link.small = both;
+            link.small = mine & theirs & WANTS_ROOM != 0;
+            (link.counted_there, link.counted_here) = (mine & COUNTED != 0, theirs & COUNTED != 0);
         }
         Ok(())
     }
 
-    /// Waits until the receiver has said where the block of this round may go.
+    /// Waits until the receiver has signalled where the block of this round may go.
     pub fn await_landing(&self, link: &Link) -> Result<Landing> {
         loop {
-            self.await_word(READY, link)?;
+            self.await_word(READY, link, self.value())?;
             if let Some(landing) = self.landing(link)? {
                 return Ok(landing);
             }
@@ -234,30 +264,30 @@ impl<'rt> Exchange<'rt> {
 
     /// Waits until the other end's block of this round has arrived.
     pub fn await_arrived(&self, link: &Link) -> Result<()> {
-        self.await_word(self.arrived(link), link)
+        self.await_word(self.arrived(link), link, self.when_arrived(link))
     }
 
-    fn await_word(&self, array: usize, link: &Link) -> Result<()> {
+    fn await_word(&self, array: usize, link: &Link, value: u64) -> Result<()> {
         // SAFETY: a word of this plan, aligned.
-        unsafe { self.runtime.wait_in("a plan", self.word(array, link.here).cast_const(), Cmp::Ge, self.value()) }?;
+        unsafe { self.runtime.wait_in("a plan", self.word(array, link.here).cast_const(), Cmp::Ge, value) }?;
         Ok(())
     }
 
-    fn is_set(&self, array: usize, link: &Link) -> Result<bool> {
+    fn is_set(&self, array: usize, link: &Link, value: u64) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
-        Ok(unsafe { self.runtime.peek(self.word(array, link.here)) }? >= self.value())
+        Ok(unsafe { self.runtime.peek(self.word(array, link.here)) }? >= value)
     }
 
-    /// Waits for a word of this round: ready words by slot, then arrived ones, without those that are `done`.
+    /// Waits for a word of this round: ready words by slot, then arrived words, without those that are `done`.
     pub fn wait(&self, done: &[i32]) -> Result<()> {
         let words = self.word(READY, 0);
-        let set = WordSet::all_of(words.cast_const(), 2 * self.slots, Cmp::Ge, self.value()).without(done);
-        // SAFETY: the two arrays are one behind the other, aligned.
+        let set = WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted).without(done);
+        // SAFETY: the two arrays are contiguous and aligned.
         unsafe { self.runtime.wait_until_any(&set) }?;
         Ok(())
     }
 
-    /// The place of a slot's words among those of [`Exchange::wait`].
+    /// The index of a slot's words among those of [`Exchange::wait`].
     pub fn done_index(&self, link: &Link, arrived: bool) -> usize {
         link.here + if arrived == (self.arrived(link) == ARRIVED) { self.slots } else { 0 }
     }
@@ -283,8 +313,10 @@ mod tests {
     }
 
     /// The two ends of a pair, at one PE.
-    const ENDS: [Link; 2] =
-        [Link { pe: 0, here: 0, there: 1, small: true }, Link { pe: 0, here: 1, there: 0, small: true }];
+    const ENDS: [Link; 2] = [
+        Link { pe: 0, here: 0, there: 1, small: true, counted_there: true, counted_here: false },
+        Link { pe: 0, here: 1, there: 0, small: true, counted_there: true, counted_here: false },
+    ];
     const ROOM: usize = 256;
 
     #[test]
@@ -297,63 +329,100 @@ mod tests {
         };
         let rooms = memory();
         a_small_block_is_not_taken_for_the_one_before(ends(rooms), &runtime, rooms);
+        what_is_counted_has_arrived_in_its_round(ends(memory()));
         small_blocks_are_for_pairs_of_which_both_ends_want_them(ends(memory()));
         what_is_not_sent_has_arrived_as_nothing(ends(memory()));
     }
 
-    /// The block of round 2 arrives before that of round 1.
+    /// The two ends after they have agreed. Each wants small blocks or not.
+    fn agreed<'rt>(ends: [(Link, Exchange<'rt>); 2], wanted: [bool; 2]) -> [(Link, Exchange<'rt>); 2] {
+        let mut wanted = wanted.into_iter();
+        std::thread::scope(|scope| {
+            let asked = ends.map(|(link, mut exchange)| {
+                let mut link = Link { small: wanted.next().unwrap(), ..link };
+                scope.spawn(move || {
+                    exchange.agree(&mut [&mut link]).unwrap();
+                    (link, exchange)
+                })
+            });
+            asked.map(|end| end.join().unwrap())
+        })
+    }
+
+    /// The block of round 3 arrives before that of round 2.
     fn a_small_block_is_not_taken_for_the_one_before<'rt>(
-        [(link, mut here), (back, mut there)]: [(Link, Exchange<'rt>); 2],
+        ends: [(Link, Exchange<'rt>); 2],
         runtime: &'rt Runtime,
         memory: *mut u8,
     ) {
+        let [(link, mut here), (back, mut there)] = agreed(ends, [true, true]);
         let at = memory.wrapping_add(Exchange::bytes(2));
-        // SAFETY: memory behind the words.
-        let [rooms, mut sent] = [(); 2].map(|()| unsafe { Small::new(runtime, at, 2, ROOM) });
+        // SAFETY: memory after the words.
+        let [rooms, mut sent] = [(); 2].map(|()| unsafe { Small::new(at, 2, ROOM) });
         let mut send = |there: &Exchange<'rt>, byte: u8| {
             let block = sent.outgoing(&back, there.round()).unwrap();
-            // SAFETY: the room of a block.
+            // SAFETY: the buffer of a block.
             unsafe { block.write_bytes(byte, 16) };
             sent.send(there, &back, Ok(16)).unwrap();
         };
         let found = |here: &Exchange<'rt>| {
             let block = rooms.received(&link, here.round()).unwrap();
-            // SAFETY: 16 bytes of the room.
+            // SAFETY: 16 bytes of the buffer.
             unsafe { block.cast::<[u8; 16]>().read_volatile() }
         };
-        here.begin();
-        there.begin();
-        let ahead = Exchange { runtime, words: there.words, slots: 2, round: there.round + 1 };
-        send(&ahead, 2);
-        assert!(!here.has_arrived(&link).unwrap(), "the block of round 2 was taken for that of round 1");
-        send(&there, 1);
-        assert!(here.has_arrived(&link).unwrap());
-        assert_eq!(found(&here), [1; 16]);
-        here.begin();
+        here.begin([link].iter());
+        there.begin([back].iter());
+        let ahead = Exchange { runtime, words: there.words, slots: 2, round: there.round + 1, wanted: Vec::new() };
+        send(&ahead, 3);
+        assert!(!here.has_arrived(&link).unwrap(), "the block of round 3 was taken for that of round 2");
+        send(&there, 2);
         assert!(here.has_arrived(&link).unwrap());
         assert_eq!(found(&here), [2; 16]);
+        here.begin([link].iter());
+        assert!(here.has_arrived(&link).unwrap());
+        assert_eq!(found(&here), [3; 16]);
     }
 
-    fn small_blocks_are_for_pairs_of_which_both_ends_want_them(ends: [(Link, Exchange<'_>); 2]) {
-        let mut ends = ends;
+    fn small_blocks_are_for_pairs_of_which_both_ends_want_them(mut ends: [(Link, Exchange<'_>); 2]) {
         for wanted in [[true, true], [true, false], [false, true], [false, false]] {
-            let agreed = std::thread::scope(|scope| {
-                let both = ends.each_mut().map(|end| &mut *end).into_iter().zip(wanted);
-                let asked = both.map(|((link, exchange), small)| {
-                    let mut link = Link { small, ..*link };
-                    scope.spawn(move || exchange.agree(&mut [&mut link]).map(|()| link.small).unwrap())
-                });
-                asked.collect::<Vec<_>>().into_iter().map(|end| end.join().unwrap()).collect::<Vec<_>>()
-            });
-            assert_eq!(agreed, [wanted == [true, true]; 2], "{wanted:?}");
+            for counted in [[true, true], [true, false], [false, true]] {
+                for (end, counted_there) in ends.iter_mut().zip(counted) {
+                    end.0.counted_there = counted_there;
+                }
+                ends = agreed(ends, wanted);
+                let links = ends.each_ref().map(|(link, _)| *link);
+                assert_eq!(links.map(|link| link.small), [wanted == [true, true]; 2], "{wanted:?}");
+                assert_eq!(links.map(|link| link.counted_there), counted);
+                assert_eq!(links.map(|link| link.counted_here), [counted[1], counted[0]]);
+            }
+        }
+    }
+
+    /// One end sends blocks, and in every third round only the word that there is none.
+    fn what_is_counted_has_arrived_in_its_round(ends: [(Link, Exchange<'_>); 2]) {
+        let [(link, mut here), (back, mut there)] = agreed(ends, [false, false]);
+        for round in 2..10 {
+            here.begin([link].iter());
+            there.begin([back].iter());
+            assert!(!here.has_arrived(&link).unwrap(), "round {round}");
+            if round % 3 == 0 {
+                there.tell_arrived(&back).unwrap();
+            } else {
+                let to = there.words.wrapping_add(ARRAYS * 2).cast();
+                // SAFETY: 8 bytes of the buffers after the words.
+                unsafe { there.put(&back, to, to, 8) }.unwrap().wait().unwrap();
+            }
+            assert!(here.has_arrived(&link).unwrap() && !here.is_nothing(&link).unwrap(), "round {round}");
+            let done = (0..4).map(|at| i32::from(at != here.done_index(&link, true))).collect::<Vec<_>>();
+            here.wait(&done).unwrap();
         }
     }
 
     fn what_is_not_sent_has_arrived_as_nothing([(link, mut here), (back, mut there)]: [(Link, Exchange<'_>); 2]) {
-        let [link, back] = [link, back].map(|link| Link { small: false, ..link });
+        let [link, back] = [link, back].map(|link| Link { small: false, counted_there: false, ..link });
         for round in 0..8 {
-            here.begin();
-            there.begin();
+            here.begin(std::iter::empty());
+            there.begin(std::iter::empty());
             if round < 5 {
                 continue;
             }

@@ -1,6 +1,6 @@
-//! One round of a plan, under way.
+//! One round of a plan in flight.
 
-use symrail::Pe;
+use symrail::{Delivery, Pe};
 
 use crate::copy::copy;
 use crate::error::{Error, Refusal, Result};
@@ -9,24 +9,24 @@ use crate::plan::{LegState, Plan};
 use crate::staging::{Memory, Path, Route};
 use crate::view::View;
 
-/// One round of a plan, under way: see [`Plan::start`]. Dropping it waits for its end.
+/// One round of a plan in flight: see [`Plan::start`]. Drop waits for its end.
 pub struct Flight<'p, 'rt> {
     plan: &'p mut Plan<'rt>,
     input: *mut u8,
     output: *mut u8,
     work: *mut u8,
-    /// What the input is, and the workspace.
+    /// The kinds of memory of the input and of the workspace.
     memory: [Memory; 2],
-    /// What arrives would overwrite what has not left.
+    /// Whether arriving blocks would overwrite blocks that have not been sent.
     in_place: bool,
-    /// A PE with which nothing is exchanged, and why.
+    /// A PE with which nothing is exchanged, and the reason.
     refused: Option<(Pe, Refusal)>,
     ended: bool,
 }
 
 impl<'p, 'rt> Flight<'p, 'rt> {
-    /// Tells the others where their blocks may go, and does what can be done without waiting. The addresses, which were
-    /// checked, are those of input, output and workspace.
+    /// Signals to the others where their blocks may go, and performs the steps that need no wait. The addresses are
+    /// those of input, output and workspace, which were checked.
     pub(crate) fn begin(
         plan: &'p mut Plan<'rt>,
         (input, output, work): (*mut u8, *mut u8, *mut u8),
@@ -48,10 +48,10 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         Ok(flight)
     }
 
-    /// Does what can be done without waiting. Whether all is done.
+    /// Performs the steps that need no wait. Returns whether the round has ended.
     ///
     /// # Errors
-    /// A peer that does not answer, an operation that failed: the plan cannot be used again.
+    /// An error for a peer that does not answer, or for an operation that failed. The plan cannot be used again.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             match self.step() {
@@ -65,7 +65,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         }
     }
 
-    /// Waits until the blocks of a rank are in the output. Those of others may still be on their way.
+    /// Waits until the blocks of a rank are in the output. Blocks of others may still be in flight.
     ///
     /// # Errors
     /// As for [`Flight::wait`].
@@ -79,8 +79,8 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     /// Waits until all blocks are in the output, and the input can be used again.
     ///
     /// # Errors
-    /// [`Error::RefusedBy`]; a peer that does not answer, or an operation that failed: then the plan cannot be used
-    /// again.
+    /// [`Error::RefusedBy`]; an error for a peer that does not answer, or for an operation that failed. After the
+    /// latter two the plan cannot be used again.
     pub fn wait(mut self) -> Result<()> {
         self.end()?;
         self.told_by_others(|_, _| true)
@@ -94,15 +94,13 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         if self.in_place {
             self.unpack_own();
         }
-        // What is sent over rails from the input or the workspace has left when this returns.
-        if self.plan.blocks.legs.iter().any(|leg| leg.path == Path::Rails && !leg.link.small) {
-            self.plan.runtime.quiet()?;
-        }
+        // When this returns, all puts over rails from the input or the workspace have completed.
+        self.plan.leaving.iter_mut().filter_map(Option::take).try_for_each(Delivery::wait)?;
         self.plan.under_way = false;
         Ok(())
     }
 
-    /// The error of a PE that was given something wrong, if it is one of these.
+    /// The error of a PE that refused an argument, if it is one of these.
     fn told_by_others(&self, concerns: impl Fn(Pe, (usize, Pe)) -> bool) -> Result<()> {
         let Some((by, refusal)) = self.refused else { return Ok(()) };
         if !self.plan.blocks.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
@@ -126,7 +124,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         self.plan.states.iter().all(|state| state.sent && state.received)
     }
 
-    /// One pass over what is left. Whether anything was done.
+    /// Makes one pass over the remaining steps. Returns whether one was performed.
     fn step(&mut self) -> Result<bool> {
         let mut any = false;
         for i in 0..self.plan.blocks.legs.len() {
@@ -152,7 +150,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         Ok(any)
     }
 
-    /// Changes a leg's state, and what is waited for.
+    /// Changes a leg's state, and the set of words that the round waits for.
     fn note(&mut self, i: usize, change: impl FnOnce(&mut LegState)) {
         change(&mut self.plan.states[i]);
         let (link, state) = (self.plan.blocks.legs[i].link, self.plan.states[i]);
@@ -161,7 +159,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         }
     }
 
-    /// Tells a peer where its block may go, if it does not know.
+    /// Signals to a peer where its block may go, if the peer does not know yet.
     fn offer(&mut self, i: usize, memory: [Memory; 2]) -> Result<()> {
         let leg = &self.plan.blocks.legs[i];
         if leg.link.small {
@@ -176,14 +174,14 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             let room = self.work.wrapping_add(leg.receive_room);
             self.plan.exchange.distance(room, bytes).map(Landing::Packed)
         });
-        // The workspace is symmetric: it was made so.
+        // The workspace is symmetric by construction.
         let landing = landing.unwrap_or(Landing::Refused(Refusal::OtherWorkspace));
         let link = leg.link;
         self.note(i, |state| *state = LegState { staged: in_place.is_none(), ..LegState::default() });
         self.plan.exchange.offer(&link, landing)
     }
 
-    /// Sends a block, if its receiver has said where to. Whether it has.
+    /// Sends a block, if its receiver has signalled where to. Returns whether it was sent.
     fn send(&mut self, i: usize) -> Result<bool> {
         if self.plan.blocks.legs[i].link.small {
             self.send_small(i)?;
@@ -205,8 +203,9 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             self.copy_to(&link, distance, &flow.from, &view)?;
         } else {
             let from = if self.plan.blocks.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
-            // SAFETY: the bytes are the input's or the workspace's, which stay as they are until the flight has ended.
-            unsafe { self.plan.exchange.put(&link, distance, from, flow.from.len() * self.plan.blocks.element) }?;
+            let (to, bytes) = (self.plan.exchange.at(distance), flow.from.len() * self.plan.blocks.element);
+            // SAFETY: the bytes are the input's or the workspace's, which stay unchanged until the flight has ended.
+            self.plan.leaving[i] = Some(unsafe { self.plan.exchange.put(&link, to, from, bytes) }?);
         }
         self.note(i, |state| state.sent = true);
         Ok(true)
@@ -218,7 +217,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         let leg = &blocks.legs[i];
         let (link, flow) = (&leg.link, &leg.flow);
         let room = small.outgoing(link, exchange.round())?;
-        // SAFETY: the input was checked to have all its elements, and the room is as large as the largest small block.
+        // SAFETY: the input was checked to have all its elements. The buffer is as large as the largest small block.
         unsafe { copy(blocks.element, (self.input, &flow.from), (room, &flow.into.packed())) };
         small.send(exchange, link, Ok(flow.from.len() * blocks.element))?;
         self.note(i, |state| state.sent = true);
@@ -233,14 +232,14 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             return self.plan.exchange.tell_nothing(link);
         }
         if from.len() > 0 {
-            // SAFETY: the input was checked to have all its elements. The receiver has offered room for those of the
-            // view, in memory that is mapped here.
+            // SAFETY: the input was checked to have all its elements. The receiver has offered memory for those of the
+            // view, which is mapped here.
             unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
         }
         self.plan.exchange.tell_arrived(link)
     }
 
-    /// Where a block's bytes are as they travel over rails, and whether they still have to be packed there.
+    /// The address of a block's bytes for rails, and whether they still have to be packed there.
     fn packed(&self, i: usize) -> (bool, *mut u8) {
         let leg = &self.plan.blocks.legs[i];
         if self.plan.blocks.send_route(leg, self.memory, self.in_place) == Route::Direct {
@@ -249,17 +248,17 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         (true, self.work.wrapping_add(leg.send_room))
     }
 
-    /// Packs a block that goes over rails, if that is needed. Where its bytes are.
+    /// Packs a block that goes over rails, if that is needed. Returns the address of its bytes.
     fn pack(&self, i: usize) -> *mut u8 {
         let (leg, (needed, room)) = (&self.plan.blocks.legs[i], self.packed(i));
         if needed && leg.path == Path::Rails && !leg.link.small {
-            // SAFETY: the input was checked to have all its elements, and the workspace to have all rooms.
+            // SAFETY: the input was checked to have all its elements, and the workspace to have space for all blocks.
             unsafe { copy(self.plan.blocks.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed())) };
         }
         room
     }
 
-    /// Brings a block that has come into the output.
+    /// Copies a block that has arrived to the output.
     fn unpack(&mut self, i: usize) -> Result<()> {
         let leg = &self.plan.blocks.legs[i];
         let mut room = Some(self.work.wrapping_add(leg.receive_room)).filter(|_| self.plan.states[i].staged);
@@ -273,19 +272,20 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             }
         }
         if let Some(room) = room {
-            // SAFETY: workspace and rooms have space for all blocks, and the output was checked to have its elements.
+            // SAFETY: workspace and buffers have space for all blocks. The output was checked to have its elements.
             unsafe { copy(self.plan.blocks.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
         }
         self.note(i, |state| state.received = true);
         Ok(())
     }
 
-    /// Moves this PE's own blocks to its output, or out of the way of what arrives there.
+    /// Moves this PE's own blocks to its output, or to the workspace where arriving blocks would overwrite them.
     fn move_own(&self) {
         let mut room = self.work.wrapping_add(self.plan.blocks.own_room);
         for (from, to) in &self.plan.blocks.flows.own {
             let (base, view) = if self.in_place { (room, to.packed()) } else { (self.output, *to) };
-            // SAFETY: the buffers were checked to have all their elements, and the workspace to have all rooms.
+            // SAFETY: the buffers were checked to have all their elements, and the workspace to have space for all
+            // blocks.
             unsafe { copy(self.plan.blocks.element, (self.input, from), (base, &view)) };
             room = room.wrapping_add(to.len() * self.plan.blocks.element);
         }
@@ -304,7 +304,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
 impl Drop for Flight<'_, '_> {
     fn drop(&mut self) {
         if !self.ended {
-            // Nobody is left to tell: the plan's next round fails for the same reason.
+            // The error is dropped, since no caller remains. The plan's next round fails for the same reason.
             let _ = self.end();
         }
     }

@@ -1,38 +1,38 @@
-//! Plans: one exchange of blocks between PEs, done as often as wanted.
+//! Plans: one exchange of blocks between PEs, which runs any number of times.
 //!
-//! A plan is made by all PEs of a team together and then run by those that exchange something, as often as each other.
-//! Several may be under way at once, with a workspace each.
+//! All PEs of a team make a plan together. The PEs that exchange blocks then run it, equally often. Several plans may
+//! be in flight at once, with a workspace each.
 //!
-//! 1. Each PE tells the others where their blocks may go: into its output where the [staging rule](crate::staging)
-//!    lets them, else into its workspace.
-//! 2. As soon as a peer has said so, its block goes there: first to peers over rails, whose NICs then work while the
-//!    CPU copies to those that are mapped. These copies pack, permute and move in one.
-//! 3. Blocks that have come into the workspace are unpacked as they come.
+//! 1. Each PE signals to the others where their blocks may go: to its output where the [staging rule](crate::staging)
+//!    allows it, otherwise to its workspace.
+//! 2. As soon as a peer has signalled that, its block goes there. Blocks over rails go first, so that the NICs work
+//!    while the CPU copies to mapped peers. These copies pack, permute and move in one.
+//! 3. Each PE unpacks blocks from its workspace as they arrive.
 //!
-//! Small blocks over rails need no word before them: they have room of their own, and are unpacked from there.
+//! Small blocks over rails need no signal before them. They have buffers of their own, and are unpacked from there.
 
-use symrail::{Pe, Runtime, Team};
+use symrail::{Delivery, Pe, Runtime, Team};
 
 use crate::blocks::{Blocks, Leg, Wrong};
 use crate::buffer::Buffer;
 use crate::error::{Error, Refusal, Result};
 use crate::exchange::{Exchange, Landing};
 use crate::flight::Flight;
-use crate::small::{self, Small};
+use crate::small::Small;
 use crate::staging::{Memory, Path, Route};
 use crate::workspace::Workspace;
 use symrail::TeamHeap;
 use symrail::team::heap::{ALIGN, Block};
 
-/// What has become of a round between this PE and another one.
+/// The state of a round between this PE and another one.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LegState {
-    /// The other one's block comes into the workspace.
+    /// Whether the other PE's block goes to the workspace.
     pub staged: bool,
     pub sent: bool,
-    /// The other one's block is where it was to come.
+    /// Whether the other PE's block has arrived.
     pub arrived: bool,
-    /// It is in the output.
+    /// Whether it is in the output.
     pub received: bool,
 }
 
@@ -42,25 +42,27 @@ pub struct Plan<'rt> {
     pub(crate) blocks: Blocks,
     pub(crate) exchange: Exchange<'rt>,
     pub(crate) small: Small<'rt>,
-    /// What has become of this round, by leg.
+    /// The puts of this round from the input or the workspace, by leg.
+    pub(crate) leaving: Vec<Option<Delivery<'rt>>>,
+    /// The state of this round, by leg.
     pub(crate) states: Vec<LegState>,
     words: Block,
-    /// Words of slots that are not waited for any more.
+    /// Flags of the words that the round no longer waits for.
     pub(crate) done: Vec<i32>,
-    /// A round has begun and has not ended.
+    /// Whether a round has begun and has not ended.
     pub(crate) under_way: bool,
 }
 
-/// How blocks go between this PE and another one.
+/// The routes of blocks between this PE and another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerRoutes {
     /// The other PE.
     pub pe: Pe,
-    /// How it is reached.
+    /// How this PE reaches it.
     pub path: Path,
-    /// Whether blocks for it are sent straight from the input.
+    /// The route of blocks for it: straight from the input, or not.
     pub send: Route,
-    /// Whether its blocks arrive straight in the output.
+    /// The route of its blocks: straight to the output, or not.
     pub receive: Route,
 }
 
@@ -77,17 +79,17 @@ impl<'rt> Plan<'rt> {
         let words = heap.take_words(team, rooms_at + Small::bytes(slots, room))?;
         // SAFETY: the words are the plan's own, zeroed, and large enough.
         let mut exchange = unsafe { Exchange::new(runtime, words.base.cast(), slots) };
-        // SAFETY: as above: what is behind the words.
-        let small = unsafe { Small::new(runtime, words.base.wrapping_add(rooms_at), slots, room) };
-        // A PE that has all of its peers mapped does not know how they reach it.
-        let can_be_small = |leg: &&mut Leg| blocks.mode.direct && leg.flow.most() * blocks.element <= small::MOST;
-        let links = blocks.legs.iter_mut().filter(can_be_small).map(|leg| &mut leg.link);
-        exchange.agree(&mut links.collect::<Vec<_>>())?;
+        // SAFETY: as above, for the memory after the words.
+        let small = unsafe { Small::new(words.base.wrapping_add(rooms_at), slots, room) };
+        // A PE that has mapped all of its peers does not know how they reach it.
+        exchange.agree(&mut blocks.legs.iter_mut().map(|leg| &mut leg.link).collect::<Vec<_>>())?;
         let states = vec![LegState::default(); blocks.legs.len()];
-        Ok(Plan { runtime, blocks, exchange, small, states, words, done: vec![1; 2 * slots], under_way: false })
+        let leaving = blocks.legs.iter().map(|_| None).collect();
+        let done = vec![1; 2 * slots];
+        Ok(Plan { runtime, blocks, exchange, small, leaving, states, words, done, under_way: false })
     }
 
-    /// Gives the plan up. Collective over the team.
+    /// Frees the plan. Collective over the team.
     pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
         Ok(heap.give_back(team, self.words)?)
     }
@@ -115,7 +117,7 @@ impl<'rt> Plan<'rt> {
         self.blocks.output_bytes()
     }
 
-    /// How blocks go to and from each peer, with these buffers.
+    /// The routes of blocks to and from each peer with these buffers.
     #[must_use]
     pub fn routes(&self, input: &Buffer<'_>, output: &Buffer<'_>) -> Vec<PeerRoutes> {
         let in_place = self.blocks.overwrites(input.extent().at, output.extent().at);
@@ -129,13 +131,13 @@ impl<'rt> Plan<'rt> {
         self.blocks.legs.iter().map(routes_of).collect()
     }
 
-    /// Exchanges the blocks of `input` into `output`, which are separate. Collective over the PEs that exchange
-    /// something.
+    /// Exchanges the blocks of `input` into `output`, which are separate buffers. Collective over the PEs that exchange
+    /// blocks.
     ///
     /// # Errors
-    /// [`Refused`](crate::Error::Refused) for what this PE was given, [`RefusedBy`](crate::Error::RefusedBy) for what
-    /// others were; then nothing was exchanged with those, and the plan can be used again. A peer that does not answer:
-    /// then it cannot, and says so ([`Broken`](crate::Error::Broken)).
+    /// [`Refused`](crate::Error::Refused) for arguments of this PE, [`RefusedBy`](crate::Error::RefusedBy) for
+    /// arguments of other PEs. Nothing is then exchanged with those PEs, and the plan can be used again. If a peer does
+    /// not answer, an error names it, and the plan cannot be used again ([`Broken`](crate::Error::Broken)).
     pub fn run<'a>(
         &mut self,
         input: impl Into<Buffer<'a>>,
@@ -145,24 +147,24 @@ impl<'rt> Plan<'rt> {
         self.start(input, output, work)?.wait()
     }
 
-    /// As [`Plan::run`] with one buffer for both.
+    /// As [`Plan::run`] with one buffer for input and output.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Plan::run`].
     pub fn run_in_place<'a>(&mut self, buffer: impl Into<Buffer<'a>>, work: &mut Workspace) -> Result<()> {
         let Buffer { ptr, bytes, .. } = buffer.into();
-        // SAFETY: the buffer is lent for this call, and the two are used by one thread.
+        // SAFETY: the caller lends the buffer for this call, and one thread uses the two.
         let [input, output] = [(); 2].map(|()| unsafe { Buffer::raw(ptr, bytes) });
         self.run(input, output, work)
     }
 
-    /// Starts what [`Plan::run`] does, and returns once that has nothing more to do but wait.
+    /// Starts what [`Plan::run`] does, and returns when the remaining steps need a wait.
     ///
-    /// The CPU moves a round on in calls on its own [`Flight`] only: of several that are under way at once, all PEs end
-    /// the same one first, or move all on by turns with [`Flight::advance`].
+    /// The CPU advances a round only in calls on its own [`Flight`]. If several rounds are in flight at once, all PEs
+    /// end the same one first, or advance all of them in turn with [`Flight::advance`].
     ///
     /// # Errors
-    /// As for [`Plan::run`], but that what other PEs were given may be reported by [`Flight::wait`].
+    /// As for [`Plan::run`], but [`Flight::wait`] may return the errors for other PEs' arguments.
     pub fn start<'p, 'a: 'p>(
         &'p mut self,
         input: impl Into<Buffer<'a>>,
@@ -174,7 +176,7 @@ impl<'rt> Plan<'rt> {
             return Err(Error::Broken { pe: self.runtime.my_pe(), operation: self.blocks.what });
         }
         self.under_way = true;
-        self.exchange.begin();
+        self.exchange.begin(self.blocks.legs.iter().map(|leg| &leg.link));
         if let Err(wrong) = self.check(&input, &output, work) {
             self.refuse(wrong.0)?;
             self.under_way = false;
@@ -185,7 +187,7 @@ impl<'rt> Plan<'rt> {
         Flight::begin(self, (input.ptr, output.ptr, work.base()), memories, in_place)
     }
 
-    /// Whether this PE can use what it was given.
+    /// Checks the arguments of this PE.
     fn check(&self, input: &Buffer<'_>, output: &Buffer<'_>, work: &Workspace) -> Result<(), Wrong> {
         if [input, output].iter().any(|buffer| self.runtime.is_staged(buffer.ptr)) {
             return Err((Refusal::DeviceMemory, 0, 0));
@@ -193,7 +195,8 @@ impl<'rt> Plan<'rt> {
         self.blocks.check(input.extent(), output.extent(), work, self.blocks.unit(8))
     }
 
-    /// Tells all others that nothing can be exchanged, and waits until they know: then this round is over for all.
+    /// Signals to all others that nothing can be exchanged, and waits until they have read it. The round has then ended
+    /// for all.
     fn refuse(&mut self, refusal: Refusal) -> Result<()> {
         let Plan { runtime, blocks, exchange, small, .. } = self;
         let (with_room, without): (Vec<&Leg>, Vec<&Leg>) = blocks.legs.iter().partition(|leg| leg.link.small);
@@ -203,7 +206,9 @@ impl<'rt> Plan<'rt> {
             small.send(exchange, &leg.link, Err(refusal))?;
         }
         for leg in without {
-            if let Landing::Refused(_) = exchange.await_landing(&leg.link)? {
+            let refused = matches!(exchange.await_landing(&leg.link)?, Landing::Refused(_));
+            // A word that counts must count each round.
+            if refused || leg.link.counted_there {
                 exchange.tell_arrived(&leg.link)?;
             }
         }
@@ -211,7 +216,7 @@ impl<'rt> Plan<'rt> {
         Ok(runtime.quiet()?)
     }
 
-    /// What a buffer is, and the workspace.
+    /// The kinds of memory of a buffer and of the workspace.
     fn memory(&self, ptr: *const u8, bytes: usize) -> [Memory; 2] {
         let buffer = if self.exchange.distance(ptr, bytes).is_some() { Memory::Symmetric } else { Memory::Private };
         [buffer, Memory::Symmetric]

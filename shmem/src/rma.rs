@@ -11,7 +11,7 @@ use symrail_transport::{Operation, Pe};
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::space::at;
-use crate::wire::{Tracked, WireContext};
+use crate::wire::{Sent, Tracked, WireContext};
 
 /// Copies `count` elements of `size` bytes between strided arrays; strides are in elements.
 #[derive(Debug, Clone, Copy)]
@@ -255,6 +255,29 @@ impl Operations<'_> {
         };
         // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }.map(drop)
+    }
+
+    /// As [`Operations::put_counted`], over any rails: a signal adds 1 where the rails cannot count arrivals.
+    ///
+    /// # Safety
+    /// As for [`Operations::put_nbi`], until the put has left, or its outcome was returned.
+    ///
+    /// # Errors
+    /// As for [`Operations::put_signal`].
+    pub(crate) unsafe fn put_and_count(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        word: *mut u64,
+        pe: Pe,
+    ) -> Result<Option<Sent>> {
+        let put = |wire: WireContext<'_>, to, signal: Signal| {
+            // SAFETY: the caller's promise.
+            unsafe { wire.put_and_count(pe, to, source, len as u64, signal.offset) }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }
     }
 
     /// Waits until the sources of all counted puts may be re-used.

@@ -38,6 +38,28 @@ impl Runtime {
         let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
         Ok(Delivery::new(self.operations(), tracked))
     }
+
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail whose target
+    /// can count arrivals this is one message without a reply; elsewhere it is a put-signal. Only the PE that waits for
+    /// the count detects the arrival; no quiet or fence of this PE waits for it.
+    ///
+    /// # Safety
+    /// As for [`Runtime::put_signal_nbi`], until the delivery is done.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn put_counted(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        word: *mut u64,
+        pe: Pe,
+    ) -> Result<Delivery<'_>> {
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.operations().put_and_count(dest, source, len, word, pe) }?;
+        Ok(Delivery::of_counted(self.operations(), sent))
+    }
 }
 
 /// The runtime's own operations, by those of the default context.

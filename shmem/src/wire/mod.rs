@@ -43,6 +43,7 @@ use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe};
 
+pub(crate) use awaited::Sent;
 pub(crate) use context::{ContextState, WireContext};
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use host_endpoints::EndpointOpener;

@@ -245,6 +245,36 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
 }
 
 #[test]
+fn arrivals_are_counted_over_rails_that_cannot_count_too() {
+    const WORD: u64 = 8 * (WORDS as u64 - 1);
+    let by_nics = FabricConfig { software: false, ..slow() };
+    for (config, rails, counted) in [(slow(), 1, true), (slow(), 2, false), (by_nics, 1, false)] {
+        let world = world_of(config, 1, rails, WORDS);
+        let mut source = [0u64; 16];
+        for round in 1..=20u64 {
+            source.fill(round);
+            // SAFETY: the source stays as it is until it has arrived.
+            let sent = unsafe { world.on_wire().put_and_count(1, 0, source.as_ptr().cast(), 128, WORD) }.unwrap();
+            let begun = Instant::now();
+            while world.there(WORDS - 1) < round {
+                assert!(begun.elapsed() < TIME_LIMIT, "round {round}: it does not arrive");
+                world.on_wire().wait_for_memory().drive();
+            }
+            assert!((0..16).all(|word| world.there(word) == round), "round {round}: not all is there");
+            assert_eq!(world.there(WORDS - 1), round);
+            match &sent {
+                Sent::Counted => world.on_wire().counted_have_left().unwrap(),
+                Sent::Tracked(tracked) => world.on_wire().abandon(tracked),
+            }
+            assert_eq!(matches!(sent, Sent::Counted), counted);
+        }
+        world.on_wire().quiet().unwrap();
+        let messages: u64 = world.wire.host_counters().iter().map(|lane| lane.messages).sum();
+        assert_eq!(messages == 0, counted, "{rails} rails: {messages} messages");
+    }
+}
+
+#[test]
 fn a_put_goes_at_once_and_those_right_behind_it_together() {
     const PUTS: u64 = 500;
     let world = world(slow());
