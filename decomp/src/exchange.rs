@@ -17,7 +17,9 @@
 //! that. A sender that does not reach the landing writes the reason in place of the arrival.
 //!
 //! The PEs agree on the pairs with small blocks, and on the blocks that are counted, when the plan is made. One end may
-//! have mapped the other while the other reaches it over rails.
+//! have mapped the other while the other reaches it over rails. A block over rails may overtake any word that was sent
+//! before it, since the two are different messages. So all that changes a word that counts adds to it, even the word
+//! that ends the agreement: a store would take back the blocks that came before it.
 
 use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
@@ -92,6 +94,8 @@ pub(crate) struct Exchange<'rt> {
     round: u64,
     /// The values of this round's words: ready words by slot, then arrived words.
     wanted: Vec<u64>,
+    /// For each slot, the delivery of the last landing.
+    offered: Vec<Option<Delivery<'rt>>>,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
@@ -106,7 +110,8 @@ impl<'rt> Exchange<'rt> {
     /// # Safety
     /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0. Nothing else uses them.
     pub unsafe fn new(runtime: &'rt Runtime, words: *mut u64, slots: usize) -> Exchange<'rt> {
-        Exchange { runtime, words, slots, round: 0, wanted: vec![0; 2 * slots] }
+        let offered = (0..slots).map(|_| None).collect();
+        Exchange { runtime, words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
     }
 
     fn word(&self, array: usize, slot: usize) -> *mut u64 {
@@ -159,16 +164,22 @@ impl<'rt> Exchange<'rt> {
     }
 
     /// Writes to a sender where its block may go.
-    pub fn offer(&self, link: &Link, landing: Landing) -> Result<()> {
+    pub fn offer(&mut self, link: &Link, landing: Landing) -> Result<()> {
+        // After a failover the landing of an earlier round could otherwise arrive again, behind this one.
+        if let Some(earlier) = self.offered[link.here].take() {
+            earlier.wait()?;
+        }
         let source = self.word(OFFERS, link.here);
         let (dest, ready) = (self.word(LANDINGS, link.there), self.word(READY, link.there));
         // SAFETY: the words are this plan's. The sender has read the landing of the round before, since its block has
-        // arrived.
+        // arrived. The source stays unchanged until the next offer has waited for this one's delivery.
         unsafe {
             source.write_volatile(landing.to_number());
-            let signal = (ready, self.value(), SignalOp::Set);
-            Ok(self.runtime.put_signal_nbi(dest.cast(), source.cast(), size_of::<u64>(), signal, link.pe)?)
+            let (bytes, signal) = (size_of::<u64>(), (ready, self.value(), SignalOp::Set));
+            let delivery = self.runtime.put_signal_tracked(dest.cast(), source.cast(), bytes, signal, link.pe)?;
+            self.offered[link.here] = Some(delivery);
         }
+        Ok(())
     }
 
     /// Where the block of this round may go, once the receiver has signalled it.
@@ -198,16 +209,16 @@ impl<'rt> Exchange<'rt> {
 
     /// Signals the arrival of this PE's block, or of a refusal, after stores to mapped memory.
     pub fn tell_arrived(&self, link: &Link) -> Result<()> {
-        self.tell(link, self.value())
+        let (value, op) = if link.counted_there { (1, SignalOp::Add) } else { (self.value(), SignalOp::Set) };
+        self.tell(link, value, op)
     }
 
     /// Signals that there is no block in this round, for a pair whose blocks are not counted.
     pub fn tell_nothing(&self, link: &Link) -> Result<()> {
-        self.tell(link, self.value() + NOTHING)
+        self.tell(link, self.value() + NOTHING, SignalOp::Set)
     }
 
-    fn tell(&self, link: &Link, value: u64) -> Result<()> {
-        let (value, op) = if link.counted_there { (1, SignalOp::Add) } else { (value, SignalOp::Set) };
+    fn tell(&self, link: &Link, value: u64, op: SignalOp) -> Result<()> {
         let signal = (self.word(self.arrived(link), link.there), value, op);
         // SAFETY: no bytes are put.
         Ok(unsafe { self.runtime.put_signal_nbi(signal.0.cast(), signal.0.cast(), 0, signal, link.pe) }?)
@@ -229,7 +240,7 @@ impl<'rt> Exchange<'rt> {
     /// blocks that are counted. All ends of the pairs call this, in the first round.
     pub fn agree(&mut self, links: &mut [&mut Link]) -> Result<()> {
         self.begin(std::iter::empty());
-        // This round counts nothing: its words are those of larger blocks.
+        // This round's words are those of larger blocks.
         let mine = links.iter_mut().map(|link| {
             let Link { small, counted_there, .. } = **link;
             (link.small, link.counted_there, link.counted_here) = (false, false, false);
@@ -242,7 +253,7 @@ impl<'rt> Exchange<'rt> {
         let mut theirs = Vec::new();
         for link in links.iter() {
             theirs.push(if let Landing::Packed(theirs) = self.await_landing(link)? { theirs } else { 0 });
-            self.tell_arrived(link)?;
+            self.tell(link, AGREED, SignalOp::Add)?;
         }
         for (link, (mine, theirs)) in links.iter_mut().zip(mine.into_iter().zip(theirs)) {
             self.await_arrived(link)?;
@@ -330,6 +341,9 @@ mod tests {
         let rooms = memory();
         a_small_block_is_not_taken_for_the_one_before(ends(rooms), &runtime, rooms);
         what_is_counted_has_arrived_in_its_round(ends(memory()));
+        for small in [false, true] {
+            blocks_that_overtake_the_agreement_are_counted(ends(memory()), small);
+        }
         small_blocks_are_for_pairs_of_which_both_ends_want_them(ends(memory()));
         what_is_not_sent_has_arrived_as_nothing(ends(memory()));
     }
@@ -347,6 +361,25 @@ mod tests {
             });
             asked.map(|end| end.join().unwrap())
         })
+    }
+
+    /// A block over rails is another message than the word that ends the agreement. It may arrive before that word.
+    fn blocks_that_overtake_the_agreement_are_counted(ends: [(Link, Exchange<'_>); 2], small: bool) {
+        let [(link, here), (back, there)] = ends;
+        // The block of round 2.
+        let block = here.word(ARRIVED, link.here);
+        // SAFETY: a word of the pair, which its ends use from here on.
+        unsafe { block.write_volatile(1) };
+        let [(link, mut here), (back, mut there)] = agreed([(link, here), (back, there)], [small; 2]);
+        for round in 2..6 {
+            here.begin([link].iter());
+            there.begin([back].iter());
+            if round > 2 {
+                assert!(!here.has_arrived(&link).unwrap(), "round {round}");
+                there.tell_arrived(&back).unwrap();
+            }
+            assert!(here.has_arrived(&link).unwrap(), "round {round}, with buffers of their own: {small}");
+        }
     }
 
     /// The block of round 3 arrives before that of round 2.
@@ -372,7 +405,8 @@ mod tests {
         };
         here.begin([link].iter());
         there.begin([back].iter());
-        let ahead = Exchange { runtime, words: there.words, slots: 2, round: there.round + 1, wanted: Vec::new() };
+        // SAFETY: the words of the other end, which is not used meanwhile.
+        let ahead = Exchange { round: there.round + 1, ..unsafe { Exchange::new(runtime, there.words, 2) } };
         send(&ahead, 3);
         assert!(!here.has_arrived(&link).unwrap(), "the block of round 3 was taken for that of round 2");
         send(&there, 2);

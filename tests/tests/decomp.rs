@@ -20,6 +20,12 @@ fn all_process_grids_over_rails() {
     job(ROUND_ROBIN, 6, 2, "small");
 }
 
+/// Blocks of one round go to a peer that is mapped and to one over rails, where they are counted.
+#[test]
+fn all_process_grids_of_two_hosts_with_two_pes_each() {
+    job(ONE_RAIL, 4, 2, "small");
+}
+
 #[test]
 fn a_larger_array() {
     job(MAPPED, 4, 1, "large");
