@@ -31,7 +31,8 @@ impl Array {
         Array { _own: own, ptr, bytes }
     }
 
-    fn buffer(&self) -> Buffer<'static> {
+    /// The array as a plan takes it.
+    pub fn buffer(&self) -> Buffer<'static> {
         // SAFETY: the array outlives the operation, and this thread waits for it.
         unsafe { Buffer::raw(self.ptr, self.bytes) }
     }

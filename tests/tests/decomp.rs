@@ -36,6 +36,7 @@ fn a_larger_array() {
 fn plans_run_at_once_and_teams_share_a_heap() {
     job(MAPPED, 4, 1, "plans");
     job(ONE_RAIL, 4, 3, "plans");
+    job(ONE_RAIL, 4, 2, "plans");
 }
 
 #[test]

@@ -193,10 +193,34 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
     let (mut mine, mut theirs) = (vec![common.base().addr() as u64 - rt_base(rt, &common) as u64], vec![0u64; n]);
     same.plan.run(&mut mine, &mut theirs, &mut same.work).unwrap();
     assert!(theirs.iter().all(|&at| at == mine[0]), "the block is at the same place everywhere: {theirs:?}");
+    new_plans(heap, rt);
     tuning(heap, world, rt);
     array.give_back(kept).unwrap();
     all.give_back(common).unwrap();
     array.into_team().destroy()
+}
+
+/// Plans that run as soon as they are made: their first blocks follow the words by which the PEs agree on the plan.
+fn new_plans<'rt>(heap: &'rt TeamHeap<'rt>, rt: &'rt Runtime) {
+    let grid = Grid::new([12, 10, 8], [2, rt.n_pes() as usize / 2]);
+    let array = Decomposition::new(heap, rt.team_world().unwrap(), grid).unwrap();
+    let form = Form { halo: [1; 3], padding: [0; 3] };
+    let halo = Halo { axis: Axis::X, dim: 0, periodic: true, form, element: 8, fields: 1, mode: Mode::default() };
+    let of_any =
+        |dim| array.halo(&Halo { dim, ..halo }).and_then(|plan| Ok((plan.workspace_bytes(), array.give_up(plan)?)));
+    let bytes = (0..3).map(|dim| of_any(dim).unwrap().0).max();
+    let mut work = array.workspace(bytes.unwrap()).unwrap();
+    for i in 0..20 {
+        // Blocks with buffers of their own, and blocks that wait until the receiver has signalled where they may go.
+        let mode = Mode { direct: i % 2 == 0, ..halo.mode };
+        pencils::updated(&array, (halo.axis, form, true), (8, 1), None, |dim, memory| {
+            let mut plan = array.halo(&Halo { dim, mode, ..halo })?;
+            plan.run_in_place(memory.buffer(), &mut work)?;
+            array.give_up(plan)
+        })
+        .unwrap();
+    }
+    array.give_back(work).unwrap();
 }
 
 /// All candidates are measured, and all PEs choose the same; the choice is stored and read again.
