@@ -1,12 +1,31 @@
 """Pencils on GPUs by PyTorch and CuPy: transposes in the order of their streams, halos, and an FFT.
 
     SYMRAIL_HEAP_KIND=device symrail run -n 2 -- python3 pencils.py
+
+Each step is printed with the seconds that it took.
 """
+
+import time
 
 import numpy as np
 
 import symrail
 import symrail.decomp as decomp
+
+
+BEGUN = time.monotonic()
+
+
+def done(what):
+    """Prints what PE 0 has done, with the seconds of this step and of all so far."""
+    global since
+    now = time.monotonic()
+    if symrail.my_pe() == 0:
+        print(f"{now - since:5.1f} s {now - BEGUN:5.1f} s  {what}", flush=True)
+    since = now
+
+
+since = BEGUN
 
 
 def numbers(module, pencil, dtype):
@@ -19,6 +38,7 @@ def numbers(module, pencil, dtype):
 def check(module, dtype, symmetric, engines=None):
     n = symrail.n_pes()
     grid = decomp.Grid((24, 20, 17), (n, 1), order="axis", arrays=module, heap_bytes=8 << 20, engines=engines)
+    done(f"{module.__name__}: a grid")
     assert grid.engines == engines or engines == "measured"
     x = grid.empty("x", dtype, symmetric=symmetric, halo=(1, 1, 1))
     x.array[:] = numbers(module, x, dtype)
@@ -36,6 +56,7 @@ def check(module, dtype, symmetric, engines=None):
     before = x.whole[-2, 1:-1, 1:-1]
     assert bool((first == before).all()), "the halo is periodic along the axis that is whole"
     grid.free()
+    done(f"{module.__name__}: {x.dtype}, {'symmetric' if symmetric else 'private'}, engines {engines}")
 
 
 def fft(torch):
@@ -55,21 +76,26 @@ def fft(torch):
 
 def main():
     with symrail.init():
+        done("joined")
         import torch
 
         torch.cuda.set_device(symrail.current().device)
+        torch.zeros(1, device="cuda")
+        done("torch")
         for symmetric in (False, True):
             for dtype in (torch.float32, torch.complex128):
                 check(torch, dtype, symmetric)
         for engines in (0, 4096, "measured"):
             check(torch, torch.complex128, True, engines)
         fft(torch)
+        done("torch: an FFT on a grid that was measured")
         try:
             import cupy
         except ImportError:
             cupy = None
         if cupy is not None:
             cupy.cuda.Device(symrail.current().device).use()
+            done("cupy")
             for symmetric in (False, True):
                 check(cupy, np.float64, symmetric)
         if symrail.my_pe() == 0:
