@@ -122,7 +122,7 @@ SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, sy
     if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) {
         /* Reports to the host which PE has given up, if nothing has been reported yet. */
         if (symrail_block_scope::rank() == 0)
-            symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(exchange.alarm.stop) - 1, first);
+            symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(exchange.alarm.stop) - 1, first);
         return;
     }
     for (symrail_u64 i = first; i < end; i++) {

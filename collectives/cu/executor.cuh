@@ -109,7 +109,7 @@ struct symrail_executor {
         if (!good) {
             /* A late arrival for an earlier call would be taken for one of this call. */
             if (thread() == 0)
-                symrail_give_up(plan.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(plan.alarm.stop) - 1, place());
+                symrail_give_up(plan.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(plan.alarm.stop) - 1, place());
             return false;
         }
         bool wipes = flag == 1 && epoch > 0 && plan.halves > 0;

@@ -84,7 +84,7 @@ SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail
     bool stopped = symrail_ld_sys(call.alarm.stop) != 0 || number == ~0ull;
     if (__syncthreads_or(stopped ? 1 : 0) == 0) return true;
     if (symrail_all::rank() == 0)
-        symrail_give_up(call.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(call.alarm.stop) - 1, block << 32);
+        symrail_give_up(call.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(call.alarm.stop) - 1, block << 32);
     return false;
 }
 

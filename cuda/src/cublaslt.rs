@@ -4,8 +4,7 @@
 //! wheel's, and a missing one is an error.
 //!
 //! cuBLASLt reads matrices by columns. The product `y = x · wᵀ + bias`, all by rows, is requested as the product of `w`
-//! (transposed) and `x`, both by columns. The columns of the result are rows of `y`. `Told` has all attributes of a
-//! product.
+//! (transposed) and `x`, both by columns. The columns of the result are rows of `y`.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -107,7 +106,7 @@ type Layout = (i32, u64, u64, i64);
 
 /// The attributes of a product for cuBLASLt: a 4- or 8-byte value for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Told {
+struct Attributes {
     product: Vec<(i32, Vec<u8>)>,
     /// The layouts of the weight, the rows, and the product.
     layouts: [Layout; 3],
@@ -116,7 +115,7 @@ struct Told {
 
 impl Product {
     /// The attributes, for parts at these places.
-    fn told(&self, places: &Places, workspace: usize) -> Told {
+    fn attributes(&self, places: &Places, workspace: usize) -> Attributes {
         let [rows, weight, product] = self.numbers.map(Number::code);
         let [m, n, k] = [self.outputs, self.rows, self.inputs].map(|size| size as u64);
         let mut attributes = vec![
@@ -147,7 +146,7 @@ impl Product {
             preference.push((attribute::REDUCTIONS, 0u32.to_ne_bytes().to_vec()));
         }
         preference.extend(aligned.map(|(key, bytes)| (key, bytes.to_ne_bytes().to_vec())));
-        Told { product: attributes, layouts, preference }
+        Attributes { product: attributes, layouts, preference }
     }
 }
 
@@ -291,8 +290,8 @@ impl CublasLt {
         self.gpu.bind()?;
         // Any address will do: the choice depends only on the alignment, which the preference has.
         let places = Places { bias: 256, scales: [256; 2], ..Places::default() };
-        let told = product.told(&places, self.workspace.bytes());
-        self.functions.choose(self.gpu.ordinal(), self.handle, product, &told)
+        let attributes = product.attributes(&places, self.workspace.bytes());
+        self.functions.choose(self.gpu.ordinal(), self.handle, product, &attributes)
     }
 
     /// Puts a product on a stream. An algorithm that was chosen for more rows does not always work for few, such as a
@@ -307,11 +306,11 @@ impl CublasLt {
     /// The error of the library; as a rule, an algorithm of another product.
     pub unsafe fn multiply(&self, stream: &Stream, product: &Product, chosen: &Chosen, places: &Places) -> Result<()> {
         self.gpu.bind()?;
-        let told = product.told(places, self.workspace.bytes());
+        let attributes = product.attributes(places, self.workspace.bytes());
         let workspace = (self.workspace.at().get(), self.workspace.bytes());
         let to = (stream.raw().cast(), workspace);
         // SAFETY: the caller's promise.
-        unsafe { self.functions.multiply(self.gpu.ordinal(), self.handle, (product, &told), chosen, places, to) }
+        unsafe { self.functions.multiply(self.gpu.ordinal(), self.handle, (product, &attributes), chosen, places, to) }
     }
 }
 
@@ -362,14 +361,14 @@ impl Functions {
     }
 
     /// The library's objects for the attributes: the product, and the three layouts.
-    fn made(&self, gpu: i32, product: &Product, told: &Told) -> Result<(Owned, [Owned; 3])> {
+    fn made(&self, gpu: i32, product: &Product, attributes: &Attributes) -> Result<(Owned, [Owned; 3])> {
         let (create, destroy, set) = self.product;
         let mut raw = null_mut();
         // SAFETY: the library writes one handle. Sums and scales are 32-bit floats.
         let made = unsafe { create(&raw mut raw, COMPUTE, Number::F32.code()) };
         said(gpu, "cublasLtMatmulDescCreate", made, Some(product))?;
         let description = Owned(raw, destroy);
-        set_all(gpu, product, ("cublasLtMatmulDescSetAttribute", set), &description, &told.product)?;
+        set_all(gpu, product, ("cublasLtMatmulDescSetAttribute", set), &description, &attributes.product)?;
         let (create, destroy) = self.layout;
         let layout = |(code, rows, columns, lead): Layout| {
             let mut raw = null_mut();
@@ -377,19 +376,19 @@ impl Functions {
             let made = unsafe { create(&raw mut raw, code, rows, columns, lead) };
             said(gpu, "cublasLtMatrixLayoutCreate", made, Some(product)).map(|()| Owned(raw, destroy))
         };
-        let [weight, rows, to] = told.layouts;
+        let [weight, rows, to] = attributes.layouts;
         Ok((description, [layout(weight)?, layout(rows)?, layout(to)?]))
     }
 
-    fn choose(&self, gpu: i32, handle: Handle, product: &Product, told: &Told) -> Result<Chosen> {
-        let (description, [weight, rows, to]) = self.made(gpu, product, told)?;
+    fn choose(&self, gpu: i32, handle: Handle, product: &Product, attributes: &Attributes) -> Result<Chosen> {
+        let (description, [weight, rows, to]) = self.made(gpu, product, attributes)?;
         let (create, destroy, set) = self.preference;
         let mut raw = null_mut();
         // SAFETY: the library writes one handle.
         said(gpu, "cublasLtMatmulPreferenceCreate", unsafe { create(&raw mut raw) }, Some(product))?;
         let preference = Owned(raw, destroy);
         let set = ("cublasLtMatmulPreferenceSetAttribute", set);
-        set_all(gpu, product, set, &preference, &told.preference)?;
+        set_all(gpu, product, set, &preference, &attributes.preference)?;
         let (mut found, mut count) = (Found::default(), 0);
         // SAFETY: handles of this library, and room for one result and the number of results.
         let answer = unsafe {
@@ -409,12 +408,12 @@ impl Functions {
         &self,
         gpu: i32,
         handle: Handle,
-        (product, told): (&Product, &Told),
+        (product, attributes): (&Product, &Attributes),
         chosen: &Chosen,
         places: &Places,
         (stream, workspace): (*mut c_void, (u64, usize)),
     ) -> Result<()> {
-        let (description, [weight, rows, to]) = self.made(gpu, product, told)?;
+        let (description, [weight, rows, to]) = self.made(gpu, product, attributes)?;
         let onto = if places.onto == 0 { places.product } else { places.onto };
         let [from_weight, from_rows, onto, out, room] = [places.weight, places.rows, onto, places.product, workspace.0]
             .map(|at| std::ptr::with_exposed_provenance_mut::<c_void>(at as usize));
@@ -443,7 +442,7 @@ impl Functions {
         };
         let mut answer = multiply(chosen);
         if answer == NOT_SUPPORTED {
-            answer = multiply(&self.choose(gpu, handle, product, told)?);
+            answer = multiply(&self.choose(gpu, handle, product, attributes)?);
         }
         said(gpu, "cublasLtMatmul", answer, Some(product))
     }

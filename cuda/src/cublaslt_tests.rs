@@ -127,10 +127,11 @@ fn calls(it: &Product) -> Vec<Call> {
 
 fn calls_by(it: &Product, chosen: Chosen, places: &Places) -> Vec<Call> {
     CALLS.with_borrow_mut(Vec::clear);
-    let told = it.told(places, 64);
+    let passed = it.attributes(places, 64);
     let to = (std::ptr::without_provenance_mut(99), (0x9000, 64));
     // SAFETY: functions of this file, which do not dereference addresses.
-    unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &told), &chosen, places, to) }.unwrap();
+    unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &passed), &chosen, places, to) }
+        .unwrap();
     CALLS.take()
 }
 
@@ -202,17 +203,17 @@ fn the_choice_is_of_one_that_sums_at_once_and_fits_the_addresses() {
     ANSWER.set((0, 1));
     let it = linear([Number::Bf16; 3]);
     let handle = std::ptr::without_provenance_mut(1000);
-    let told = it.told(&PLACES, 64);
-    assert_eq!(FUNCTIONS.choose(0, handle, &it, &told).unwrap(), Chosen([7; 8]));
+    let passed = it.attributes(&PLACES, 64);
+    assert_eq!(FUNCTIONS.choose(0, handle, &it, &passed).unwrap(), Chosen([7; 8]));
     let calls = CALLS.take();
     let preference = attributes(&calls)[2..].to_vec();
     let workspace = (1, 64u64.to_ne_bytes().to_vec());
     assert_eq!(preference, [workspace, (3, word(0)), (5, word(8)), (6, word(16)), (7, word(4)), (8, word(4))]);
-    let split = Product { split: true, ..it }.told(&PLACES, 64);
+    let split = Product { split: true, ..it }.attributes(&PLACES, 64);
     assert!(split.preference.iter().all(|&(key, _)| key != 3), "sums of sums are refused");
     for answer in [(15, 1), (0, 0)] {
         ANSWER.set(answer);
-        let error = FUNCTIONS.choose(3, handle, &it, &told).unwrap_err().to_string();
+        let error = FUNCTIONS.choose(3, handle, &it, &passed).unwrap_err().to_string();
         assert!(error.contains("GPU 3") && error.contains("5 rows of 7 x 3"), "{error}");
         assert!(error.contains("CUBLAS_STATUS_NOT_SUPPORTED"), "{error}");
     }

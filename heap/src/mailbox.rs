@@ -215,10 +215,10 @@ impl Reader {
             self.position = (self.position + (1 << EPOCH_SHIFT)) & POSITION;
         }
         self.there = there;
-        self.tell();
+        self.publish();
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let present = if self.there { PRESENT } else { 0 };
         self.word(0).store(present | self.position, Ordering::Release);
     }
@@ -235,7 +235,7 @@ impl Reader {
         let bytes = value.get(..1 << (tags[0] >> SIZE_SHIFT)).unwrap_or_default();
         write(self.word(at).load(Ordering::Relaxed) as usize, bytes);
         self.position = next;
-        self.tell();
+        self.publish();
         true
     }
 }

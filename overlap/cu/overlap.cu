@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(32)
     __syncthreads();
     if (threadIdx.x == 0) {
         *(volatile symrail_u64*)plan->round = before + 1;
-        *(volatile symrail_u64*)&plan->telling = before + 1;
+        *(volatile symrail_u64*)&plan->signalled = before + 1;
     }
     __syncthreads();
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[2 * i], before, waits[2 * i + 1]);
@@ -23,24 +23,24 @@ extern "C" __global__ void overlap_wait(const overlap_plan* plan, symrail_u64 wo
 }
 
 // Sets a PE's word, after all puts of this PE to it.
-extern "C" __global__ void overlap_tell(const overlap_plan* plan, symrail_u64 word, symrail_u64 pe) {
+extern "C" __global__ void overlap_signal(const overlap_plan* plan, symrail_u64 word, symrail_u64 pe) {
     // A PE whose wait has failed sets no word: others must not read data that are missing.
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     symrail_fence();
     symrailx_signal_op((symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round, SYMRAIL_SIGNAL_SET, (int)pe);
 }
 
-// Starts a put of bytes of the heap to a PE and then of its word, and does not wait for it: see overlap_settle. With
+// Starts a put of bytes of the heap to a PE and then of its word, and does not wait for it: see overlap_quiet. With
 // `in_order` a fence orders the put after the earlier ones. Otherwise the first piece would arrive no sooner than the
 // last.
-extern "C" __global__ void overlap_ask(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
-                                       symrail_u64 word, symrail_u64 pe, symrail_u64 in_order) {
+extern "C" __global__ void overlap_put_nbi(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
+                                           symrail_u64 word, symrail_u64 pe, symrail_u64 in_order) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     if (in_order != 0) symrail_fence();
     symrail_putmem_signal_nbi(to, from, bytes, (symrail_u64*)plan->words + word, *(const symrail_u64*)plan->round,
                               SYMRAIL_SIGNAL_SET, (int)pe);
 }
-extern "C" __global__ void overlap_settle() { symrail_quiet(); }
+extern "C" __global__ void overlap_quiet() { symrail_quiet(); }
 
 // Copies bytes to where this device reaches a PE's memory, and sets the PE's word there. Multiprocessors copy, since
 // they begin sooner than a copy engine.
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(512)
     symrail_fence_sys();
     if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
     plan->copied = 0;
-    symrail_u64 round = *(volatile symrail_u64*)&plan->telling;
+    symrail_u64 round = *(volatile symrail_u64*)&plan->signalled;
     symrail_fence_sys();
     if (round != 0) symrail_st_sys(word, round);
 }

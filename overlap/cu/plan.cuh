@@ -15,7 +15,7 @@ struct overlap_plan {
     symrail_u64 gone, pes;
     // The number of the round; its copy for copy engines to set at others, or 0 after a failed wait; the number of
     // blocks that have copied.
-    symrail_u64 counted, telling, copied;
+    symrail_u64 counted, signalled, copied;
 };
 // The offset of these numbers.
 #define OVERLAP_PES 128
@@ -23,12 +23,12 @@ struct overlap_plan {
 // Handles a failed wait. Later work in the streams runs without the data that it waited for. The results of this plan
 // are not valid, and copy engines set no new numbers.
 static __device__ __noinline__ void overlap_gave_up(const overlap_plan* plan, symrail_u64 pe) {
-    symrail_st_gpu((symrail_u64)&plan->telling, 0);
+    symrail_st_gpu((symrail_u64)&plan->signalled, 0);
     // A PE that gives up because of another PE's word sets none, since the other PE signals all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
     if (symrail_ld_sys(plan->alarm.stop) != own) return;
     const symrail_u64* pes = (const symrail_u64*)((const char*)plan + OVERLAP_PES);
-    // The value has the form of Error::told: the PE that gives up, and the PE that it waited for.
+    // The value has the form of Error::if_given_up: the PE that gives up, and the PE that it waited for.
     for (symrail_u64 i = 0; i < plan->pes; i++)
         if (pes[i] + 1 != own)
             symrailx_signal_op((symrail_u64*)plan->words + plan->gone, own | (pe + 1) << 32, SYMRAIL_SIGNAL_SET,
@@ -47,6 +47,6 @@ SYMRAIL_DEVICE bool overlap_until(const overlap_plan* plan, F& holds, symrail_u6
 static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symrail_u64 word, symrail_u64 round,
                                                   symrail_u64 pe) {
     const symrail_u64* at = (const symrail_u64*)plan->words + word;
-    auto told = [at, round]() { return symrail_ld_acquire(at) >= round; };
-    overlap_until(plan, told, word, pe);
+    auto is_set = [at, round]() { return symrail_ld_acquire(at) >= round; };
+    overlap_until(plan, is_set, word, pe);
 }

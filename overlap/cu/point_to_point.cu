@@ -6,7 +6,7 @@
 struct overlap_pair {
     symrail_u64 sent, received, offered, fetched;
     // The blocks that have copied, for a put and for a get; the values that copy engines copy to words.
-    symrail_u64 put, got, told_put, told_got;
+    symrail_u64 put, got, counted_put, counted_got;
 };
 
 // Few bytes go as packets to slots of the receiver, which copies them to their destination. So the sender need not know
@@ -32,21 +32,21 @@ SYMRAIL_DEVICE void overlap_notify(const overlap_plan* plan, symrail_u64 there, 
 }
 
 // Counts a copy, sets a PE's word to its number, and waits until the PE has set this PE's word to it.
-extern "C" __global__ void overlap_meet(const overlap_plan* plan, symrail_u64* count, symrail_u64 there, symrail_u64 tell,
-                                        symrail_u64 wait, symrail_u64 pe) {
+extern "C" __global__ void overlap_offer(const overlap_plan* plan, symrail_u64* count, symrail_u64 there,
+                                         symrail_u64 set, symrail_u64 wait, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
     *(volatile symrail_u64*)count = number;
-    overlap_notify(plan, there, tell, number, pe);
+    overlap_notify(plan, there, set, number, pe);
     overlap_await(plan, wait, number, pe);
 }
 
 // The same for a receiver of a put: the bytes are in place already, or they are packets, which this kernel copies.
 extern "C" __global__ void __launch_bounds__(512)
-    overlap_receive(const overlap_plan* plan, symrail_u64* count, symrail_u64 there, symrail_u64 tell, symrail_u64 wait,
+    overlap_receive(const overlap_plan* plan, symrail_u64* count, symrail_u64 there, symrail_u64 set, symrail_u64 wait,
                     symrail_u64 slots, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1, slot = overlap_slot(slots, number);
     // The other threads begin to poll meanwhile.
-    if (threadIdx.x == blockDim.x - 1) overlap_notify(plan, there, tell, number, pe);
+    if (threadIdx.x == blockDim.x - 1) overlap_notify(plan, there, set, number, pe);
     symrail_u32 flag = (symrail_u32)number;
     symrail_u64 done = plan->words + 8 * wait, offset = 0, bytes = 0;
     bool packets = false;
@@ -91,27 +91,28 @@ extern "C" __global__ void __launch_bounds__(512)
         symrail_packet16_write(slot + OVERLAP_SLOT_HEAD + 2 * i, symrail_load_some(from + i, bytes - i), flag);
 }
 
-// Counts a copy, waits until a PE has set this PE's word to its number, and stores the number in `told`.
-extern "C" __global__ void overlap_ready(const overlap_plan* plan, symrail_u64* count, symrail_u64* told,
+// Counts a copy, waits until a PE has set this PE's word to its number, and stores the number in `counted`.
+extern "C" __global__ void overlap_ready(const overlap_plan* plan, symrail_u64* count, symrail_u64* counted,
                                          symrail_u64 wait, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
     *(volatile symrail_u64*)count = number;
     overlap_await(plan, wait, number, pe);
-    if (symrail_ld_sys(plan->alarm.stop) == 0) *(volatile symrail_u64*)told = number;
+    if (symrail_ld_sys(plan->alarm.stop) == 0) *(volatile symrail_u64*)counted = number;
 }
 
 // Sets a word at a PE, after all puts of this PE to it.
-extern "C" __global__ void overlap_say(const overlap_plan* plan, const symrail_u64* told, symrail_u64 word,
-                                       symrail_u64 pe) {
+extern "C" __global__ void overlap_signal_count(const overlap_plan* plan, const symrail_u64* counted,
+                                                symrail_u64 word, symrail_u64 pe) {
     if (symrail_ld_sys(plan->alarm.stop) != 0) return;
     symrail_fence();
-    symrailx_signal_op((symrail_u64*)plan->words + word, *(volatile const symrail_u64*)told, SYMRAIL_SIGNAL_SET, (int)pe);
+    symrail_u64 number = *(volatile const symrail_u64*)counted;
+    symrailx_signal_op((symrail_u64*)plan->words + word, number, SYMRAIL_SIGNAL_SET, (int)pe);
 }
 
 // Waits for a word of a PE, copies to or from memory that this device reaches there, and sets a word there.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_copy(const overlap_plan* plan, symrail_u64* count, symrail_u64* copied, symrail_u64 wait, char* to,
-                 const char* from, symrail_u64 bytes, symrail_u64 tell, symrail_u64 pe) {
+                 const char* from, symrail_u64 bytes, symrail_u64 set, symrail_u64 pe) {
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
     if (threadIdx.x == 0) overlap_await(plan, wait, number, pe);
     __syncthreads();
@@ -128,6 +129,6 @@ extern "C" __global__ void __launch_bounds__(512)
         symrail_fence_sys();
         *(volatile symrail_u64*)copied = 0;
     }
-    if (well) symrail_st_sys(tell, number);
+    if (well) symrail_st_sys(set, number);
     *(volatile symrail_u64*)count = number;
 }

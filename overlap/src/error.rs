@@ -134,7 +134,7 @@ impl Error {
     }
 
     /// The error for a value of the alarm word, if the word was set.
-    pub(crate) fn told(pe: Pe, product: Product, alarm: u64) -> Result<()> {
+    pub(crate) fn if_given_up(pe: Pe, product: Product, alarm: u64) -> Result<()> {
         let [by, lost] = [alarm as u32, (alarm >> 32) as u32].map(|one_more| one_more.checked_sub(1));
         by.map_or(Ok(()), |by| Err(Error::GivenUp { pe, product: product.name(), by, lost }))
     }

@@ -103,7 +103,7 @@ impl<'rt> Exchange<'rt> {
     fn listen(&self) -> Result<()> {
         // SAFETY: a word of this plan, aligned.
         let alarm = unsafe { self.runtime().peek(self.word(self.alarm).cast_const()) }?;
-        Error::told(self.runtime().my_pe(), self.product, alarm)
+        Error::if_given_up(self.runtime().my_pe(), self.product, alarm)
     }
 
     /// Sets the alarm at all others, unless this rank gives up because of another rank's alarm.
@@ -130,18 +130,18 @@ impl<'rt> Exchange<'rt> {
     }
 
     /// Sets a rank's word to this round.
-    pub fn tell(&mut self, to: usize, word: Word) -> Result<()> {
-        self.step(&Step::Tell { to });
+    pub fn signal(&mut self, to: usize, word: Word) -> Result<()> {
+        self.step(&Step::Signal { to });
         let word = self.word(word);
         // SAFETY: no bytes are put; the word is this plan's.
-        let told = unsafe {
+        let done = unsafe {
             self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, (word, self.round, SignalOp::Set), self.pe(to))
         };
-        Ok(told?)
+        Ok(done?)
     }
 
     /// Whether a rank has set this word in a round.
-    pub fn is_told(&self, word: Word, round: Round) -> Result<bool> {
+    pub fn is_set(&self, word: Word, round: Round) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
         Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.number_of(round))
     }
@@ -149,10 +149,10 @@ impl<'rt> Exchange<'rt> {
     /// Waits until a rank has set a word in a round, or until a rank has given up.
     pub fn wait(&mut self, from: usize, word: Word, round: Round) -> Result<()> {
         self.step(&Step::Wait { from });
-        let told = (self.word(word).cast_const(), Cmp::Ge, self.number_of(round));
+        let done = (self.word(word).cast_const(), Cmp::Ge, self.number_of(round));
         let alarm = (self.word(self.alarm).cast_const(), Cmp::Ne, 0);
         // SAFETY: words of this plan, aligned.
-        match unsafe { self.runtime().wait_in_any(self.product.name(), &[told, alarm]) }? {
+        match unsafe { self.runtime().wait_in_any(self.product.name(), &[done, alarm]) }? {
             0 => Ok(()),
             _ => self.listen(),
         }

@@ -76,9 +76,9 @@ impl Course<'_> {
             }
             let program = self.program;
             match &program.entries[place].action {
-                &Action::Wait { word, round, .. } if !exchange.is_told(word, round)? => continue,
+                &Action::Wait { word, round, .. } if !exchange.is_set(word, round)? => continue,
                 Action::Wait { .. } => {}
-                &Action::Tell { to, word } => exchange.tell(to, word)?,
+                &Action::Signal { to, word } => exchange.signal(to, word)?,
                 Action::Get { from, rows } => {
                     exchange.get(rows, *from)?;
                     self.states[place] = State::UnderWay;

@@ -13,7 +13,7 @@ pub enum Step {
     /// Waits until all operations that this rank has started have completed.
     Quiet,
     /// Sets a word of a rank.
-    Tell {
+    Signal {
         /// The rank that owns the word.
         to: usize,
     },

@@ -157,7 +157,7 @@ impl Driver {
     }
 
     /// Keeps the proxy thread polling the channels, because a device (a GPU) pushes to them that cannot ring their
-    /// doorbell. With a spare core the thread polls all the time, otherwise it takes the shortest naps.
+    /// doorbell. With a spare core the thread polls all the time, otherwise it takes the shortest sleeps.
     #[must_use]
     pub fn watch(self: &Arc<Driver>) -> Watch {
         self.watches.fetch_add(1, Ordering::Relaxed);

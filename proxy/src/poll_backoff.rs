@@ -11,7 +11,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(5);
 const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// The shortest sleep that is worthwhile. After a shorter one the thread polls for longer.
-const GOOD_SLEEP: Duration = Duration::from_micros(200);
+const SHORTEST_USEFUL_SLEEP: Duration = Duration::from_micros(200);
 /// How often the proxy thread checks whether host threads still drive the engine. A peer may wait this long when the PE
 /// changes from waiting to computing. Each check costs the thread on the core a context switch, so the interval grows
 /// while host threads continue. It grows further while each check finds one of them driving, because a PE that
@@ -57,7 +57,8 @@ impl PollBackoff {
 
     /// Notes that an event ended a sleep that began at `asleep`.
     pub fn wake(&mut self, asleep: Instant, now: Instant) {
-        self.span = if now - asleep < GOOD_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
+        self.span =
+            if now - asleep < SHORTEST_USEFUL_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
         self.go_on(now);
     }
 }

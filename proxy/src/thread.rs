@@ -32,14 +32,14 @@ const SLICE: Duration = Duration::from_micros(300);
 /// Polls without an event between two checks of the clock.
 const POLLS_PER_CHECK: u32 = 16;
 /// The first sleep where no wait object can wake the thread.
-const SHORTEST_NAP: Duration = Duration::from_micros(20);
+const FIRST_TIMED_SLEEP: Duration = Duration::from_micros(20);
 /// The longest sleep where no wait object can wake the thread: after a recent event, and otherwise.
-const LONGEST_NAP: Duration = Duration::from_micros(100);
-const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
+const LONGEST_TIMED_SLEEP: Duration = Duration::from_micros(100);
+const LONGEST_IDLE_SLEEP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 /// The longest sleep otherwise: where host threads use their endpoints, and where they do not. Work that they leave
 /// behind later (see [`Driver::set_idle_task`]) may wait as long.
-const IN_USE_NAP: Duration = Duration::from_millis(1);
+const IN_USE_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Busy rounds between two runs of the idle task.
 const ROUNDS_PER_IDLE_TASK: u32 = 64;
@@ -116,7 +116,7 @@ fn run(driver: &Driver, options: Options) {
     let begun = Instant::now();
     let (mut poll_backoff, mut passive) = (PollBackoff::new(options.spare_core, begun), PassiveInterval::new());
     let (mut rounds, mut idle_polls) = (0u32, 0u32);
-    let mut nap = SHORTEST_NAP;
+    let mut timed = FIRST_TIMED_SLEEP;
     let mut turns_seen = 0;
     let (mut contended, mut contended_until) = (false, begun);
     while !driver.stop.load(Ordering::Acquire) {
@@ -139,7 +139,7 @@ fn run(driver: &Driver, options: Options) {
         }
         if driver.try_poll() > 0 {
             poll_backoff.go_on(Instant::now());
-            nap = SHORTEST_NAP;
+            timed = FIRST_TIMED_SLEEP;
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
@@ -169,22 +169,23 @@ fn run(driver: &Driver, options: Options) {
             driver.dozes.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let longest = match driver.run_idle_task() {
-                _ if watching => SHORTEST_NAP,
+                _ if watching => FIRST_TIMED_SLEEP,
                 IdleWork::Nothing if rail_fds.is_some() => LONGEST_SLEEP,
-                IdleWork::InUse if rail_fds.is_some() => IN_USE_NAP,
-                _ => nap,
+                IdleWork::InUse if rail_fds.is_some() => IN_USE_SLEEP,
+                _ => timed,
             };
-            driver.dozes.fetch_and(longest > LONGEST_NAP, Ordering::Relaxed);
+            driver.dozes.fetch_and(longest > LONGEST_TIMED_SLEEP, Ordering::Relaxed);
             let asleep = Instant::now();
             driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             driver.asleep.store(false, Ordering::Relaxed);
             // A wake-up to run an idle task announces no traffic. Without a wake-up one poll shows whether there is
             // any.
-            let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_NAP);
+            let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_TIMED_SLEEP);
             idle_polls = POLLS_PER_CHECK - 1;
-            let longest = if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
-            nap = (nap * 2).min(longest);
+            let longest =
+                if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_TIMED_SLEEP } else { LONGEST_IDLE_SLEEP };
+            timed = (timed * 2).min(longest);
             if woken {
                 poll_backoff.wake(asleep, Instant::now());
             }

@@ -41,7 +41,7 @@ fn what_was_left_behind_is_looked_after() {
     for options in [Options::default(), Options { spin: true, ..Options::default() }] {
         let (_proxy, count, more) = proxy(options);
         more.store(true, Ordering::Relaxed);
-        // The task runs between two naps, which last 2 ms at most, and not only every so many rounds.
+        // The task runs between two sleeps, which last 2 ms at most, and not only every so many rounds.
         let begun = Instant::now();
         while runs(&count, Duration::from_millis(500)) < 20 {
             assert!(begun.elapsed() < TIME_LIMIT, "{options:?}");

@@ -31,7 +31,7 @@ use crate::gpu::pinned::Pinned;
 use crate::gpu::reach;
 use crate::gpu::shared::{Shared, gpu_of};
 use crate::job::Job;
-use crate::observe::console::heard;
+use crate::observe::console::on_stderr;
 use crate::observe::figures::Figures;
 use crate::observe::{Observation, Reporter, Trace};
 use crate::operations::Communicator;
@@ -77,7 +77,7 @@ impl Runtime {
     /// A setting that is not accepted, a peer that cannot be reached, PEs that do not agree, a peer that does not
     /// arrive.
     pub fn init() -> Result<Runtime> {
-        heard(|| {
+        on_stderr(|| {
             let mut stages = Stages::begin();
             let settings = Settings::from_env()?;
             let bootstrap = bootstrap::open(&settings)?;
@@ -91,7 +91,7 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::init`].
     pub fn join(settings: Settings, bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
-        heard(|| Self::join_by(settings, bootstrap, Stages::begin()))
+        on_stderr(|| Self::join_by(settings, bootstrap, Stages::begin()))
     }
 
     fn join_by(settings: Settings, mut bootstrap: Box<dyn Bootstrap>, mut stages: Stages) -> Result<Runtime> {
@@ -201,7 +201,7 @@ impl Runtime {
             stages.step("last words", &mut **bootstrap, |all| all.barrier())?;
             bootstrap.traffic()
         };
-        stages.tell(n_pes, traffic);
+        stages.log(n_pes, traffic);
         Ok(Runtime::new(Parts { observation, comm, sync, world: OnceLock::new(), devices }))
     }
 }

@@ -46,7 +46,7 @@ impl Stages {
     }
 
     /// Joining has ended: logs its duration, and its traffic in the bootstrap.
-    pub fn tell(&self, n_pes: u32, Traffic { messages, bytes }: Traffic) {
+    pub fn log(&self, n_pes: u32, Traffic { messages, bytes }: Traffic) {
         tracing::info!(
             "joined in {:.1} ms as one of {n_pes} PEs: {}; {messages} messages of {bytes} bytes",
             millis(self.begun.elapsed()),

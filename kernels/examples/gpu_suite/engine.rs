@@ -5,7 +5,7 @@ use std::time::Duration;
 use symrail_kernels::cuda::{PinnedBuffer, Shape, Stream};
 
 use crate::job::{Failure, Job};
-use crate::verify::{CHECKS, tell};
+use crate::verify::{CHECKS, print};
 
 /// The offset behind the memory of other checks, with room for three times the largest copy.
 const AT: u64 = 64 << 20;
@@ -44,7 +44,7 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     stop.set_word(0, 1);
     aside.wait(LONGEST_SPIN)?;
     checked?;
-    let mut good = tell(job, report.at())?;
+    let mut good = print(job, report.at())?;
     if spins != spinning {
         println!("FAILED on PE {}: the kernel that was to spin meanwhile had ended", job.me());
         good = false;

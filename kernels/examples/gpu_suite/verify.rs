@@ -50,14 +50,14 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.stream.wait(job.time_limit)?;
     }
     teams(job, report.at())?;
-    let mut good = tell(job, report.at())?;
+    let mut good = print(job, report.at())?;
     good &= errors_are_told(job)?;
     job.runtime.barrier_all()?;
     Ok(good)
 }
 
 /// Prints the counts of the report on the GPU; returns `false` when a check failed.
-pub fn tell(job: &Job<'_>, report: DevicePtr) -> Result<bool, Failure> {
+pub fn print(job: &Job<'_>, report: DevicePtr) -> Result<bool, Failure> {
     let mut bytes = vec![0; CHECKS.len() * 8];
     // SAFETY: inside of the area under test, which lives as long as the job.
     unsafe { job.gpu.read(report, &mut bytes) }?;

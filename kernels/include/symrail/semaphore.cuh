@@ -6,7 +6,7 @@
 
 /* The reasons why a wait failed. */
 #define SYMRAIL_GIVEN_UP_LATE 1ull
-#define SYMRAIL_GIVEN_UP_TOLD 2ull
+#define SYMRAIL_GIVEN_UP_BY_PEER 2ull
 #define SYMRAIL_GIVEN_UP_HOST 3ull
 
 /* The report's words: the reason, the PE, a number of the waiter; and the host's word, which ends all waits. */
@@ -27,10 +27,11 @@ struct symrail_alarm {
 static __device__ __noinline__ void symrail_give_up(const symrail_alarm& alarm, symrail_u64 reason, symrail_u64 who,
                                                     symrail_u64 place) {
     volatile symrail_u64* report = (volatile symrail_u64*)alarm.report;
-    symrail_u64 own = (symrail_u64)symrail_state.me + 1, told = atomicCAS((symrail_u64*)alarm.stop, 0ull, own);
+    symrail_u64 own = (symrail_u64)symrail_state.me + 1, earlier = atomicCAS((symrail_u64*)alarm.stop, 0ull, own);
     /* The first thread of this PE that gave up reports the PE for which it waited. */
-    if (told == own || (told != 0 && reason != SYMRAIL_GIVEN_UP_TOLD) || report[SYMRAIL_REPORT_REASON] != 0) return;
-    report[SYMRAIL_REPORT_PE] = reason == SYMRAIL_GIVEN_UP_TOLD ? told - 1 : who;
+    if (earlier == own || (earlier != 0 && reason != SYMRAIL_GIVEN_UP_BY_PEER)) return;
+    if (report[SYMRAIL_REPORT_REASON] != 0) return;
+    report[SYMRAIL_REPORT_PE] = reason == SYMRAIL_GIVEN_UP_BY_PEER ? earlier - 1 : who;
     report[SYMRAIL_REPORT_PLACE] = place;
     __threadfence_system();
     report[SYMRAIL_REPORT_REASON] = reason;
@@ -43,7 +44,7 @@ static __device__ __noinline__ symrail_u64 symrail_look_up(const symrail_alarm& 
         mail.once();
         mail.leave();
     }
-    if (symrail_ld_sys(alarm.stop) != 0) return SYMRAIL_GIVEN_UP_TOLD;
+    if (symrail_ld_sys(alarm.stop) != 0) return SYMRAIL_GIVEN_UP_BY_PEER;
     if (symrail_ld_sys(alarm.report + 8 * SYMRAIL_REPORT_END) != 0) return SYMRAIL_GIVEN_UP_HOST;
     return symrail_now() >= deadline ? SYMRAIL_GIVEN_UP_LATE : 0;
 }

@@ -41,17 +41,17 @@ pub struct GpuKernels<'d> {
     pub(super) moves: OnStream,
     begin: Kernel,
     wait: Kernel,
-    tell: Kernel,
-    ask: Kernel,
-    settle: Kernel,
+    signal: Kernel,
+    put_nbi: Kernel,
+    quiet: Kernel,
     send: Kernel,
     gather: Kernel,
     gather_packets: Kernel,
-    meet: Kernel,
+    offer: Kernel,
     receive: Kernel,
     packets: Kernel,
     ready: Kernel,
-    say: Kernel,
+    signal_count: Kernel,
     copy: Kernel,
     delay: Kernel,
     sum_f32: Kernel,
@@ -81,17 +81,17 @@ impl<'d> GpuKernels<'d> {
             moves: OnStream::new(gpu, nvrtc, device.state())?,
             begin: kernel("begin")?,
             wait: kernel("wait")?,
-            tell: kernel("tell")?,
-            ask: kernel("ask")?,
-            settle: kernel("settle")?,
+            signal: kernel("signal")?,
+            put_nbi: kernel("put_nbi")?,
+            quiet: kernel("quiet")?,
             send: kernel("send")?,
             gather: kernel("gather")?,
             gather_packets: kernel("gather_packets")?,
-            meet: kernel("meet")?,
+            offer: kernel("offer")?,
             receive: kernel("receive")?,
             packets: kernel("packets")?,
             ready: kernel("ready")?,
-            say: kernel("say")?,
+            signal_count: kernel("signal_count")?,
             copy: kernel("copy")?,
             delay: kernel("delay")?,
             sum_f32: kernel("sum_f32")?,
@@ -149,17 +149,17 @@ impl<'d> GpuKernels<'d> {
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`].
-    pub(super) unsafe fn tell(&self, stream: &Stream, plan: u64, word: usize, pe: u32) -> Result<()> {
+    pub(super) unsafe fn signal(&self, stream: &Stream, plan: u64, word: usize, pe: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.tell, ONE, &[plan, word as u64, pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.signal, ONE, &[plan, word as u64, pe.into()]) }?)
     }
 
     /// Requests from the proxy a put of bytes of the heap to a PE and then of its word, and does not wait for it. With
     /// `in_order` a fence orders the put after all earlier requests.
     ///
     /// # Safety
-    /// As for [`GpuKernels::begin`], and the same for the bytes until [`GpuKernels::settle`] has ended.
-    pub(super) unsafe fn ask(
+    /// As for [`GpuKernels::begin`], and the same for the bytes until [`GpuKernels::quiet`] has ended.
+    pub(super) unsafe fn put_nbi(
         &self,
         stream: &Stream,
         plan: u64,
@@ -169,20 +169,20 @@ impl<'d> GpuKernels<'d> {
     ) -> Result<()> {
         let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into(), in_order.into()];
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.ask, ONE, &arguments) }?)
+        Ok(unsafe { stream.launch(&self.put_nbi, ONE, &arguments) }?)
     }
 
     /// Waits until the requested puts have completed.
-    pub(super) fn settle(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn quiet(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a kernel without arguments, which touches no memory of the caller's.
-        Ok(unsafe { stream.launch(&self.settle, ONE, &[]) }?)
+        Ok(unsafe { stream.launch(&self.quiet, ONE, &[]) }?)
     }
 
     /// Waits until the GPU has completed all its work and proxies have delivered it. Then memory whose addresses other
     /// PEs know can be reused.
     pub(super) fn finish(&self) -> Result<()> {
         let gpu = self.device.gpu();
-        self.settle(&Stream::new(gpu)?)?;
+        self.quiet(&Stream::new(gpu)?)?;
         Ok(gpu.synchronize()?)
     }
 
@@ -255,9 +255,9 @@ impl<'d> GpuKernels<'d> {
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`]. The same holds for the functions below.
-    pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+    pub(super) unsafe fn offer(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.meet, ONE, arguments) }?)
+        Ok(unsafe { stream.launch(&self.offer, ONE, arguments) }?)
     }
 
     /// # Safety
@@ -284,9 +284,9 @@ impl<'d> GpuKernels<'d> {
 
     /// # Safety
     /// As for [`GpuKernels::meet`].
-    pub(super) unsafe fn say(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
+    pub(super) unsafe fn signal_count(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.say, ONE, arguments) }?)
+        Ok(unsafe { stream.launch(&self.signal_count, ONE, arguments) }?)
     }
 
     /// # Safety

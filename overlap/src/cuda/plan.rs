@@ -23,7 +23,7 @@ use crate::shards::Schedule;
 /// copy to words. The PEs, the words of the first waits and the places of summands follow it.
 pub(super) const OWN: usize = 128;
 pub(super) const ROUND: u64 = 48;
-pub(super) const TELLING: u64 = 56;
+pub(super) const SIGNALLED: u64 = 56;
 pub(super) const REPORT_BYTES: usize = 8 * 4;
 /// The alignment of scales' addresses that cuBLASLt needs.
 pub(super) const SCALE_ALIGN: u64 = 16;
@@ -147,7 +147,7 @@ pub(super) struct GpuPlan<'d> {
     /// address of their list.
     pub first_waits: usize,
     /// Whether the round waits for the proxy's puts at the program's end only.
-    pub settles: bool,
+    pub quiets: bool,
     /// Whether each put starts after the one before it has been delivered.
     pub in_order: bool,
     pub waits_at: u64,
@@ -311,7 +311,7 @@ impl<'d> GpuPlan<'d> {
             product,
             first_waits: pushed::first_waits(&program),
             in_order: one_after_the_other(device.runtime()),
-            settles: program.entries.iter().any(|entry| entry.action == Action::Settle),
+            quiets: program.entries.iter().any(|entry| entry.action == Action::Quiet),
             waits_at,
             rows_here,
             at_once: at_once.transpose()?,

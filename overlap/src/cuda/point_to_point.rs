@@ -156,7 +156,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// As for [`send`](Self::send).
     pub unsafe fn receive(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.meet(stream, (rank, tag), Copying::Put) }
+        unsafe { self.await_other(stream, (rank, tag), Copying::Put) }
     }
 
     /// Lets a rank fetch, and makes the stream wait until it has fetched.
@@ -168,7 +168,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// As for [`send`](Self::send).
     pub unsafe fn offer(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.meet(stream, (rank, tag), Copying::Get) }
+        unsafe { self.await_other(stream, (rank, tag), Copying::Get) }
     }
 
     /// Copies bytes from a symmetric address of a rank, after that rank has called [`offer`](Self::offer).
@@ -202,7 +202,7 @@ impl<'d> GpuPointToPoint<'d> {
         // SAFETY: a word of this block.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
         let pe = device.runtime().my_pe();
-        Error::told(pe, Product::PointToPoint, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
+        Error::if_given_up(pe, Product::PointToPoint, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
 
@@ -229,7 +229,7 @@ impl<'d> GpuPointToPoint<'d> {
                 let (late, seconds) = (of as u32, device.runtime().settings().timeout_s);
                 Err(Error::Late { pe, product: product.name(), late, seconds })
             }
-            _ => Error::told(pe, product, of + 1),
+            _ => Error::if_given_up(pe, product, of + 1),
         }
     }
 
@@ -269,18 +269,18 @@ impl<'d> GpuPointToPoint<'d> {
 
     /// # Safety
     /// As for [`GpuPointToPoint::receive`].
-    unsafe fn meet(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
+    unsafe fn await_other(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
         let (pe, pair) = self.pair(to)?;
         let (kernels, plan) = (self.kernels, self.own.at().get());
         let [_, count, ..] = how.counts().map(|which| self.count(pair, which));
-        let tell = (self.word_there(to.1) + how.word()) as u64;
-        let there = kernels.device().state().reach().find(self.words_at + 8 * tell, 8, pe).unwrap_or_default();
+        let set = (self.word_there(to.1) + how.word()) as u64;
+        let there = kernels.device().state().reach().find(self.words_at + 8 * set, 8, pe).unwrap_or_default();
         let wait = (self.word(pair) + how.word() + 1) as u64;
         // SAFETY: the arguments are those of the kernels, with memory of `self`.
         unsafe {
             match how {
-                Copying::Put => kernels.receive(stream, &[plan, count, there, tell, wait, self.slots(pair), pe.into()]),
-                Copying::Get => kernels.meet(stream, &[plan, count, there, tell, wait, pe.into()]),
+                Copying::Put => kernels.receive(stream, &[plan, count, there, set, wait, self.slots(pair), pe.into()]),
+                Copying::Get => kernels.offer(stream, &[plan, count, there, set, wait, pe.into()]),
             }
         }
     }
@@ -290,10 +290,10 @@ impl<'d> GpuPointToPoint<'d> {
     unsafe fn copy(&mut self, stream: &Stream, with: (usize, usize), how: Copying, moved: &Moved) -> Result<()> {
         let (pe, pair) = self.pair(with)?;
         let (kernels, plan) = (self.kernels, self.own.at().get());
-        let [count, _, copied, told] = how.counts().map(|which| self.count(pair, which));
-        let (wait, tell) = ((self.word(pair) + how.word()) as u64, self.word_there(with.1) + how.word() + 1);
+        let [count, _, copied, counted] = how.counts().map(|which| self.count(pair, which));
+        let (wait, set) = ((self.word(pair) + how.word()) as u64, self.word_there(with.1) + how.word() + 1);
         let reach = kernels.device().state().reach();
-        let tell_at = reach.find(self.words_at + 8 * tell as u64, 8, pe);
+        let set_at = reach.find(self.words_at + 8 * set as u64, 8, pe);
         let there = match how {
             Copying::Put => reach.find(moved.to, moved.bytes, pe).map(|to| (to, moved.from)),
             Copying::Get => reach.find(moved.from, moved.bytes, pe).map(|from| (moved.to, from)),
@@ -312,25 +312,25 @@ impl<'d> GpuPointToPoint<'d> {
                     &[plan, count, wait, slots, moved.from, moved.bytes, offset, pe.into()],
                 );
             }
-            match (there, tell_at) {
-                (Some((to, from)), Some(tell)) if reach.in_gpus() && moved.bytes <= MOST_BY_KERNELS => {
-                    let arguments = [plan, count, copied, wait, to, from, moved.bytes, tell, pe.into()];
+            match (there, set_at) {
+                (Some((to, from)), Some(set)) if reach.in_gpus() && moved.bytes <= MOST_BY_KERNELS => {
+                    let arguments = [plan, count, copied, wait, to, from, moved.bytes, set, pe.into()];
                     kernels.copy(stream, moved.bytes, &arguments)
                 }
-                (Some((to, from)), Some(tell)) if reach.in_gpus() => {
-                    kernels.ready(stream, &[plan, count, told, wait, pe.into()])?;
+                (Some((to, from)), Some(set)) if reach.in_gpus() => {
+                    kernels.ready(stream, &[plan, count, counted, wait, pe.into()])?;
                     stream.copy(DevicePtr::new(to), DevicePtr::new(from), moved.bytes)?;
-                    Ok(stream.copy(DevicePtr::new(tell), DevicePtr::new(told), 8)?)
+                    Ok(stream.copy(DevicePtr::new(set), DevicePtr::new(counted), 8)?)
                 }
                 _ => {
-                    kernels.ready(stream, &[plan, count, told, wait, pe.into()])?;
+                    kernels.ready(stream, &[plan, count, counted, wait, pe.into()])?;
                     if moved.bytes > 0 {
                         match how {
                             Copying::Put => kernels.moves.put(stream, moved.to, moved.from, moved.bytes, pe)?,
                             Copying::Get => kernels.moves.get(stream, moved.to, moved.from, moved.bytes, pe)?,
                         }
                     }
-                    kernels.say(stream, &[plan, told, tell as u64, pe.into()])
+                    kernels.signal_count(stream, &[plan, counted, set as u64, pe.into()])
                 }
             }
         }

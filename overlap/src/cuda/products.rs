@@ -162,14 +162,12 @@ impl<'d> GpuProducts<'d> {
         if passed.known || !gathers {
             Error::unless_long(rt.my_pe(), product, "the rows of all shards", shards.rows(), passed.all)?;
         }
-        let by_proxy = match self.by_proxy {
-            Some(known) => known,
-            None => self.kernels.move_by_proxy(team)?,
-        };
-        self.by_proxy = Some(by_proxy);
         let schedule = match self.pieces {
             Some(pieces) => Schedule::in_pieces(&shards, pieces),
-            None => Schedule::choose_on_gpu(&shards, width.saturating_mul(moved.bytes()), passed.reduced, by_proxy),
+            None => {
+                let (row, by_proxy) = (width.saturating_mul(moved.bytes()), self.by_proxy(team)?);
+                Schedule::choose_on_gpu(&shards, row, passed.reduced, by_proxy)
+            }
         };
         let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product, schedule };
         let shape = passed.shape(agreed.shards.clone(), schedule);
@@ -238,6 +236,16 @@ impl<'d> GpuProducts<'d> {
     /// An error of the driver; an error that names a peer that does not answer.
     pub fn free(&mut self, team: &Team<'_>) -> Result<()> {
         self.plans.drain(..).try_for_each(|known| known.plan.free(self.heap, team))
+    }
+
+    /// Whether the proxy moves rows of any rank. The first call is collective over the team.
+    fn by_proxy(&mut self, team: &Team<'_>) -> Result<bool> {
+        let by_proxy = match self.by_proxy {
+            Some(known) => known,
+            None => self.kernels.move_by_proxy(team)?,
+        };
+        self.by_proxy = Some(by_proxy);
+        Ok(by_proxy)
     }
 
     /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.

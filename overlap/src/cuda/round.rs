@@ -7,7 +7,7 @@ use symrail::{Pe, SignalOp};
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
 use super::kernels::Moved;
-use super::plan::{GpuPlan, SCALE_ALIGN, TELLING};
+use super::plan::{GpuPlan, SCALE_ALIGN, SIGNALLED};
 use super::shape::Operands;
 use crate::error::{Error, Result};
 use crate::product::Product;
@@ -71,7 +71,7 @@ impl GpuPlan<'_> {
             for event in entry.after.iter().filter_map(|&needed| self.steps[needed].as_ref()) {
                 on.wait_for(event)?;
             }
-            if let (Some(delay), true) = (delay, meets_others(&entry.action)) {
+            if let (Some(delay), true) = (delay, communicates(&entry.action)) {
                 self.kernels.delay(on, delay)?;
             }
             // The begin of the round has performed the first waits.
@@ -130,9 +130,9 @@ impl GpuPlan<'_> {
                 &Action::Put { to, word, .. } | &Action::Send { to, word, .. } | &Action::Share { to, word, .. }
                     if empty =>
                 {
-                    kernels.tell(on, plan, word, pe(to))
+                    kernels.signal(on, plan, word, pe(to))
                 }
-                &Action::Tell { to, word } => kernels.tell(on, plan, word, pe(to)),
+                &Action::Signal { to, word } => kernels.signal(on, plan, word, pe(to)),
                 Action::Keep { .. } | Action::KeepSums { .. } | Action::Take { .. } | Action::Get { .. } if empty => {
                     Ok(())
                 }
@@ -162,7 +162,7 @@ impl GpuPlan<'_> {
                     let moved = Moved { to: number(rows.at), from: of_output(rows), bytes: bytes(rows) };
                     self.transfer(on, &moved, *word, pe(*to))
                 }
-                Action::Settle => kernels.settle(on),
+                Action::Quiet => kernels.quiet(on),
                 Action::Multiply { rows } => {
                     let mut from = operands.rows;
                     if let Product::AllGatherMatmul = self.product {
@@ -220,12 +220,12 @@ impl GpuPlan<'_> {
                         return kernels.send(on, plan, &moved, word);
                     }
                     on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
-                    Ok(on.copy(DevicePtr::new(word), DevicePtr::new(plan + TELLING), 8)?)
+                    Ok(on.copy(DevicePtr::new(word), DevicePtr::new(plan + SIGNALLED), 8)?)
                 }
-                (None, None) if self.settles => kernels.ask(on, plan, moved, (word, pe), self.in_order),
+                (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, (word, pe), self.in_order),
                 _ => {
                     kernels.moves.put(on, moved.to, moved.from, moved.bytes, pe)?;
-                    kernels.tell(on, plan, word, pe)
+                    kernels.signal(on, plan, word, pe)
                 }
             }
         }
@@ -331,7 +331,7 @@ impl GpuPlan<'_> {
                 Err(Error::Late { pe, product, late, seconds })
             }
             // The kernel reports one less than the value of the word that the other PE has set.
-            _ => Error::told(pe, product, of + 1),
+            _ => Error::if_given_up(pe, product, of + 1),
         }
     }
 
@@ -356,7 +356,7 @@ impl GpuPlan<'_> {
         // SAFETY: the word is this plan's.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
         let pe = device.runtime().my_pe();
-        Error::told(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
+        Error::if_given_up(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
 }
@@ -367,10 +367,10 @@ pub(super) fn together(addresses: u64, width: u64) -> bool {
 }
 
 /// Whether a step communicates with other ranks.
-fn meets_others(action: &Action) -> bool {
+fn communicates(action: &Action) -> bool {
     matches!(
         action,
-        Action::Wait { .. } | Action::Tell { .. } | Action::Put { .. } | Action::Send { .. } | Action::Share { .. }
+        Action::Wait { .. } | Action::Signal { .. } | Action::Put { .. } | Action::Send { .. } | Action::Share { .. }
     )
 }
 

@@ -44,7 +44,7 @@ impl Gather<'_> {
             let lane = MOVES + i;
             program.push(lane, self.wait(rank, self.ready(rank)), &[]);
             here.push(program.push(lane, Action::Get { from: rank, rows: self.rows(self.shards.of(rank)) }, &[]));
-            program.push(lane, Action::Tell { to: rank, word: self.done(self.me) }, &[]);
+            program.push(lane, Action::Signal { to: rank, word: self.done(self.me) }, &[]);
         }
         program.push(PRODUCTS, Action::Multiply { rows: 0..self.shards.rows() }, &here);
     }
@@ -63,7 +63,7 @@ impl Gather<'_> {
                 let get = Action::Get { from: rank, rows: self.rows(piece.rows.clone()) };
                 let here = program.push(MOVES, get, &[]);
                 if piece.rows.end == self.shards.of(rank).end {
-                    program.push(MOVES, Action::Tell { to: rank, word: self.done(self.me) }, &[]);
+                    program.push(MOVES, Action::Signal { to: rank, word: self.done(self.me) }, &[]);
                 }
                 program.push(PRODUCTS, Action::Multiply { rows: piece.rows }, &[here]);
             }
@@ -77,7 +77,7 @@ impl Gather<'_> {
         let own = self.shards.of(self.me);
         let kept = program.push(PRODUCTS, Action::Keep { rows: self.rows(own) }, &[]);
         if ranks > 1 {
-            program.push(PRODUCTS, Action::Tell { to: before, word: self.ready(self.me) }, &[]);
+            program.push(PRODUCTS, Action::Signal { to: before, word: self.ready(self.me) }, &[]);
             program.push(MOVES, self.wait(next, self.ready(next)), &[kept]);
         }
         for rank in (0..ranks).map(|distance| (self.me + ranks - distance) % ranks) {
@@ -109,7 +109,7 @@ impl Gather<'_> {
         }
         program.push(PRODUCTS, Action::Keep { rows: self.rows(own) }, &[]);
         for rank in self.others() {
-            program.push(PRODUCTS, Action::Tell { to: rank, word: self.ready(self.me) }, &[]);
+            program.push(PRODUCTS, Action::Signal { to: rank, word: self.ready(self.me) }, &[]);
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) enum Action {
     /// Waits until a rank has set this rank's word.
     Wait { from: usize, word: Word, round: Round },
     /// Sets a rank's word, after all that the lane has put there before.
-    Tell { to: usize, word: Word },
+    Signal { to: usize, word: Word },
     /// Copies this rank's rows from the caller's memory to where others get them.
     Keep { rows: Rows },
     /// Gets rows of a rank to the same place of this rank.
@@ -78,7 +78,7 @@ pub(crate) enum Action {
     /// Copies sums of the caller's output to where others get them.
     KeepSums { rows: Rows },
     /// Waits until the puts of this lane have completed.
-    Settle,
+    Quiet,
     /// Adds the numbers that are stored for these rows at each of the places, in their order, and the bias.
     Sum { rows: Rows, summands: Vec<usize>, shared: bool },
     /// Copies sums of another rank to the caller's output.

@@ -71,9 +71,9 @@ pub(crate) fn gather(it: &Gather<'_>, reaches: impl Fn(usize) -> bool) -> Progra
     if unfused {
         program.push(PRODUCTS, Action::Multiply { rows: 0..it.shards.rows() }, &[]);
     }
-    settle(&mut program);
+    quiet(&mut program);
     for rank in others().filter(|&rank| !it.shards.of(rank).is_empty()) {
-        program.push(PRODUCTS, Action::Tell { to: rank, word: it.done(it.me) }, &[]);
+        program.push(PRODUCTS, Action::Signal { to: rank, word: it.done(it.me) }, &[]);
     }
     program
 }
@@ -111,9 +111,9 @@ pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Progra
             }
         }
     }
-    settle(&mut program);
+    quiet(&mut program);
     for rank in it.others() {
-        program.push(PRODUCTS, Action::Tell { to: rank, word: it.ready(it.me) }, &[]);
+        program.push(PRODUCTS, Action::Signal { to: rank, word: it.ready(it.me) }, &[]);
     }
     program
 }
@@ -142,9 +142,9 @@ fn wait_for_room(
 }
 
 /// Waits until the puts of kernels, which do not wait for them, have completed: before the round ends.
-fn settle(program: &mut Program) {
+fn quiet(program: &mut Program) {
     if program.entries.iter().any(|entry| entry.lane == PRODUCTS && matches!(entry.action, Action::Put { .. })) {
-        program.push(PRODUCTS, Action::Settle, &[]);
+        program.push(PRODUCTS, Action::Quiet, &[]);
     }
 }
 

@@ -41,7 +41,7 @@ impl Reduce<'_> {
     pub fn program(&self) -> Program {
         let mut program = Program::default();
         for rank in self.others() {
-            program.push(PRODUCTS, Action::Tell { to: rank, word: self.ready(self.me) }, &[]);
+            program.push(PRODUCTS, Action::Signal { to: rank, word: self.ready(self.me) }, &[]);
         }
         let unfused = self.schedule == Schedule::Unfused;
         let all = unfused.then(|| program.push(PRODUCTS, Action::Multiply { rows: 0..self.shards.rows() }, &[]));

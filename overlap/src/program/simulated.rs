@@ -172,14 +172,14 @@ impl Job {
                     self.ranks[rank].output[row] |= !begins;
                 }
             }
-            Action::Wait { .. } | Action::Tell { .. } | Action::Settle => {}
+            Action::Wait { .. } | Action::Signal { .. } | Action::Quiet => {}
         }
         if begins {
             self.ranks[rank].begun[place] = true;
             return;
         }
         self.ranks[rank].ended[place] = true;
-        if let Action::Tell { to, word }
+        if let Action::Signal { to, word }
         | Action::Put { to, word, .. }
         | Action::Send { to, word, .. }
         | Action::Share { to, word, .. } = action

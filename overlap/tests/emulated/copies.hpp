@@ -41,15 +41,15 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
                         overlap_copy(it.plan(), &p.sent, &p.put, 0, to + apart, from, bytes, base + apart + 8, 1);
                     });
                 if (put == ENGINE || put == PROXY)
-                    one([&] { overlap_ready(it.plan(), &p.sent, &p.told_put, 0, 1); });
+                    one([&] { overlap_ready(it.plan(), &p.sent, &p.counted_put, 0, 1); });
                 if (put == ENGINE) {
                     memcpy(to + apart, from, bytes);
-                    symrail_st_sys(base + apart + 8, p.told_put);
+                    symrail_st_sys(base + apart + 8, p.counted_put);
                 }
                 if (put == PROXY) {
                     kept.push_back(mine);
                     one([&] { proxy->put({to + apart, kept.back().data(), bytes, 0, 0, 0}); });
-                    one([&] { overlap_say(it.plan(), &p.told_put, 1, 1); });
+                    one([&] { overlap_signal_count(it.plan(), &p.counted_put, 1, 1); });
                 }
                 std::fill(mine.begin(), mine.end(), 0);
                 if (gets_now && get == KERNEL)
@@ -57,10 +57,10 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
                         overlap_copy(it.plan(), &p.fetched, &p.got, 2, to, of + apart, bytes, base + apart + 24, 1);
                     });
                 if (gets_now && get != KERNEL) {
-                    one([&] { overlap_ready(it.plan(), &p.fetched, &p.told_got, 2, 1); });
+                    one([&] { overlap_ready(it.plan(), &p.fetched, &p.counted_got, 2, 1); });
                     memcpy(to, of + apart, bytes);
-                    if (get == ENGINE) symrail_st_sys(base + apart + 24, p.told_got);
-                    else one([&] { overlap_say(it.plan(), &p.told_got, 3, 1); });
+                    if (get == ENGINE) symrail_st_sys(base + apart + 24, p.counted_got);
+                    else one([&] { overlap_signal_count(it.plan(), &p.counted_got, 3, 1); });
                 }
             } else {
                 be_late(4 * mix(round, me, 6));
@@ -69,7 +69,7 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
                 });
                 // The offered bytes do not change before the other rank has fetched them.
                 if (gets_now)
-                    one([&] { overlap_meet(it.plan(), &p.offered, far ? 0 : base + apart + 16, 2, 3, 0); });
+                    one([&] { overlap_offer(it.plan(), &p.offered, far ? 0 : base + apart + 16, 2, 3, 0); });
                 if (gets_now) memset((char*)of, 0, bytes);
             }
             for (size_t i = 0; i < bytes && (me == 1 || gets_now); i++)
@@ -77,7 +77,7 @@ static void copies(size_t bytes, const std::vector<Form>& puts, const std::vecto
                        round);
             expect(it.report[0] == 0 && p.put == 0 && p.got == 0, "a copy that is not counted", me, round);
         }
-        one([&] { overlap_settle(); });
+        one([&] { overlap_quiet(); });
         expect(p.sent + p.received == ROUNDS && p.fetched + p.offered == ROUNDS / OFTEN, "copies that are not counted",
                me, ROUNDS);
     });

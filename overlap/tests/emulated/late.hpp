@@ -10,22 +10,22 @@ static void late() {
         if (it.me == 1) return;
         it.launch(1, 32, [&] { overlap_begin(it.plan(), nullptr, 0); });
         it.launch(1, 1, [&] { overlap_wait(it.plan(), 5, 0, 1); });
-        expect(it.plan()->telling == 0, "what copy engines would tell", it.me, 1);
+        expect(it.plan()->signalled == 0, "what copy engines would signal", it.me, 1);
         char from[16] = {}, to[16] = {};
         symrail_u64 word = 7;
         it.launch(BLOCKS, THREADS, [&] { overlap_send(it.plan(), to, from, 16, (symrail_u64)&word); });
-        it.launch(1, 1, [&] { overlap_tell(it.plan(), 6, 1); });
-        it.launch(1, 1, [&] { overlap_ask(it.plan(), to, from, 16, 6, 1, 1); });
-        it.launch(1, 1, [&] { overlap_settle(); });
-        expect(word == 7, "a word that was told", it.me, 1);
+        it.launch(1, 1, [&] { overlap_signal(it.plan(), 6, 1); });
+        it.launch(1, 1, [&] { overlap_put_nbi(it.plan(), to, from, 16, 6, 1, 1); });
+        it.launch(1, 1, [&] { overlap_quiet(); });
+        expect(word == 7, "a word that was set", it.me, 1);
         if (it.me == 0) {
             expect(it.report[0] == SYMRAIL_GIVEN_UP_LATE && it.report[1] == 1, "who is late", it.me, 1);
         } else {
-            expect(it.report[0] == SYMRAIL_GIVEN_UP_TOLD, "why a wait has ended", it.me, 1);
+            expect(it.report[0] == SYMRAIL_GIVEN_UP_BY_PEER, "why a wait has ended", it.me, 1);
             expect(it.heap[63] == (1ull | 2ull << 32), "who has given up, and for whom", it.me, 1);
         }
     });
-    expect(ranks[1].heap[63] == (1ull | 2ull << 32) && ranks[1].heap[6] == 0, "what the late rank was told", 1, 1);
+    expect(ranks[1].heap[63] == (1ull | 2ull << 32) && ranks[1].heap[6] == 0, "what the late rank learned", 1, 1);
 }
 
 // The same in rounds of one kernel, and in copies: after the failed wait the rank sets no words and sends no packets.
@@ -56,19 +56,19 @@ static void late_in_a_kernel() {
                         return overlap_reduce_f32(plan, &part, 1, keep, places, 0, 16, 16, (symrail_u64)out, 1);
                     case PUT:
                         return overlap_copy(plan, &pair.sent, &pair.put, 0, there, own, 64, base + apart + 8, 1);
-                    case OFFER: return overlap_meet(plan, &pair.offered, base + apart + 16, 2, 3, 1);
-                    default: return overlap_ready(plan, &pair.fetched, &pair.told_got, 2, 1);
+                    case OFFER: return overlap_offer(plan, &pair.offered, base + apart + 16, 2, 3, 1);
+                    default: return overlap_ready(plan, &pair.fetched, &pair.counted_got, 2, 1);
                 }
             });
-            it.launch(1, 1, [&] { overlap_say(it.plan(), &pair.told_got, 3, 1); });
+            it.launch(1, 1, [&] { overlap_signal_count(it.plan(), &pair.counted_got, 3, 1); });
         };
         // A sender may be ahead by the number of slots.
         for (int i = 1; kind == PACKETS_SENT && i < OVERLAP_SLOTS; i++) go();
         expect(it.report[0] == 0, "a sender that waits without need", kind, 0);
         go();
         expect(it.report[0] == SYMRAIL_GIVEN_UP_LATE && it.report[1] == 1, "who is late", kind, 1);
-        expect(ranks[1].heap[63] == (1ull | 2ull << 32), "what the late rank was told", kind, 1);
-        expect(pair.told_got == 0, "a copy that a copy engine would tell", kind, 1);
+        expect(ranks[1].heap[63] == (1ull | 2ull << 32), "what the late rank learned", kind, 1);
+        expect(pair.counted_got == 0, "a copy that a copy engine would signal", kind, 1);
         std::vector<symrail_u64> before = ranks[1].heap;
         go();
         expect(ranks[1].heap == before, "what who has given up tells and sends", kind, 2);

@@ -194,9 +194,9 @@ static void steps(unsigned n) {
                 if (d % 2 == 1)
                     it.launch(BLOCKS, THREADS, [&] { overlap_send(it.plan(), there, from, bytes, word_there); });
                 else
-                    it.launch(1, 1, [&] { overlap_ask(it.plan(), at, from, bytes, word, to, round % 2); });
+                    it.launch(1, 1, [&] { overlap_put_nbi(it.plan(), at, from, bytes, word, to, round % 2); });
             }
-            it.launch(1, 1, [&] { overlap_settle(); });
+            it.launch(1, 1, [&] { overlap_quiet(); });
             for (unsigned rank = 0; rank < n; rank++) {
                 if (rank == me) continue;
                 it.launch(1, 1, [&] { overlap_wait(it.plan(), n + rank, 0, rank); });
@@ -205,7 +205,7 @@ static void steps(unsigned n) {
                     expect(found[i] == (unsigned char)mix(round, rank, i), "a byte that was sent", me, round);
             }
             for (unsigned rank = 0; rank < n; rank++)
-                if (rank != me) it.launch(1, 1, [&] { overlap_tell(it.plan(), me, rank); });
+                if (rank != me) it.launch(1, 1, [&] { overlap_signal(it.plan(), me, rank); });
             expect(it.plan()->counted == round && it.report[0] == 0, "a round was not counted", me, round);
         }
     });
@@ -223,7 +223,7 @@ static void pieces_in_order() {
         for (unsigned i = 0; i < PIECES; i++)
             it.launch(1, 1, [&] {
                 char* to = (char*)it.base() + 8 * 64 + i * BYTES;
-                overlap_ask(it.plan(), to, own.data() + i * BYTES, BYTES, i, 1, in_order);
+                overlap_put_nbi(it.plan(), to, own.data() + i * BYTES, BYTES, i, 1, in_order);
             });
         for (unsigned i = 0; i < PIECES; i++) {
             it.asked->put_one();

@@ -203,7 +203,7 @@ impl Job {
             let pe = self.random.below(n.into()) as Pe;
             if !std::mem::replace(&mut self.shared.doomed.borrow_mut()[pe as usize], true) {
                 self.fabric.kill_at(pe, self.now);
-                self.losses.add(self.now + self.options.told_after, pe);
+                self.losses.add(self.now + self.options.reported_after, pe);
                 dead.push(pe);
             }
         }

@@ -77,7 +77,7 @@ pub struct Options {
     /// A hundredth of the PEs die in this work.
     pub dies_in: Option<Work>,
     /// Nanoseconds after which the others get the report of a PE that has died.
-    pub told_after: u64,
+    pub reported_after: u64,
 }
 
 impl Options {
@@ -92,7 +92,7 @@ impl Options {
             carried: 64 << 10,
             timeout_s: 10,
             dies_in: None,
-            told_after: 50_000_000,
+            reported_after: 50_000_000,
         }
     }
 

@@ -65,10 +65,10 @@ impl Engine {
                 tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");
             }
         }
-        let mut reported = self.tell_all();
+        let mut reported = self.report_all();
         if let Some(stage) = &mut self.stage {
             events += stage.poll(&mut self.endpoint, &mut self.agent);
-            reported |= self.tell_all();
+            reported |= self.report_all();
         }
         self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
         if self.agent.has_pending_replies() {
@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// Reports completions to waiting threads.
-    fn tell_all(&mut self) -> bool {
+    fn report_all(&mut self) -> bool {
         let mut reported = false;
         loop {
             while let Some(finished) = self.endpoint.next_finished() {
@@ -90,11 +90,11 @@ impl Engine {
                     Some(stage) if finished.issuer == STAGE => {
                         stage.operation_ended(&mut self.endpoint, &mut self.agent, finished);
                     }
-                    _ => self.tell(finished),
+                    _ => self.report(finished),
                 }
             }
             let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return reported };
-            self.tell(finished);
+            self.report(finished);
             reported = true;
         }
     }
@@ -264,7 +264,7 @@ impl Engine {
         channel.fail_run(position, count);
     }
 
-    fn tell(&mut self, finished: Finished) {
+    fn report(&mut self, finished: Finished) {
         if finished.issuer < STAGE {
             self.host_finished.push(finished);
             return;

@@ -42,7 +42,7 @@ pub fn start_log() {
 }
 
 /// Prints on PE 0 at start: `SHMEM_VERSION` asks for the version, `SHMEM_INFO` also for the values of these variables.
-pub fn tell(runtime: &Runtime) {
+pub fn print(runtime: &Runtime) {
     let (version, info) = (is_set("SHMEM_VERSION"), is_set("SHMEM_INFO"));
     if runtime.my_pe() != 0 || !(version || info) {
         return;

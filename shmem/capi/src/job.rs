@@ -108,7 +108,7 @@ pub fn join(function: &str, thread_level: i32) {
     let (device, joiner) = (Mutex::new(None), std::thread::current().id());
     let job = Job { runtime, world, shared, active_sets, device, thread_level, joiner };
     check(function, runtime.barrier_all());
-    environment::tell(runtime);
+    environment::print(runtime);
     JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
     PHASE.store(RUNNING, Ordering::Release);
     // SAFETY: the function may be called at any later time: the library stays loaded, as its thread's code must.

@@ -27,13 +27,13 @@ fn forgotten(team: &Team<'_>) -> usize {
 
 /// Takes the next ticket. `all_hear`: in this collective every PE hears from all.
 pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
-    let (ticket, unheard) = {
+    let (ticket, since_barrier) = {
         let mut progress = lock(&team.progress);
         progress.tickets += 1;
-        progress.unheard = if all_hear { 0 } else { progress.unheard + 1 };
-        (progress.tickets, progress.unheard)
+        progress.since_barrier = if all_hear { 0 } else { progress.since_barrier + 1 };
+        (progress.tickets, progress.since_barrier)
     };
-    if unheard > 0 && unheard.is_multiple_of(TICKETS / 2) {
+    if since_barrier > 0 && since_barrier.is_multiple_of(TICKETS / 2) {
         team.sync_flags()?;
     }
     Ok(ticket)

@@ -6,7 +6,7 @@ use tracing::subscriber::NoSubscriber;
 /// Runs work whose warnings must reach the user: if the program has no subscriber for this thread, they go to standard
 /// error, one line each. `SYMRAIL_LOG` selects them. The function installs nothing: the program may still install its
 /// own subscriber.
-pub(crate) fn heard<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn on_stderr<R>(work: impl FnOnce() -> R) -> R {
     if !tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {
         return work();
     }

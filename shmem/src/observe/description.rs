@@ -141,16 +141,16 @@ impl Description {
     #[must_use]
     pub fn unmet(&self, requirement: Requirement) -> Option<String> {
         let over_wire = || self.paths.iter().find(|path| path.path == PathKind::Wire);
-        let tell = |path: &Path| format!("PE {} reaches PE {} over the wire: {}", self.pe, path.pe, path.why);
+        let line = |path: &Path| format!("PE {} reaches PE {} over the wire: {}", self.pe, path.pe, path.why);
         match requirement {
-            Requirement::Mapped => over_wire().map(tell),
+            Requirement::Mapped => over_wire().map(line),
             Requirement::Wire => {
                 self.rails.is_empty().then(|| format!("PE {} has no rails: {}", self.pe, self.reasons()))
             }
             Requirement::Rdma => {
                 let (path, rail) = (over_wire()?, self.rails.iter().find(|rail| !rail.rdma)?);
                 let (name, provider) = (&rail.name, &rail.provider);
-                Some(format!("{}; of rail {name} ({provider}) the target's CPU moves the bytes", tell(path)))
+                Some(format!("{}; of rail {name} ({provider}) the target's CPU moves the bytes", line(path)))
             }
             Requirement::GpuDirect if self.heap_kind != HeapKind::Device.to_string() => Some(format!(
                 "PE {}'s heap is of kind {}; SYMRAIL_HEAP_KIND=device puts it in a GPU",
@@ -158,7 +158,7 @@ impl Description {
             )),
             Requirement::GpuDirect => {
                 let path = over_wire().filter(|path| path.staged)?;
-                Some(format!("{}, staged in host memory; {}", tell(path), self.reasons()))
+                Some(format!("{}, staged in host memory; {}", line(path), self.reasons()))
             }
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct Progress {
     pub host_syncs: u64,
     pub tickets: u64,
     /// Tickets since the last one in which every PE heard from all.
-    pub unheard: u64,
+    pub since_barrier: u64,
     pub turns: u64,
 }
 

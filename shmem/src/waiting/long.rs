@@ -9,7 +9,7 @@ use symrail_transport::Pe;
 use super::cycle::{post_of, search};
 use super::post::{Post, in_words};
 use crate::error::{Error, Result};
-use crate::observe::console::heard;
+use crate::observe::console::on_stderr;
 use crate::operations::Operations;
 use crate::team::group::Group;
 use crate::wire::WireContext;
@@ -89,7 +89,7 @@ impl<'rt> Long<'rt> {
             self.ask_for_life()?;
             self.asked = clock::now();
             if !std::mem::replace(&mut self.warned, true) {
-                self.tell(waited);
+                self.warn(waited);
             }
         }
         if self.ops.comm.job.settings.check_collectives && waited > time_limit / 2 {
@@ -141,7 +141,7 @@ impl<'rt> Long<'rt> {
     }
 
     /// Warns about the PEs for which this PE waits, all of which are alive.
-    fn tell(&self, waited: Duration) {
+    fn warn(&self, waited: Duration) {
         let here = in_words(self.what);
         let (mut late, mut elsewhere, mut others) = (Vec::new(), String::new(), 0);
         for (_, pe) in self.among.group().others() {
@@ -167,7 +167,7 @@ impl<'rt> Long<'rt> {
             let _ = write!(where_they_are, "; {} more wait elsewhere", others - NAMED);
         }
         let (me, seconds) = (self.ops.comm.job.me, waited.as_secs());
-        heard(|| {
+        on_stderr(|| {
             tracing::warn!(
                 "PE {me} has waited in {here} for {seconds} s, and goes on: all others live{where_they_are}"
             );

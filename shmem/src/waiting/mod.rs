@@ -33,7 +33,7 @@ use crate::wire::{Wire, WireContext};
 
 /// The checks of a thread without a wire that yield; after them it sleeps this long between checks.
 const YIELDS: u64 = 20_000;
-const NAP: Duration = Duration::from_micros(50);
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// Checks of the word before the first poll when all peers are mapped: their stores arrive without polls.
 const GLANCES: u32 = 200;
@@ -75,7 +75,7 @@ impl Operations<'_> {
                     wait.drive();
                 }
                 None if polls < YIELDS => std::thread::yield_now(),
-                None => std::thread::sleep(NAP),
+                None => std::thread::sleep(SLEEP),
             }
             polls += 1;
             comm.space.take_noted()?;

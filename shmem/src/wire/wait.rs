@@ -20,12 +20,12 @@ const CHECKS_PER_TICK: u32 = 64;
 /// How long a thread polls without progress (a few round trips) before it yields, and then how often it yields.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
-/// How long a thread waits by polling. After that the proxy thread takes over and the waiting thread naps, each time
-/// for this part of the time that it has waited. Naps take the core from the proxy thread, which counts while it moves
-/// data.
-const BEFORE_NAPS: Duration = Duration::from_millis(10);
+/// How long a thread waits by polling. After that the proxy thread takes over and the waiting thread sleeps, each time
+/// for this part of the time that it has waited. The end of a sleep takes the core from the proxy thread, which matters
+/// while the proxy thread moves data.
+const BEFORE_SLEEPS: Duration = Duration::from_millis(10);
 const PART: u32 = 32;
-const LONGEST_NAP: Duration = Duration::from_millis(4);
+const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 /// A yield that takes at least this long has let another thread run, which soon waited itself.
 const OTHERS_RAN: Duration = Duration::from_micros(3);
 /// A yield that takes at least this long has let a computing thread run: the core comes back when its time slice is
@@ -34,7 +34,7 @@ const COMPUTES: Duration = Duration::from_micros(500);
 /// Successive yields without another thread's run after which a thread is taken to have its core for itself.
 const YIELDS_ALONE: u32 = 32;
 
-/// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
+/// One host thread's waiting: polls, then yields, then (for memory) sleeps; and counts time-outs.
 pub(crate) struct Wait<'a> {
     context: WireContext<'a>,
     /// The driver of the engine that it polls.
@@ -44,9 +44,9 @@ pub(crate) struct Wait<'a> {
     checks: u32,
     idle_since: Option<Instant>,
     yielded: Option<Instant>,
-    /// The thread has begun to nap; never for a thread that waits for its own operations.
-    naps: bool,
-    may_nap: bool,
+    /// The thread has begun to sleep; never for a thread that waits for its own operations.
+    sleeps: bool,
+    may_sleep: bool,
     /// Operations on other contexts must make progress too.
     of_all: bool,
     /// Set after some polling: the check that may end the wait. Waits for memory call the check themselves.
@@ -64,8 +64,8 @@ impl<'a> Wait<'a> {
             checks: 0,
             idle_since: None,
             yielded: None,
-            naps: false,
-            may_nap: false,
+            sleeps: false,
+            may_sleep: false,
             of_all: false,
             interrupt_poll: None,
         }
@@ -79,7 +79,7 @@ impl<'a> Wait<'a> {
     /// For a thread that waits for memory to change.
     pub fn for_memory(context: WireContext<'a>) -> Wait<'a> {
         // If nothing wakes the proxy thread, the waiting thread had better continue to poll.
-        Wait { may_nap: context.wire().driver().wakes(), of_all: true, ..Wait::for_operations(context) }
+        Wait { may_sleep: context.wire().driver().wakes(), of_all: true, ..Wait::for_operations(context) }
     }
 
     /// Called after the caller's own poll of its endpoint has found nothing: polls the engine, or yields.
@@ -120,9 +120,9 @@ impl<'a> Wait<'a> {
 
     /// Drives the endpoints, or yields. Returns whether there was progress.
     pub fn drive(&mut self) -> bool {
-        if self.naps {
-            let waited = self.idle_since.map_or(BEFORE_NAPS, clock::since);
-            std::thread::sleep((waited / PART).min(LONGEST_NAP));
+        if self.sleeps {
+            let waited = self.idle_since.map_or(BEFORE_SLEEPS, clock::since);
+            std::thread::sleep((waited / PART).min(LONGEST_SLEEP));
             return self.context.poll_host(true) > 0;
         }
         self.polls = self.polls.wrapping_add(1);
@@ -153,9 +153,9 @@ impl<'a> Wait<'a> {
         if self.checks.is_multiple_of(CHECKS_PER_TICK) {
             self.context.tick();
         }
-        if self.may_nap && idle > BEFORE_NAPS {
+        if self.may_sleep && idle > BEFORE_SLEEPS {
             self.turn = None;
-            self.naps = true;
+            self.sleeps = true;
             // No thread drives the engine until the proxy thread has noticed.
             self.driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
@@ -212,13 +212,13 @@ mod tests {
     fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
         let world = world(FabricConfig::default());
         // As if arrivals woke the proxy thread, which they do not here.
-        let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
+        let mut wait = Wait { may_sleep: true, ..Wait::for_memory(world.on_wire()) };
         let (begun, mut polls) = (Instant::now(), 0);
         while begun.elapsed() < Duration::from_millis(400) {
             wait.drive();
             polls += u32::from(begun.elapsed() > Duration::from_millis(100));
         }
-        // Each nap takes a part of the time waited so far; a polling thread polls thousands of times.
+        // Each sleep takes a part of the time waited so far; a polling thread polls thousands of times.
         assert!(polls < 200, "{polls}");
     }
 
@@ -235,8 +235,8 @@ mod tests {
         };
         for _ in 0..10 {
             let woken = driver.woken();
-            let mut waiting = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
-            while !waiting.naps {
+            let mut waiting = Wait { may_sleep: true, ..Wait::for_memory(world.on_wire()) };
+            while !waiting.sleeps {
                 waiting.drive();
             }
             let rounds = driver.engine().rounds();

@@ -440,9 +440,9 @@ impl<'d> World<'d> {
         let case = Case { shape, reduced: None, bias: false, delay: 0, whole: true };
         let mut plan = good(self.plan(&case));
         let last = self.rt.n_pes() - 1;
-        let told = self.rt.alloc_slice::<u64>(1).unwrap();
+        let gave_up = self.rt.alloc_slice::<u64>(1).unwrap();
         if self.rt.my_pe() == last {
-            while told.read(0).unwrap() < u64::from(last) {
+            while gave_up.read(0).unwrap() < u64::from(last) {
                 self.rt.progress();
             }
             // A proxy may deliver the word later than the host its own.
@@ -472,7 +472,7 @@ impl<'d> World<'d> {
         println!("{error}");
         let again = self.post(&mut plan, &Self::addresses(&case, &passed)).unwrap_err();
         assert!(matches!(again, Error::Broken { .. }), "{again}");
-        told.atomic_fetch_add(0, 1, last).unwrap();
+        gave_up.atomic_fetch_add(0, 1, last).unwrap();
         std::mem::forget(plan);
     }
 

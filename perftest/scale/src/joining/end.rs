@@ -8,7 +8,7 @@ use symrail::bootstrap::Step;
 use symrail::bootstrap::rendezvous::node::{Config, Link, Node, PARENT, Place};
 use symrail::bootstrap::rendezvous::{Contribution, Kind, Shape, fault_in_words};
 
-use super::{Message, Relay, World, hears};
+use super::{Message, Relay, World, receives};
 use crate::random::Random;
 
 /// Bytes of a PE's contribution to each step, and how many of them differ from all other PEs', as with one rail over
@@ -17,9 +17,9 @@ const STEPS: [(usize, usize); 4] = [(83, 4), (145, 36), (1, 0), (0, 0)];
 
 impl World<'_> {
     /// A relay listens once it is admitted; then its PE continues.
-    pub(super) fn relay_hears(&mut self, pe: Pe, message: &Message) {
+    pub(super) fn relay_receives(&mut self, pe: Pe, message: &Message) {
         if self.nodes.contains_key(&pe) {
-            return self.of_node(pe, |node, now| hears(node, PARENT, message, now));
+            return self.of_node(pe, |node, now| receives(node, PARENT, message, now));
         }
         match message {
             Message::Frame(Kind::Welcome, payload) => {
@@ -40,7 +40,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn pe_hears(&mut self, pe: Pe, message: Message) {
+    pub(super) fn pe_receives(&mut self, pe: Pe, message: Message) {
         if self.processes[pe as usize].ended.is_some() {
             return;
         }

@@ -273,9 +273,11 @@ impl World<'_> {
                 self.of_node(node, |node, now| node.joined(connection as Link + 1, newcomer, now));
             }
             (true, Message::Hello(newcomer)) => self.early.entry(node).or_default().push((connection, newcomer)),
-            (true, message) => self.of_node(node, |node, now| hears(node, connection as Link + 1, &message, now)),
-            (false, message) if of_relay => self.relay_hears(below, &message),
-            (false, message) if self.processes[below as usize].own == Some(connection) => self.pe_hears(below, message),
+            (true, message) => self.of_node(node, |node, now| receives(node, connection as Link + 1, &message, now)),
+            (false, message) if of_relay => self.relay_receives(below, &message),
+            (false, message) if self.processes[below as usize].own == Some(connection) => {
+                self.pe_receives(below, message)
+            }
             (false, _) => {}
         }
     }
@@ -341,7 +343,7 @@ impl World<'_> {
     }
 }
 
-fn hears(node: &mut Node, link: Link, message: &Message, now: Instant) {
+fn receives(node: &mut Node, link: Link, message: &Message, now: Instant) {
     match message {
         Message::Frame(kind, payload) => node.frame(link, *kind, payload, now),
         Message::Closed => node.lost(link, now),

@@ -21,7 +21,7 @@ pub(in super::super) enum Said {
     Greeting(Greeting),
     Report(Report),
     /// Output of PEs could not be written here.
-    Unheard(io::Error),
+    OutputLost(io::Error),
     /// The connection has ended, so nothing more arrives. Holds how ssh ended.
     Over(Ending),
 }
@@ -124,7 +124,7 @@ fn quoted(word: &OsStr) -> OsString {
 
 /// Posts all events until the stream ends; then returns how the process ended.
 fn listen(stdout: ChildStdout, pid: Pid, post: impl Fn(Said)) -> Ending {
-    let mut heard = true;
+    let mut forwards = true;
     let mut from = BufReader::new(stdout);
     // Output of a login shell is not the PEs' output.
     let noise = |line: &[u8]| drop(io::stderr().write_all(line));
@@ -132,10 +132,10 @@ fn listen(stdout: ChildStdout, pid: Pid, post: impl Fn(Said)) -> Ending {
         post(Said::Greeting(greeting));
         while let Ok(Some(report)) = receive(&mut from) {
             match report {
-                Report::Output { .. } if !heard => {}
+                Report::Output { .. } if !forwards => {}
                 Report::Output { error, bytes } => {
                     let written = if error { write(io::stderr(), &bytes) } else { write(io::stdout(), &bytes) };
-                    heard = written.map_err(|reason| post(Said::Unheard(reason))).is_ok();
+                    forwards = written.map_err(|reason| post(Said::OutputLost(reason))).is_ok();
                 }
                 report => post(Said::Report(report)),
             }

@@ -75,7 +75,7 @@ pub(super) struct Remote {
     /// Why no PEs, or not all, can be started.
     error: Option<LaunchError>,
     /// Why output was lost.
-    unheard: Option<io::Error>,
+    lost_output: Option<io::Error>,
     /// When the launcher stops waiting for agents that have not reported the end of PEs.
     cut_at: Option<Instant>,
 }
@@ -92,10 +92,10 @@ impl Remote {
             match said {
                 Said::Greeting(greeting) => self.greet(index, greeting),
                 Said::Report(report) => self.note(index, report),
-                Said::Unheard(reason) => {
+                Said::OutputLost(reason) => {
                     // As if the PEs had written there themselves.
                     self.agents[index].connection.order(&Order::Signal(Signal::SIGPIPE as i32));
-                    self.unheard.get_or_insert(reason);
+                    self.lost_output.get_or_insert(reason);
                 }
                 Said::Over(ending) => self.lose(index, ending),
             }
@@ -285,6 +285,6 @@ impl Pes for Remote {
 
     fn finish(&mut self) -> Option<io::Error> {
         self.agents.clear();
-        self.unheard.take()
+        self.lost_output.take()
     }
 }

@@ -52,7 +52,7 @@ impl Remote {
             input,
             taken: None,
             error: None,
-            unheard: None,
+            lost_output: None,
             cut_at: None,
         };
         let deadline = Instant::now() + timeout;

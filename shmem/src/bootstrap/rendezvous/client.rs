@@ -233,7 +233,7 @@ impl Client {
                 (Kind::Late, payload) => {
                     deadline = Instant::now() + timeout + GRACE;
                     if !std::mem::replace(&mut warned, true) {
-                        self.tell_of_late(step, &payload);
+                        self.warn_of_late(step, &payload);
                     }
                     continue;
                 }
@@ -246,7 +246,7 @@ impl Client {
     }
 
     /// Warns once a step that PEs are late and alive.
-    fn tell_of_late(&self, step: Step, late: &[u8]) {
+    fn warn_of_late(&self, step: Step, late: &[u8]) {
         let Some(Fault::TimedOut { seconds, missing, count }) = Fault::decode(late) else { return };
         let (pe, late) = (self.membership.pe, named(&missing, count));
         let step = self.stage.map_or(step, |stage| step.in_stage(stage));

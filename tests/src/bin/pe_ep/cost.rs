@@ -54,7 +54,7 @@ fn costs(rt: &Runtime) -> symrail_ep::Result<[u64; 4]> {
 }
 
 /// Prints the cost of rounds since `before`, and how often a token crossed to another rank or returned from there.
-fn tell(rt: &Runtime, before: [u64; 4]) -> symrail_ep::Result<()> {
+fn print(rt: &Runtime, before: [u64; 4]) -> symrail_ep::Result<()> {
     let now = costs(rt)?;
     let [writes, requests, acknowledgements, fences] = std::array::from_fn(|i| now[i] - before[i]);
     let crossings = 2 * ROUNDS * TOKENS * (rt.n_pes() as usize - 1);
@@ -84,7 +84,7 @@ pub fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     rt.barrier_all()?;
     let before = costs(rt)?;
     rounds(&mut buffers)?;
-    tell(rt, before)?;
+    print(rt, before)?;
     (0..rt.n_pes()).filter(|&rank| rank != rt.my_pe()).try_for_each(|rank| buffers.mask(rank, true))?;
     let [writes, ..] = costs(rt)?;
     rounds(&mut buffers)?;
@@ -130,7 +130,7 @@ pub fn count_parts(rt: &Runtime) -> symrail_ep::Result<()> {
         let grid = Grid { blocks: PARTS, threads_per_block: 1 };
         grid.launch(&view, |thread| round(thread, number)).unwrap_or_else(|error| panic!("PE {me}: device: {error}"));
     }
-    tell(rt, before)?;
+    print(rt, before)?;
     words.free()?;
     outbox.free()?;
     Ok(inbox.free()?)

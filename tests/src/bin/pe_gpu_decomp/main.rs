@@ -384,9 +384,9 @@ impl<'d> World<'d> {
         let n = self.rt.n_pes();
         let array = self.world(Grid::new([12, 10, 8], [n as usize, 1]));
         let plans = [false, true].map(|engines| self.plan(&array, (Axis::X, Axis::Y), engines));
-        let told = self.rt.alloc_slice::<u64>(1).unwrap();
+        let ended = self.rt.alloc_slice::<u64>(1).unwrap();
         if self.rt.my_pe() == n - 1 {
-            while told.read(0).unwrap() < u64::from(n - 1) {
+            while ended.read(0).unwrap() < u64::from(n - 1) {
                 self.rt.progress();
             }
             return String::new();
@@ -400,7 +400,7 @@ impl<'d> World<'d> {
             assert!(matches!(found, Error::Late { late, .. } if late == n - 1), "{found}");
             found.to_string()
         });
-        told.atomic_fetch_add(0, 1, n - 1).unwrap();
+        ended.atomic_fetch_add(0, 1, n - 1).unwrap();
         found.join(", by copy engines ")
     }
 }

@@ -56,14 +56,14 @@ impl Endpoint {
         let Some(offer) = offer else {
             // A second notice behind an offer would end the connection that the other end has just accepted.
             let Renewal { count, offered: false } = *renewal else { return };
-            return self.tell(RequestKind::Broken, dest, (lane, via), (count, 0));
+            return self.request_about(RequestKind::Broken, dest, (lane, via), (count, 0));
         };
         if self.core.profile.role() == Role::Proxy && dest == self.core.profile.me() {
             return self.reconnect(dest, lane, offer); // both ends are this endpoint
         }
         *renewal = Renewal { count: renewal.count.wrapping_add(1), offered: true };
         let count = renewal.count;
-        self.tell(RequestKind::Offer, dest, (lane, via), (count, offer));
+        self.request_about(RequestKind::Offer, dest, (lane, via), (count, offer));
     }
 
     /// Handles the requests of peers about connections. A request that has to wait for failed work requests stays for
@@ -119,7 +119,7 @@ impl Endpoint {
         }
         let Some(ours) = self.renew(dest, lane) else { return true };
         self.reconnect(dest, lane, offer.second);
-        self.tell(RequestKind::Accept, dest, (lane, via), (offer.operand as u32, ours));
+        self.request_about(RequestKind::Accept, dest, (lane, via), (offer.operand as u32, ours));
         false
     }
 
@@ -158,7 +158,13 @@ impl Endpoint {
     }
 
     /// Sends a request about `lane` over another lane.
-    fn tell(&mut self, kind: RequestKind, dest: Dest, (lane, via): (usize, usize), (count, second): (u32, u64)) {
+    fn request_about(
+        &mut self,
+        kind: RequestKind,
+        dest: Dest,
+        (lane, via): (usize, usize),
+        (count, second): (u32, u64),
+    ) {
         if let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             let request = self.core.profile.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
             self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);

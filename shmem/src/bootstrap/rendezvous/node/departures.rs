@@ -145,7 +145,7 @@ impl Node {
         if let (Fault::Left { .. } | Fault::Ended { .. }, true) = (&fault, self.departed.is_none()) {
             self.departed = Some(fault.clone());
         }
-        self.tell(&fault);
+        self.post_event(&fault);
         match &fault {
             Fault::Left { .. } => self.news.push(fault),
             Fault::Ended { .. } => {}
@@ -155,7 +155,7 @@ impl Node {
         self.check_departed();
     }
 
-    fn tell(&mut self, fault: &Fault) {
+    fn post_event(&mut self, fault: &Fault) {
         let event = match fault {
             Fault::Lost { peer } | Fault::Untrusted { peer, .. } => Event::Lost(*peer),
             Fault::Left { peer } if self.present() > 0 => Event::LeftEarly(*peer),
@@ -171,14 +171,14 @@ impl Node {
         if self.is_root() {
             self.fail(&payload);
         } else {
-            self.told_parent = true;
+            self.reported_up = true;
             self.send(PARENT, Kind::Fault, &payload);
         }
     }
 
     /// Whether the job is broken, or will be when this node's fault reaches the root.
     fn broken(&self) -> bool {
-        self.failure.is_some() || self.told_parent
+        self.failure.is_some() || self.reported_up
     }
 
     /// Records that the job is broken, and sends the fault to all children, once.

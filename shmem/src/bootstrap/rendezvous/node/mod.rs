@@ -142,7 +142,7 @@ pub struct Node {
     passed_on: bool,
     inquiry: Option<Inquiry>,
     /// This node has sent the node above a fault that breaks the job.
-    told_parent: bool,
+    reported_up: bool,
     /// The node above is lost.
     orphaned: bool,
     /// Why no further step can complete. Set once.
@@ -173,7 +173,7 @@ impl Node {
             round: Round::default(),
             passed_on: false,
             inquiry: None,
-            told_parent: false,
+            reported_up: false,
             orphaned: false,
             failure: None,
             departed: None,

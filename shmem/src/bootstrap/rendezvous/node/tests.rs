@@ -148,9 +148,9 @@ impl World {
         } else {
             let message = self.connections[at].down.pop_front().unwrap();
             match self.connections[at].below {
-                End::Pe(pe) if self.pes[pe as usize].connection == Some(at) => self.pe_hears(pe, node, message),
+                End::Pe(pe) if self.pes[pe as usize].connection == Some(at) => self.pe_receives(pe, node, message),
                 End::Pe(_) => {}
-                End::Relay(relay) => self.relay_hears(relay, node, message),
+                End::Relay(relay) => self.relay_receives(relay, node, message),
             }
         }
         true
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// A relay's driver waits for the relay's welcome; then its PE's own joining continues.
-    fn relay_hears(&mut self, relay: usize, parent: usize, message: Message) {
+    fn relay_receives(&mut self, relay: usize, parent: usize, message: Message) {
         let pe = self.nodes[relay].0.pes.start;
         if self.pes[pe as usize].dead {
             return;
@@ -218,7 +218,7 @@ impl World {
         self.pes[pe as usize].fault.get_or_insert(by.map_or(Fault::NoService, |peer| Fault::Lost { peer }));
     }
 
-    fn pe_hears(&mut self, pe: Pe, node: usize, message: Message) {
+    fn pe_receives(&mut self, pe: Pe, node: usize, message: Message) {
         let n_pes = self.pes.len() as u32;
         let run_by = self.run_by(node);
         let process = &mut self.pes[pe as usize];
