@@ -276,7 +276,7 @@ impl World<'_> {
             (true, message) => self.of_node(node, |node, now| receives(node, connection as Link + 1, &message, now)),
             (false, message) if of_relay => self.relay_receives(below, &message),
             (false, message) if self.processes[below as usize].own == Some(connection) => {
-                self.pe_receives(below, message)
+                self.pe_receives(below, message);
             }
             (false, _) => {}
         }
