@@ -142,7 +142,7 @@ struct symrail_executor {
             now++;
         }
         /* The caller may change the input from now on. */
-        arrive();
+        if (!(plan.flags & SYMRAIL_PLAN_LEAVES_PUTS)) arrive();
         return end_call();
     }
 
@@ -258,7 +258,8 @@ struct symrail_executor {
     /* The address of a piece of a span in the memory of its rank, in this PE's terms. */
     SYMRAIL_WAITER_FN symrail_u64 symmetric(const symrail_span& span, symrail_u64 start, symrail_u64& bytes) const {
         symrail_u64 at = geometry.locate(span, start, bytes);
-        if (span.buffer == SYMRAIL_BUFFER_SCRATCH) return plan.scratch + at;
+        if (span.buffer == SYMRAIL_BUFFER_SCRATCH)
+            return plan.scratch + epoch % plan.scratch_halves * (plan.half_bytes / 2) + at;
         /* In place, the smaller buffer is each rank's part of the larger one. */
         if (span.buffer == SYMRAIL_BUFFER_INPUT)
             return plan.inner == 1 ? output + span.rank * geometry.part + at : input + at;

@@ -27,11 +27,12 @@
 #define SYMRAIL_STEP_OWN_OP 4u
 
 /* Flags of a plan: the ranks have a barrier before a call, and after it; only the proxy reaches some ranks; packets
- * and plain chunks of other ranks order one another. */
+ * and plain chunks of other ranks order one another; puts may be under way when a call ends. */
 #define SYMRAIL_PLAN_MEETS_BEFORE 1u
 #define SYMRAIL_PLAN_MEETS_AFTER 2u
 #define SYMRAIL_PLAN_WIRED 4u
 #define SYMRAIL_PLAN_MIXED 8u
+#define SYMRAIL_PLAN_LEAVES_PUTS 16u
 
 #define SYMRAIL_BUFFER_INPUT 0u
 #define SYMRAIL_BUFFER_OUTPUT 1u
@@ -88,8 +89,10 @@ struct symrail_plan {
     symrail_u64 chunks;
     symrail_u64 inner;
     symrail_u64 alignment;
-    /* Plain scratch chunks; and packets, in `halves` halves (or none) of `half_bytes` bytes. */
+    /* Plain scratch chunks, in `scratch_halves` halves; and packets, in `halves` halves (or none) of `half_bytes` bytes,
+     * which is twice as many as a half of plain chunks has. */
     symrail_u64 scratch;
+    symrail_u64 scratch_halves;
     symrail_u64 packets;
     symrail_u64 halves;
     symrail_u64 half_bytes;

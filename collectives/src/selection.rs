@@ -119,6 +119,10 @@ pub(crate) struct Limits {
     pub block_bytes: (u64, u64),
     /// See `block_bytes`.
     pub most_blocks: usize,
+    /// The same for `one_round`, each of whose blocks puts once: many puts use all rails, and the first of them is on
+    /// its way while others are copied. Over TCP on one machine a put of more than 64,000 bytes takes two packets, and
+    /// several times as long.
+    pub puts: (u64, usize),
     /// Whether it has algorithms without a plan.
     pub straight: bool,
 }
@@ -130,6 +134,7 @@ pub(crate) const CPU: Limits = Limits {
     packets: 64 << 10,
     block_bytes: (128 << 10, 128 << 10),
     most_blocks: 2,
+    puts: (128 << 10, 2),
     straight: false,
 };
 /// GPUs that access one another over NVLink.
@@ -139,6 +144,7 @@ pub(crate) const GPU: Limits = Limits {
     packets: 512 << 10,
     block_bytes: (8 << 10, 64 << 10),
     most_blocks: 32,
+    puts: (32 << 10, 128),
     straight: true,
 };
 
@@ -149,13 +155,14 @@ const MOST_BLOCKS_OF_PUSHES: usize = 64;
 impl Limits {
     /// The number of blocks, a power of two, so that there are few different plans.
     fn blocks(&self, algorithm: Algorithm, message: u64) -> usize {
-        let bytes = match algorithm {
+        let (bytes, most) = match algorithm {
             Algorithm::Packets => return MOST_BLOCKS_OF_PACKETS,
             Algorithm::Pushed => return MOST_BLOCKS_OF_PUSHES,
-            Algorithm::OneShot | Algorithm::TwoPhase => self.block_bytes.0,
-            _ => self.block_bytes.1,
+            Algorithm::OneShot | Algorithm::TwoPhase => (self.block_bytes.0, self.most_blocks),
+            Algorithm::OneRound => self.puts,
+            _ => (self.block_bytes.1, self.most_blocks),
         };
-        let worth = (message / bytes).clamp(1, self.most_blocks as u64);
+        let worth = (message / bytes).clamp(1, most as u64);
         1 << worth.ilog2()
     }
 }
@@ -299,6 +306,7 @@ impl Selection {
             let most = match one {
                 Algorithm::Packets => MOST_BLOCKS_OF_PACKETS,
                 Algorithm::Pushed => MOST_BLOCKS_OF_PUSHES,
+                Algorithm::OneRound => self.limits.puts.1,
                 _ => self.limits.most_blocks,
             };
             (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power, chunk: None })

@@ -244,6 +244,46 @@ fn signals_follow_what_the_proxy_has_been_asked_to_put() {
     }
 }
 
+/// PEs that do not wait for one another between calls: the faster one's puts of the next call do not overwrite what the
+/// slower one still reads.
+#[test]
+fn a_call_may_begin_while_others_end_the_one_before() {
+    const CALLS: usize = 40;
+    const PART: usize = 16 << 10;
+    if library().is_none() {
+        return;
+    }
+    let document = all_reduce::one_round(&Shape { hosts: vec![0, 1], blocks: 2 });
+    for mapped in [false, true] {
+        let mut pes = Pes::new(&document, PART as u64, 2, |a, b| mapped || a == b);
+        let data = |round: usize| Data { ty: DataType::F32, op: ReduceOp::Sum, n: 2, round };
+        for (call, me) in (0..CALLS).flat_map(|call| [(call, 0), (call, 1)]) {
+            let input = data(call).input(me, PART / 4);
+            pes.bytes(me, SOURCE + (call * PART) as u64, PART).copy_from_slice(&input);
+        }
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let pes = &pes;
+                scope.spawn(move || {
+                    for call in 0..CALLS {
+                        let at = (call * PART) as u64;
+                        // One PE is slower, and then the other one.
+                        if call % 4 / 2 == me {
+                            std::thread::sleep(std::time::Duration::from_millis(2));
+                        }
+                        pes.call(&[me], DataType::F32, ReduceOp::Sum, PART as u64, |_| (SOURCE + at, DEST + at));
+                    }
+                });
+            }
+        });
+        for (call, me) in (0..CALLS).flat_map(|call| [(call, 0), (call, 1)]) {
+            let expected = data(call).output(&Collective::AllReduce, me, PART / 4);
+            let found = pes.bytes(me, DEST + (call * PART) as u64, PART);
+            assert_eq!(difference(found, &expected), None, "mapped {mapped}, PE {me}, call {call}");
+        }
+    }
+}
+
 fn of_users(name: &str) -> Document {
     let file = format!("{}/plans/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
@@ -274,16 +314,18 @@ fn flags_come_round() {
         return;
     }
     let mut pes = Pes::new(&all_reduce::two_phase(&Shape::one_host(3, 2)), 4096, 2, |_, _| true);
-    let epochs = pes.images[0][20];
+    // The address of the blocks' epochs.
+    const EPOCHS: usize = 21;
+    let epochs = pes.images[0][EPOCHS];
     for (round, epoch) in [(1, 0), (2, 2 * u64::from(u32::MAX)), (3, 4 * u64::from(u32::MAX))] {
         for image in &mut pes.images {
-            let at = ((image[20] - image.as_ptr() as u64) / 8) as usize;
+            let at = ((image[EPOCHS] - image.as_ptr() as u64) / 8) as usize;
             image[at..at + 2].fill(epoch);
         }
         verify(&mut pes, DataType::U32, ReduceOp::Sum, 500 - 100 * round, 0, false, round);
         verify(&mut pes, DataType::U32, ReduceOp::Sum, 300, 0, false, 7 * round);
     }
-    assert_eq!(epochs, pes.images[0][20]);
+    assert_eq!(epochs, pes.images[0][EPOCHS]);
 }
 
 /// PE 1 does not arrive: PE 0 gives up in time and names it; PE 2, which would wait much longer, is told. Later calls

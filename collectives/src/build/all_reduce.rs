@@ -115,11 +115,13 @@ pub fn by_puts(shape: &Shape) -> Document {
 /// Every PE puts all of its input into every other PE's scratch chunks and reduces the inputs that it receives: one
 /// phase, and for two PEs as few bytes as any other algorithm. Data is first copied to scratch chunks, so that input
 /// and output may be memory that neither peers nor rails can access. Inputs are combined in the PEs' order, so that all
-/// PEs get the same bits. On any hosts.
+/// PEs get the same bits. Calls alternate between two halves of the scratch chunks, so that no PE waits for another one
+/// before its puts, or for their acknowledgement. On any hosts.
 #[must_use]
 pub fn one_round(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
     let mut plan = Builder::new("all-reduce-one-round", "allreduce", shape, Protocol::Simple, [b, b, n * b]);
+    plan.document.use_double_scratch_buffer = true;
     for rank in 0..n {
         for block in 0..b {
             let from = |peer: usize| scratch(peer * b + block);
@@ -128,9 +130,7 @@ pub fn one_round(shape: &Shape) -> Document {
                 ops.copy(input(block), output(block));
                 continue;
             }
-            super::BOTH.iter().for_each(|&ty| ops.signal(ty, &shape.peers(rank, ty)));
             ops.copy(input(block), from(rank));
-            super::BOTH.iter().for_each(|&ty| ops.wait(ty, &shape.peers(rank, ty)));
             for ty in super::BOTH {
                 let peers = shape.peers(rank, ty);
                 let puts: Vec<_> = peers.iter().map(|&peer| (from(rank), peer, from(rank))).collect();

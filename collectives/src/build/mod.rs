@@ -342,6 +342,42 @@ mod tests {
         }
     }
 
+    /// Two ranks on two hosts put from `source` to the other one's scratch chunk, or only the first one does.
+    fn puts_between_two(source: fn(usize) -> At, both: bool) -> Document {
+        let shape = Shape { hosts: vec![0, 1], blocks: 1 };
+        let mut plan = Builder::new("puts", "broadcast", &shape, Protocol::Simple, [1, 1, 2]);
+        plan.document.use_double_scratch_buffer = true;
+        for rank in 0..2 {
+            let (peer, mut ops) = (1 - rank, plan.block(rank, 0));
+            ops.copy(input(0), scratch(0));
+            if rank == 0 || both {
+                ops.put_and_signal(ChannelType::Port, &[(source(0), peer, scratch(1))]);
+            }
+            if rank == 1 || both {
+                ops.wait(ChannelType::Port, &[peer]);
+            }
+            ops.copy(if rank == 0 { input(0) } else { scratch(1) }, output(0));
+        }
+        plan.document
+    }
+
+    #[test]
+    fn two_halves_replace_a_wait_only_among_ranks_that_hear_of_one_another() {
+        let one_round = all_reduce::one_round(&Shape { hosts: vec![0, 1], blocks: 2 });
+        let one_half = Document { use_double_scratch_buffer: false, ..one_round.clone() };
+        let cases = [
+            ("one round", one_round, (false, true)),
+            ("one half of scratch chunks", one_half, (true, false)),
+            ("both put", puts_between_two(scratch, true), (false, true)),
+            ("the first never hears of the second", puts_between_two(scratch, false), (true, false)),
+            ("inputs must have left when the call ends", puts_between_two(input, true), (false, false)),
+        ];
+        for (what, document, expected) in cases {
+            let barriers = Plan::new(&document, Check::Result).unwrap().barriers;
+            assert_eq!((barriers.before, barriers.leaves_puts), expected, "{what}");
+        }
+    }
+
     /// The plans for GPUs.
     #[test]
     fn plans_of_many_blocks_are_proved_in_time() {

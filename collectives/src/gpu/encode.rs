@@ -9,7 +9,7 @@ use crate::plan::{Action, BufferType, ChannelType, Link, Plan, Span, Step};
 const MOST_SPANS: usize = 160;
 /// Words of a semaphore, and of the plan's head.
 const SEMAPHORE: usize = 5;
-const HEAD: usize = 25;
+const HEAD: usize = 26;
 
 /// A rank in the view of this PE's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +122,7 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         (plan.barriers.after, 2),
         (at.ranks.iter().any(|to| to.distance.is_none()), 4),
         (lists.mixed(), 8),
+        (plan.barriers.leaves_puts, 16),
     ];
     let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum();
     let (chunks, inputs, outputs) = plan.parts();
@@ -141,7 +142,8 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         inner,
         geometry.alignment,
         at.scratch,
-        at.scratch + plain,
+        plan.scratch_halves,
+        at.scratch + plain * plan.scratch_halves,
         plan.packet_halves,
         2 * plain,
         ranks,

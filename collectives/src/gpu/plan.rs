@@ -89,8 +89,7 @@ impl<'d> GpuPlan<'d> {
         let members = memory.members();
         members.suit(&plan)?;
         let own = memory.take_behind_stop(8 * words(&plan))?;
-        let bytes = plan.scratch_bytes(capacity) * (1 + 2 * plan.packet_halves);
-        let scratch = memory.take(bytes as usize)?;
+        let scratch = memory.take(plan.scratch_memory(capacity) as usize)?;
         let report = abort.report(device.gpu())?;
         let mut at = Addresses {
             plan: 0,

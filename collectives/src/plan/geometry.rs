@@ -52,6 +52,16 @@ impl Plan {
         chunks * self.geometry(part).chunk
     }
 
+    /// Bytes of scratch memory for parts of up to `part` bytes: plain chunks, then packets, each in one or two halves.
+    pub(crate) fn scratch_memory(&self, part: u64) -> u64 {
+        self.scratch_bytes(part) * (self.scratch_halves + 2 * self.packet_halves)
+    }
+
+    /// The start of a call's plain chunks in scratch memory, by the number of the call.
+    pub(crate) fn scratch_start(&self, part: u64, call: u64) -> u64 {
+        call % self.scratch_halves * self.scratch_bytes(part)
+    }
+
     /// The size of a message in terms of plans' limits, for parts of `part` bytes.
     pub(crate) fn message(&self, part: u64) -> u64 {
         let (_, inputs, outputs) = self.parts();

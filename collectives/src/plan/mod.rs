@@ -76,6 +76,8 @@ pub struct Plan {
     pub(crate) in_place: bool,
     /// The number of packet buffers: none, one, or two halves that calls alternate between.
     pub(crate) packet_halves: u64,
+    /// The number of buffers of plain scratch chunks: one, or two halves that calls alternate between.
+    pub(crate) scratch_halves: u64,
     pub(crate) alignment: u64,
     pub(crate) sizes: std::ops::RangeInclusive<u64>,
     /// Threads of a block, if blocks have several.
@@ -277,6 +279,22 @@ impl Plan {
             }
             // Packets are in scratch buffers.
             _ => false,
+        })
+    }
+
+    /// Whether ranks access other ranks' memory by puts from scratch chunks to scratch chunks only.
+    fn puts_scratch_only(&self) -> bool {
+        self.steps().all(|step| {
+            let own = |span: &Span| step.place.rank == Some(span.rank);
+            let scratch = |span: &Span| span.buffer == BufferType::Scratch;
+            match &step.action {
+                Action::Copy { pairs, .. } => {
+                    pairs.iter().all(|(from, to)| own(from) && (own(to) || scratch(from) && scratch(to)))
+                }
+                Action::Reduce { sources, dest, sends, .. } => sources.iter().chain(sends).chain([dest]).all(own),
+                Action::Pack { .. } | Action::Forward { .. } | Action::ReducePackets { .. } => false,
+                _ => true,
+            }
         })
     }
 

@@ -62,6 +62,10 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
             Protocol::Simple => 0,
             Protocol::LL => 1 + u64::from(document.use_double_scratch_buffer),
         },
+        scratch_halves: match document.protocol {
+            Protocol::Simple => 1 + u64::from(document.use_double_scratch_buffer),
+            Protocol::LL => 1,
+        },
         alignment: document.buffer_alignment,
         sizes: document.min_message_size..=document.max_message_size,
         threads: document.num_threads_per_block.clamp(32, 1024),

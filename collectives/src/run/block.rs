@@ -38,7 +38,7 @@ impl<'a, 't> Block<'a, 't> {
         let all = || {
             steps.iter().try_for_each(|step| self.step(step, None))?;
             // The caller may change the input from now on.
-            self.arrive()
+            if self.shared.plan.barriers.leaves_puts { Ok(()) } else { self.arrive() }
         };
         all().map_err(|error| self.shared.note(error))
     }

@@ -113,7 +113,7 @@ pub struct Prepared<'rt> {
     capacity: u64,
     /// The first word names a PE that has given up; signals arrive in the others.
     words: Taken<'rt>,
-    /// Plain chunks, then packets, in one or two halves.
+    /// Plain chunks, then packets, each in one or two halves.
     scratch: Taken<'rt>,
     /// A staging buffer for each block.
     stage: Taken<'rt>,
@@ -143,8 +143,7 @@ impl<'rt> Prepared<'rt> {
         members.suit(plan)?;
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
         let words = members.take(8 * (1 + most(|rank| rank.inbound.len())))?;
-        let halves = plan.packet_halves;
-        let scratch = members.take((plan.scratch_bytes(capacity) * (1 + 2 * halves)) as usize)?;
+        let scratch = members.take(plan.scratch_memory(capacity) as usize)?;
         let stage = members.take(most(|rank| rank.blocks.len()) * STAGE)?;
         let inbound = plan.ranks[members.me() as usize].inbound.len();
         let expected = (0..inbound).map(|_| AtomicU64::new(0)).collect();
@@ -196,12 +195,12 @@ impl<'rt> Prepared<'rt> {
         let plain = self.plan.scratch_bytes(self.capacity);
         let packets = match self.plan.packet_halves {
             0 => scratch.part(0, 0)?,
-            halves => scratch.part(plain * (1 + 2 * (self.epoch % halves)), 2 * plain)?,
+            halves => scratch.part(plain * (self.plan.scratch_halves + 2 * (self.epoch % halves)), 2 * plain)?,
         };
         let memory = Memory {
             input: name(call.input)?,
             output: name(call.output)?,
-            plain: name(scratch.part(0, plain)?)?,
+            plain: name(scratch.part(self.plan.scratch_start(self.capacity, self.epoch), plain)?)?,
             packets: device.symmetric_at(packets.offset, packets.len / 8)?,
             packet_bytes: name(packets)?,
             words: self.words.words(&device)?,

@@ -79,7 +79,13 @@ impl World<'_> {
         // any more.
         let scratch_is_left = of_all(&|state, end| state.scratch.is_known(end));
         let user_is_left = of_all(&|state, end| state.user.iter().all(|memory| memory.is_known(end)));
-        let before = self.early || !scratch_is_left || has_packets && !packets_alternate;
-        Barriers { before, after: !user_is_left }
+        // A rank that ends a call knows of the ranks whose scratch chunks it accesses that they have begun it, and so
+        // have finished the call before. The next call uses that call's half.
+        let known = self.scratch_of.iter().all(|&(rank, other)| ends[rank].knows_any(self.blocks_of[other].clone()));
+        let scratch_alternates = self.plan.scratch_halves == 2 && scratch_is_left && known;
+        let [early, early_scratch] = self.early;
+        let before =
+            early || early_scratch && !scratch_alternates || !scratch_is_left || has_packets && !packets_alternate;
+        Barriers { before, after: !user_is_left, leaves_puts: scratch_alternates && self.plan.puts_scratch_only() }
     }
 }

@@ -9,6 +9,7 @@ mod end;
 mod memory;
 mod perform;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ const MAX_UNITS: u64 = 1 << 21;
 /// The most steps of a block that are simulated, including its pipelines' iterations.
 const MAX_STEPS: usize = 1 << 16;
 
-/// Barriers that the plan needs around it.
+/// The plan's needs before and after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Barriers {
     /// PEs must wait for one another before a call: a rank accesses memory of another one that may not have begun it.
@@ -29,9 +30,12 @@ pub(crate) struct Barriers {
     /// PEs must wait for one another after a call: a rank may still access another one's input or output when that
     /// ends.
     pub after: bool,
+    /// A call may end while its puts are under way: they read scratch chunks only, and have arrived before a call uses
+    /// these chunks again.
+    pub leaves_puts: bool,
 }
 
-/// Proves a plan, and returns the barriers that it needs.
+/// Proves a plan, and returns its needs.
 pub(super) fn simulate(plan: &Plan, check: Check) -> Result<Barriers> {
     let mut world = World::new(plan, check)?;
     world.run()?;
@@ -52,8 +56,11 @@ struct World<'a> {
     /// The blocks of each rank.
     blocks_of: Vec<Range<usize>>,
     check: Check,
-    /// A rank accesses memory of another one that may not have begun, other than by packets.
-    early: bool,
+    /// A rank accesses memory of another one that may not have begun, other than by packets: inputs and outputs, and
+    /// scratch chunks.
+    early: [bool; 2],
+    /// The pairs of ranks of which the first accesses scratch chunks of the second.
+    scratch_of: BTreeSet<(usize, usize)>,
 }
 
 #[derive(Default)]
@@ -157,7 +164,8 @@ impl<'a> World<'a> {
             blocks: Vec::new(),
             blocks_of: blocks_of.collect(),
             check,
-            early: false,
+            early: [false; 2],
+            scratch_of: BTreeSet::new(),
         };
         let blocks = world.blocks_of.last().map_or(0, |last| last.end);
         for (number, rank) in plan.ranks.iter().enumerate() {

@@ -120,7 +120,7 @@ impl World<'_> {
     }
 
     fn read(&mut self, at: Access<'_>, span: &Span, unit: u64) -> Result<u128> {
-        let clock = self.reach(at.block, span.rank);
+        let clock = self.reach(at.block, span);
         let (memory, cell) = self.memory(span, unit);
         let (value, race) = memory.read(cell, at.block, &clock);
         self.blocks[at.block].clock = clock;
@@ -129,7 +129,7 @@ impl World<'_> {
     }
 
     fn write(&mut self, at: Access<'_>, span: &Span, unit: u64, value: u128) -> Result<()> {
-        let clock = self.reach(at.block, span.rank);
+        let clock = self.reach(at.block, span);
         let (memory, cell) = self.memory(span, unit);
         let race = memory.write(cell, value, at.block, &clock);
         self.blocks[at.block].clock = clock;
@@ -137,9 +137,15 @@ impl World<'_> {
     }
 
     /// A block's clock, taken out while the block accesses a rank's memory.
-    fn reach(&mut self, block: usize, rank: usize) -> Clock {
+    fn reach(&mut self, block: usize, span: &Span) -> Clock {
         let clock = std::mem::replace(&mut self.blocks[block].clock, Clock::new(0));
-        self.early |= self.blocks[block].rank != rank && !clock.knows_any(self.blocks_of[rank].clone());
+        let (by, scratch) = (self.blocks[block].rank, span.buffer == BufferType::Scratch);
+        if by != span.rank {
+            self.early[usize::from(scratch)] |= !clock.knows_any(self.blocks_of[span.rank].clone());
+            if scratch {
+                self.scratch_of.insert((by, span.rank));
+            }
+        }
         clock
     }
 
