@@ -3,13 +3,17 @@
 //!
 //!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_collectives WHAT
 //!
-//! WHAT is `all`, `few` (for sanitizers), `graphs`, `channels`, `late`, `given-up` or `bench`.
+//! WHAT is `few` (for sanitizers), `channels`, `late`, `given-up` or `bench`; or a part of `all`, which is `sizes`,
+//! `large`, `several`, `graphs` and `types`. `types FIRST COUNT` is for some of the types, since each type's kernels have to be
+//! compiled.
 //!
 //! Without a GPU it prints SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
@@ -50,8 +54,12 @@ fn main() -> std::process::ExitCode {
             "bench" => world.how_long()?,
             "channels" => world.channels()?,
             "few" => world.few()?,
-            "graphs" => world.only_graphs()?,
-            _ => world.everything()?,
+            "sizes" | "large" | "several" | "graphs" => world.parts(&[what.as_str()], 0..0)?,
+            "types" => {
+                let first = pe::arg(1, 0);
+                world.parts(&[], first..first + pe::arg(2, DataType::ALL.len() - first))?;
+            }
+            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ALL.len())?,
         }
         device.close()
     })
@@ -66,6 +74,8 @@ struct World<'d> {
     source: SymSlice<'d, u8>,
     dest: SymSlice<'d, u8>,
     round: usize,
+    /// The time of the last line.
+    said: Cell<Instant>,
 }
 
 fn good<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
@@ -81,7 +91,7 @@ impl<'d> World<'d> {
         let compiled = good(good(Nvrtc::find()).compile(&Program::new("step.cu", STEP), &format!("sm_{major}{minor}")));
         let step = good(good(Module::load(&gpu, &compiled)).kernel("next_input"));
         let stream = good(Stream::new(&gpu));
-        Ok(World { rt, device, gpu, stream, step, source, dest, round: 0 })
+        Ok(World { rt, device, gpu, stream, step, source, dest, round: 0, said: Cell::new(Instant::now()) })
     }
 
     fn communicator(&self) -> GpuCommunicator<'d> {
@@ -89,8 +99,9 @@ impl<'d> World<'d> {
     }
 
     fn say(&self, line: &str) {
+        let since = self.said.replace(Instant::now()).elapsed().as_secs_f64();
         if self.rt.my_pe() == 0 {
-            println!("{line}");
+            println!("{line} ({since:.1} s)");
         }
     }
 
@@ -110,32 +121,19 @@ impl<'d> World<'d> {
         bytes
     }
 
-    fn everything(mut self) -> Result<()> {
+    /// Some parts, and all operations on some types.
+    fn parts(mut self, names: &[&str], types: Range<usize>) -> Result<()> {
         let mut all = self.communicator();
-        for collective in &ALL {
-            let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003), (DataType::F32, LARGEST / 4)];
-            for (ty, count) in SIZES.into_iter().chain(larger) {
-                for in_place in [false, true] {
-                    // The largest ones take long to prepare and compare.
-                    let largest = match collective {
-                        Collective::AllReduce => in_place,
-                        Collective::AllGather => !in_place,
-                        _ => false,
-                    };
-                    if count * ty.size() < LARGEST || largest {
-                        self.call(&mut all, collective, ty, ReduceOp::Sum, count, in_place)?;
-                    }
-                }
+        for &name in names {
+            match name {
+                "sizes" => self.sizes(&mut all)?,
+                "large" => self.large(&mut all)?,
+                "several" => self.several_at_once(&mut all),
+                _ => self.graphs(&mut all),
             }
-            self.say(&format!("{collective:?}: ok"));
+            self.say(&format!("{name}: ok"));
         }
-        self.averages(&mut all);
-        good(all.check());
-        self.several_at_once(&mut all);
-        self.say("several at once: ok");
-        self.graphs(&mut all);
-        self.say("graphs: ok");
-        for &ty in DataType::ALL {
+        for &ty in &DataType::ALL[types] {
             for op in OPS {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;
@@ -147,6 +145,31 @@ impl<'d> World<'d> {
         good(all.free());
         println!("PE {}: {} calls and all else: right", self.rt.my_pe(), self.round);
         self.end()
+    }
+
+    /// The largest parts, which take long to prepare and compare.
+    fn large(&mut self, all: &mut GpuCommunicator<'_>) -> Result<()> {
+        for (collective, in_place) in [(Collective::AllReduce, true), (Collective::AllGather, false)] {
+            self.call(all, &collective, DataType::F32, ReduceOp::Sum, LARGEST / 4, in_place)?;
+            self.say(&format!("{collective:?} of {LARGEST} bytes: ok"));
+        }
+        Ok(())
+    }
+
+    /// All collectives with all sizes but the largest; averages.
+    fn sizes(&mut self, all: &mut GpuCommunicator<'_>) -> Result<()> {
+        for collective in &ALL {
+            let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003)];
+            for (ty, count) in SIZES.into_iter().chain(larger) {
+                for in_place in [false, true] {
+                    self.call(all, collective, ty, ReduceOp::Sum, count, in_place)?;
+                }
+            }
+            self.say(&format!("{collective:?}: ok"));
+        }
+        self.averages(all);
+        good(all.check());
+        Ok(())
     }
 
     /// All collectives, with few sizes and types.
@@ -162,14 +185,6 @@ impl<'d> World<'d> {
         }
         good(all.free());
         println!("PE {}: {} calls: right", self.rt.my_pe(), self.round);
-        self.end()
-    }
-
-    fn only_graphs(self) -> Result<()> {
-        let mut all = self.communicator();
-        self.graphs(&mut all);
-        good(all.free());
-        println!("PE {}: graphs: right", self.rt.my_pe());
         self.end()
     }
 
