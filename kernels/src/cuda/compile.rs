@@ -72,6 +72,11 @@ impl Nvrtc {
         Self { include: Some(folder.into()), ..self }
     }
 
+    /// Whether the API's headers are in a folder.
+    pub(super) fn reads_headers(&self) -> bool {
+        self.include.is_some()
+    }
+
     /// Compiles a program for an architecture such as `sm_90`.
     ///
     /// # Errors
@@ -112,6 +117,12 @@ impl<'a> Program<'a> {
 
     /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
     pub const COLLECTIVES: Program<'static> = Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
+
+    /// All names and texts that the compiler reads, except for the API's headers.
+    pub(super) fn texts(&self) -> Vec<Vec<u8>> {
+        let headers = self.headers.iter().flat_map(|(name, text)| [name.to_bytes(), text.as_bytes()]);
+        [self.name.as_bytes(), self.source.as_bytes()].into_iter().chain(headers).map(Vec::from).collect()
+    }
 
     /// The program's name.
     #[must_use]

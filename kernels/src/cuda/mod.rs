@@ -4,6 +4,7 @@
 //! | file | concept |
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
+//! | [`compiled`] | programs that were compiled before |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`), and its error report |
@@ -18,6 +19,7 @@
 
 pub mod collectives;
 pub mod compile;
+pub mod compiled;
 pub mod error;
 pub mod heap;
 pub mod on_stream;
@@ -26,6 +28,7 @@ pub mod team;
 
 pub use collectives::Collectives;
 pub use compile::Program;
+pub use compiled::CompiledPrograms;
 pub use error::{Error, Result};
 pub use heap::{HeapView, Reach};
 pub use on_stream::{Copies, OnStream};

@@ -34,7 +34,7 @@ pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_kernels::barrier_plan::WORDS;
 use symrail_kernels::cuda::compile::Nvrtc;
-use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module, Program};
+use symrail_kernels::cuda::{CompiledPrograms, DeviceParts, DeviceState, DeviceTeam, HeapView, Module, Program};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
@@ -60,6 +60,8 @@ pub struct GpuDevice<'a> {
     runtime: &'a Runtime,
     gpu: Arc<Gpu>,
     state: DeviceState,
+    /// The programs that [`GpuDevice::load`] has compiled.
+    programs: CompiledPrograms,
     /// The start of this PE's heap, for the host and for the GPU.
     base: (usize, DevicePtr),
     barrier: *mut u8,
@@ -130,7 +132,8 @@ impl Runtime {
         let drivers = self.comm().wire.as_ref().ok().filter(|_| watched).map_or(&[][..], Wire::drivers);
         let watches = drivers.iter().map(|driver| driver.watch()).collect();
         let gpu = Arc::clone(gpu);
-        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
+        let programs = CompiledPrograms::default();
+        Ok(GpuDevice { runtime: self, gpu, state, programs, base, barrier, _watches: watches, _registered: registered })
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), or the one current on this thread, or the one with the
@@ -194,14 +197,15 @@ impl GpuDevice<'_> {
         self.state.attach(module)
     }
 
-    /// Compiles a program for the GPU, loads it, and passes the PE's state to its kernels.
+    /// Compiles a program for the GPU, unless it has been compiled before, loads it, and passes the PE's state to its
+    /// kernels.
     ///
     /// # Errors
     /// The compiler's or the driver's; those of [`GpuDevice::attach`].
     pub fn load(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Module>> {
         let gpu = self.gpu();
         let (major, minor) = gpu.compute_capability();
-        let module = Module::load(gpu, &nvrtc.compile(program, &format!("sm_{major}{minor}"))?)?;
+        let module = Module::load(gpu, &*self.programs.compile(nvrtc, program, &format!("sm_{major}{minor}"))?)?;
         self.attach(&module)?;
         Ok(module)
     }
