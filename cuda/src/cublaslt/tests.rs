@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
 
+use super::functions::{Found, Functions, Handle, NOT_SUPPORTED, Status};
 use super::*;
 
 /// A call: its name, its numbers, and the bytes of an attribute.
