@@ -186,14 +186,14 @@ struct symrail_executor {
         bool good = true;
         switch (step.kind) {
             case SYMRAIL_STEP_BARRIER:
-                arrive();
+                settle();
                 if (thread() == 0) good = barrier(step);
                 break;
             case SYMRAIL_STEP_ACQUIRE:
                 for (symrail_u32 i = thread(); good && i < step.count; i += threads()) good = symrail_acquire(plan, plan.local_semaphores + plan.ids[step.ids + i], place());
                 break;
             case SYMRAIL_STEP_RELEASE:
-                arrive();
+                settle();
                 __threadfence();
                 for (symrail_u32 i = thread(); i < step.count; i += threads())
                     symrail_add_gpu((symrail_u64)(plan.local_semaphores + plan.ids[step.ids + i]), 1);
@@ -234,6 +234,12 @@ struct symrail_executor {
         if ((plan.flags & SYMRAIL_PLAN_WIRED) && thread() == 0) symrail_quiet_here();
         loose = 0;
         symrail_all_threads::sync();
+    }
+
+    /* Waits until the puts of this block have arrived: another block may signal for them. */
+    SYMRAIL_WAITER_FN void settle() {
+        if (loose != 0) arrive();
+        else symrail_all_threads::sync();
     }
 
     SYMRAIL_WAITER_FN bool is_loose(symrail_u64 pe) const { return (loose >> (pe % 64) & 1) != 0; }

@@ -119,9 +119,8 @@ pub(crate) struct Limits {
     pub block_bytes: (u64, u64),
     /// See `block_bytes`.
     pub most_blocks: usize,
-    /// The same for `one_round`, each of whose blocks puts once: many puts use all rails, and the first of them is on
-    /// its way while others are copied. Over TCP on one machine a put of more than 64,000 bytes takes two packets, and
-    /// several times as long.
+    /// The same for `one_round`, each of whose blocks puts once. A put over TCP costs about 40 us besides its bytes, on
+    /// however many rails.
     pub puts: (u64, usize),
     /// Whether it has algorithms without a plan.
     pub straight: bool,
@@ -144,7 +143,7 @@ pub(crate) const GPU: Limits = Limits {
     packets: 512 << 10,
     block_bytes: (8 << 10, 64 << 10),
     most_blocks: 32,
-    puts: (32 << 10, 128),
+    puts: (256 << 10, 16),
     straight: true,
 };
 
@@ -368,7 +367,7 @@ impl Selection {
         if let Err(error) = self.check_root(collective, root) {
             return vec![error.to_string()];
         }
-        let wanted = self.wanted(collective, message, in_place);
+        let wanted = self.wanted(collective, message, in_place, root);
         if let Some(name) = &self.asked {
             return vec![match self.named(name, &wanted) {
                 Ok(Choice::Own(algorithm, blocks)) => {
@@ -407,18 +406,12 @@ impl Selection {
     }
 
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
-        // A user's broadcast or reduction has one root, which the registry does not know.
-        let wanted = self.wanted(collective, message, in_place);
+        let wanted = self.wanted(collective, message, in_place, root);
         if let Some(name) = &self.asked {
             return self.named(name, &wanted);
         }
-        if !matches!(collective, Collective::Broadcast | Collective::Reduce) {
-            if let Some(place) = self.users.select(&wanted) {
-                return Ok(Choice::User(place));
-            }
-            if let Some(place) = self.defaults.plans.select(&wanted) {
-                return Ok(Choice::Default(place));
-            }
+        if let Some(choice) = self.added(&wanted) {
+            return Ok(choice);
         }
         if let Some((_, algorithm, blocks)) = self.row(collective, message, root, None) {
             return Ok(self.own(collective, message, algorithm, blocks));
@@ -444,6 +437,21 @@ impl Selection {
         Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)))
     }
 
+    /// The first suitable plan that users have added, or else of the default ones.
+    fn added(&self, wanted: &Wanted<'_>) -> Option<Choice> {
+        let default = || self.defaults.plans.select(wanted).map(Choice::Default);
+        self.users.select(wanted).map(Choice::User).or_else(default)
+    }
+
+    /// Whether a plan that is not built in is chosen for a call.
+    pub fn has_plan(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> bool {
+        let wanted = self.wanted(collective, message, in_place, root);
+        match &self.asked {
+            Some(name) => self.users.named(name, &wanted).is_some(),
+            None => self.added(&wanted).is_some(),
+        }
+    }
+
     /// The choice of a table's row, if the message fits.
     fn own(&self, collective: &Collective, message: u64, algorithm: Algorithm, blocks: usize) -> Choice {
         if algorithm == Algorithm::Packets && !self.fits_packets(collective, message) {
@@ -456,13 +464,13 @@ impl Selection {
     fn named(&self, name: &str, wanted: &Wanted<'_>) -> Result<Choice> {
         let collective = &wanted.collective;
         let refuse = |why: String| Err(Error::Call(format!("the algorithm {name}: {why}")));
-        if matches!(collective, Collective::Broadcast | Collective::Reduce) {
-            return refuse(format!("{collective:?} has one algorithm, which has no name"));
-        }
         match self.users.named(name, wanted) {
             Some(Ok(place)) => return Ok(Choice::User(place)),
             Some(Err(why)) => return refuse(why),
             None => {}
+        }
+        if matches!(collective, Collective::Broadcast | Collective::Reduce) {
+            return refuse(format!("{collective:?} has one algorithm, which has no name"));
         }
         let Some(&(_, algorithm)) = NAMES.iter().find(|(known, _)| *known == name) else {
             let known = NAMES.map(|(known, _)| known).join(", ");
@@ -532,8 +540,8 @@ impl Selection {
         self.hosts.iter().all(|host| pes(host) == pes(&self.hosts[0]))
     }
 
-    fn wanted(&self, collective: &Collective, message: u64, in_place: bool) -> Wanted<'_> {
-        Wanted { collective: collective.clone(), message, hosts: &self.hosts, in_place }
+    fn wanted(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Wanted<'_> {
+        Wanted { collective: collective.clone(), message, hosts: &self.hosts, in_place, root }
     }
 }
 

@@ -22,7 +22,7 @@ fn the_first_plan_that_suits_is_taken() {
         registry.add(plan(document));
     }
     let chosen = |message, hosts: &[u32], in_place| {
-        let wanted = Wanted { collective: Collective::AllReduce, message, hosts, in_place };
+        let wanted = Wanted { collective: Collective::AllReduce, message, hosts, in_place, root: 0 };
         let explained = registry.explain(&wanted);
         let name = registry.select(&wanted).and_then(|place| Some(registry.get(place)?.name().to_owned()));
         let marked = explained.iter().find_map(|line| line.strip_suffix(": chosen"));
@@ -37,6 +37,29 @@ fn the_first_plan_that_suits_is_taken() {
     assert!(why.contains("its ranks 0 and 1 use memory channels and are on two hosts"), "{why}");
     assert!(why.contains("it is for AllGather"), "{why}");
     assert_eq!(chosen(8, &[0, 0, 0], false).0, "", "there are plans for two PEs only");
+}
+
+#[test]
+fn broadcasts_and_reductions_have_the_root_of_the_call() {
+    let two = Shape::one_host(2, 1);
+    for (collective, of) in [
+        (Collective::Broadcast, moves::broadcast as fn(&Shape, usize) -> Document),
+        (Collective::Reduce, moves::reduce),
+    ] {
+        let mut registry = Registry::default();
+        // Nothing is known of a plan whose result is not checked.
+        registry.add(Plan::new(&of(&two, 0), Check::Ends).unwrap());
+        (0..2).for_each(|root| registry.add(plan(&of(&two, root))));
+        for root in 0..2 {
+            let wanted = Wanted { collective: collective.clone(), message: 8, hosts: &[0, 0], in_place: false, root };
+            assert_eq!(registry.select(&wanted), Some(1 + root as usize), "{collective:?}");
+            let why = registry.explain(&wanted).join("\n");
+            assert!(
+                why.contains("its root is unknown") && why.contains(&format!("its root is rank {}", 1 - root)),
+                "{why}"
+            );
+        }
+    }
 }
 
 #[test]

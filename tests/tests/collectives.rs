@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use symrail_collectives::build::{Shape, all_reduce};
+use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::plan::Document;
 use symrail_collectives::tuning::{Row, Table, Way};
 use symrail_tests::job::{Job, built};
@@ -113,6 +113,28 @@ fn default_plans_come_first() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(same.matches("of-the-folder: chosen").count(), 2, "{same}");
     assert_eq!(none.matches("OneShot with 1 blocks: chosen").count(), 2, "{none}");
+}
+
+#[test]
+fn default_plans_of_broadcasts_and_reductions_are_for_their_roots() {
+    let folder = std::env::temp_dir().join(format!("symrail-rooted-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("default")).unwrap();
+    let shape = Shape::one_host(2, 1);
+    for (name, document) in [("from-1", moves::broadcast(&shape, 1)), ("to-0", moves::reduce(&shape, 0))] {
+        let text = serde_json::to_string(&Document { name: name.into(), ..document }).unwrap();
+        std::fs::write(folder.join(format!("default/{name}.json")), text).unwrap();
+    }
+    let job = MAPPED.of(Job::new("pe_collectives"), 2).args(["rooted"]);
+    let out = job.env("SYMRAIL_CACHE_DIR", folder.to_str().unwrap()).succeed().out;
+    std::fs::remove_dir_all(&folder).unwrap();
+    for line in [
+        "Broadcast of PE 0: BroadcastFrom(0) with 1 blocks: chosen",
+        "Broadcast of PE 1: from-1: chosen",
+        "Reduce of PE 0: to-0: chosen",
+        "Reduce of PE 1: ReduceTo(1) with 1 blocks: chosen",
+    ] {
+        assert_eq!(out.matches(line).count(), 2, "{line}: {out}");
+    }
 }
 
 /// Prefers puts for messages of every size.

@@ -253,7 +253,8 @@ fn a_call_may_begin_while_others_end_the_one_before() {
     if library().is_none() {
         return;
     }
-    let document = all_reduce::one_round(&Shape { hosts: vec![0, 1], blocks: 2 });
+    // So many blocks that they take turns.
+    let document = all_reduce::one_round(&Shape { hosts: vec![0, 1], blocks: 6 });
     for mapped in [false, true] {
         let mut pes = Pes::new(&document, PART as u64, 2, |a, b| mapped || a == b);
         let data = |round: usize| Data { ty: DataType::F32, op: ReduceOp::Sum, n: 2, round };

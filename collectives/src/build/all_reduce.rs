@@ -1,7 +1,7 @@
 //! Algorithms for all-reduces. In all of them input and output may be the same memory.
 
 use super::{Builder, Shape, input, output, scratch};
-use crate::plan::schema::{ChannelType, Document, Protocol};
+use crate::plan::schema::{ChannelType, Document, Protocol, Semaphore};
 
 /// Every PE sends all of its input to every other PE as packets, and reduces the packets that it receives: one phase,
 /// for the smallest messages. On one host.
@@ -112,17 +112,25 @@ pub fn by_puts(shape: &Shape) -> Document {
     plan.document
 }
 
+/// Blocks of [`one_round`] that copy at a time: so many use a bus alone.
+const COPYING: usize = 4;
+
 /// Every PE puts all of its input into every other PE's scratch chunks and reduces the inputs that it receives: one
 /// phase, and for two PEs as few bytes as any other algorithm. Data is first copied to scratch chunks, so that input
 /// and output may be memory that neither peers nor rails can access. Inputs are combined in the PEs' order, so that all
 /// PEs get the same bits. Calls alternate between two halves of the scratch chunks, so that no PE waits for another one
-/// before its puts, or for their acknowledgement. On any hosts.
+/// before its puts, or for their acknowledgement. A few blocks copy at a time: their puts leave while others copy. On any
+/// hosts.
 #[must_use]
 pub fn one_round(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
     let mut plan = Builder::new("all-reduce-one-round", "allreduce", shape, Protocol::Simple, [b, b, n * b]);
     plan.document.use_double_scratch_buffer = true;
+    let takes_turns = b > COPYING;
     for rank in 0..n {
+        if takes_turns {
+            plan.document.gpus[rank].semaphores.push(Semaphore { init_value: COPYING as u64 });
+        }
         for block in 0..b {
             let from = |peer: usize| scratch(peer * b + block);
             let mut ops = plan.block(rank, block);
@@ -130,7 +138,13 @@ pub fn one_round(shape: &Shape) -> Document {
                 ops.copy(input(block), output(block));
                 continue;
             }
+            if takes_turns {
+                ops.semaphore("sem_acquire", 0);
+            }
             ops.copy(input(block), from(rank));
+            if takes_turns {
+                ops.semaphore("sem_release", 0);
+            }
             for ty in super::BOTH {
                 let peers = shape.peers(rank, ty);
                 let puts: Vec<_> = peers.iter().map(|&peer| (from(rank), peer, from(rank))).collect();

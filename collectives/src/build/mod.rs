@@ -200,6 +200,11 @@ impl BlockBuilder<'_> {
         }
     }
 
+    /// A step of this block on a semaphore of its rank: `sem_acquire` or `sem_release`.
+    fn semaphore(&mut self, name: &str, id: usize) {
+        self.ops().push(Op { semaphore_ids: vec![id], ..named(name) });
+    }
+
     fn copy(&mut self, from: At, to: At) {
         let op = Op { src_buff: vec![from.local()], dst_buff: vec![to.local()], ..named("copy") };
         self.ops().push(op);

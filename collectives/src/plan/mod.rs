@@ -84,6 +84,8 @@ pub struct Plan {
     pub(crate) threads: u32,
     pub(crate) ranks: Vec<Rank>,
     pub(crate) barriers: simulate::Barriers,
+    /// The root of a broadcast or of a reduction to one rank, which the proof of its result finds.
+    pub(crate) root: Option<u32>,
     /// For each rank, the lowest rank that memory channels connect it with, directly or through others.
     pub(crate) groups: Vec<usize>,
 }
@@ -220,7 +222,7 @@ impl Plan {
     /// The plan is refused: the error names plan, rank, block and operation.
     pub fn new(document: &Document, check: Check) -> Result<Plan> {
         let mut plan = resolve::resolve(document)?;
-        plan.barriers = simulate::simulate(&plan, check)?;
+        (plan.barriers, plan.root) = simulate::simulate(&plan, check)?;
         Ok(plan)
     }
 

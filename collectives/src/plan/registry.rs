@@ -19,6 +19,8 @@ pub struct Wanted<'a> {
     pub hosts: &'a [u32],
     /// Whether input and output are the same memory.
     pub in_place: bool,
+    /// The root of a broadcast or of a reduction to one PE.
+    pub root: u32,
 }
 
 impl Registry {
@@ -68,6 +70,12 @@ impl Plan {
         let hosts = wanted.hosts;
         if self.collective != wanted.collective {
             return Some(format!("it is for {:?}", self.collective));
+        }
+        let has_root = matches!(self.collective, Collective::Broadcast | Collective::Reduce);
+        match self.root.filter(|_| has_root) {
+            Some(root) if root != wanted.root => return Some(format!("its root is rank {root}")),
+            None if has_root => return Some("its root is unknown: its result was not checked".into()),
+            _ => {}
         }
         if self.ranks.len() != hosts.len() {
             return Some(format!("it is for {} PEs", self.ranks.len()));

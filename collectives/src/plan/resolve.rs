@@ -71,6 +71,7 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
         threads: document.num_threads_per_block.clamp(32, 1024),
         ranks,
         barriers: Default::default(),
+        root: None,
         groups: groups(&document.gpus),
     })
 }

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         "late" => somebody_does_not_come(rt),
         "sizes" => sizes_that_differ(rt),
         "defaults" => default_plans(rt),
+        "rooted" => default_plans_with_roots(rt),
         "teams" => teams(rt),
         _ => World::new(rt)?.everything(),
     })
@@ -270,6 +271,29 @@ fn default_plans(rt: &Runtime) -> Result<()> {
     let expected: u32 = (1..=rt.n_pes()).sum();
     assert!(to.to_vec().iter().all(|&sum| sum == expected));
     all.explain(&Collective::AllReduce, 1000, false, 0).iter().for_each(|line| println!("{line}"));
+    all.free().unwrap();
+    rt.barrier_all()
+}
+
+/// Broadcasts from each PE and reductions to each, and which of them a default plan carries out.
+fn default_plans_with_roots(rt: &Runtime) -> Result<()> {
+    let mut all = Communicator::new(rt).unwrap();
+    let (from, to) = (rt.alloc_slice::<u32>(250)?, rt.alloc_slice::<u32>(250)?);
+    from.fill(rt.my_pe() + 1);
+    let (input, output) = (Buffer::of(&from).unwrap(), Buffer::of(&to).unwrap());
+    for root in 0..rt.n_pes() {
+        all.broadcast(input, output, root).unwrap_or_else(|error| panic!("{error}"));
+        assert!(to.to_vec().iter().all(|&value| value == root + 1), "from PE {root}");
+        all.reduce(input, output, DataType::U32, ReduceOp::Sum, root).unwrap_or_else(|error| panic!("{error}"));
+        let expected = if root == rt.my_pe() { (1..=rt.n_pes()).sum() } else { root + 1 };
+        assert!(to.to_vec().iter().all(|&value| value == expected), "to PE {root}");
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            let lines = all.explain(&collective, 1000, false, root);
+            let chosen = lines.iter().find(|line| line.contains(": chosen")).unwrap();
+            println!("{collective:?} of PE {root}: {chosen}");
+        }
+        rt.barrier_all()?;
+    }
     all.free().unwrap();
     rt.barrier_all()
 }

@@ -96,11 +96,13 @@ impl GpuCommunicator<'_> {
         let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
         let discards = *how.collective == Collective::Reduce && how.root != self.members.me();
         let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
-        // A plan for each root would need memory for each.
-        let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
         // All plans exist before the first piece starts.
         let mut pieces = Vec::new();
         for piece in stage.pieces(part, inputs.max(outputs)) {
+            // A built-in plan for each root would need memory for each.
+            let reduces = *how.collective == Collective::Reduce
+                && !self.selection.has_plan(how.collective, inputs * piece.len, in_place, how.root);
+            let collective = if reduces { &Collective::AllReduce } else { how.collective };
             let message = message_of(collective, inputs * piece.len, outputs * piece.len);
             let choice = self.choose(collective, message, in_place, how.root)?;
             self.prepare(&choice, piece.len, how.ty, how.captured)?;

@@ -24,7 +24,8 @@ impl World<'_> {
         Ok(())
     }
 
-    pub(super) fn check_result(&self) -> Result<()> {
+    /// Returns the root of a broadcast or of a reduction to one rank.
+    pub(super) fn check_result(&self) -> Result<Option<u32>> {
         let n = self.ranks.len();
         let sum = |unit: u64| (0..n).fold(0u128, |sum, rank| sum.wrapping_add(number(rank, unit)));
         // The target of a reduction is the first rank that has the result. The outputs of other ranks are not checked.
@@ -44,7 +45,7 @@ impl World<'_> {
                     Collective::Broadcast => number(root, unit),
                     Collective::Reduce if rank != reduced_at => continue,
                     Collective::Reduce => sum(unit),
-                    Collective::Other(_) => return Ok(()),
+                    Collective::Other(_) => return Ok(None),
                 };
                 if self.output(rank, unit) != expected {
                     let place = Place { rank: Some(rank), ..Place::default() };
@@ -54,7 +55,11 @@ impl World<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(match &self.plan.collective {
+            Collective::Broadcast => Some(root as u32),
+            Collective::Reduce => Some(reduced_at as u32),
+            _ => None,
+        })
     }
 
     fn output(&self, rank: usize, unit: u64) -> u128 {

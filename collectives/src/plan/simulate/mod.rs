@@ -35,15 +35,13 @@ pub(crate) struct Barriers {
     pub leaves_puts: bool,
 }
 
-/// Proves a plan, and returns its needs.
-pub(super) fn simulate(plan: &Plan, check: Check) -> Result<Barriers> {
+/// Proves a plan, and returns its needs; and the root, if the result depends on one.
+pub(super) fn simulate(plan: &Plan, check: Check) -> Result<(Barriers, Option<u32>)> {
     let mut world = World::new(plan, check)?;
     world.run()?;
     world.check_signals()?;
-    if check == Check::Result {
-        world.check_result()?;
-    }
-    Ok(world.barriers())
+    let root = if check == Check::Result { world.check_result()? } else { None };
+    Ok((world.barriers(), root))
 }
 
 struct World<'a> {
