@@ -5,15 +5,19 @@
 Each step is printed with the seconds that it took.
 """
 
+import os
 import time
+
+# All of PyTorch's kernels take 20 s to load. A PE loads those that it uses when its half of a round is enqueued.
+os.environ["CUDA_MODULE_LOADING"] = "LAZY"
 
 import numpy as np
 
 import symrail
 import symrail.decomp as decomp
 
-
 BEGUN = time.monotonic()
+since = BEGUN
 
 
 def done(what):
@@ -23,9 +27,6 @@ def done(what):
     if symrail.my_pe() == 0:
         print(f"{now - since:5.1f} s {now - BEGUN:5.1f} s  {what}", flush=True)
     since = now
-
-
-since = BEGUN
 
 
 def numbers(module, pencil, dtype):
