@@ -20,10 +20,15 @@ const LEAST_WORK: usize = 1 << 21;
 const AT_ONCE_ON_GPU: [usize; 2] = [4 << 20, 2 << 20];
 const LEAST_BYTES_ON_GPU: [usize; 2] = [32 << 20, 3 << 20];
 const MOST_PIECES_ON_GPU: [usize; 2] = [2, 4];
-/// The least bytes of a piece, and the most pieces, where the proxy moves them. The moves then take as long as the
-/// product or longer. More pieces hide more, but smaller ones cost the proxy more than they hide.
+/// The least bytes of a piece, and the most pieces, where the proxy moves them. More pieces hide more, but smaller ones
+/// cost the proxy more than they hide.
 const LEAST_BYTES_BY_PROXY: usize = 1 << 20;
 const MOST_PIECES_BY_PROXY: usize = 4;
+/// The multiplications for each number that moves from which on a product takes longer than its moves by libfabric's
+/// `shm`, at 2.4 GB/s on the machine measured, and the least rows of a piece from there on. With fewer rows a GPU reads
+/// the weight for longer than it multiplies. That costs nothing only while it waits for the moves anyway.
+const MUCH_WORK: usize = 160 << 10;
+const LEAST_ROWS_OF_MUCH_WORK: usize = 512;
 
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -143,22 +148,32 @@ impl Schedule {
     /// As [`Schedule::choose`], on GPUs, for rows of `row_bytes` bytes; `reduced` is `None` for an all-gather. Shards
     /// of up to 4 MiB, or 2 MiB of a reduction, are `Unfused`. An all-gather's larger shards move in pieces of 32 MiB
     /// or more, two at most, since the product of a rank's own rows hides what arrives. A reduction's move in pieces of
-    /// 3 MiB or more, four at most. `by_proxy` means that the GPUs of some ranks do not reach each other
-    /// ([`GpuKernels::move_by_proxy`](crate::cuda::GpuKernels::move_by_proxy)). Then shards of 1 MiB and more move in
-    /// pieces of 1 MiB or more, four at most.
+    /// 3 MiB or more, four at most.
     #[must_use]
-    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>, by_proxy: bool) -> Schedule {
-        let (largest, row_bytes, kind) = (shards.largest(), row_bytes.max(1), usize::from(reduced.is_some()));
-        let bytes = largest.saturating_mul(row_bytes);
-        let (at_once, least, most) = match by_proxy {
-            true => (LEAST_BYTES_BY_PROXY - 1, LEAST_BYTES_BY_PROXY, MOST_PIECES_BY_PROXY),
-            false => (AT_ONCE_ON_GPU[kind], LEAST_BYTES_ON_GPU[kind], MOST_PIECES_ON_GPU[kind]),
-        };
-        if shards.ranks() == 1 || bytes <= at_once {
+    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize, reduced: Option<Reduced>) -> Schedule {
+        let kind = usize::from(reduced.is_some());
+        if shards.ranks() == 1 || shards.largest().saturating_mul(row_bytes) <= AT_ONCE_ON_GPU[kind] {
             return Schedule::Unfused;
         }
-        let pieces = (bytes / least).clamp(1, most);
-        Schedule::Direct { rows: largest.div_ceil(pieces) }
+        Schedule::of_pieces(shards, row_bytes, (LEAST_BYTES_ON_GPU[kind], MOST_PIECES_ON_GPU[kind]))
+    }
+
+    /// The same where GPUs of some ranks do not reach each other
+    /// ([`GpuKernels::move_by_proxy`](crate::cuda::GpuKernels::move_by_proxy)), so that the proxy moves rows; each
+    /// number takes part in `work` multiplications. Shards of 1 MiB and more move in pieces of 1 MiB or more, four at
+    /// most. With much work the product is the longer part, and pieces have 512 rows or more.
+    #[must_use]
+    pub fn choose_by_proxy(shards: &Shards, row_bytes: usize, work: usize) -> Schedule {
+        if shards.ranks() == 1 || shards.largest().saturating_mul(row_bytes) < LEAST_BYTES_BY_PROXY {
+            return Schedule::Unfused;
+        }
+        let rows = if work < MUCH_WORK { 0 } else { LEAST_ROWS_OF_MUCH_WORK };
+        Schedule::of_pieces(shards, row_bytes, (LEAST_BYTES_BY_PROXY.max(rows * row_bytes), MOST_PIECES_BY_PROXY))
+    }
+
+    fn of_pieces(shards: &Shards, row_bytes: usize, (least, most): (usize, usize)) -> Schedule {
+        let pieces = (shards.largest().saturating_mul(row_bytes) / least).clamp(1, most);
+        Schedule::Direct { rows: shards.largest().div_ceil(pieces) }
     }
 
     /// Cuts the largest shard into `pieces` pieces. With 0 it is not cut: `Unfused`.
@@ -214,25 +229,40 @@ mod tests {
     #[test]
     fn on_gpus_small_shards_are_not_cut_and_large_ones_into_few_pieces() {
         let (gathered, reduced) = (None, Some(Reduced::ToShards));
-        for (rows, ranks, row_bytes, kind, by_proxy, wanted) in [
-            (64, 4, 8192, gathered, false, None),
-            (1 << 20, 1, 8192, gathered, false, None),
-            (512, 2, 16384, gathered, false, None),
-            (2048, 2, 16384, gathered, false, Some(1024)),
-            (32768, 2, 32768, gathered, false, Some(8192)),
-            (512, 2, 7168, reduced, false, None),
-            (2048, 2, 7168, reduced, false, Some(512)),
-            (32768, 2, 16384, reduced, false, Some(4096)),
-            (64, 2, 8192, gathered, true, None),
-            (1 << 20, 1, 8192, gathered, true, None),
-            (512, 2, 8192, gathered, true, Some(128)),
-            (2048, 2, 8192, gathered, true, Some(256)),
-            (2048, 2, 4096, reduced, true, Some(256)),
-            (32768, 2, 16384, reduced, true, Some(4096)),
+        for (rows, ranks, row_bytes, kind, wanted) in [
+            (64, 4, 8192, gathered, None),
+            (1 << 20, 1, 8192, gathered, None),
+            (512, 2, 16384, gathered, None),
+            (2048, 2, 16384, gathered, Some(1024)),
+            (32768, 2, 32768, gathered, Some(8192)),
+            (512, 2, 7168, reduced, None),
+            (2048, 2, 7168, reduced, Some(512)),
+            (32768, 2, 16384, reduced, Some(4096)),
         ] {
             let wanted = wanted.map_or(Schedule::Unfused, |rows| Schedule::Direct { rows });
-            let found = Schedule::choose_on_gpu(&Shards::split(rows, ranks), row_bytes, kind, by_proxy);
-            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {kind:?}, {by_proxy}");
+            let found = Schedule::choose_on_gpu(&Shards::split(rows, ranks), row_bytes, kind);
+            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {kind:?}");
+        }
+    }
+
+    #[test]
+    fn by_the_proxy_more_shards_are_cut_but_not_into_few_rows_of_much_work() {
+        let (little, much) = (131_072, 262_144);
+        for (rows, ranks, row_bytes, work, wanted) in [
+            (64, 2, 8192, little, None),
+            (1 << 20, 1, 8192, little, None),
+            (512, 2, 8192, little, Some(128)),
+            (2048, 2, 8192, little, Some(256)),
+            (2048, 2, 4096, little, Some(256)),
+            (32768, 2, 16384, little, Some(4096)),
+            (512, 2, 8192, much, Some(256)),
+            (2048, 2, 8192, much, Some(512)),
+            (2048, 2, 4096, much, Some(512)),
+            (32768, 2, 16384, much, Some(4096)),
+        ] {
+            let wanted = wanted.map_or(Schedule::Unfused, |rows| Schedule::Direct { rows });
+            let found = Schedule::choose_by_proxy(&Shards::split(rows, ranks), row_bytes, work);
+            assert_eq!(found, wanted, "{rows} rows of {row_bytes} bytes on {ranks} ranks, {work}");
         }
     }
 

@@ -38,6 +38,7 @@ pub struct GpuProducts<'d> {
 struct Known<'d> {
     number: u64,
     agreed: Agreed,
+    schedule: Schedule,
     plan: GpuPlan<'d>,
 }
 
@@ -50,7 +51,6 @@ struct Agreed {
     width: usize,
     moved: Number,
     product: Number,
-    schedule: Schedule,
 }
 
 /// The arguments of a rank.
@@ -125,7 +125,8 @@ impl GpuPassed {
 
 impl<'d> GpuProducts<'d> {
     /// Starts without plans. Plans allocate from the heap. `pieces` is the number of pieces of a shard; with 0 a shard
-    /// is not cut. Without a number, [`Schedule::choose_on_gpu`] decides.
+    /// is not cut. Without a number, [`Schedule::choose_on_gpu`] or [`Schedule::choose_by_proxy`] decides, for the
+    /// first product of a plan.
     #[must_use]
     pub fn new(kernels: &'d GpuKernels<'d>, heap: &'d TeamHeap<'d>, pieces: Option<usize>) -> GpuProducts<'d> {
         GpuProducts { kernels, heap, pieces, by_proxy: None, plans: Vec::new(), made: 0, lt: None }
@@ -162,26 +163,19 @@ impl<'d> GpuProducts<'d> {
         if passed.known || !gathers {
             Error::unless_long(rt.my_pe(), product, "the rows of all shards", shards.rows(), passed.all)?;
         }
-        let schedule = match self.pieces {
-            Some(pieces) => Schedule::in_pieces(&shards, pieces),
-            None => {
-                let (row, by_proxy) = (width.saturating_mul(moved.bytes()), self.by_proxy(team)?);
-                Schedule::choose_on_gpu(&shards, row, passed.reduced, by_proxy)
-            }
-        };
-        let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product, schedule };
-        let shape = passed.shape(agreed.shards.clone(), schedule);
+        let agreed = Agreed { reduced: passed.reduced, shards, width, moved, product: of_product };
         let all = agreed.shards.rows();
         let result = if passed.reduced == Some(Reduced::ToShards) { agreed.shards.of(me).len() } else { all };
         let place = match self.plans.iter().position(|known| known.agreed == agreed) {
             Some(place) => place,
-            None => self.make(team, agreed, &shape)?,
+            None => self.make(team, agreed, passed)?,
         };
-        let Known { number, plan, .. } = &mut self.plans[place];
-        plan.set_multiplication(shape.multiplication());
+        let Known { number, agreed, schedule, plan } = &mut self.plans[place];
+        let multiplication = passed.shape(agreed.shards.clone(), *schedule).multiplication();
+        plan.set_multiplication(multiplication);
         // cuBLASLt may refuse one rank's factors alone. That rank then signals the others.
         plan.choose(&passed.operands).inspect_err(|error| plan.give_up(error))?;
-        Ok(GpuRound { plan: *number, product, multiplication: shape.multiplication(), all, result })
+        Ok(GpuRound { plan: *number, product, multiplication, all, result })
     }
 
     /// Enqueues a round on a stream, followed by a copy of all rows to the GPU address `gathered`, unless that is 0.
@@ -238,18 +232,30 @@ impl<'d> GpuProducts<'d> {
         self.plans.drain(..).try_for_each(|known| known.plan.free(self.heap, team))
     }
 
-    /// Whether the proxy moves rows of any rank. The first call is collective over the team.
-    fn by_proxy(&mut self, team: &Team<'_>) -> Result<bool> {
+    /// The schedule of a new plan. Collective over the team if it depends on what only the ranks together know: whether
+    /// the proxy moves rows, and the most outputs, or inputs, of a rank.
+    fn schedule(&mut self, team: &Team<'_>, agreed: &Agreed, passed: &GpuPassed) -> Result<Schedule> {
+        if let Some(pieces) = self.pieces {
+            return Ok(Schedule::in_pieces(&agreed.shards, pieces));
+        }
         let by_proxy = match self.by_proxy {
             Some(known) => known,
             None => self.kernels.move_by_proxy(team)?,
         };
         self.by_proxy = Some(by_proxy);
-        Ok(by_proxy)
+        let row_bytes = agreed.width.saturating_mul(agreed.moved.bytes());
+        if !by_proxy {
+            return Ok(Schedule::choose_on_gpu(&agreed.shards, row_bytes, agreed.reduced));
+        }
+        let mut work = [if agreed.reduced.is_some() { passed.inputs[0] } else { passed.outputs } as u64];
+        team.max_of_all(&mut work)?;
+        Ok(Schedule::choose_by_proxy(&agreed.shards, row_bytes, work[0] as usize))
     }
 
     /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
-    fn make(&mut self, team: &Team<'_>, agreed: Agreed, shape: &GpuShape) -> Result<usize> {
+    fn make(&mut self, team: &Team<'_>, agreed: Agreed, passed: &GpuPassed) -> Result<usize> {
+        let schedule = self.schedule(team, &agreed, passed)?;
+        let shape = &passed.shape(agreed.shards.clone(), schedule);
         let (kernels, heap, lt) = (self.kernels, self.heap, self.lt.clone());
         let make = || match agreed.reduced {
             None => GpuPlan::gather(kernels, heap, team, shape, lt.clone()),
@@ -264,7 +270,7 @@ impl<'d> GpuProducts<'d> {
         };
         self.lt.get_or_insert_with(|| Arc::clone(&plan.lt));
         self.made += 1;
-        self.plans.push(Known { number: self.made, agreed, plan });
+        self.plans.push(Known { number: self.made, agreed, schedule, plan });
         Ok(self.plans.len() - 1)
     }
 }

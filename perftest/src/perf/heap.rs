@@ -122,7 +122,7 @@ pub const WIDTH_ON_GPU: usize = 4096;
 /// Bytes of a number that a GPU multiplies.
 const SHORT: usize = 2;
 
-/// As [`rows`], on a GPU; `by_proxy`: see [`Schedule::choose_on_gpu`].
+/// As [`rows`], on a GPU; `by_proxy`: see [`Schedule::choose_by_proxy`].
 pub fn rows_on_gpu(what: Product, size: usize, ranks: usize, by_proxy: bool) -> (Shards, Schedule) {
     let pitch = WIDTH_ON_GPU * SHORT;
     let shards = Shards::split((size / pitch).max(1), ranks);
@@ -131,7 +131,10 @@ pub fn rows_on_gpu(what: Product, size: usize, ranks: usize, by_proxy: bool) -> 
         Product::ReduceScatter => Some(Reduced::ToShards),
         Product::AllReduce => Some(Reduced::Everywhere),
     };
-    let schedule = Schedule::choose_on_gpu(&shards, pitch, reduced, by_proxy);
+    let schedule = match by_proxy {
+        true => Schedule::choose_by_proxy(&shards, pitch, WIDTH_ON_GPU),
+        false => Schedule::choose_on_gpu(&shards, pitch, reduced),
+    };
     (shards, schedule)
 }
 

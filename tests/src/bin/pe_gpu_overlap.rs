@@ -483,8 +483,11 @@ impl<'d> World<'d> {
         for (rows, inputs, outputs) in [(512, 1792, 4096), (8192, 3584, 4096), (16384, 8192, 8192)] {
             for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
                 let shards = Shards::split(rows, ranks);
-                let moved = if reduced.is_none() { inputs } else { outputs };
-                let chosen = Schedule::choose_on_gpu(&shards, moved * 2, reduced, by_proxy);
+                let (moved, work) = if reduced.is_none() { (inputs, outputs) } else { (outputs, inputs) };
+                let chosen = match by_proxy {
+                    true => Schedule::choose_by_proxy(&shards, moved * 2, work),
+                    false => Schedule::choose_on_gpu(&shards, moved * 2, reduced),
+                };
                 let mut line = format!("{rows} x {inputs} x {outputs}, {reduced:?}:");
                 for schedule in [chosen, Schedule::Unfused] {
                     let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);
