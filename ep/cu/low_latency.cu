@@ -9,32 +9,34 @@
 #define MOST_WARPS 16
 // The number of rows, for each thread of a block, that the block collects before it copies them.
 #define LISTED 2
-// The slots of a sum whose pieces are in flight.
-#define SLOTS_AHEAD 8
+// The slots of a sum whose pieces are in flight, and the pieces of each.
+#define SLOTS_AHEAD 4
+#define PIECES_AHEAD 2
+// The weights that a thread sends at once.
+#define WEIGHTS_AHEAD 4
+// The sums that a block forms at a time.
+#define TOGETHER 2
 
-// Whether a slot is the token's first one with its expert: a token that names an expert twice has one row, of the first
-// slot.
-static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail_u64 k) {
-    symrail_u64 before = slot / k * k;
-    while (topk[before] != topk[slot]) before++;
-    return before == slot;
+// Whether a slot names one of a rank's experts.
+static __device__ bool is_of(const parameters& p, long long expert, symrail_u64 rank) {
+    return (symrail_u64)(expert - (long long)(rank * p.share)) < p.share;
 }
-// A block counts the rows that return from a rank and precede those of the part's tokens.
+// A block counts the tokens for a rank that precede the part's.
 static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 first, symrail_u64 rank) {
     __shared__ symrail_u32 sum;
     if (threadIdx.x == 0) sum = 0;
     __syncthreads();
     symrail_u32 own = 0;
-    for (symrail_u64 slot = threadIdx.x; slot < first * p.k; slot += blockDim.x)
-        if (topk[slot] >= 0 && topk[slot] / p.share == rank && is_first(topk, slot, p.k)) own++;
+    for (symrail_u64 token = threadIdx.x; token < first; token += blockDim.x) {
+        bool some = false;
+#pragma unroll 8
+        for (symrail_u32 slot = 0; slot < (symrail_u32)p.k; slot++) some |= is_of(p, topk[token * p.k + slot], rank);
+        own += some;
+    }
     if (own != 0) atomicAdd(&sum, own);
     __syncthreads();
     return sum;
 }
-// A slot in a row: the expert, counted from the rank's first one, and in the upper half the number of the row that
-// returns for the slot, counted from the token's first one.
-static __device__ symrail_u32 expert_of(symrail_u32 slot) { return slot & 0xffffu; }
-static __device__ symrail_u32 number_of_slot(symrail_u32 slot) { return slot >> 16; }
 
 // A block copies a batch of tokens to consecutive rows.
 static __device__ void copy_rows(const parameters& p, const unsigned short* x, const symrail_u32* tokens, symrail_u32 many,
@@ -48,13 +50,14 @@ static __device__ void copy_rows(const parameters& p, const unsigned short* x, c
     }
 }
 
-// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none.
+// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none. A row's slots are the experts, counted from the
+// rank's first one, all bits set for none of them; then follow the token and the number of the row that returns for it.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
-    // For each warp's token, the number of rows that return. For each row of a batch, its token.
-    __shared__ symrail_u32 come_back[MOST_WARPS], token_of[MOST_WARPS];
+    // Whether each warp's token is for the rank. For each row of a batch, its token.
+    __shared__ symrail_u32 goes_there[MOST_WARPS], token_of[MOST_WARPS];
     const parameters p = *given;
-    symrail_u64 rank = blockIdx.x / p.parts, part = blockIdx.x % p.parts, round = round_of(p);
+    symrail_u64 rank = blockIdx.x / (symrail_u32)p.parts, part = blockIdx.x % (symrail_u32)p.parts, round = round_of(p);
     if (is_masked(p, rank)) {
         if (part == 0 && threadIdx.x == 0) leave_behind(p, rank, round);
         return;
@@ -63,31 +66,32 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     symrail_u64* word = (symrail_u64*)p.words + part_number(p, p.me, round, part);
     char* mapped = rank == p.me ? (char*)part_at(p, rank, round, part) : (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
-    symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each, count = 0;
+    symrail_u64 each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts, first = part * each, count = 0;
     symrail_u64 end = first + each < tokens ? first + each : tokens;
-    symrail_u32 start = rows_before(p, topk, first < tokens ? first : tokens, rank), number = start;
-    symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, before = (1u << lane) - 1;
+    symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    // The slots of the next batch are in flight.
+    auto slot_of = [&](symrail_u64 token) { return token < end && lane < p.k ? topk[token * p.k + lane] : -1; };
+    long long next = slot_of(first + warp);
+    symrail_u32 start = rows_before(p, topk, first < tokens ? first : tokens, rank);
     // A warp handles a token of the batch, and each lane handles a slot.
     for (symrail_u64 base = first; base < end; base += warps) {
         symrail_u64 token = base + warp, slot = token * p.k + lane;
-        long long expert = token < end && lane < p.k ? topk[slot] : -1;
-        bool here = expert >= 0 && expert / (long long)p.share == (long long)rank;
-        symrail_u32 same = __match_any_sync(~0u, here ? expert : -1ll - lane);
-        symrail_u32 rows = __ballot_sync(~0u, here && (same & before) == 0);
-        if (lane == 0) come_back[warp] = __popc(rows);
+        long long expert = next;
+        next = slot_of(token + warps);
+        bool here = is_of(p, expert, rank), some = __ballot_sync(~0u, here) != 0;
+        if (lane == 0) goes_there[warp] = some;
         __syncthreads();
-        symrail_u32 row = 0, many = 0, own = number;
+        symrail_u32 row = 0, many = 0;
         for (symrail_u32 w = 0; w < warps; w++) {
-            symrail_u32 some = come_back[w];
-            if (w < warp) row += some != 0, own += some;
-            many += some != 0, number += some;
+            if (w < warp) row += goes_there[w];
+            many += goes_there[w];
         }
-        if (rows != 0) {
+        if (some) {
             symrail_u32* slots = (symrail_u32*)(to + 16 + (count + row) * row_bytes(p) + slots_at(p));
-            symrail_u32 behind = __popc(rows & ((same & (0u - same)) - 1));
-            if (here) ((symrail_u32*)p.back_numbers)[slot] = own + behind;
-            if (lane < p.k) slots[lane] = here ? (symrail_u32)(expert % (long long)p.share) | behind << 16 : ~0u;
-            if (lane == 0) slots[p.k] = (symrail_u32)token, slots[p.k + 1] = own, token_of[row] = (symrail_u32)token;
+            symrail_u32 number = start + (symrail_u32)count + row;
+            if (here) ((symrail_u32*)p.back_numbers)[slot] = number;
+            if (lane < p.k) slots[lane] = here ? (symrail_u32)(expert - (long long)(rank * p.share)) : ~0u;
+            if (lane == 0) slots[p.k] = (symrail_u32)token, slots[p.k + 1] = number, token_of[row] = (symrail_u32)token;
         }
         __syncthreads();
         if (p.fp8) cast_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
@@ -97,8 +101,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         count += many;
     }
     // The number of rows; the number of the first row that returns, and how many rows return.
-    if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
-    if (threadIdx.x == 0) rows_of_note(p, rank, part) = number - start;
+    if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = count << 32 | start;
+    if (threadIdx.x == 0) rows_of_note(p, rank, part) = count;
     if (rank == p.me) return;
     deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | count, rank, mapped != nullptr);
 }
@@ -128,12 +132,11 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
     __shared__ symrail_u64 from[LISTED * 32 * MOST_WARPS];
     symrail_u64 round = round_of(p), expert = unit % p.share, which = unit / p.share, room = p.ranks * p.most;
     sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
-    symrail_u64* numbers = (symrail_u64*)p.numbers + expert * room;
     symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
     // The number of rows found so far, of those that are this block's, and of those that it has copied.
     symrail_u64 found = 0, own = 0, taken = 0;
     for (symrail_u64 base = 0; base < (symrail_u64)all_parts * each; base += blockDim.x) {
-        symrail_u32 i = (symrail_u32)base + threadIdx.x, of_job = i / each, row = i % each, slot = (symrail_u32)p.k, given_as = 0;
+        symrail_u32 i = (symrail_u32)base + threadIdx.x, of_job = i / each, row = i % each, slot = (symrail_u32)p.k;
         symrail_u64 rank = of_job / p.parts, part = of_job % p.parts;
         symrail_u64 at = part_at(p, rank, round, part) + 16 + row * row_bytes(p);
         const symrail_u32* slots = (const symrail_u32*)(at + slots_at(p));
@@ -143,8 +146,7 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
                 uint4 four = *(const uint4*)(slots + first);
                 symrail_u32 of_four[4] = {four.x, four.y, four.z, four.w};
                 for (int n = 3; n >= 0; n--)
-                    if (first + n < p.k && first + n < slot && expert_of(of_four[n]) == expert)
-                        slot = first + n, given_as = of_four[n];
+                    if (first + n < p.k && first + n < slot && of_four[n] == expert) slot = first + n;
             }
         }
         bool is_it = slot < p.k;
@@ -152,8 +154,9 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
         symrail_u64 number = found + place;
         if (is_it && number % blocks == which) {
             from[number / blocks - taken] = at;
-            sources[number] = rank << 32 | ((symrail_u64)slots[p.k] * p.k + slot);
-            numbers[number] = part << 32 | (slots[p.k + 1] + number_of_slot(given_as));
+            symrail_u64 token = slots[p.k];
+            sources[number] = rank << 32 | (token * p.k + slot);
+            place_of_slot(p, rank, token, slot) = round << 32 | (expert * room + number);
         }
         found += all;
         own = (found + blocks - 1 - which) / blocks;
@@ -177,19 +180,55 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                         symrail_u64 blocks) {
     const parameters p = *given;
     // A part that arrived late for some of the blocks of an earlier round has left a count.
-    for (symrail_u64 i = threadIdx.x; blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
+    for (symrail_u64 i = threadIdx.x; p.has_far && blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
     if (blockIdx.x == 0) note_far_words(p, false, round_of(p));
     for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x)
         take_unit(p, unit, rows, scales, counts, sources, blocks);
 }
 
-// A warp has copied a row for a far rank. The warp that copies the last row of a part puts all of them by one request.
+// The first block sends the weights of this rank's slots to all ranks, before it waits for theirs. It needs no other
+// block for that, whatever else occupies the GPU.
+static __device__ void send_weights(const parameters& p, const float* weights, symrail_u64 tokens, symrail_u64 round) {
+    symrail_u64 many = tokens * p.k, above = round << 32, *own = weights_from(p, p.me, round), *out = (symrail_u64*)p.weights_out;
+    // Most rounds have no more weights than these, which are in flight while the thread finds out where they go.
+    float ahead[WEIGHTS_AHEAD];
+#pragma unroll
+    for (int n = 0; n < WEIGHTS_AHEAD; n++) {
+        symrail_u64 i = threadIdx.x + n * blockDim.x;
+        ahead[n] = i < many ? weights[i] : 0.0f;
+    }
+    bool any_far = false;
+    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
+        if (rank == p.me || is_masked(p, rank)) continue;
+        bool far = is_far(p, rank), again = far && any_far;
+        volatile symrail_u64* to = far ? out : (symrail_u64*)symrail_ptr(own, (int)rank);
+        any_far |= far;
+        // All far ranks get the same words.
+        if (again) continue;
+#pragma unroll
+        for (int n = 0; n < WEIGHTS_AHEAD; n++) {
+            symrail_u64 i = threadIdx.x + n * blockDim.x;
+            if (i < many) to[i] = above | __float_as_uint(ahead[n]);
+        }
+        for (symrail_u64 i = threadIdx.x + WEIGHTS_AHEAD * blockDim.x; i < many; i += blockDim.x)
+            to[i] = above | __float_as_uint(weights[i]);
+    }
+    if (!any_far) return;
+    __syncthreads();
+    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
+        if (!is_far(p, rank) || is_masked(p, rank)) continue;
+        if (many > 0)
+            symrailx_putmem_signal_nbi_block(own, out, 8 * many, weights_word(p, p.me), round, SYMRAIL_SIGNAL_SET, (int)rank);
+        else if (threadIdx.x == 0) symrailx_signal_op(weights_word(p, p.me), round, SYMRAIL_SIGNAL_SET, (int)rank);
+    }
+}
+
+// A warp ends a row for a far rank. The warp that ends the last row of a part puts all of them by one request.
 static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 part) {
     symrail_u64 of_part = ((const symrail_u64*)(p.in + part_number(p, rank, round, part) * part_bytes(p)))[1];
     symrail_u64 first = (symrail_u32)of_part, rows = of_part >> 32, bytes = 2 * p.hidden;
     symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
-    __syncwarp();
     symrail_fence_sys();
     bool last = threadIdx.x % 32 == 0 && atomicAdd(ready, 1u) + 1 == rows;
     if (__ballot_sync(~0u, last) == 0) return;
@@ -199,104 +238,222 @@ static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_
                                     part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
-// Any number of blocks for each expert. A warp sends a row. Rows are bfloat16, in the order of the dispatch.
-extern "C" __global__ void __launch_bounds__(256, 2)
-    ep_send_combine(const parameters* given, const char* rows, const int* counts, const symrail_u64* sources,
-                    symrail_u64 blocks) {
-    const parameters p = *given;
-    symrail_u64 round = round_of(p), expert = blockIdx.x % p.share, room = p.ranks * p.most, bytes = 2 * p.hidden;
-    symrail_u64 warps = blockDim.x / 32, lane = threadIdx.x % 32, pieces = bytes / 16, count = counts[expert];
-    for (symrail_u64 i = blockIdx.x / p.share * warps + threadIdx.x / 32; i < room; i += blocks * warps) {
-        // The memory holds `room` rows, so that a warp may load a row before it knows whether the row exists.
-        symrail_u64 at = expert * room + i, rank = sources[at] >> 32, part = ((const symrail_u64*)p.numbers)[at] >> 32;
-        symrail_u64 number = (symrail_u32)((const symrail_u64*)p.numbers)[at];
-        pieces_of_row<8> ahead(rows + at * bytes, lane, pieces);
-        if (i >= count) break;
-        if (is_masked(p, rank)) continue;
-        bool far = is_far(p, rank);
-        char* to = far            ? (char*)p.back_out + (rank * back_rows(p) + number) * bytes
-                   : rank == p.me ? (char*)p.own_back + number * bytes
-                                  : (char*)symrail_ptr((char*)back_at(p, round, p.me, number), (int)rank);
-        ahead.store(to);
-        for (symrail_u64 base = lane + 32 * 8; base < pieces; base += 32 * 8)
-            pieces_of_row<8>(rows + at * bytes, base, pieces).store(to);
-        if (far) {
-            send_far(p, round, rank, part);
-            continue;
-        }
-        if (rank == p.me) continue;
-        __syncwarp();
-        if (lane != 0) continue;
-        symrail_fence_sys();
-        symrailx_signal_op(row_word(p, round, p.me, number), round, SYMRAIL_SIGNAL_SET, (int)rank);
-    }
-}
-
-// A block adds one of the pieces of a token, in the order of the slots and without fused operations, so that hosts get
-// the same bits.
-static __device__ void add_unit(const parameters& p, symrail_u64 unit, const long long* topk, const float* weights,
-                                symrail_u64 tokens, char* out, symrail_u64 blocks) {
-    __shared__ symrail_u64 rows[32];
-    __shared__ float factors[32];
-    symrail_u64 round = round_of(p), token = unit % tokens, bytes = 2 * p.hidden;
-    symrail_u64 each = (tokens + p.parts - 1) / p.parts;
-    // All threads have read the rows of the previous unit.
-    __syncthreads();
-    if (threadIdx.x < p.k) {
-        symrail_u64 slot = token * p.k, at = slot + threadIdx.x;
-        long long expert = topk[at];
-        factors[threadIdx.x] = weights[at];
-        rows[threadIdx.x] = 0;
-        while (topk[slot] != expert) slot++;
-        symrail_u64 rank = expert < 0 ? p.ranks : expert / p.share;
-        if (rank < p.ranks && !is_masked(p, rank)) {
-            symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot];
-            symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, token / each) : row_word(p, round, rank, number);
-            if (rank == p.me) rows[threadIdx.x] = p.own_back + number * bytes;
-            else if (word_from(p, word, round, round, rank) != 0) rows[threadIdx.x] = back_at(p, round, rank, number);
-        }
-    }
-    __syncthreads();
-    symrail_u64 pieces = bytes / 16, part = (pieces + blocks - 1) / blocks, first = unit / tokens * part;
-    symrail_u64 end = first + part < pieces ? first + part : pieces;
-    for (symrail_u64 at = first + threadIdx.x; at < end; at += blockDim.x) {
-        float sums[8] = {};
-        for (symrail_u64 base = 0; base < p.k; base += SLOTS_AHEAD) {
-            symrail_wide piece[SLOTS_AHEAD];
+// The terms of a sum: addresses of rows, and their weights. Absent terms have no address.
+struct listed_terms {
+    symrail_u64 rows[32];
+    float weights[32];
+    symrail_u32 many;
+};
+// The sums of some pieces of a row of bfloat16, formed in FP32 and in the order of the terms, without fused operations,
+// so that hosts get the same bits.
+struct pieces_of_sum {
+    float sums[PIECES_AHEAD][8];
+    symrail_wide piece[SLOTS_AHEAD][PIECES_AHEAD];
+    __device__ pieces_of_sum() { clear(); }
+    __device__ void clear() {
 #pragma unroll
-            for (int n = 0; n < SLOTS_AHEAD; n++)
-                if (base + n < p.k && rows[base + n] != 0)
-                    piece[n] = symrail_own_source::load((const symrail_wide*)rows[base + n] + at);
+        for (int i = 0; i < PIECES_AHEAD * 8; i++) sums[i / 8][i % 8] = 0.0f;
+    }
+    // Loads the pieces at `at` of the terms from `base` on; the next ones are `step` apart.
+    __device__ void load(const listed_terms& terms, symrail_u32 base, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
 #pragma unroll
-            for (int n = 0; n < SLOTS_AHEAD; n++) {
-                if (base + n >= p.k || rows[base + n] == 0) continue;
-                float factor = factors[base + n];
-                symrail_u32 parts[4] = {(symrail_u32)piece[n].a, (symrail_u32)(piece[n].a >> 32), (symrail_u32)piece[n].b,
-                                        (symrail_u32)(piece[n].b >> 32)};
-                for (int i = 0; i < 4; i++) {
-                    sums[2 * i] = __fadd_rn(sums[2 * i], __fmul_rn(low(parts[i]), factor));
-                    sums[2 * i + 1] = __fadd_rn(sums[2 * i + 1], __fmul_rn(high(parts[i]), factor));
+        for (int n = 0; n < SLOTS_AHEAD; n++)
+#pragma unroll
+            for (int i = 0; i < PIECES_AHEAD; i++)
+                if (base + n < terms.many && terms.rows[base + n] != 0 && at + i * step < end)
+                    piece[n][i] = symrail_own_source::load((const symrail_wide*)terms.rows[base + n] + at + i * step);
+    }
+    template <bool WEIGHTED>
+    __device__ void add(const listed_terms& terms, symrail_u32 base, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
+#pragma unroll
+        for (int n = 0; n < SLOTS_AHEAD; n++) {
+            if (base + n >= terms.many || terms.rows[base + n] == 0) continue;
+            float factor = WEIGHTED ? terms.weights[base + n] : 1.0f;
+#pragma unroll
+            for (int i = 0; i < PIECES_AHEAD; i++) {
+                if (at + i * step >= end) break;
+                symrail_u32 parts[4] = {(symrail_u32)piece[n][i].a, (symrail_u32)(piece[n][i].a >> 32), (symrail_u32)piece[n][i].b,
+                                        (symrail_u32)(piece[n][i].b >> 32)};
+                for (int j = 0; j < 4; j++) {
+                    float a = low(parts[j]), b = high(parts[j]);
+                    sums[i][2 * j] = __fadd_rn(sums[i][2 * j], WEIGHTED ? __fmul_rn(a, factor) : a);
+                    sums[i][2 * j + 1] = __fadd_rn(sums[i][2 * j + 1], WEIGHTED ? __fmul_rn(b, factor) : b);
                 }
             }
         }
-        symrail_u32 two[4];
-        for (int i = 0; i < 4; i++) two[i] = to_bf16(sums[2 * i]) | to_bf16(sums[2 * i + 1]) << 16;
-        *(uint4*)(out + token * bytes + at * 16) = make_uint4(two[0], two[1], two[2], two[3]);
+    }
+    __device__ void store(char* to, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
+#pragma unroll
+        for (int i = 0; i < PIECES_AHEAD; i++) {
+            if (at + i * step >= end) break;
+            symrail_u64 two[4];
+            for (int j = 0; j < 4; j++) two[j] = two_to_bf16(sums[i][2 * j], sums[i][2 * j + 1]);
+            symrail_store((symrail_wide*)to + at + i * step, {two[0] | two[1] << 32, two[2] | two[3] << 32});
+        }
+    }
+};
+
+// A row that a block sends back, as the first warp of its threads has found it.
+struct row_back {
+    symrail_u64 rank, part;
+    char* to;
+    symrail_u64* word;
+};
+// A warp finds a received row, the rows that experts have made of it, and where the sum goes. Returns false if there is
+// no such row. Its first lanes handle the slots; `weight` receives the address of a lane's weight.
+static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_u64 number, const char* rows, listed_terms& terms,
+                                row_back& back, const symrail_u64*& weight, symrail_u32& term) {
+    symrail_u32 each = (symrail_u32)part_rows(p), of_job = (symrail_u32)number / each, row = (symrail_u32)number % each;
+    symrail_u32 lane = threadIdx.x % 32, rank = of_job / (symrail_u32)p.parts, part = of_job % (symrail_u32)p.parts;
+    weight = nullptr;
+    if (of_job >= p.ranks * p.parts || is_masked(p, rank)) return false;
+    symrail_u64 come = lane == 0 ? rows_of_part(p, rank, round, part) : 0;
+    if (row >= __shfl_sync(~0u, come, 0)) return false;
+    const symrail_u32* slots = (const symrail_u32*)(part_at(p, rank, round, part) + 16 + row * row_bytes(p) + slots_at(p));
+    symrail_u32 expert = lane < p.k ? slots[lane] : ~0u, token = slots[p.k], back_number = slots[p.k + 1];
+    bool here = expert != ~0u;
+    // A row of an expert that the token names twice lies at the place of the first of these slots.
+    symrail_u32 same = __match_any_sync(~0u, here ? (long long)expert : -1ll - lane);
+    symrail_u64 place = here ? place_of_slot(p, rank, token, __popc((same & (0u - same)) - 1)) : 0;
+    // A receiving block for which the part was late has not copied this row.
+    if (__ballot_sync(~0u, here && place >> 32 != (symrail_u32)round) != 0) return false;
+    symrail_u32 all = __ballot_sync(~0u, here);
+    term = __popc(all & ((1u << lane) - 1));
+    if (here) {
+        terms.rows[term] = (symrail_u64)rows + (symrail_u32)place * 2 * p.hidden;
+        weight = weights_from(p, rank, round) + token * p.k + lane;
+    }
+    symrail_u64 bytes = 2 * p.hidden;
+    if (lane == 0) {
+        terms.many = __popc(all);
+        bool far = is_far(p, rank);
+        char* to = far            ? (char*)p.back_out + (rank * back_rows(p) + back_number) * bytes
+                   : rank == p.me ? (char*)p.own_back + back_number * bytes
+                                  : (char*)symrail_ptr((char*)back_at(p, round, p.me, back_number), (int)rank);
+        back = row_back{rank, part, to, row_word(p, round, p.me, back_number)};
+    }
+    return true;
+}
+
+// Any number of blocks send sums of the experts' rows (bfloat16, in the order of the dispatch) back to the ranks of the
+// tokens. A block forms some sums at a time. The rows are in flight while it waits for the weights.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_send_combine(const parameters* given, const char* rows, const float* weights, symrail_u64 tokens) {
+    __shared__ listed_terms listed[TOGETHER];
+    __shared__ row_back backs[TOGETHER];
+    __shared__ parameters p;
+    share_parameters(p, given);
+    symrail_u64 round = round_of(p), all = p.ranks * p.parts * part_rows(p), pieces = p.hidden / 8;
+    if (blockIdx.x == 0) send_weights(p, weights, tokens, round), note_far_weights(p, round);
+    symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step, lane = threadIdx.x % 32;
+    listed_terms& terms = listed[mine];
+    for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER) {
+        const symrail_u64* weight = nullptr;
+        symrail_u32 term = 0;
+        bool finds = at < 32, found = finds && find_row(p, round, base + mine, rows, terms, backs[mine], weight, term);
+        if (finds && !found && lane == 0) terms.many = 0;
+        __syncthreads();
+        symrail_u32 many = terms.many;
+        const row_back back = backs[mine];
+        pieces_of_sum now;
+        now.load(terms, 0, at, step, pieces);
+        if (found && weight != nullptr) {
+            // A rank's own weights have not travelled. A rank whose weights are late gets no row.
+            float its = 0.0f;
+            bool come = true;
+            if (back.rank == p.me) its = weights[weight - weights_from(p, p.me, round)];
+            else if (is_far(p, back.rank)) come = word_from(p, note_of_weights(p, back.rank), round, round, back.rank) != 0;
+            if (come && back.rank != p.me) come = weight_from(p, (symrail_u64*)weight, round, back.rank, its);
+            terms.weights[term] = its;
+            if (!come) terms.many = 0;
+        }
+        __syncthreads();
+        bool sends = many > 0 && terms.many == many;
+        for (symrail_u64 piece = at; sends && piece < pieces;) {
+            for (symrail_u32 slot = 0; slot < many; slot += SLOTS_AHEAD) {
+                if (slot != 0) now.load(terms, slot, piece, step, pieces);
+                now.add<true>(terms, slot, piece, step, pieces);
+            }
+            now.store(back.to, piece, step, pieces);
+            piece += PIECES_AHEAD * step;
+            now.clear();
+            now.load(terms, 0, piece, step, pieces);
+        }
+        // The barrier lets one thread's fence cover the writes of all threads.
+        __syncthreads();
+        if (!sends || !finds || back.rank == p.me) continue;
+        if (is_far(p, back.rank)) {
+            send_far(p, round, back.rank, back.part);
+        } else if (lane == 0) {
+            symrail_fence_sys();
+            symrailx_signal_op(back.word, round, SYMRAIL_SIGNAL_SET, (int)back.rank);
+        }
+    }
+}
+
+// A warp lists the rows that return for a token, in the order of their ranks.
+static __device__ void find_sums(const parameters& p, symrail_u64 token, const long long* topk, symrail_u64 tokens,
+                                 listed_terms& terms) {
+    symrail_u64 round = round_of(p), slot = token * p.k, bytes = 2 * p.hidden;
+    symrail_u32 lane = threadIdx.x, each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts;
+    long long expert = lane < p.k ? topk[slot + lane] : -1;
+    symrail_u32 rank = expert < 0 || expert >= (long long)(p.share * p.ranks) ? ~0u : (symrail_u32)expert / (symrail_u32)p.share;
+    if (rank != ~0u && is_masked(p, rank)) rank = ~0u;
+    symrail_u32 same = __match_any_sync(~0u, rank == ~0u ? -1ll - lane : (long long)rank);
+    bool is_one = rank != ~0u && (same & ((1u << lane) - 1)) == 0;
+    symrail_u32 ones = __ballot_sync(~0u, is_one), before = 0;
+    for (symrail_u32 other = 0; other < (symrail_u32)p.k; other++)
+        if ((symrail_u32)__shfl_sync(~0u, rank, other) < rank && (ones >> other & 1)) before++;
+    if (lane == 0) terms.many = __popc(ones);
+    if (!is_one) return;
+    symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot + lane], row = 0;
+    symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, (symrail_u32)token / each) : row_word(p, round, rank, number);
+    if (rank == p.me) row = p.own_back + number * bytes;
+    else if (word_from(p, word, round, round, rank) != 0) row = back_at(p, round, rank, number);
+    terms.rows[before] = row;
+}
+// A block adds one of the parts of a token's rows.
+static __device__ void add_unit(const parameters& p, symrail_u64 unit, const long long* topk, symrail_u64 tokens, char* out,
+                                symrail_u64 blocks) {
+    __shared__ listed_terms terms;
+    symrail_u64 token = unit % tokens, pieces = p.hidden / 8, step = blockDim.x;
+    // All threads have read the rows of the previous unit.
+    __syncthreads();
+    if (threadIdx.x < 32) find_sums(p, token, topk, tokens, terms);
+    __syncthreads();
+    symrail_u64 part = (pieces + blocks - 1) / blocks, first = unit / tokens * part;
+    symrail_u64 end = first + part < pieces ? first + part : pieces;
+    for (symrail_u64 at = first + threadIdx.x; at < end; at += PIECES_AHEAD * step) {
+        pieces_of_sum found;
+        for (symrail_u32 slot = 0; slot < terms.many; slot += SLOTS_AHEAD) {
+            found.load(terms, slot, at, step, end);
+            found.add<false>(terms, slot, at, step, end);
+        }
+        found.store(out + token * 2 * p.hidden, at, step, end);
     }
 }
 
 // There are `blocks` units for each token. Any number of blocks share them. `ends`: the last block ends the round.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_receive_combine(parameters* given, const long long* topk, const float* weights, symrail_u64 tokens, char* out,
-                       symrail_u64 blocks, symrail_u64 ends) {
-    const parameters p = *given;
+    ep_receive_combine(parameters* given, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
+                       symrail_u64 ends) {
+    __shared__ parameters p;
+    share_parameters(p, given);
     if (blockIdx.x == 0) note_far_words(p, true, round_of(p));
     for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x)
-        add_unit(p, unit, topk, weights, tokens, out, blocks);
+        add_unit(p, unit, topk, tokens, out, blocks);
     if (!ends) return;
-    bool last = threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x;
-    if (__syncthreads_or(last)) end_round(given, p);
+    // One block looks: the round's last memory accesses are no matter for it.
+    if (blockIdx.x == gridDim.x - 1) look_who_left(p);
+    // All threads have read the parameters, and no block needs them behind this.
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x) end_round(given, p);
 }
 
 // One block ends a round without tokens here.
-extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) { end_round(given, *given); }
+extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) {
+    const parameters p = *given;
+    look_who_left(p);
+    __syncthreads();
+    if (threadIdx.x == 0) end_round(given, p);
+}

@@ -2,9 +2,12 @@
 //
 // A dispatch has a part of tokens for each rank and each block that sends there: a header and then rows. The block
 // writes them into the peer's memory if that is mapped, else into this PE's, from which one request puts them. A word
-// for each part is set to the number of the round and of the rows. A combine returns rows by rank and part as they
-// came. Their numbers travel with the tokens. Each row to a mapped rank has its own word; the rows of a part to any
-// other rank (a far one) are one request. Rounds alternate between two sets of all memory, and nothing is cleared.
+// for each part is set to the number of the round and of the rows. A combine returns one row for each token and rank:
+// the sum of what the rank's experts have made of the token, by the weights that the token's rank has sent before. These
+// rows return by rank and part as the tokens came. Their numbers travel with the tokens. Each row to a mapped rank has
+// its own word; the rows of a part to any other rank (a far one) are one request. Each weight travels in one word with
+// the number of the round, so that it needs no other word. Rounds alternate between two sets of all memory, and nothing
+// is cleared.
 // Every rank sends all parts of a round after it has ended the previous round, so that no rank writes to memory that
 // another one still reads.
 //
@@ -17,17 +20,19 @@
 #include "rows.cuh"
 
 struct parameters {
-    symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Symmetric memory: incoming parts, outgoing parts, and words of parts; returned rows, their words (of rows, and
-    // then of far ranks' parts), and rows to be returned to far ranks; for each rank the round in which it left this
-    // one behind.
-    symrail_u64 in, out, words, back, back_words, back_out, left;
+    // `has_far`: there are ranks whose memory this GPU does not reach, or the reverse (far ranks).
+    symrail_u64 ranks, me, share, k, most, hidden, fp8, parts, has_far;
+    // Symmetric memory: incoming parts, outgoing parts, and words of parts; returned rows, their words (of rows, of far
+    // ranks' parts, and of far ranks' weights), and rows to be returned to far ranks; weights from each rank, and those
+    // for far ranks; for each rank the round in which it left this one behind.
+    symrail_u64 in, out, words, back, back_words, back_out, weights, weights_out, left;
     // This PE's own memory: which ranks are masked; in which round each was late since the last check; which are far;
-    // for each slot the number of its row; for each received row its number at the source, and its part in the upper
-    // half; for each part of each far rank the number of rows that are ready to return; the state of lost ranks; the
-    // parts and the rows that come from this PE itself; the last values of the words of far ranks' parts, for both
-    // directions, and the number of rows that each part to a rank returns.
-    symrail_u64 masks, late, far, back_numbers, numbers, ready, lost, own_in, own_back, notes;
+    // for each slot the number of the row that returns from its rank; for each slot of each rank's tokens the index of
+    // the expert's row, and the round in the upper half; for each part of each far rank the number of rows that are
+    // ready to return; the state of lost ranks; the parts and the rows that come from this PE itself; the last values of
+    // the words of far ranks' parts, for both directions, the number of rows that each part to a rank returns, and the
+    // last values of the words of far ranks' weights.
+    symrail_u64 masks, late, far, back_numbers, places, ready, lost, own_in, own_back, notes;
     // The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here so that a
     // kernel loads them with the other parameters.
     symrail_u64 over, ended;
@@ -38,6 +43,12 @@ struct parameters {
 // The state of a lost rank: it was late once; it was notified of that; it has left this one behind. After each of these
 // neither rank works with the other any more.
 enum { WAS_LATE = 1, IS_TOLD, HAS_LEFT };
+
+// A block copies the parameters to shared memory. In registers they would displace the data in flight.
+static __device__ void share_parameters(parameters& p, const parameters* given) {
+    for (symrail_u32 i = threadIdx.x; i < sizeof(p) / 8; i += blockDim.x) ((symrail_u64*)&p)[i] = ((const symrail_u64*)given)[i];
+    __syncthreads();
+}
 
 #define FP8_GROUP 128
 // The lower bits of a part's word hold the number of its rows; the bits above hold the round.
@@ -54,7 +65,7 @@ static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank,
     return (rank * 2 + round % 2) * p.parts + part;
 }
 // The most rows that return from a rank.
-static __device__ symrail_u64 back_rows(const parameters& p) { return p.most * (p.k < p.share ? p.k : p.share); }
+static __device__ symrail_u64 back_rows(const parameters& p) { return p.most; }
 static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
     return (round % 2 * p.ranks + rank) * back_rows(p) + number;
 }
@@ -67,7 +78,19 @@ static __device__ symrail_u64* row_word(const parameters& p, symrail_u64 round, 
 static __device__ symrail_u64* part_word(const parameters& p, symrail_u64 rank, symrail_u64 part) {
     return (symrail_u64*)p.back_words + 2 * p.ranks * back_rows(p) + rank * p.parts + part;
 }
-static __device__ bool is_far(const parameters& p, symrail_u64 rank) { return ((const symrail_u32*)p.far)[rank] != 0; }
+static __device__ symrail_u64* weights_word(const parameters& p, symrail_u64 rank) {
+    return part_word(p, p.ranks, 0) + rank;
+}
+// The weights of a rank's slots, each with the lower half of the round's number above it.
+static __device__ symrail_u64* weights_from(const parameters& p, symrail_u64 rank, symrail_u64 round) {
+    return (symrail_u64*)p.weights + (round % 2 * p.ranks + rank) * p.most * p.k;
+}
+static __device__ symrail_u64& place_of_slot(const parameters& p, symrail_u64 rank, symrail_u64 token, symrail_u64 slot) {
+    return ((symrail_u64*)p.places)[(rank * p.most + token) * p.k + slot];
+}
+static __device__ bool is_far(const parameters& p, symrail_u64 rank) {
+    return p.has_far && ((const symrail_u32*)p.far)[rank] != 0;
+}
 static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
     return ((const volatile symrail_u32*)p.masks)[rank] != 0;
 }
@@ -83,6 +106,11 @@ struct set_or_late {
         return now >= least || ((++polls & 15u) == 0 && *late == (symrail_u32)round);
     }
 };
+static __device__ void is_late(const parameters& p, symrail_u64 round, symrail_u64 rank) {
+    ((volatile symrail_u32*)p.late)[rank] = (symrail_u32)round;
+    ((volatile symrail_u32*)p.lost)[rank] = WAS_LATE;
+    if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
+}
 // Waits until a rank has set a word to `least` or more. Returns the word, or 0. On a time-out, or if another thread has
 // found the rank late in this round, the rank is late.
 static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, symrail_u64 least, symrail_u64 round,
@@ -90,14 +118,32 @@ static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, 
     set_or_late holds = {least, round, (const volatile symrail_u32*)p.late + rank, 0};
     symrail_u64 now = symrail_wait_for(word, holds);
     if (now >= least) return now;
-    ((volatile symrail_u32*)p.late)[rank] = (symrail_u32)round;
-    ((volatile symrail_u32*)p.lost)[rank] = WAS_LATE;
-    if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
+    is_late(p, round, rank);
     return 0;
+}
+// The same for a weight. Returns whether it has come.
+struct weight_or_late {
+    symrail_u32 round;
+    const volatile symrail_u32* late;
+    mutable symrail_u32 polls;
+    __device__ bool operator()(symrail_u64 now) const {
+        return now >> 32 == round || ((++polls & 15u) == 0 && *late == round);
+    }
+};
+static __device__ bool weight_from(const parameters& p, symrail_u64* word, symrail_u64 round, symrail_u64 rank, float& weight) {
+    weight_or_late holds = {(symrail_u32)round, (const volatile symrail_u32*)p.late + rank, 0};
+    symrail_u64 now = symrail_wait_for(word, holds);
+    weight = __uint_as_float((symrail_u32)now);
+    if (now >> 32 == (symrail_u32)round) return true;
+    is_late(p, round, rank);
+    return false;
 }
 
 // Words of far ranks may lie in host memory, where polls of many threads would delay the awaited data on the link. So
 // only the first block polls them. It notes the values in this GPU's memory for the other blocks.
+static __device__ symrail_u64* note_of_weights(const parameters& p, symrail_u64 rank) {
+    return (symrail_u64*)p.notes + 3 * p.ranks * p.parts + rank;
+}
 static __device__ symrail_u64* note_of(const parameters& p, bool back, symrail_u64 rank, symrail_u64 part) {
     return (symrail_u64*)p.notes + ((back ? p.ranks : 0) + rank) * p.parts + part;
 }
@@ -110,11 +156,19 @@ static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 ran
 }
 // The first block calls this before any other wait. A part without returning rows has no word.
 static __device__ void note_far_words(const parameters& p, bool back, symrail_u64 round) {
-    for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x) {
+    for (symrail_u64 i = threadIdx.x; p.has_far && i < p.ranks * p.parts; i += blockDim.x) {
         symrail_u64 rank = i / p.parts, part = i % p.parts;
         if (!is_far(p, rank) || is_masked(p, rank) || (back && rows_of_note(p, rank, part) == 0)) continue;
         symrail_u64 now = word_from(p, far_word(p, back, rank, round, part), back ? round : round << COUNT_BITS, round, rank);
         if (now != 0) symrail_note((symrail_u64)note_of(p, back, rank, part), now);
+    }
+}
+
+static __device__ void note_far_weights(const parameters& p, symrail_u64 round) {
+    for (symrail_u64 rank = threadIdx.x; p.has_far && rank < p.ranks; rank += blockDim.x) {
+        if (!is_far(p, rank) || is_masked(p, rank)) continue;
+        symrail_u64 now = word_from(p, weights_word(p, rank), round, round, rank);
+        if (now != 0) symrail_note((symrail_u64)note_of_weights(p, rank), now);
     }
 }
 
@@ -140,18 +194,20 @@ static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symra
     *lost = IS_TOLD;
     symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
-// A block ends the round. It waits until this PE's requests are delivered, so that the memory may be written again. A
-// rank that has left this PE behind sends no more data: it is masked and reported as late.
-static __device__ void end_round(parameters* given, const parameters& p) {
+// A rank that has left this PE behind sends no more data: it is masked and reported as late.
+static __device__ void look_who_left(const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
         symrail_u32* lost = (symrail_u32*)p.lost + rank;
-        if (*lost == HAS_LEFT || symrail_ld_acquire((symrail_u64*)p.left + rank) == 0) continue;
+        bool has_left = symrail_ld_acquire((symrail_u64*)p.left + rank) != 0;
+        if (*lost == HAS_LEFT || !has_left) continue;
         *lost = HAS_LEFT;
         ((symrail_u32*)p.masks)[rank] = 1;
         symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.left);
     }
-    if (threadIdx.x != 0) return;
-    symrail_quiet();
+}
+// A thread ends the round. It waits until this PE's requests are delivered, so that the memory may be written again.
+static __device__ void end_round(parameters* given, const parameters& p) {
+    if (p.has_far) symrail_quiet();
     given->ended = 0;
     given->over = p.over + 1;
 }

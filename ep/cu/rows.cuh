@@ -15,6 +15,18 @@ static __device__ symrail_u32 to_bf16(float value) {
     return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
 }
 
+// Rounds two values. The first one goes to the lower half.
+static __device__ symrail_u32 two_to_bf16(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (first == first && second == second) {
+        symrail_u32 two;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
+        return two;
+    }
+#endif
+    return to_bf16(first) | to_bf16(second) << 16;
+}
+
 // Returns the number of preceding threads of the block whose `yes` is set; `all` is the number of all such threads.
 // `in_warp` is shared memory, a number for each warp. Ends with a block barrier.
 static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symrail_u32& all) {

@@ -192,12 +192,12 @@ fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape
         unsafe { gpu.write(DevicePtr::new(made_at), &answers) }?;
         // SAFETY: as above.
         unsafe {
-            buffers.send_combine(&stream, made_at, &found)?;
-            buffers.receive_combine(&stream, (topk, weights), tokens, memory.out.at().get())?;
+            buffers.send_combine(&stream, made_at, weights, tokens)?;
+            buffers.receive_combine(&stream, topk, tokens, memory.out.at().get())?;
         }
         finish(&stream, &buffers)?;
         let answer = |slot: usize, expert: i64| made(&shape, me, slot as u64, expert as u64);
-        compare_sums(&memory, &shape, own, answer, round)?;
+        compare_sums(&memory, (&shape, share), own, answer, round)?;
     }
     replay(rt, device, &buffers, &memory, &stream, (block, batches))?;
     drop(stream);
@@ -227,8 +227,8 @@ fn replay(
         unsafe {
             buffers.send_dispatch(stream, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(stream, &found)?;
-            buffers.send_combine(stream, rows, &found)?;
-            Ok(buffers.receive_combine(stream, (topk, weights), shape.most_tokens, out)?)
+            buffers.send_combine(stream, rows, weights, shape.most_tokens)?;
+            Ok(buffers.receive_combine(stream, topk, shape.most_tokens, out)?)
         }
     })?;
     for batch in 0..batches {
@@ -248,7 +248,7 @@ fn replay(
                 let bytes = &input.x[slot / shape.k * 2 * shape.hidden..][..2 * shape.hidden];
                 bytes.as_chunks::<2>().0.iter().map(|value| bf16::from_ne_bytes(*value)).collect()
             };
-            compare_sums(memory, &shape, &input, row, 1000 + batch)?;
+            compare_sums(memory, (&shape, shape.experts / rt.n_pes() as usize), &input, row, 1000 + batch)?;
         }
     }
     Ok(())
@@ -283,7 +283,7 @@ fn compare_row(
 
 fn compare_sums(
     memory: &Memory,
-    shape: &DeviceShape,
+    (shape, share): (&DeviceShape, usize),
     input: &Input,
     row: impl Fn(usize, i64) -> Vec<bf16>,
     round: u64,
@@ -291,11 +291,16 @@ fn compare_sums(
     for token in 0..input.tokens(shape) {
         let slots = &input.topk[token * shape.k..][..shape.k];
         let mut sums = vec![0f32; shape.hidden];
-        for (slot, &expert) in slots.iter().enumerate().filter(|(_, expert)| **expert >= 0) {
-            let first = slots.iter().position(|&other| other == expert).unwrap_or(slot);
-            let weight = input.weights[token * shape.k + slot];
-            let row = row(token * shape.k + first, expert);
-            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.to_f32() * weight);
+        for rank in 0..shape.experts / share {
+            let mut of_rank = vec![0f32; shape.hidden];
+            let here = |expert: i64| expert >= 0 && expert as usize / share == rank;
+            for (slot, &expert) in slots.iter().enumerate().filter(|(_, expert)| here(**expert)) {
+                let first = slots.iter().position(|&other| other == expert).unwrap_or(slot);
+                let weight = input.weights[token * shape.k + slot];
+                let row = row(token * shape.k + first, expert);
+                of_rank.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.to_f32() * weight);
+            }
+            sums.iter_mut().zip(of_rank).for_each(|(sum, value)| *sum += bf16::from_f32(value).to_f32());
         }
         let wanted: Vec<u8> = sums.iter().flat_map(|&sum| bf16::from_f32(sum).to_ne_bytes()).collect();
         let mut found = vec![0; wanted.len()];
@@ -337,8 +342,8 @@ fn time(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape)
         unsafe {
             buffers.send_dispatch(&stream, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(&stream, &found)?;
-            buffers.send_combine(&stream, found.rows, &found)?;
-            Ok(buffers.receive_combine(&stream, (topk, weights), shape.most_tokens, out)?)
+            buffers.send_combine(&stream, found.rows, weights, shape.most_tokens)?;
+            Ok(buffers.receive_combine(&stream, topk, shape.most_tokens, out)?)
         }
     })?;
     for rounds in [50, ROUNDS] {

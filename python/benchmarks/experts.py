@@ -3,8 +3,10 @@
 One run measures alternately, with the same tokens and routes: dispatch and combine of many tokens (4,096) and of few
 (128) by symrail.ep; the same by all_to_all_single of torch.distributed (NCCL) and a permutation in torch; and copies of
 as many bytes to a peer. Results are compared first. Times are the GPU's, by events around batches of calls or around
-replays of a graph of them: medians, of the slowest rank. `experts.py proxied` measures few tokens by symrail.ep only,
-with a pinned heap, for SYMRAIL_DISABLE_P2P=1. A case that fails is printed, and the others continue.
+replays of a graph of them: medians, of the slowest rank. A case that fails is printed, and the others continue. Other
+forms measure symrail.ep only, and the time of each of its kernels: `experts.py sms 16 24 64` many tokens with these
+numbers of multiprocessors, `experts.py few` few tokens, and `experts.py proxied` these with a pinned heap, for
+SYMRAIL_DISABLE_P2P=1.
 """
 
 import os
@@ -125,12 +127,16 @@ def uncast(rows, scales):
     return (rows.float() * scales.repeat_interleave(GROUP, dim=-1)).bfloat16()
 
 
-def weighted(tokens, x=None):
-    """The result of a combine if each expert returns its tokens unchanged: FP32 sums in the order of the slots."""
+def weighted(tokens, ranks, x=None):
+    """The result of a combine if each expert returns its tokens unchanged: the sum of each rank's slots is of FP32, and
+    rounded; then these are added."""
     x = (tokens.x if x is None else x).float()
-    total = torch.zeros_like(x)
-    for slot in range(K):
-        total += x * tokens.weights[:, slot : slot + 1]
+    of, total = tokens.topk // (EXPERTS // ranks), torch.zeros_like(x)
+    for rank in range(ranks):
+        of_rank = torch.zeros_like(x)
+        for slot in range(K):
+            of_rank += torch.where(of[:, slot : slot + 1] == rank, x * tokens.weights[:, slot : slot + 1], 0)
+        total += of_rank.bfloat16()
     return total.bfloat16()
 
 
@@ -226,7 +232,7 @@ def by_nccl(kind, tokens, ranks, wanted):
 # symrail.ep
 
 
-def many_by_symrail(buffer, tokens, ranks):
+def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
     """Times of dispatch and combine of many tokens, for each way of calling them."""
     data, in_rank = cast(tokens.x), tokens.in_rank(ranks)
     _, _, per_expert, of_tokens, _ = buffer.get_dispatch_layout(tokens.topk, EXPERTS)
@@ -259,14 +265,15 @@ def many_by_symrail(buffer, tokens, ranks):
         "combine, eager": lambda: eager(lambda: buffer.combine(made, handle)),
     }
     for name, measure in cases.items():
-        found[name] = attempt(name, measure)
+        if not graphs_only or "graph" in name:
+            found[name] = attempt(name, measure)
     for name, call in (
         ("dispatch by a handle", lambda: buffer.dispatch(data, handle=handle)),
         ("combine", lambda: buffer.combine(made, handle)),
     ):
         text = attempt(f"kernels, {name}", lambda call=call: kernels_of(captured(call)))
         if text:
-            show(f"  kernels of {CALLS} calls, {name}\n{text}")
+            show(f"  kernels of calls, {name}\n{text}")
     return found
 
 
@@ -274,7 +281,7 @@ class Few:
     """A round of few tokens by symrail.ep."""
 
     def __init__(self, buffer, tokens, ranks, fp8):
-        self.buffer, self.tokens, self.fp8 = buffer, tokens, fp8
+        self.buffer, self.tokens, self.ranks, self.fp8 = buffer, tokens, ranks, fp8
         shape = (EXPERTS // ranks, ranks * FEW, HIDDEN)
         self.made = torch.zeros(shape, dtype=torch.bfloat16, device="cuda")
         self.out = torch.empty_like(tokens.x)
@@ -303,10 +310,11 @@ class Few:
         torch.cuda.synchronize()
         x = self.tokens.x
         if self.fp8:
-            close(found, weighted(self.tokens), "a sum of FP8", 0.08)
-            assert torch.equal(found, weighted(self.tokens, uncast(*cast(x)))), "a sum of FP8, cast by torch"
+            close(found, weighted(self.tokens, self.ranks), "a sum of FP8", 0.08)
+            wanted = weighted(self.tokens, self.ranks, uncast(*cast(x)))
+            assert torch.equal(found, wanted), "a sum of FP8, cast by torch"
         else:
-            assert torch.equal(found, weighted(self.tokens)), "a sum of bfloat16"
+            assert torch.equal(found, weighted(self.tokens, self.ranks)), "a sum of bfloat16"
 
     def split(self):
         """Dispatch and combine separately: as two graphs, replayed alternately, with events between."""
@@ -331,18 +339,25 @@ class Few:
 
 
 def kernels_of(go):
-    """Mean microseconds and number of launches of each kernel, from the driver's records."""
+    """Median and extreme microseconds and number of launches of each kernel, from the driver's records."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        go()
+    go()
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
+        for _ in range(3):
+            go()
         torch.cuda.synchronize()
-    lines = []
-    for event in found.key_averages():
-        total = getattr(event, "device_time_total", None) or getattr(event, "cuda_time_total", 0)
-        if event.count and total:
-            lines.append(f"    {event.key[:60]:<60} {event.count:>4} x {total / event.count:8.2f} us")
-    return "\n".join(lines)
+    times = {}
+    for event in found.events():
+        took = event.device_time
+        if took:
+            times.setdefault(event.name, []).append(took)
+    return "\n".join(
+        f"    {name[:60]:<60} {len(took):>4} x {statistics.median(took):8.2f} us ({min(took):.2f} to {max(took):.2f})"
+        for name, took in times.items()
+    )
 
 
 def peer_copies(ranks, sizes):
@@ -430,7 +445,7 @@ def few(buffer, ranks):
             replay = captured(case.round)
             text = attempt(f"kernels, fp8 {fp8}", lambda: kernels_of(replay))
             if text:
-                show(f"  kernels of {CALLS} rounds, FP8 {fp8}\n{text}")
+                show(f"  kernels of rounds, FP8 {fp8}\n{text}")
             return times
 
         found[name] = attempt(name, measure)
@@ -454,17 +469,37 @@ def join():
     )
 
 
+def many_by_multiprocessors(ranks, numbers):
+    """Many tokens with several numbers of multiprocessors."""
+    tokens = Tokens(MANY, symrail.my_pe())
+    found = {}
+    for sms in numbers:
+        deep_ep.Buffer.set_num_sms(int(sms))
+        buffer = deep_ep.Buffer(None, 1 << 20, num_max_tokens_per_rank=MANY)
+        show(f"{sms} multiprocessors")
+        found[sms] = attempt(f"{sms} multiprocessors", lambda: many_by_symrail(buffer, tokens, ranks, True)) or {}
+        buffer.destroy()
+    names = list(next(iter(found.values()), {}))
+    for name in names:
+        show(f"{name:<34} " + "  ".join(f"{sms}: {number(times.get(name))}" for sms, times in found.items()))
+
+
 def main():
-    proxied = sys.argv[1:] == ["proxied"]
+    form, *rest = sys.argv[1:] or ["beside"]
+    proxied = form == "proxied"
     symrail.init(heap="pinned" if proxied else "device", heap_bytes=(1 << 30) if proxied else (3 << 30))
     me, ranks = symrail.my_pe(), symrail.n_pes()
     torch.cuda.set_device(symrail.current().device)
     mapped = all(symrail.is_mapped(pe) for pe in range(ranks))
     show(f"{ranks} PEs, {torch.cuda.get_device_name()}, torch {torch.__version__}, peers {'mapped' if mapped else 'through the proxy'}")
+    if form == "sms":
+        many_by_multiprocessors(ranks, rest or [str(SMS)])
+        symrail.finalize()
+        return
     deep_ep.Buffer.set_num_sms(SMS)
     size = deep_ep.Buffer.get_low_latency_rdma_size_hint(FEW, HIDDEN, ranks, EXPERTS)
     buffer = deep_ep.Buffer(None, 1 << 20, size, low_latency_mode=True, num_max_tokens_per_rank=MANY)
-    if proxied:
+    if form in ("few", "proxied"):
         tell_few(few(buffer, ranks)[1], {})
         buffer.destroy()
         symrail.finalize()
@@ -477,7 +512,7 @@ def main():
             lambda kind=kind, wanted=wanted: by_nccl(kind, tokens, ranks, wanted),
         )
         for kind, wanted in (
-            (PerSlot, weighted(tokens)),
+            (PerSlot, weighted(tokens, ranks)),
             (PerRank, (tokens.x.float() * tokens.in_rank(ranks).sum(dim=1, keepdim=True)).bfloat16()),
         )
     }
@@ -493,7 +528,7 @@ def main():
     of_many = attempt("many", lambda: many_by_symrail(buffer, tokens, ranks)) or {}
     plain = {}
     for kind, times in ((PerSlot, None), (PerRank, in_rank.sum(dim=1, keepdim=True))):
-        wanted = weighted(tokens) if times is None else (tokens.x.float() * times).bfloat16()
+        wanted = weighted(tokens, ranks) if times is None else (tokens.x.float() * times).bfloat16()
         plain[kind.__name__] = attempt(kind.__name__, lambda kind=kind, w=wanted: by_nccl(kind, tokens, ranks, w))
     tell_many(of_many, plain, copies, crossing, sum(per_rank))
     buffer.destroy()

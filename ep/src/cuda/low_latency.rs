@@ -1,8 +1,8 @@
 //! Low latency by kernels. See `cu/low_latency.cu`.
 //!
 //! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
-//! proxy for each part. A combine returns the rows of a part together by one request, too. A round is a dispatch and
-//! then a combine. Each is sent by one call and received by another. Between these calls no multiprocessor is occupied.
+//! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
+//! of the token; those of a part return together by one request, too. A round is a dispatch and then a combine. Each is sent by one call and received by another. Between these calls no multiprocessor is occupied.
 
 use std::time::Duration;
 
@@ -24,14 +24,15 @@ use crate::plan::layout::{MOST_TOP_K, share};
 const PARTS: usize = 16;
 const MOST_PARTS: usize = 64;
 const BUSY: usize = 128;
-/// The most blocks that add the rows of a token.
+/// The most blocks that add the rows of a token, and the number of sums that a block forms at a time for other ranks.
 const BLOCKS_OF_TOKEN: u64 = 2;
+const TOGETHER: u64 = 2;
 /// The number of multiprocessors without a block that waits for other ranks.
 const FREE: u64 = 4;
 /// The number of memory sets that rounds use in rotation.
 const SETS: usize = 2;
 /// The [parts](DeviceShape::parts_of_heap) that hold words. They are cleared before the first round.
-const WORDS: [usize; 3] = [2, 4, 6];
+const WORDS: [usize; 4] = [2, 4, 6, 8];
 /// As in the kernels: the number of ended rounds, the number of ended blocks, and whether the GPU masks late ranks.
 /// They follow all other parameters.
 const LAST_WORDS: usize = 3;
@@ -105,7 +106,6 @@ const KERNELS: [&str; 5] =
 impl Step {
     fn threads(self) -> u32 {
         match self {
-            Step::SendCombine => 256,
             Step::EndRound => 32,
             _ => 512,
         }
@@ -131,24 +131,28 @@ impl DeviceShape {
         16 + self.most_tokens.div_ceil(parts.max(1)) * self.row()
     }
 
-    /// The most rows that return from a rank.
-    fn rows_back(&self, ranks: usize) -> usize {
-        self.most_tokens * self.k.min(self.experts / ranks)
-    }
-
     /// Bytes of the symmetric memory, part by part, in the order of `parameters` in the kernels.
-    fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 7] {
+    fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 9] {
         let parts = self.parts(ranks, all_mapped);
         let part = self.part(parts);
         let all_parts = ranks * SETS * parts;
-        // Each rank has its own memory for returning rows.
-        let back = ranks * self.rows_back(ranks);
-        let (row, back_words) = (2 * self.hidden, SETS * back + ranks * parts);
+        // Each rank has its own memory for returning rows and for weights.
+        let (back, slots) = (ranks * self.most_tokens, self.most_tokens * self.k);
+        let (row, back_words) = (2 * self.hidden, SETS * back + ranks * (parts + 1));
         let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
-        let (all_bytes, words) = (all_parts * part, [all_parts, back_words, ranks].map(|words| 8 * words));
-        let [words, back_words, left] = words;
-        let sizes =
-            [all_bytes, for_proxy(all_bytes), words, SETS * back * row, back_words, for_proxy(back * row), left];
+        let words = [all_parts, back_words, SETS * ranks * slots, slots, ranks].map(|words| 8 * words);
+        let (all_bytes, [words, back_words, weights, weights_out, left]) = (all_parts * part, words);
+        let sizes = [
+            all_bytes,
+            for_proxy(all_bytes),
+            words,
+            SETS * back * row,
+            back_words,
+            for_proxy(back * row),
+            weights,
+            for_proxy(weights_out),
+            left,
+        ];
         sizes.map(|bytes| bytes.next_multiple_of(ALIGNMENT))
     }
 
@@ -193,7 +197,8 @@ impl<'d> DeviceLowLatency<'d> {
             ],
         )?;
         let far = far_ranks(device)?;
-        let all_mapped = hold_for_all(runtime, !far.contains(&true))?;
+        let has_far = far.contains(&true);
+        let all_mapped = hold_for_all(runtime, !has_far)?;
         let (parts, sizes) = (shape.parts(ranks, all_mapped), shape.parts_of_heap(ranks, all_mapped));
         let slots = shape.most_tokens * shape.k;
         let block = runtime.align(ALIGNMENT, sizes.iter().sum())?;
@@ -212,20 +217,20 @@ impl<'d> DeviceLowLatency<'d> {
         let of_rows = [
             zeroed(gpu, 4 * ranks)?,
             zeroed(gpu, 4 * slots)?,
-            zeroed(gpu, 8 * share * ranks * shape.most_tokens)?,
+            zeroed(gpu, 8 * ranks * slots)?,
             zeroed(gpu, 4 * ranks * parts)?,
             zeroed(gpu, parts * shape.part(parts))?,
-            zeroed(gpu, 2 * shape.hidden * shape.rows_back(ranks))?,
-            zeroed(gpu, 8 * 3 * ranks * parts)?,
+            zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
+            zeroed(gpu, 8 * ranks * (3 * parts + 1))?,
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
         of_rows[0].write(0, &flags).map_err(failed)?;
         let numbers = [ranks, runtime.my_pe() as usize, share, shape.k, shape.most_tokens, shape.hidden];
         let numbers = numbers.map(|number| number as u64);
-        let [far, back_numbers, row_numbers, ready, own_in, own_back, notes] = &of_rows;
-        let own = [&masks, &late, far, back_numbers, row_numbers, ready, &lost, own_in, own_back, notes];
+        let [far, back_numbers, places, ready, own_in, own_back, notes] = &of_rows;
+        let own = [&masks, &late, far, back_numbers, places, ready, &lost, own_in, own_back, notes];
         let own = own.map(|buffer| buffer.at().get());
-        let of_shape = [shape.fp8.into(), parts as u64];
+        let of_shape = [shape.fp8.into(), parts as u64, has_far.into()];
         let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0; LAST_WORDS]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_round] =
@@ -321,37 +326,34 @@ impl<'d> DeviceLowLatency<'d> {
         unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
     }
 
-    /// Sends the experts' rows back: bfloat16 rows in the layout that [`DeviceLowLatency::receive_dispatch`] has
-    /// written.
+    /// Sends what the experts have made of the tokens back: bfloat16 rows in the layout that
+    /// [`DeviceLowLatency::receive_dispatch`] has written. `weights` are those of this rank's own tokens, a 32-bit float
+    /// for each slot. For each received token its rank gets one row: the sum of the experts' rows, times their weights,
+    /// in the order of the slots, which is formed in FP32 and rounded. The launch waits on the GPU for the weights of
+    /// the other ranks.
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
-    /// An error of the driver.
-    pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, of: &DeviceReceived) -> Result<()> {
-        // There is a warp for each row of a usual round, and some more for an expert that has many rows.
-        let share = self.share as u64;
-        let blocks = (4 * BUSY as u64 / share).max(1);
+    /// As for [`DeviceLowLatency::send_dispatch`].
+    pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, weights: u64, tokens: usize) -> Result<()> {
+        self.must_fit(tokens)?;
+        let rows_back = u64::from(self.runtime().n_pes()) * self.shape.most_tokens as u64;
+        let (blocks, _) = who_wait(self.multiprocessors(), rows_back.div_ceil(TOGETHER), 1);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::SendCombine, share * blocks, &[rows, of.counts, of.sources, blocks]) }
+        unsafe { self.launch(stream, Step::SendCombine, blocks, &[rows, weights, tokens as u64]) }
     }
 
-    /// Waits on the GPU for the rows of this rank's tokens, and adds them, times their weights (32-bit floats), in the
-    /// order of the slots. `out` receives rows of bfloat16. Ends the round.
+    /// Waits on the GPU for the rows of this rank's tokens (`topk`, as for the dispatch), and adds them in FP32 and in the
+    /// order of the ranks. `out` receives rows of bfloat16. Ends the round.
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
     /// As for [`DeviceLowLatency::send_dispatch`].
-    pub unsafe fn receive_combine(
-        &self,
-        stream: &Stream,
-        (topk, weights): (u64, u64),
-        tokens: usize,
-        out: u64,
-    ) -> Result<()> {
+    pub unsafe fn receive_combine(&self, stream: &Stream, topk: u64, tokens: usize, out: u64) -> Result<()> {
         self.must_fit(tokens)?;
         if tokens == 0 {
             // SAFETY: the kernel has no other arguments.
@@ -360,7 +362,7 @@ impl<'d> DeviceLowLatency<'d> {
         let (tokens, ends) = (tokens as u64, 1);
         let (launched, of_token) = who_wait(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, weights, tokens, out, of_token, ends]) }
+        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, ends]) }
     }
 
     /// Leaves a rank out of later launches, or includes it again.
@@ -495,26 +497,25 @@ mod tests {
 
     #[test]
     fn memory_has_room_for_all_that_comes_and_goes() {
-        // Each of 16 blocks has two of the 24 tokens. A row has its elements, and then 2 + 2 numbers. 2 rows return for
-        // each token.
+        // Each of 16 blocks has two of the 24 tokens. A row has its elements, and then 2 + 2 numbers. A row returns for
+        // each token, and a word for each of its 2 slots goes before.
         let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
         let part = 16 + 2 * (128 + 16);
         let all_parts = 2 * 4 * 16 * part;
-        let (words, back) = (8 * 2 * 4 * 16, 4 * 24 * 2);
-        let back_words = 8 * (2 * back + 4 * 16);
-        let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, 128];
-        assert_eq!(shape.parts_of_heap(4, false), wanted);
-        assert_eq!(shape.bytes(4), wanted.iter().sum::<usize>());
+        let (words, back) = (8 * 2 * 4 * 16, 4 * 24);
+        let back_words = 8 * (2 * back + 4 * 16 + 4);
+        let (weights, weights_out) = (8 * 2 * 4 * 24 * 2, 8 * 24 * 2);
+        let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, weights, weights_out, 32];
+        assert_eq!(shape.parts_of_heap(4, false), wanted.map(|bytes: usize| bytes.next_multiple_of(128)));
+        assert_eq!(shape.bytes(4), shape.parts_of_heap(4, false).iter().sum::<usize>());
         // The figures of docs/ep.md.
         let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16, fp8: false };
-        assert_eq!(usual.bytes(8), 763_964_544);
-        assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 499_555_456);
+        assert_eq!(usual.bytes(8), 103_394_560);
+        assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 59_170_048);
         // No data passes through the proxy where all memory is mapped.
         let of_mapped = |shape: DeviceShape, ranks| shape.parts_of_heap(ranks, true);
-        assert_eq!(
-            of_mapped(shape, 8),
-            [2 * all_parts, 0, 2 * words, 4 * back * 64, 8 * (4 * back / 2 + 8 * 16), 0, 128]
-        );
+        let wanted = [2 * all_parts, 0, 2 * words, 4 * back * 128, 8 * (4 * back + 8 * 17), 0, 2 * weights, 0, 64];
+        assert_eq!(of_mapped(shape, 8), wanted.map(|bytes: usize| bytes.next_multiple_of(128)));
         // There is a part for each of 24 tokens, because few ranks would leave the GPU idle otherwise.
         assert_eq!(of_mapped(shape, 4)[0], 2 * 4 * 24 * (16 + 128 + 16));
     }

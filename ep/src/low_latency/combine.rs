@@ -82,8 +82,10 @@ impl LowLatency<'_> {
         Ok(Combining { call, start, element, own, statistics })
     }
 
-    /// Waits for the rows of this rank's tokens, and adds them, times their weights, in FP32 and in the order of the
-    /// slots. `topk` and `weights` are those of the dispatch. Slots of masked ranks are left out.
+    /// Waits for the rows of this rank's tokens, and adds them. The rows of each rank are added in FP32, times their
+    /// weights, in the order of the slots, and the sum is rounded to the type of the rows. Then these sums are added in
+    /// FP32, in the order of the ranks, as GPUs do it. `topk` and `weights` are those of the dispatch. Slots of masked
+    /// ranks are left out.
     ///
     /// # Errors
     /// As for [`LowLatency::receive_dispatch`], and numbers that do not agree.
@@ -135,17 +137,30 @@ impl LowLatency<'_> {
     }
 }
 
-/// The sum of each token's rows, in the order of its slots.
+/// The sum of each token's rows: of each rank in the order of the slots, then of all ranks.
 fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: Element, bytes: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(topk.tokens() * bytes);
-    let mut sums = vec![0.0; bytes / element.bytes()];
+    let [mut sums, mut of_one] = [(); 2].map(|()| vec![0.0; bytes / element.bytes()]);
+    let mut rounded = Vec::with_capacity(bytes);
     for token in 0..topk.tokens() {
         sums.fill(0.0);
-        for (slot, &expert) in topk.of(token).iter().enumerate().filter(|(_, expert)| **expert >= 0) {
-            let (pairs, rows) = &of_rank[expert as usize / of_rank[0].0.experts()];
-            if let Some(number) = pairs.number(expert as usize % pairs.experts(), token as u32) {
-                element.add(&mut sums, &rows[number * bytes..][..bytes], Some(weights[token * topk.k() + slot]));
+        for (rank, (pairs, rows)) in of_rank.iter().enumerate() {
+            let share = pairs.experts();
+            let slots = topk.of(token).iter().enumerate().filter(|(_, expert)| **expert >= 0);
+            let mut numbers = slots
+                .filter(|(_, expert)| **expert as usize / share == rank)
+                .filter_map(|(slot, &expert)| Some((slot, pairs.number(expert as usize % share, token as u32)?)))
+                .peekable();
+            if numbers.peek().is_none() {
+                continue;
             }
+            of_one.fill(0.0);
+            for (slot, number) in numbers {
+                element.add(&mut of_one, &rows[number * bytes..][..bytes], Some(weights[token * topk.k() + slot]));
+            }
+            rounded.clear();
+            element.round(&of_one, &mut rounded);
+            element.add(&mut sums, &rounded, None);
         }
         element.round(&sums, &mut all);
     }

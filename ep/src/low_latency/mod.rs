@@ -6,7 +6,7 @@
 //! late rank can take part again only in a new job.
 //!
 //! A token crosses once for each rank that owns some of its experts, and that rank copies it for each of these experts.
-//! Combine returns a row for each expert, and adds a token's rows, times their weights, in the order of its slots.
+//! Combine returns a row for each expert. It adds a token's rows, times their weights, first those of each rank.
 //!
 //! | file | concept |
 //! |---|---|

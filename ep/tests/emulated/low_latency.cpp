@@ -37,6 +37,18 @@ static float number_of(symrail_u64 rank, symrail_u64 round, symrail_u64 slot, sy
     return (float)((int)(mix({rank, round, slot, i}) % 255) - 127) * 0.25f;
 }
 
+// Magnitudes of weights differ widely, so that the order of a sum affects its bits.
+static float weight_of(symrail_u64 rank, symrail_u64 round, symrail_u64 slot) {
+    return number_of(rank, round, slot, 4000) * (float)(1 << mix({rank, round, slot, 4001}) % 24);
+}
+
+// Whether a slot is the token's first one with its expert: a token that names an expert twice has one row.
+static bool is_first(const long long* topk, symrail_u64 slot, symrail_u64 k) {
+    symrail_u64 before = slot / k * k;
+    while (topk[before] != topk[slot]) before++;
+    return before == slot;
+}
+
 static void expect(bool well, const char* what) {
     if (!well) fail(what);
 }
@@ -77,7 +89,7 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) masks[rank] = apart && group(rank) != group(job.me);
     }
     std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
-    std::vector<symrail_u64> numbers, sources, notes;
+    std::vector<symrail_u64> places, sources, notes;
     std::vector<uint4> rows, made, out, own_in, own_back;
     std::vector<int> counts;
     std::vector<float> scales;
@@ -95,18 +107,19 @@ struct buffers {
         };
         symrail_u64 parts = 2 * s.ranks * p.parts, back = s.ranks * back_rows(p);
         p.in = take(parts * part_bytes(p)), p.out = take(parts * part_bytes(p)), p.words = take(8 * parts);
-        p.back = take(2 * back * bytes), p.back_words = take(8 * (2 * back + s.ranks * p.parts));
-        p.back_out = take(back * bytes), p.left = take(8 * s.ranks);
+        p.back = take(2 * back * bytes), p.back_words = take(8 * (2 * back + s.ranks * p.parts + s.ranks));
+        p.back_out = take(back * bytes), p.weights = take(16 * s.ranks * slots), p.weights_out = take(8 * slots);
+        p.left = take(8 * s.ranks);
         back_numbers.resize(slots), ready.resize(s.ranks * p.parts);
-        numbers.resize(s.share * room), sources.resize(s.share * room);
+        places.resize(s.ranks * slots), sources.resize(s.share * room);
         scales.resize(s.share * room * groups(p));
         rows.resize(s.share * room * bytes / 16), made.resize(rows.size()), out.resize(s.most * bytes / 16);
-        for (symrail_u64 rank = 0; rank < s.ranks; rank++) far[rank] = symrail_ptr(heap, rank) == nullptr;
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) p.has_far |= far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
-        own_in.resize(p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(3 * s.ranks * p.parts);
+        own_in.resize(p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (3 * p.parts + 1));
         p.own_in = (symrail_u64)own_in.data(), p.own_back = (symrail_u64)own_back.data(), p.notes = (symrail_u64)notes.data();
-        p.back_numbers = (symrail_u64)back_numbers.data(), p.numbers = (symrail_u64)numbers.data();
+        p.back_numbers = (symrail_u64)back_numbers.data(), p.places = (symrail_u64)places.data();
     }
     void send_dispatch(const void* x, const long long* topk, symrail_u64 tokens) {
         launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens); });
@@ -116,13 +129,12 @@ struct buffers {
             ep_receive_dispatch(&p, (char*)rows.data(), scales.data(), counts.data(), sources.data(), blocks);
         });
     }
-    void send_combine(const std::vector<uint4>& made) {
-        launch(s.share * 2, threads_of(s), [&] { ep_send_combine(&p, (char*)made.data(), counts.data(), sources.data(), 2); });
+    void send_combine(const std::vector<uint4>& made, const float* weights, symrail_u64 tokens) {
+        launch(3, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), weights, tokens); });
     }
-    void receive_combine(const long long* topk, const float* weights, symrail_u64 tokens, bool ends) {
+    void receive_combine(const long long* topk, symrail_u64 tokens, bool ends) {
         if (tokens > 0) {
-            launch(in_turns(tokens * 2), THREADS,
-                   [&] { ep_receive_combine(&p, topk, weights, tokens, (char*)out.data(), 2, ends); });
+            launch(in_turns(tokens * 2), THREADS, [&] { ep_receive_combine(&p, topk, tokens, (char*)out.data(), 2, ends); });
         } else if (ends) {
             end();
         }
@@ -153,7 +165,7 @@ static void rounds(const shape& s, char* heap) {
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) x[i] = to_bf16(number_of(me, round, i / s.hidden, i % s.hidden));
         memcpy(aligned.data(), x.data(), x.size() * 2);
         std::vector<float> weights(tokens * s.k);
-        for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = number_of(me, round, i, 4000);
+        for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = weight_of(me, round, i);
         symrail_u64 puts = job.puts;
         b.send_dispatch(aligned.data(), topk.data(), tokens);
         expect(job.puts - puts == n_far * p.parts, "a dispatch has one request for each part");
@@ -186,17 +198,22 @@ static void rounds(const shape& s, char* heap) {
             expect(counts[local] == (int)(row - local * room), "a count");
         }
         puts = job.puts;
-        b.send_combine(made);
-        expect(job.puts - puts <= std::min(n_far * p.parts, far_rows), "a combine has one request for each part at most");
-        b.receive_combine(topk.data(), weights.data(), tokens, true);
+        b.send_combine(made, weights.data(), tokens);
+        expect(job.puts - puts <= std::min(n_far * p.parts, far_rows) + n_far,
+               "a combine has one request for each part at most, and one for weights");
+        b.receive_combine(topk.data(), tokens, true);
         expect(p.over == round + 1 && p.ended == 0, "the last block ends a round");
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) {
             float sum = 0;
-            for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
-                symrail_u64 first = i / s.hidden * s.k;
-                while (topk[first] != topk[slot]) first++;
-                if (topk[slot] >= 0 && !masks[topk[slot] / s.share])
-                    sum += low(to_bf16(number_of(topk[slot] + 100, round, me * 1000 + first, i % s.hidden))) * weights[slot];
+            for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
+                float of_rank = 0;
+                for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
+                    symrail_u64 first = i / s.hidden * s.k;
+                    while (topk[first] != topk[slot]) first++;
+                    if (topk[slot] >= 0 && topk[slot] / s.share == rank && !masks[rank])
+                        of_rank += low(to_bf16(number_of(topk[slot] + 100, round, me * 1000 + first, i % s.hidden))) * weights[slot];
+                }
+                sum += low(to_bf16(of_rank));
             }
             expect(((unsigned short*)out.data())[i] == to_bf16(sum), "a sum");
         }
@@ -229,14 +246,14 @@ static void resumed(const shape& s, char* heap) {
     b.send_dispatch(x.data(), first.data(), s.most);
     b.receive_dispatch();
     fill(is_lost ? 64 : job.me + 1);
-    job.timeout_ns = 200000000;
+    job.timeout_ns = 3000000000;
     if (!is_lost) {
-        b.send_combine(made);
-        b.receive_combine(first.data(), weights.data(), s.most, false);
+        b.send_combine(made, weights.data(), s.most);
+        b.receive_combine(first.data(), s.most, false);
         symrail_u64 waits = job.time_outs;
         expect(waits > 0 && waits <= s.k + b.p.parts && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
         b.p.mask_late = 1, b.late[lost] = 0, waits += s.k + b.p.parts;
-        b.receive_combine(first.data(), weights.data(), s.most, false);
+        b.receive_combine(first.data(), s.most, false);
         expect(job.time_outs <= waits && b.masks[lost] == 1, "a rank that stops is masked");
         waits = job.time_outs;
         expect_sums(1, "sums without it");
@@ -247,16 +264,16 @@ static void resumed(const shape& s, char* heap) {
             b.send_dispatch(x.data(), next.data(), s.most);
             b.receive_dispatch();
             fill(job.me + 1);
-            b.send_combine(made);
+            b.send_combine(made, weights.data(), s.most);
             if (round == 2) meet(3), meet(3);
-            b.receive_combine(next.data(), weights.data(), s.most, true);
+            b.receive_combine(next.data(), s.most, true);
             expect_sums(3, "sums while it runs again");
         }
         expect(job.time_outs == waits && b.lost[lost] == IS_TOLD, "a masked rank is told, and not waited for");
         return;
     }
     meet(3);
-    b.send_combine(made);
+    b.send_combine(made, weights.data(), s.most);
     b.end();
     expect(b.masks[0] == 1 && b.masks[1] == 1 && b.lost[0] == HAS_LEFT && job.failures == 1 + 1, "who was left behind learns by whom");
     b.send_dispatch(x.data(), first.data(), s.most);

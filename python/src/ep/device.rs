@@ -63,21 +63,14 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
     }
 
-    /// Sends the experts' rows back.
-    fn send_combine(&self, py: Python<'_>, stream: usize, rows: u64, of: Received) -> PyResult<()> {
+    /// Sends back, for each received token, the sum of the experts' rows. `weights` are those of the own tokens.
+    fn send_combine(&self, py: Python<'_>, stream: usize, rows: u64, weights: u64, tokens: usize) -> PyResult<()> {
         // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_combine(stream, rows, &received(of)) })
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_combine(stream, rows, weights, tokens) })
     }
 
     /// Adds up the rows of this rank's tokens, and ends the round.
-    fn receive_combine(
-        &self,
-        py: Python<'_>,
-        stream: usize,
-        topk: (u64, u64),
-        tokens: usize,
-        out: u64,
-    ) -> PyResult<()> {
+    fn receive_combine(&self, py: Python<'_>, stream: usize, topk: u64, tokens: usize, out: u64) -> PyResult<()> {
         // SAFETY: as above.
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, tokens, out) })
     }

@@ -80,7 +80,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """Sends. Returns the array that the hook fills, which receives."""
         import torch
 
-        sources, counts, most_tokens, hidden, experts = handle
+        _, _, most_tokens, hidden, experts = handle
         x = rows_to_combine(x, zero_copy, self.next_combine)
         if len(topk_idx.shape) != 2:
             raise ArgumentError(f"topk_idx has the shape {tuple(topk_idx.shape)}; wanted are two dimensions")
@@ -94,13 +94,12 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k))
         combined = torch.empty((tokens, hidden), dtype=torch.bfloat16, device=x.device) if out is None else out
         address(combined, "out", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
-        of = (0, 0, counts.data_ptr(), sources.data_ptr())
-        buffers.send_combine(torch.cuda.current_stream().cuda_stream, rows, of)
+        buffers.send_combine(torch.cuda.current_stream().cuda_stream, rows, topk_weights.data_ptr(), tokens)
 
         def receive() -> None:
             # The function keeps the tensors until then.
-            of_slots = (topk_idx.data_ptr(), topk_weights.data_ptr())
-            buffers.receive_combine(torch.cuda.current_stream().cuda_stream, of_slots, tokens, combined.data_ptr())
+            stream = torch.cuda.current_stream().cuda_stream
+            buffers.receive_combine(stream, topk_idx.data_ptr(), tokens, combined.data_ptr())
 
         return combined, receive
 

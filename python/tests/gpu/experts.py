@@ -24,10 +24,15 @@ def inputs(rank, call, experts):
 
 
 def sums(x, topk_idx, weights):
-    """The results if experts return tokens unchanged: of 32 bits, in the order of the slots."""
+    """The results if experts return tokens unchanged: sums of 32 bits, of each rank in the order of the slots, rounded,
+    and then of the ranks."""
     total = torch.zeros(x.shape)
-    for slot in range(K):
-        total += torch.where(topk_idx[:, slot : slot + 1] >= 0, x.float() * weights[:, slot : slot + 1], 0)
+    for rank in range(symrail.n_pes()):
+        of_rank = torch.zeros(x.shape)
+        for slot in range(K):
+            here = (topk_idx[:, slot : slot + 1] // EACH == rank) & (topk_idx[:, slot : slot + 1] >= 0)
+            of_rank += torch.where(here, x.float() * weights[:, slot : slot + 1], 0)
+        total += of_rank.bfloat16()
     return total.bfloat16()
 
 

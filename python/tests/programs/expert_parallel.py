@@ -171,9 +171,12 @@ def low(me: int, ranks: int) -> None:
         if receive is not None:
             receive()
         total = np.zeros(x.shape, np.float32)
-        for slot in range(TOP_K):
-            for token in np.flatnonzero(indices[:, slot] >= 0):
-                total[token] += weights[token, slot] * expert(x[token], indices[token, slot]).astype(np.float32)
+        for rank in range(ranks):
+            of_rank = np.zeros(x.shape, np.float32)
+            for slot in range(TOP_K):
+                for token in np.flatnonzero((indices[:, slot] >= 0) & (indices[:, slot] // EXPERTS_EACH == rank)):
+                    of_rank[token] += weights[token, slot] * expert(x[token], indices[token, slot]).astype(np.float32)
+            total += of_rank.astype(x.dtype).astype(np.float32)
         assert out is None or sums is out
         statistics = buffer.statistics()["low_latency_dispatch"]
         assert statistics is not None and statistics["call"] == "low-latency dispatch"

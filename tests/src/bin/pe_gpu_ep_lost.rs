@@ -84,8 +84,8 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
         unsafe {
             buffers.send_dispatch(&stream, x_at, topk_at, TOKENS).unwrap();
             buffers.receive_dispatch(&stream, &received).unwrap();
-            buffers.send_combine(&stream, received.rows, &received).unwrap();
-            buffers.receive_combine(&stream, (topk_at, weights_at), TOKENS, out.at().get()).unwrap();
+            buffers.send_combine(&stream, received.rows, weights_at, TOKENS).unwrap();
+            buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get()).unwrap();
         }
         stream.wait(LIMIT).unwrap();
         match buffers.check() {

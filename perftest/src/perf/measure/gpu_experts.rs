@@ -79,12 +79,11 @@ impl Stores {
         self.mapped.iter().map(rows).sum::<usize>() * of_row
     }
 
-    /// For a low-latency round: rows to the experts, and one row for each of this rank's experts back.
+    /// For a low-latency round: rows to the experts, with all weights, and one row for each token that came back.
     fn of_few(&self, row: usize, token: usize) -> usize {
         let there: usize = self.mapped.iter().map(|&rank| self.layout.per_rank()[rank] as usize).sum();
-        let share = self.layout.share();
-        let slots: u32 = self.layout.per_expert()[self.me * share..][..share].iter().sum();
-        there * row + self.mapped.len() * slots as usize * token
+        let back = self.mapped.len() * self.layout.per_rank()[self.me] as usize;
+        there * row + back * token + self.mapped.len() * 8 * FEW * K
     }
 }
 
@@ -178,8 +177,8 @@ impl<C: Backend> Bench<'_, C> {
             unsafe {
                 buffers.send_dispatch(&stream, x, own.indices.at().get(), FEW)?;
                 buffers.receive_dispatch(&stream, &found)?;
-                buffers.send_combine(&stream, found.rows, &found)?;
-                Ok::<_, Error>(buffers.receive_combine(&stream, own.topk(), FEW, out)?)
+                buffers.send_combine(&stream, found.rows, own.weights.at().get(), FEW)?;
+                Ok::<_, Error>(buffers.receive_combine(&stream, own.indices.at().get(), FEW, out)?)
             }
         };
         round()?;

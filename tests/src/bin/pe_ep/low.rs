@@ -67,13 +67,19 @@ pub fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_e
             let mut sums = Vec::new();
             for token in 0..input.tokens(case.k) {
                 let mut sum = vec![0f32; case.hidden];
+                let of = |slot: usize| input.indices[slot] as usize / case.share;
                 let counts = |&slot: &usize| {
                     let expert = input.indices[slot];
                     expert >= 0 && takes_part(expert as usize / case.share)
                 };
-                for slot in (token * case.k..(token + 1) * case.k).filter(counts) {
-                    let row = case.values(&case.made(me, token, input.indices[slot] as usize));
-                    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * input.weights[slot]);
+                for rank in 0..case.ranks {
+                    let mut of_rank = vec![0f32; case.hidden];
+                    for slot in (token * case.k..(token + 1) * case.k).filter(counts).filter(|&slot| of(slot) == rank) {
+                        let row = case.values(&case.made(me, token, input.indices[slot] as usize));
+                        of_rank.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * input.weights[slot]);
+                    }
+                    let row = case.values(&case.rounded(&of_rank));
+                    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
                 }
                 sums.extend(case.rounded(&sum));
             }
