@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_refused() {
+    fn a_send_without_a_receive_is_an_error() {
         assert!(arrange(0, 2, &[Transfer::Send { to: 2, memory: () }], |()| 1).is_err());
         let error = arrange(1, 2, &[Transfer::Send { to: 1, memory: () }], |()| 1).unwrap_err().to_string();
         assert!(error.contains("PE 1 sends 1 times to itself and receives 0 times"), "{error}");

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_change_the_size_of_the_file() {
+    fn no_process_can_change_the_size_of_the_file() {
         let memory = HostMemory::reserve(2 << 20).unwrap();
         for size in [0, 1 << 20, 4 << 20] {
             assert_eq!(ftruncate(&memory.file, size), Err(Errno::EPERM));

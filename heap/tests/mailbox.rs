@@ -52,7 +52,7 @@ fn polled(copy_engine: &mut impl CopyEngine) -> Vec<u64> {
 }
 
 #[test]
-fn who_waits_writes_and_what_it_leaves_comes_back() {
+fn a_waiting_reader_writes_and_returns_the_rest() {
     let Parts { memory, mut copy_engine, mut reader } = parts(1);
     let base = memory.base().addr().get();
     let stored = |address: usize, bytes: &[u8]| {

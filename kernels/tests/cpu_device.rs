@@ -282,7 +282,7 @@ fn one_thread_is_quiet_for_its_block() {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_all_have_come() {
+fn no_pe_leaves_a_barrier_before_all_have_arrived() {
     const ROUNDS: u64 = 400;
     for reach in REACHES {
         for pes in [1, 2, 3, 6] {
@@ -429,7 +429,7 @@ fn without_an_engine_every_wait_ends() {
 
 /// A thread that offers to drive the engine counts as driving it, and the proxy thread rarely checks then.
 #[test]
-fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
+fn a_thread_that_sleeps_in_a_wait_releases_the_engine() {
     let world = World::new(Shape { lend: false, timeout: Duration::from_millis(100), ..Shape::default() });
     let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
     let never = run(&world, 0, ONE, |me| Ok(me.wait_until(word, Cmp::Ne, 0)));

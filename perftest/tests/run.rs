@@ -430,7 +430,7 @@ fn an_interrupt_at_any_moment_ends_the_job() {
 }
 
 #[test]
-fn who_does_not_heed_an_interrupt_is_killed_unasked() {
+fn a_process_that_ignores_an_interrupt_is_killed() {
     let running = Running::start(shell(&["-n", "2"], r#"trap "" INT TERM; echo ready; while :; do sleep 0.1; done"#));
     assert_eq!([running.line(), running.line()], ["ready", "ready"]);
     kill(running.pid(), Signal::SIGTERM).unwrap();

@@ -184,7 +184,7 @@ fn fill(engine: &mut Engine, pe: u32, bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
+fn an_unreachable_peer_is_given_up_and_keeps_nothing() {
     for lanes in [1, LANES] {
         let fabric = Fabric::new(4, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
@@ -219,7 +219,7 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
 /// A PE that has a connection only because of a keepalive, and has lost it without notice, refuses a new one until it
 /// has sent something.
 #[test]
-fn who_has_had_a_keepalive_gives_one_back() {
+fn a_keepalive_is_answered_by_one() {
     let fabric = Fabric::new(7, FabricConfig { again: 0, half_open: true, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
@@ -267,7 +267,7 @@ fn what_was_not_sent_to_a_peer_that_is_given_up_has_failed() {
 }
 
 #[test]
-fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
+fn a_peer_that_was_given_up_is_used_again_when_a_rail_reaches_it() {
     let fabric = Fabric::new(5, FabricConfig { again: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
@@ -353,7 +353,7 @@ fn given_up(engine: &mut Engine) -> u64 {
 }
 
 #[test]
-fn who_does_not_poll_is_late_and_its_lanes_stay_in_use() {
+fn a_peer_that_does_not_poll_is_late_and_its_lanes_stay_in_use() {
     let fabric = Fabric::new(9, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);

@@ -141,7 +141,7 @@ fn a_pe_is_connected_when_it_is_addressed_and_its_source_when_it_has_asked() {
 }
 
 #[test]
-fn who_has_left_is_refused_without_being_connected() {
+fn a_peer_that_has_left_is_refused_without_a_connection() {
     let mut two = two(2);
     two.engines[0].endpoint().has_left(WHO[1], "it has left");
     (0..4).for_each(|second| two.engines[0].tick(second));

@@ -46,7 +46,7 @@ fn start(spare_core: bool) -> Proxy {
     Proxy::start(Engine::new(endpoint, 0, 1), Options { spare_core, ..Options::default() }).unwrap()
 }
 
-fn who_waits_has_the_engine_to_itself(proxy: &Proxy, task: &Path) {
+fn a_waiting_thread_has_the_engine_to_itself(proxy: &Proxy, task: &Path) {
     let rounds = || proxy.driver().engine().rounds();
     let turn = proxy.driver().wait_turn();
     let before = sleeps(task);
@@ -61,7 +61,7 @@ fn who_waits_has_the_engine_to_itself(proxy: &Proxy, task: &Path) {
 }
 
 /// A PE that mostly computes should not make peers wait for long.
-fn who_waits_now_and_then_is_looked_at_more_often(proxy: &Proxy, task: &Path) {
+fn threads_that_wait_now_and_then_are_checked_more_often(proxy: &Proxy, task: &Path) {
     let ten_looks = || {
         let (slept, since) = (sleeps(task), Instant::now());
         until("it looks now and then", || {
@@ -81,7 +81,7 @@ fn looks_are_as_rare_as_they_may_be() {
         until("the thread polls", || proxy.driver().engine().rounds() > 0);
         until("its predecessor is gone", || proxies().len() == 1);
         let task = proxies().remove(0);
-        who_waits_has_the_engine_to_itself(&proxy, &task);
-        who_waits_now_and_then_is_looked_at_more_often(&proxy, &task);
+        a_waiting_thread_has_the_engine_to_itself(&proxy, &task);
+        threads_that_wait_now_and_then_are_checked_more_often(&proxy, &task);
     }
 }

@@ -360,7 +360,7 @@ fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
 }
 
 #[test]
-fn who_is_in_no_step_hears_of_those_who_have_gone() {
+fn a_pe_in_no_step_learns_of_departed_pes() {
     let (server, events) = server(Some(3));
     let (mut one, two, three) = (join(&server, 0, 3), join(&server, 1, 3), join(&server, 2, 3));
     assert!(one.lost_pes().is_empty());

@@ -36,7 +36,7 @@ fn threads_that_take_memory_at_once_neither_hang_nor_share_it() {
 }
 
 #[test]
-fn who_is_late_is_waited_for_and_named() {
+fn a_late_pe_is_waited_for_and_named() {
     for (path, joins_late) in [(MAPPED, "join"), (ONE_RAIL, "")] {
         let outcome = path.of(apart(), 2).env("SYMRAIL_TIMEOUT_S", "1").args(["late", joins_late]).limit(40).succeed();
         for wait in ["a barrier", "finalize"] {
@@ -50,7 +50,7 @@ fn who_is_late_is_waited_for_and_named() {
 }
 
 #[test]
-fn who_leaves_without_the_others_is_named_at_once() {
+fn a_pe_that_leaves_alone_is_named_at_once() {
     for path in [MAPPED, ONE_RAIL] {
         let outcome = path.of(apart(), 2).env("SYMRAIL_TIMEOUT_S", "60").args(["leave"]).limit(50).run();
         assert!(outcome.out.contains("PE 1 does not answer: it has left the job without finalizing"), "{outcome:#?}");

@@ -33,7 +33,7 @@ fn over_two_rails() {
 }
 
 #[test]
-fn everybody_alone_on_a_host() {
+fn each_pe_on_a_host_of_its_own() {
     everything(ROUND_ROBIN, 3, 3);
 }
 
@@ -51,7 +51,7 @@ fn flags_come_round() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn a_pe_that_does_not_arrive_is_named() {
     let job = MAPPED.of(Job::new("pe_collectives"), 3).args(["late"]);
     let outcome = job.env("SYMRAIL_TIMEOUT_S", "2").succeed();
     assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
@@ -77,7 +77,7 @@ fn two_pes_learn_that_the_third_was_killed_in_a_call() {
 }
 
 #[test]
-fn who_is_killed_is_named() {
+fn a_killed_pe_is_named() {
     for path in [MAPPED, ONE_RAIL] {
         let timeout = [("SYMRAIL_TIMEOUT_S", "3")];
         let outcome = path.of_command(Command::new(built("pe_collective_lost")), &timeout, Duration::from_secs(60));

@@ -48,6 +48,6 @@ fn five_on_three_hosts() {
 }
 
 #[test]
-fn everybody_on_their_own_host() {
+fn each_pe_on_a_host_of_its_own() {
     barriers(ROUND_ROBIN, 4, 4, &[("all", 8), ("reversed", 8), ("even", 2), ("odd", 2)]);
 }

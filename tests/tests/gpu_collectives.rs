@@ -28,7 +28,7 @@ fn memory_channels() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn a_pe_that_does_not_arrive_is_named() {
     if let Some(out) = run("late", "5") {
         assert!(out.contains("PE 1 is late or gone"), "{out}");
     }

@@ -44,6 +44,6 @@ fn rounds_are_replayed_from_graphs() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn a_pe_that_does_not_arrive_is_named() {
     run("late", "5");
 }

@@ -291,7 +291,7 @@ fn flags_come_round() {
 /// PE 1 does not arrive: PE 0 gives up in time and names it; PE 2, which would wait much longer, is told. Later calls
 /// do nothing, including PE 1's, and the report stays.
 #[test]
-fn who_does_not_come_is_named() {
+fn a_pe_that_does_not_arrive_is_named() {
     if library().is_none() {
         return;
     }

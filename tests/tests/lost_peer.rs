@@ -50,7 +50,7 @@ fn three_pes_go_on_when_the_fourth_hangs_behind_two_rails() {
 }
 
 #[test]
-fn who_waits_for_a_mapped_pe_learns_that_it_was_killed() {
+fn a_wait_for_a_mapped_pe_ends_when_it_is_killed() {
     let mut command = Command::new(built("pe_lost"));
     command.arg("unwired");
     let no_wire = [("SYMRAIL_LIBFABRIC_SO", "/nowhere/libfabric.so"), ("SYMRAIL_IBV_SO", "/nowhere/libibverbs.so")];

@@ -47,7 +47,7 @@ fn what_one_rank_does_otherwise_is_an_error_by_name_on_all() {
 }
 
 #[test]
-fn who_gives_up_in_a_round_tells_those_who_wait_in_it_and_those_who_come_later() {
+fn a_rank_that_gives_up_ends_the_waits_of_this_round_and_of_later_ones() {
     check(MAPPED, 3, 1, &["give_up"]);
     check(ROUND_ROBIN, 3, 3, &["give_up"]);
 }

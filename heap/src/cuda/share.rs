@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_gets_everybodys_descriptor() {
+    fn each_pe_gets_the_descriptors_of_all_others() {
         let files: Vec<_> = (0..3).map(|_| tempfile()).collect();
         let inodes: Vec<_> = files.iter().map(|f| fstat(f.as_fd()).unwrap().st_ino).collect();
         let exchanges: Vec<_> = (0..3).map(|pe| Exchange::listen(pe).unwrap()).collect();

@@ -80,7 +80,7 @@ fn joining_takes_a_few_messages_of_each_pe_and_less_than_two_seconds() {
 }
 
 #[test]
-fn who_dies_while_joining_is_named() {
+fn a_pe_that_dies_while_joining_is_named() {
     for (pes, seed) in [(256, 0), (1024, 2), (4096, 0)] {
         let options = Options { seed, ..Options::new(pes, pes / 64) };
         let (healthy, joining) = (join(&options, false), join(&options, true));
@@ -122,11 +122,11 @@ fn dead_are_named(works: &[Work], all_fail: bool) {
 }
 
 #[test]
-fn who_dies_in_a_barrier_is_named() {
+fn a_pe_that_dies_in_a_barrier_is_named() {
     dead_are_named(&[Work::Barrier], true);
 }
 
 #[test]
-fn who_dies_while_others_connect_is_named() {
+fn a_pe_that_dies_while_others_connect_is_named() {
     dead_are_named(&[Work::Ring, Work::AllToAll(PARTNERS)], false);
 }

@@ -122,7 +122,7 @@ fn programs_end_as_they_like() {
 }
 
 #[test]
-fn who_waits_for_a_lock_for_long_says_so() {
+fn a_long_wait_for_a_lock_is_reported() {
     let Some(program) = compile("misuse.c") else { return };
     for layout in LAYOUTS {
         let outcome = run(&program, &["held_lock"], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);

@@ -36,7 +36,7 @@ fn collectives_agree_where_algorithms_change_and_hosts_differ() {
 }
 
 #[test]
-fn who_is_connected_ahead_is_not_connected_when_first_addressed() {
+fn a_peer_connected_ahead_is_not_connected_again_when_addressed() {
     let Some(program) = compile("connect.c") else { return };
     for ahead in ["nobody", "all", "team"] {
         let outcome = run(&program, &[ahead], 8, Layout::Hosts(8), &[]);

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_share_has_a_part_of_it_in_each_turn() {
+    fn a_pe_with_a_share_has_a_part_of_it_in_each_round() {
         for places in 1..=9 {
             for most in [2, 7, 1023] {
                 for count in (1..300).chain([2047, 2048, 6000, 9207, 131_073]) {

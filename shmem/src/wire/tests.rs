@@ -149,7 +149,7 @@ fn a_flag_goes_out_although_others_wait_for_something_else() {
 }
 
 #[test]
-fn who_settles_leaves_nothing_behind() {
+fn a_drained_wire_has_no_work_left() {
     for _ in 0..50 {
         let world = world(refusing());
         for word in 0..20 {

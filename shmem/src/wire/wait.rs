@@ -209,7 +209,7 @@ mod tests {
     use crate::wire::tests::world;
 
     #[test]
-    fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
+    fn a_long_wait_for_memory_leaves_the_core_to_others() {
         let world = world(FabricConfig::default());
         // As if arrivals woke the proxy thread, which they do not here.
         let mut wait = Wait { may_sleep: true, ..Wait::for_memory(world.on_wire()) };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_engine_says_so() {
+    fn a_thread_that_leaves_the_engine_wakes_the_proxy() {
         let world = world(FabricConfig::default());
         let driver = world.on_wire().wire().driver();
         let wait = |done: &dyn Fn() -> bool| {

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_told_of_the_end_of_his_own_operation() {
+    fn each_issuer_gets_the_completion_of_its_own_operation() {
         let finished = |issuer, tag, value| Finished { issuer, tag, result: Ok(value) };
         let mut many = vec![finished(0, 1, 10), finished(1, 1, 11), finished(0, 2, 20), finished(1, 3, 30)];
         let mut take = |issuer, tag| Finished::take(&mut many, issuer, tag).and_then(|f| f.result.ok());

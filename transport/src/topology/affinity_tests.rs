@@ -71,7 +71,7 @@ fn each_pe_gets_its_own_near_nic() {
 }
 
 #[test]
-fn who_has_less_choice_chooses_first() {
+fn pes_with_fewer_cores_to_choose_from_choose_first() {
     let (machine, nics) = two_sockets();
     // PE 0 may use any NIC, PE 1 is near mlx5_0 only. So PE 0 must not get that one.
     assert_eq!(spread(&machine, &nics[..2], &[on(0..16), on(12..16)]), [1, 0]);

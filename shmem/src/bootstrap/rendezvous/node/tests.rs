@@ -313,7 +313,7 @@ fn all_get_all_results_and_no_node_has_many_messages() {
 }
 
 #[test]
-fn whoever_dies_or_does_not_come_is_named_to_all_others() {
+fn pes_that_die_or_do_not_come_are_named_to_all_others() {
     for (n_pes, fan_out) in [(5, 3), (6, 3), (6, 8)] {
         for seed in 0..6 {
             for lost in 1..(1 << n_pes) - 1 {
