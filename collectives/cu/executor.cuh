@@ -12,6 +12,8 @@ typedef symrail_block_scope symrail_all_threads;
 /* Loads of several sources that each thread has in flight at a time. */
 #define SYMRAIL_PACKETS_AHEAD 4
 #define SYMRAIL_WIDE_AHEAD 2
+/* The same for positions of two sources. */
+#define SYMRAIL_PAIRS_AHEAD 4
 
 /* Tells all ranks that this one has given up, unless another rank made it give up. */
 static __device__ __noinline__ void symrail_tell(const symrail_plan& plan) {
@@ -352,15 +354,37 @@ struct symrail_executor {
         bool wide = (distance & 15) == 0 && head % element == 0 && head < least;
         symrail_u64 middle = wide ? (least - head) / 16 : 0, done = wide ? head + 16 * middle : 0;
         if (!wide) head = 0;
-        for (symrail_u64 i = thread(); i < middle; i += threads()) reduce_wide(op, sources, all, head + 16 * i);
+        symrail_u64 i = thread();
+        for (; sources == 2 && i + (SYMRAIL_PAIRS_AHEAD - 1) * threads() < middle; i += SYMRAIL_PAIRS_AHEAD * threads())
+            reduce_pairs(op, all, head + 16 * i);
+        for (; i < middle; i += threads()) reduce_wide(op, sources, all, head + 16 * i);
         symrail_u64 before = head / element, after = (most - done) / element;
-        for (symrail_u64 i = thread(); i < before + after; i += threads())
+        for (i = thread(); i < before + after; i += threads())
             reduce_element(op, sources, all, i < before ? i * element : done + (i - before) * element);
     }
 
     SYMRAIL_WAITER_FN symrail_wide load_wide(const symrail_operand& from, symrail_u64 at) const {
         const symrail_wide* p = (const symrail_wide*)(from.at + at);
         return from.own ? symrail_own_source::load(p) : symrail_peer_source::load(p);
+    }
+
+    /* Reduces two operands. The loads of host memory take long, so each thread has several under way. */
+    SYMRAIL_WAITER_FN void reduce_pairs(symrail_u32 op, symrail_u32 all, symrail_u64 at) const {
+        symrail_wide first[SYMRAIL_PAIRS_AHEAD], second[SYMRAIL_PAIRS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < SYMRAIL_PAIRS_AHEAD; k++) {
+            first[k] = load_wide(operands[0], at + 16 * k * threads());
+            second[k] = load_wide(operands[1], at + 16 * k * threads());
+        }
+#pragma unroll
+        for (int k = 0; k < SYMRAIL_PAIRS_AHEAD; k++) {
+            symrail_elements<N, 16> sum, more;
+            sum.unpack(&first[k]);
+            more.unpack(&second[k]);
+            sum.take(op, more, own);
+            sum.pack(&first[k]);
+            for (symrail_u32 i = 2; i < all; i++) symrail_store((symrail_wide*)(operands[i].at + at + 16 * k * threads()), first[k]);
+        }
     }
 
     SYMRAIL_WAITER_FN void reduce_wide(symrail_u32 op, symrail_u32 sources, symrail_u32 all, symrail_u64 at) const {

@@ -1,7 +1,7 @@
 //! Collectives of all PEs of a job, or of a team's, with the plan that suits best.
 //!
 //! The choice depends on facts that all PEs share: the collective, its size, the hosts of the PEs, and the plans that
-//! users have added. So all PEs choose alike. [`Communicator::explain`] reports the choice and the reason.
+//! users have added. So all PEs choose alike. [`Selection::explain`] reports the choice and the reason.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use symrail::{Runtime, Team, TeamHeap};
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
-use crate::plan::{Collective, Plan};
+use crate::plan::Collective;
 use crate::run::exchange::Exchange;
 use crate::run::{Buffer, Call, Prepared, divide_elements};
 use crate::selection::{CPU, Choice, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
-use crate::tuning::{Row, Table, Way};
 
 /// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
@@ -120,50 +119,16 @@ impl<'rt> Communicator<'rt> {
         self.members.n()
     }
 
-    /// Adds a plan, which has precedence over built-in plans if it suits. All PEs add the same plans.
-    pub fn add_plan(&mut self, plan: Plan) {
-        self.selection.users.add(plan);
-    }
-
-    /// The kind of device, as in tables of `symrail tune`.
+    /// The choice of algorithms and plans.
     #[must_use]
-    pub fn device_kind(&self) -> &str {
-        &self.selection.device
+    pub fn selection(&self) -> &Selection {
+        &self.selection
     }
 
-    /// All ways of performing a collective here, of which a table chooses.
+    /// As [`Self::selection`], to change it: on all PEs alike.
     #[must_use]
-    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
-        self.selection.ways(collective)
-    }
-
-    /// A table with these rows for communicators like this one.
-    #[must_use]
-    pub fn table(&self, rows: Vec<Row>) -> Table {
-        self.selection.table(rows)
-    }
-
-    /// Uses a table from now on, in place of the one found when this communicator was made. All PEs pass the same
-    /// table.
-    ///
-    /// # Errors
-    /// The table is for other communicators, or names an unknown way.
-    pub fn tune(&mut self, table: Table) -> Result<()> {
-        self.selection.tune(table)
-    }
-
-    /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and fail if it does not suit; with `None` they use
-    /// what suits best. All PEs pass the same name.
-    pub fn ask_for(&mut self, algorithm: Option<&str>) {
-        self.selection.asked = algorithm.map(Into::into);
-    }
-
-    /// The choice for a message of so many bytes, and why each plan of a user does not suit. The root is that of a
-    /// broadcast or a reduction to one PE.
-    #[must_use]
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
-        self.selection.explain(collective, message, in_place, root)
+    pub fn selection_mut(&mut self) -> &mut Selection {
+        &mut self.selection
     }
 
     /// Reduces all PEs' inputs into the output of every PE, which may be the input.

@@ -26,7 +26,7 @@
 //! |---|---|
 //! | [`communicator`] | collectives of the CPU device |
 //! | [`gpu`] | collectives of GPUs, on streams |
-//! | `selection` | the choice of a plan for a call |
+//! | [`Selection`] | the choice of a plan for a call |
 //! | `members` | the PEs of a communicator |
 //! | [`tuning`] | measured choices |
 //! | `defaults` | default plans of a folder, which come first |
@@ -54,4 +54,5 @@ pub use communicator::{Communicator, Factor, Reduction};
 pub use error::{Error, Result};
 pub use number::{Accumulate, DataType, ReduceOp};
 pub use run::{Buffer, Call, Prepared};
+pub use selection::Selection;
 pub use transfer::Transfer;

@@ -18,7 +18,7 @@ pub const MOST_BLOCKS: usize = 128;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// The kind of device, as in [`Communicator::device_kind`](crate::Communicator::device_kind).
+    /// The kind of device, as in [`Selection::device_kind`](crate::Selection::device_kind).
     pub device: String,
     /// PEs.
     pub pes: usize,

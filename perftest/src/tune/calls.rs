@@ -8,17 +8,13 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::{Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::Collective;
-use symrail_collectives::tuning::{Row, Table, Way};
-use symrail_collectives::{Buffer, Communicator, DataType, ReduceOp};
+use symrail_collectives::{Buffer, Communicator, DataType, ReduceOp, Selection};
 
 use super::Result;
 
 /// A device's collectives on its own buffers.
 pub trait Calls {
-    fn ways(&self, what: &Collective) -> Vec<Way>;
-    fn table(&self, rows: Vec<Row>) -> Table;
-    /// Uses a row for all calls.
-    fn take(&mut self, row: Row) -> Result<()>;
+    fn selection(&mut self) -> &mut Selection;
     /// Begins a call with a message of `message` bytes: the larger of input and output.
     fn call(&mut self, what: &Collective, message: usize) -> Result<()>;
     /// Waits until all calls have ended.
@@ -29,16 +25,8 @@ pub trait Calls {
 /// Methods that both communicators have under the same names.
 macro_rules! by_the_communicator {
     () => {
-        fn ways(&self, what: &Collective) -> Vec<Way> {
-            self.all.ways(what)
-        }
-
-        fn table(&self, rows: Vec<Row>) -> Table {
-            self.all.table(rows)
-        }
-
-        fn take(&mut self, row: Row) -> Result<()> {
-            Ok(self.all.tune(self.all.table(vec![row]))?)
+        fn selection(&mut self) -> &mut Selection {
+            self.all.selection_mut()
         }
 
         fn free(self) -> Result<()> {

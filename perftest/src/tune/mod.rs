@@ -140,13 +140,14 @@ fn session(args: &Args, mut settings: Settings) -> Result<()> {
 /// Measures all algorithms of all collectives, with a separate communicator for each. Collective; all PEs get the same
 /// table.
 fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl Fn() -> Result<C>) -> Result<Table> {
-    let (all, mut rows) = (new()?, Vec::new());
+    let (mut all, mut rows) = (new()?, Vec::new());
     for (name, collective) in &COLLECTIVES {
         let mut best: Vec<Option<(f64, Way)>> = vec![None; sizes.len()];
-        for way in all.ways(collective) {
+        for way in all.selection().ways(collective) {
             let mut calls = new()?;
             let row = Row { collective: (*name).into(), up_to: None, way: way.clone(), microseconds: None };
-            calls.take(row)?;
+            let table = calls.selection().table(vec![row]);
+            calls.selection().tune(table)?;
             for (best, &size) in best.iter_mut().zip(sizes) {
                 if matches!(way.algorithm.as_str(), "packets" | "one_shot" | "two_phase") && size > PACKETS {
                     continue;
@@ -160,7 +161,7 @@ fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl
         }
         rows.extend(rows_of(name, sizes, best));
     }
-    let table = all.table(rows);
+    let table = all.selection().table(rows);
     all.free()?;
     Ok(table)
 }

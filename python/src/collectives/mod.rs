@@ -14,7 +14,7 @@ use symrail::TeamHeap;
 use symrail::kernels::cuda::{Current, Gpu};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::{Check, Collective, Plan};
-use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Result, Transfer};
+use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Result, Selection, Transfer};
 
 use names::{collective_of, data_type, reduction_of};
 
@@ -111,10 +111,7 @@ impl Collectives {
         let plan = py.detach(|| Plan::from_json(&text, check)).map_err(raised)?;
         let name = plan.name().to_owned();
         self.with(py, |device| {
-            match device {
-                Device::Host(all) => all.add_plan(plan),
-                Device::Gpu(all) => all.add_plan(plan),
-            }
+            selection(device).add_plan(plan);
             Ok(())
         })?;
         Ok(name)
@@ -132,11 +129,9 @@ impl Collectives {
     ) -> PyResult<Vec<String>> {
         let collective = collective_of(collective)?;
         self.with(py, |device| {
-            ask(device, algorithm);
-            Ok(match device {
-                Device::Host(all) => all.explain(&collective, bytes, in_place, root),
-                Device::Gpu(all) => all.explain(&collective, bytes, in_place, root),
-            })
+            let selection = selection(device);
+            selection.ask_for(algorithm);
+            Ok(selection.explain(&collective, bytes, in_place, root))
         })
     }
 
@@ -164,7 +159,7 @@ impl Collectives {
         }
         let (call, stream) = call?;
         self.with(py, |device| {
-            ask(device, algorithm);
+            selection(device).ask_for(algorithm);
             match device {
                 Device::Host(all) => on_host(all, &call, self.buffers(&call)?),
                 // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
@@ -273,10 +268,10 @@ fn starts(counts: &[u64], size: u64) -> impl Iterator<Item = (u32, u64, u64)> + 
     })
 }
 
-fn ask(device: &mut Device, algorithm: Option<&str>) {
+fn selection(device: &mut Device) -> &mut Selection {
     match device {
-        Device::Host(all) => all.ask_for(algorithm),
-        Device::Gpu(all) => all.ask_for(algorithm),
+        Device::Host(all) => all.selection_mut(),
+        Device::Gpu(all) => all.selection_mut(),
     }
 }
 

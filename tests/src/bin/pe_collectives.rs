@@ -270,7 +270,7 @@ fn default_plans(rt: &Runtime) -> Result<()> {
     all.all_reduce(buffers.0, buffers.1, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
     let expected: u32 = (1..=rt.n_pes()).sum();
     assert!(to.to_vec().iter().all(|&sum| sum == expected));
-    all.explain(&Collective::AllReduce, 1000, false, 0).iter().for_each(|line| println!("{line}"));
+    all.selection().explain(&Collective::AllReduce, 1000, false, 0).iter().for_each(|line| println!("{line}"));
     all.free().unwrap();
     rt.barrier_all()
 }
@@ -288,7 +288,7 @@ fn default_plans_with_roots(rt: &Runtime) -> Result<()> {
         let expected = if root == rt.my_pe() { (1..=rt.n_pes()).sum() } else { root + 1 };
         assert!(to.to_vec().iter().all(|&value| value == expected), "to PE {root}");
         for collective in [Collective::Broadcast, Collective::Reduce] {
-            let lines = all.explain(&collective, 1000, false, root);
+            let lines = all.selection().explain(&collective, 1000, false, root);
             let chosen = lines.iter().find(|line| line.contains(": chosen")).unwrap();
             println!("{collective:?} of PE {root}: {chosen}");
         }

@@ -20,9 +20,7 @@ use super::straight::Straight;
 use crate::error::Result;
 use crate::members::Members;
 use crate::number::{Accumulate, DataType};
-use crate::plan::{Collective, Plan};
 use crate::selection::{Choice, GPU, Selection};
-use crate::tuning::{Row, Table, Way};
 
 /// The kernels for a type of elements.
 struct Kernels {
@@ -134,6 +132,18 @@ impl<'d> GpuCommunicator<'d> {
         self.members.n()
     }
 
+    /// The choice of algorithms and plans.
+    #[must_use]
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// As [`Self::selection`], to change it: on all PEs alike.
+    #[must_use]
+    pub fn selection_mut(&mut self) -> &mut Selection {
+        &mut self.selection
+    }
+
     /// From now on buffers may be any memory of this GPU, on all PEs: data that PEs must access elsewhere is copied to
     /// symmetric memory and back, some 16 MiB at a time. Collective.
     ///
@@ -145,52 +155,6 @@ impl<'d> GpuCommunicator<'d> {
             self.selection.any_memory = true;
         }
         Ok(())
-    }
-
-    /// Adds a plan, which has precedence over built-in plans if it suits. All PEs add the same plans.
-    pub fn add_plan(&mut self, plan: Plan) {
-        self.selection.users.add(plan);
-    }
-
-    /// The kind of device, as in tables of `symrail tune`.
-    #[must_use]
-    pub fn device_kind(&self) -> &str {
-        &self.selection.device
-    }
-
-    /// All ways of performing a collective here, of which a table chooses.
-    #[must_use]
-    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
-        self.selection.ways(collective)
-    }
-
-    /// A table with these rows for communicators like this one.
-    #[must_use]
-    pub fn table(&self, rows: Vec<Row>) -> Table {
-        self.selection.table(rows)
-    }
-
-    /// Uses a table from now on, in place of the one found when this communicator was made. All PEs pass the same
-    /// table.
-    ///
-    /// # Errors
-    /// The table is for other communicators, or names an unknown way.
-    pub fn tune(&mut self, table: Table) -> Result<()> {
-        self.selection.tune(table)
-    }
-
-    /// From now on calls use the algorithm of this name (`one_shot`, `two_phase`, `direct`, `one_round`,
-    /// `hierarchical`, `by_puts`), or the added plan of this name, and fail if it does not suit; with `None` they use
-    /// what suits best. All PEs pass the same name.
-    pub fn ask_for(&mut self, algorithm: Option<&str>) {
-        self.selection.asked = algorithm.map(Into::into);
-    }
-
-    /// The choice for a message of so many bytes, and why each plan of a user does not suit. The root is that of a
-    /// broadcast or a reduction to one PE.
-    #[must_use]
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
-        self.selection.explain(collective, message, in_place, root)
     }
 
     /// Fails if a call has failed so far. Does not wait for calls.

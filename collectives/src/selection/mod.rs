@@ -1,18 +1,34 @@
 //! The choice of a plan for a call, by facts that all PEs share.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | the choice |
+//! | `algorithm` | the algorithms of this crate, and their plans |
+//! | `limits` | the sizes of messages for which a device's algorithms are |
+//! | `asked` | what users ask of a communicator's choices, and set |
+
+mod algorithm;
+mod asked;
+mod limits;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 
 use symrail::Pe;
 
-use crate::build::{Shape, all_reduce, moves};
+use crate::build::Shape;
 use crate::defaults::Defaults;
 use crate::error::{Error, Result};
 use crate::gpu::straight;
 use crate::members::Members;
 use crate::plan::registry::{Registry, Wanted};
-use crate::plan::{Check, Collective, Document, Plan};
-use crate::tuning::{MOST_BLOCKS, Row, Table, Tuning, Way};
+use crate::plan::{Check, Collective, Plan};
+use crate::tuning::{MOST_BLOCKS, Row, Table, Tuning};
+
+pub(crate) use algorithm::Algorithm;
+use algorithm::NAMES;
+use limits::MOST_BLOCKS_OF_PUSHES;
+pub(crate) use limits::{CPU, GPU, Limits};
 
 /// The choice for a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,62 +44,6 @@ pub(crate) enum Choice {
 impl Choice {
     pub fn unknown(&self) -> Error {
         Error::Call(format!("there is no plan {self:?}"))
-    }
-}
-
-/// The algorithms of this crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Algorithm {
-    /// The algorithms of `gpu::straight`, for several collectives.
-    Packets,
-    Pushed,
-    OneShot,
-    TwoPhase,
-    Direct,
-    OneRound,
-    Hierarchical,
-    ByPuts,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    BroadcastFrom(u32),
-    ReduceTo(u32),
-}
-
-/// The algorithms that have names for users and tables.
-const NAMES: [(&str, Algorithm); 8] = [
-    ("packets", Algorithm::Packets),
-    ("pushed", Algorithm::Pushed),
-    ("one_shot", Algorithm::OneShot),
-    ("two_phase", Algorithm::TwoPhase),
-    ("direct", Algorithm::Direct),
-    ("one_round", Algorithm::OneRound),
-    ("hierarchical", Algorithm::Hierarchical),
-    ("by_puts", Algorithm::ByPuts),
-];
-
-impl Algorithm {
-    /// Its name in tables: collectives with one algorithm have no names for it.
-    fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, one)| *one == self).map_or("own", |(name, _)| name)
-    }
-
-    /// The plan, unless it needs none.
-    fn document(self, shape: &Shape) -> Option<Document> {
-        Some(match self {
-            Algorithm::Packets | Algorithm::Pushed => return None,
-            Algorithm::OneShot => all_reduce::one_shot(shape),
-            Algorithm::TwoPhase => all_reduce::two_phase(shape),
-            Algorithm::Direct => all_reduce::direct(shape),
-            Algorithm::OneRound => all_reduce::one_round(shape),
-            Algorithm::Hierarchical => all_reduce::hierarchical(shape).unwrap_or_else(|| all_reduce::by_puts(shape)),
-            Algorithm::ByPuts => all_reduce::by_puts(shape),
-            Algorithm::AllGather => moves::all_gather(shape),
-            Algorithm::ReduceScatter => moves::reduce_scatter(shape),
-            Algorithm::AllToAll => moves::all_to_all(shape),
-            Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
-            Algorithm::ReduceTo(root) => moves::reduce(shape, root as usize),
-        })
     }
 }
 
@@ -105,84 +65,23 @@ fn near_each_other(limits: Limits, hosts: &[u32]) -> bool {
     limits.straight && (2..=straight::MOST_RANKS).contains(&hosts.len()) && hosts.iter().all(|&host| host == hosts[0])
 }
 
-/// The limits of sizes for a device's algorithms.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// The largest message of an all-reduce, in bytes, for which every PE sends everything to every other PE.
-    pub one_shot: u64,
-    /// The largest one for which two PEs on two hosts do so by puts: no algorithm moves fewer bytes, but each PE
-    /// reduces everything.
-    pub one_round: u64,
-    /// The largest one that travels in packets.
-    pub packets: u64,
-    /// Bytes of a message for each further block, as packets and otherwise; and the most blocks that are useful.
-    pub block_bytes: (u64, u64),
-    /// See `block_bytes`.
-    pub most_blocks: usize,
-    /// The same for `one_round`, each of whose blocks puts once. A put over TCP costs about 40 us besides its bytes, on
-    /// however many rails.
-    pub puts: (u64, usize),
-    /// Whether it has algorithms without a plan.
-    pub straight: bool,
-}
-
-/// Threads of the CPU device.
-pub(crate) const CPU: Limits = Limits {
-    one_shot: 4 << 10,
-    one_round: 16 << 10,
-    packets: 64 << 10,
-    block_bytes: (128 << 10, 128 << 10),
-    most_blocks: 2,
-    puts: (128 << 10, 2),
-    straight: false,
-};
-/// GPUs that access one another over NVLink.
-pub(crate) const GPU: Limits = Limits {
-    one_shot: 32 << 10,
-    one_round: u64::MAX,
-    packets: 512 << 10,
-    block_bytes: (8 << 10, 64 << 10),
-    most_blocks: 32,
-    puts: (256 << 10, 16),
-    straight: true,
-};
-
-/// Blocks of the algorithms without a plan, which use fewer for small messages.
-const MOST_BLOCKS_OF_PACKETS: usize = 64;
-const MOST_BLOCKS_OF_PUSHES: usize = 64;
-
-impl Limits {
-    /// The number of blocks, a power of two, so that there are few different plans.
-    fn blocks(&self, algorithm: Algorithm, message: u64) -> usize {
-        let (bytes, most) = match algorithm {
-            Algorithm::Packets => return MOST_BLOCKS_OF_PACKETS,
-            Algorithm::Pushed => return MOST_BLOCKS_OF_PUSHES,
-            Algorithm::OneShot | Algorithm::TwoPhase => (self.block_bytes.0, self.most_blocks),
-            Algorithm::OneRound => self.puts,
-            _ => (self.block_bytes.1, self.most_blocks),
-        };
-        let worth = (message / bytes).clamp(1, most as u64);
-        1 << worth.ilog2()
-    }
-}
-
-/// The alternatives of a communicator.
+/// The alternatives of a communicator, and the choice among them. All its PEs add the same plans, ask for the same
+/// algorithm and use the same table, between the same calls.
 #[derive(Debug)]
-pub(crate) struct Selection {
+pub struct Selection {
     hosts: Vec<u32>,
-    pub users: Registry,
+    users: Registry,
     defaults: Defaults,
     limits: Limits,
-    /// The kind of device.
-    pub device: String,
-    pub tuning: Tuning,
+    device: String,
+    tuning: Tuning,
     /// The algorithm or plan that users have asked for by name.
-    pub asked: Option<String>,
+    asked: Option<String>,
     /// Whether this device can use algorithms without a plan among these PEs; and whether buffers may be any memory, so
     /// that plans need copies.
-    pub straight: bool,
+    straight: bool,
     /// See `straight`.
-    pub any_memory: bool,
+    pub(crate) any_memory: bool,
 }
 
 impl Selection {
@@ -191,7 +90,12 @@ impl Selection {
     ///
     /// # Errors
     /// The runtime's; or PEs have different default plans.
-    pub fn agree(members: Members<'_>, limits: Limits, device: String, near: impl Fn(Pe) -> bool) -> Result<Selection> {
+    pub(crate) fn agree(
+        members: Members<'_>,
+        limits: Limits,
+        device: String,
+        near: impl Fn(Pe) -> bool,
+    ) -> Result<Selection> {
         let defaults = Defaults::load(members.runtime().settings().cache_dir.as_deref())?;
         let pe = |rank: u32| members.pe(rank as usize);
         let near = all_near(members.me(), members.n(), |rank| near(pe(rank)));
@@ -218,21 +122,6 @@ impl Selection {
 
     fn n_hosts(&self) -> usize {
         self.hosts.iter().collect::<HashSet<_>>().len()
-    }
-
-    /// A table with these rows for such PEs and hosts.
-    pub fn table(&self, rows: Vec<Row>) -> Table {
-        Table { device: self.device.clone(), pes: self.hosts.len(), hosts: self.n_hosts(), rows }
-    }
-
-    /// Uses a table from now on.
-    ///
-    /// # Errors
-    /// The table is for other communicators, or names an unknown way.
-    pub fn tune(&mut self, table: Table) -> Result<()> {
-        self.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
-        self.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
-        Ok(())
     }
 
     /// Refuses an unsuitable table, with the reason.
@@ -299,20 +188,6 @@ impl Selection {
         }
     }
 
-    /// All ways of a collective that a table may name, with the useful numbers of blocks on this device.
-    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
-        let of = |one: Algorithm| {
-            let most = match one {
-                Algorithm::Packets => MOST_BLOCKS_OF_PACKETS,
-                Algorithm::Pushed => MOST_BLOCKS_OF_PUSHES,
-                Algorithm::OneRound => self.limits.puts.1,
-                _ => self.limits.most_blocks,
-            };
-            (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power, chunk: None })
-        };
-        self.algorithms(collective, 0).into_iter().flat_map(of).collect()
-    }
-
     /// The row of the table for a message, limited to one algorithm if it is `asked` for: the file, the row's number
     /// from 1 on, and its content.
     fn row(
@@ -331,18 +206,18 @@ impl Selection {
     }
 
     /// The bytes that are pushed at a time, if the table sets them.
-    pub fn chunk(&self, collective: &Collective, message: u64) -> Option<u64> {
+    pub(crate) fn chunk(&self, collective: &Collective, message: u64) -> Option<u64> {
         let (_, table) = self.tuning.table.as_ref()?;
         table.row(collective, message, |name| name == Algorithm::Pushed.name())?.1.way.chunk
     }
 
     /// Whether all PEs are on one host.
-    pub fn one_host(&self) -> bool {
+    pub(crate) fn one_host(&self) -> bool {
         self.hosts.iter().all(|&host| host == self.hosts[0])
     }
 
     /// Refuses a root that is no PE.
-    pub fn check_root(&self, collective: &Collective, root: u32) -> Result<()> {
+    pub(crate) fn check_root(&self, collective: &Collective, root: u32) -> Result<()> {
         let n = self.hosts.len();
         if (root as usize) < n {
             return Ok(());
@@ -351,7 +226,7 @@ impl Selection {
     }
 
     /// The bytes that each PE gets of an all-to-all's input.
-    pub fn part_of_all_to_all(&self, input: u64, overlap: bool) -> Result<u64> {
+    pub(crate) fn part_of_all_to_all(&self, input: u64, overlap: bool) -> Result<u64> {
         let n = self.hosts.len() as u64;
         if !input.is_multiple_of(n) {
             return Err(Error::Call(format!("an all-to-all of {input} bytes among {n} PEs")));
@@ -362,50 +237,15 @@ impl Selection {
         Ok(input / n)
     }
 
-    /// The choice, and why each plan of a user does not suit.
-    pub fn explain(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Vec<String> {
-        if let Err(error) = self.check_root(collective, root) {
-            return vec![error.to_string()];
-        }
-        let wanted = self.wanted(collective, message, in_place, root);
-        if let Some(name) = &self.asked {
-            return vec![match self.named(name, &wanted) {
-                Ok(Choice::Own(algorithm, blocks)) => {
-                    let row = self.row(collective, message, root, Some(algorithm));
-                    let why = row.map_or_else(String::new, |(row, ..)| format!(", the blocks {row}"));
-                    format!("{name} with {blocks} blocks: chosen, asked for by its name{why}")
-                }
-                Ok(_) => format!("{name}: chosen, asked for by its name"),
-                Err(error) => error.to_string(),
-            }];
-        }
-        let mut lines = self.users.explain(&wanted);
-        lines.extend(self.defaults.refused.iter().cloned());
-        if self.users.select(&wanted).is_none() {
-            lines.extend(self.defaults.plans.explain(&wanted));
-        }
-        lines.extend(self.tuning.untaken.clone());
-        lines.push(match self.choose(collective, message, in_place, root) {
-            Ok(Choice::Own(algorithm, blocks)) => {
-                let row = self.row(collective, message, root, None).map(|(row, ..)| row);
-                let why = row.unwrap_or_else(|| self.reason(algorithm));
-                format!("{algorithm:?} with {blocks} blocks: chosen, {why}")
-            }
-            Ok(Choice::User(_) | Choice::Default(_)) => return lines,
-            Err(error) => error.to_string(),
-        });
-        lines
-    }
-
     /// Logs the choice for a first call of its kind, and the reason.
-    pub fn log(&self, collective: &Collective, message: u64, in_place: bool, root: u32) {
+    pub(crate) fn log(&self, collective: &Collective, message: u64, in_place: bool, root: u32) {
         if tracing::enabled!(tracing::Level::INFO) {
             let why = self.explain(collective, message, in_place, root).join("; ");
             tracing::info!("collectives: {collective:?} of {message} bytes: {why}");
         }
     }
 
-    pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
+    pub(crate) fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         let wanted = self.wanted(collective, message, in_place, root);
         if let Some(name) = &self.asked {
             return self.named(name, &wanted);
@@ -444,7 +284,7 @@ impl Selection {
     }
 
     /// Whether a plan that is not built in is chosen for a call.
-    pub fn has_plan(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> bool {
+    pub(crate) fn has_plan(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> bool {
         let wanted = self.wanted(collective, message, in_place, root);
         match &self.asked {
             Some(name) => self.users.named(name, &wanted).is_some(),
@@ -524,7 +364,7 @@ impl Selection {
     }
 
     /// The plan of a choice, proved.
-    pub fn plan(&self, choice: &Choice) -> Result<Plan> {
+    pub(crate) fn plan(&self, choice: &Choice) -> Result<Plan> {
         match *choice {
             Choice::User(place) => self.users.get(place).cloned().ok_or_else(|| choice.unknown()),
             Choice::Default(place) => self.defaults.plans.get(place).cloned().ok_or_else(|| choice.unknown()),
@@ -554,6 +394,9 @@ pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u6
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::build::all_reduce;
+    use crate::plan::Document;
+    use crate::tuning::Way;
 
     fn of_two_pes(tuning: Tuning) -> Selection {
         let (hosts, defaults, users) = (vec![0, 0], Defaults::default(), Registry::default());
