@@ -65,3 +65,15 @@ impl Limits {
         1 << worth.ilog2()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_round_has_twice_as_many_blocks_for_four_times_the_bytes() {
+        let blocks = |message: u64| GPU.blocks(Algorithm::OneRound, message);
+        assert_eq!([8, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 1 << 30].map(blocks), [1, 1, 2, 4, 8, 16, 16]);
+        assert_eq!([(256 << 10) - 1, (1 << 20) - 1].map(blocks), [1, 2], "powers of two");
+    }
+}

@@ -394,7 +394,7 @@ pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u6
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::build::all_reduce;
+    use crate::build::{all_reduce, moves};
     use crate::plan::Document;
     use crate::tuning::Way;
 
@@ -438,6 +438,25 @@ mod tests {
             let none = all.explain(&collective, 100, false, 2).concat();
             assert!(none.contains("PE 2 of 2 as its root"), "{none}");
         }
+    }
+
+    #[test]
+    fn plans_with_a_root_are_for_its_calls() {
+        let mut all = of_two_pes(Tuning::default());
+        let document = Document { name: "mine".into(), ..moves::broadcast(&Shape::one_host(2, 1), 1) };
+        all.add_plan(Plan::new(&document, Check::Result).unwrap());
+        let choose = |all: &Selection, root| all.choose(&Collective::Broadcast, 100, false, root);
+        assert_eq!(choose(&all, 0).unwrap(), Choice::Own(Algorithm::BroadcastFrom(0), 1));
+        assert_eq!(choose(&all, 1).unwrap(), Choice::User(0));
+        let has = [0, 1].map(|root| all.has_plan(&Collective::Broadcast, 100, false, root));
+        assert_eq!((has, all.has_plan(&Collective::Reduce, 100, false, 1)), ([false, true], false));
+        all.ask_for(Some("mine"));
+        assert_eq!(choose(&all, 1).unwrap(), Choice::User(0));
+        let why = choose(&all, 0).unwrap_err().to_string();
+        assert!(why.contains("its root is rank 1"), "{why}");
+        all.ask_for(Some("direct"));
+        let why = choose(&all, 1).unwrap_err().to_string();
+        assert!(why.contains("has one algorithm, which has no name"), "{why}");
     }
 
     #[test]
