@@ -6,6 +6,7 @@
 #   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
 #   scripts/netns-rails.sh flap [SECONDS]        pulls out one of four rails every other second, under load that counts
 #                                                what it sends and gets; exit code 0: nothing is lost or done twice
+#   scripts/netns-rails.sh flap SECONDS pencils  the same under transposes, of which every byte is checked
 #
 # RATE=<Mbit/s> sets the speed of a cable (default 200: slow enough that two busy cores are not the limit). Exit code: 0
 # when two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when three measurements in turn
@@ -19,7 +20,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 rate=${RATE:-200}
 
 outside() {
-  case ${1-} in -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  case ${1-} in -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
   [[ ${1-4} =~ ^(flap|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64" >&2; exit 2; }
   local as=()
   [ "$(id -u)" = 0 ] || as=(--map-root-user)
@@ -29,7 +30,7 @@ outside() {
     exit 77
   fi
   local programs=(-p symrail-perftest --bin symrail)
-  [ "${1-}" != flap ] || programs=(-p symrail-tests --bin pe_flap)
+  [ "${1-}" != flap ] || programs=(-p symrail-tests --bin pe_flap --bin pe_decomp)
   cargo build -q --release --manifest-path "$root/Cargo.toml" "${programs[@]}"
   cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
   work=$(mktemp -d)
@@ -149,14 +150,15 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
   echo "$cut" > "$WORK/cuts"
 }
 
-flap() { # seconds
-  local puller code=0
+flap() { # seconds, or also: pencils
+  local puller code=0 program=("$target/release/pe_flap")
+  [ "${2-}" != pencils ] || program=("$target/release/pe_decomp" rounds)
   # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
   echo 2 > /proc/sys/net/ipv4/tcp_retries2
   nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'
   pull_cables "$WORK/joined" &
   puller=$!
-  both 4 "$target/release/pe_flap" "$1" "$WORK/joined" || code=$?
+  both 4 "${program[@]}" "$1" "$WORK/joined" || code=$?
   cat "$WORK/pe1"
   touch "$WORK/joined" # whatever became of the PEs: the other loop ends
   sleep .2
@@ -171,7 +173,7 @@ inside() {
   local rails=${1-}
   if [ "$rails" = flap ]; then
     lay_cables 4
-    flap "${2-10}"
+    flap "${2-10}" "${3-}"
   elif [ "${2-}" = -- ]; then
     shift 2
     lay_cables "$rails"

@@ -39,6 +39,13 @@ fn plans_run_at_once_and_teams_share_a_heap() {
     job(ONE_RAIL, 4, 2, "plans");
 }
 
+/// Blocks of successive rounds go to different places. `scripts/netns-rails.sh flap 60 pencils` fails rails meanwhile.
+#[test]
+fn rounds_follow_each_other() {
+    job(ROUND_ROBIN, 2, 2, "rounds");
+    job(ONE_RAIL, 4, 2, "rounds");
+}
+
 #[test]
 fn what_one_does_wrong_is_an_error_on_all() {
     job(MAPPED, 4, 1, "misuse");

@@ -33,8 +33,21 @@ pub(super) fn world(config: FabricConfig) -> World {
 
 /// A world with `threads` proxy threads, `rails` rails, and `words` words of each PE's memory.
 fn world_of(config: FabricConfig, threads: usize, rails: usize, words: usize) -> World {
+    world_with(&Settings::default(), config, (threads, rails, words))
+}
+
+/// A world whose PE 1 answers nobody, and which gives up operations after a second.
+pub(super) fn deaf_world() -> World {
+    let mut settings = Settings::default();
+    settings.timeout_s = 1;
+    let mut world = world_with(&settings, FabricConfig::default(), (1, 1, WORDS));
+    world._peers.clear();
+    world
+}
+
+fn world_with(settings: &Settings, config: FabricConfig, (threads, rails, words): (usize, usize, usize)) -> World {
     let fabric = Fabric::new(7, config);
-    let policy = Policy::new(&Settings::default(), false);
+    let policy = Policy::new(settings, false);
     let endpoint = |role, pe: u32, thread| {
         let share = Share::of(thread, threads, rails);
         let open = |rail: &usize| fabric.open(&format!("PE {pe} {role:?} {thread} rail {rail}")).unwrap();

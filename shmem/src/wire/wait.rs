@@ -123,6 +123,8 @@ impl<'a> Wait<'a> {
         if self.sleeps {
             let waited = self.idle_since.map_or(BEFORE_SLEEPS, clock::since);
             std::thread::sleep((waited / PART).min(LONGEST_SLEEP));
+            // An acknowledgement may be overdue: the lane that has lost it fails only by this clock.
+            self.context.tick();
             return self.context.poll_host(true) > 0;
         }
         self.polls = self.polls.wrapping_add(1);
@@ -202,11 +204,15 @@ impl SharedCores {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use symrail_transport::mock::FabricConfig;
 
+    use symrail_transport::amo::AmoOp;
+    use symrail_transport::endpoint::command::{Command, Signal, Source};
+
     use super::*;
-    use crate::wire::tests::world;
+    use crate::wire::tests::{deaf_world, world};
 
     #[test]
     fn a_long_wait_for_memory_leaves_the_core_to_others() {
@@ -220,6 +226,25 @@ mod tests {
         }
         // Each sleep takes a part of the time waited so far; a polling thread polls thousands of times.
         assert!(polls < 200, "{polls}");
+    }
+
+    #[test]
+    fn operations_grow_old_while_their_thread_sleeps() {
+        let world = deaf_world();
+        let signal = Signal { offset: 0, value: 1, op: AmoOp::Add };
+        let command = Command::PutSignal { dest: 0, source: Source::Stable(std::ptr::null()), len: 0, signal };
+        // SAFETY: no bytes are put.
+        let put = unsafe { world.on_wire().track(1, command) }.unwrap();
+        let mut wait = Wait { may_sleep: true, ..Wait::for_memory(world.on_wire()) };
+        let begun = Instant::now();
+        let failed = loop {
+            wait.drive();
+            if let Some(end) = world.on_wire().take_end(&put) {
+                break end.is_err();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "the time-out of a second has not come");
+        };
+        assert!(failed && wait.sleeps);
     }
 
     #[test]

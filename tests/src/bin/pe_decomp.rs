@@ -1,7 +1,9 @@
 //! Transposes, halos and all-to-alls of the teams of the first 1, 2, 3, 4, 6 and 8 PEs, every byte checked. The first
-//! argument selects the case: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`,
-//! `device`.
+//! argument selects the case: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `rounds` (for
+//! the seconds of the second argument), `misuse`, `device`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
 
 use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_decomp::staging::{Path, Reason, Route};
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
             "small" => small(rt, &heap, &world, &arrays)?,
             "large" => large(rt, &heap, &arrays),
             "plans" => plans(rt, &heap, &world)?,
+            "rounds" => rounds(rt, &heap, &arrays, Duration::from_secs(pe::arg(1, 1)))?,
             _ => misuse(rt, &heap, &arrays),
         }
         rt.barrier_all()
@@ -221,6 +224,59 @@ fn new_plans<'rt>(heap: &'rt TeamHeap<'rt>, rt: &'rt Runtime) {
         .unwrap();
     }
     array.give_back(work).unwrap();
+}
+
+/// Rounds for a time, while rails may fail, whose blocks go to another place each. A third argument is a file to
+/// create, once, when all PEs have joined.
+fn rounds<'rt>(
+    rt: &'rt Runtime,
+    heap: &'rt TeamHeap<'rt>,
+    arrays: &[SymSlice<'rt, u64>; 2],
+    time: Duration,
+) -> Result<()> {
+    let team = rt.team_world()?;
+    let [a, b] = [arrays[0].as_ptr(), arrays[1].as_ptr()];
+    let places = [Some([a, b]), None, Some([b, a])].map(|symmetric| Place { symmetric, in_place: false });
+    // Small blocks, and others.
+    let grids = [12, 64].map(|edge| {
+        let grid = Grid::new([edge; 3], [1, rt.n_pes() as usize]);
+        Decomposition::new(heap, rt.team_world().unwrap(), grid).unwrap()
+    });
+    let wanted = [(Axis::Y, Axis::Z), (Axis::Z, Axis::Y)].map(|axes| Transpose::new(axes, 8));
+    let mut plans = Vec::new();
+    for array in &grids {
+        for wanted in wanted {
+            let plan = array.transpose(&wanted).unwrap();
+            let work = array.workspace(plan.workspace_bytes()).unwrap();
+            plans.push((array, wanted, plan, work));
+        }
+    }
+    rt.barrier_all()?;
+    if let Some(file) = std::env::args().nth(3).filter(|_| rt.my_pe() == 0) {
+        std::fs::write(&file, []).expect(&file);
+    }
+    let (begun, mut count, mut longest) = (Instant::now(), 0u64, Duration::ZERO);
+    loop {
+        let mut over = [u64::from(begun.elapsed() > time)];
+        team.max_of_all(&mut over)?;
+        if over == [1] {
+            break;
+        }
+        for (array, wanted, plan, work) in &mut plans {
+            for place in places {
+                let bytes = (plan.input_bytes(), plan.output_bytes());
+                let round = Instant::now();
+                pencils::transposed(array, wanted, place, bytes, |input, output| {
+                    plan.run(input.buffer(), output.buffer(), work)
+                })
+                .unwrap();
+                longest = longest.max(round.elapsed());
+                count += 1;
+            }
+        }
+    }
+    println!("{count} rounds, the longest took {longest:?}");
+    Ok(())
 }
 
 /// All candidates are measured, and all PEs choose the same; the choice is stored and read again.
