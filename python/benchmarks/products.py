@@ -34,8 +34,9 @@ import symrail.overlap as overlap
 SHAPES = [(32768, 16384, 8192), (32768, 32768, 8192), (8192, 8192, 3584), (2048, 8192, 3584)]
 SMALL_SHAPES = [(512, 8192, 3584), (64, 8192, 3584)]
 # Shapes whose moves take about as long as the product even through a proxy, and, last, half as long.
-RAIL_GATHERS = [(2048, 4096, 262144), (4096, 4096, 262144), (2048, 4096, 524288)]
-RAIL_REDUCTIONS = [(2048, 262144, 2048), (2048, 262144, 4096), (2048, 524288, 2048)]
+RAIL_GATHERS = [(2048, 4096, 262144), (4096, 4096, 262144), (2048, 3584, 524288)]
+# Other outputs than the others have, since products whose rows are alike share a plan, and so its pieces.
+RAIL_REDUCTIONS = [(2048, 262144, 2048), (2048, 262144, 4096), (2048, 524288, 1536)]
 PIECES = [0, 1, 2, 4]
 SIZES = [8, 512, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30]
 # How long the stream is busy while the host gets ahead, in cycles.
