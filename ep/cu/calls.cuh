@@ -164,7 +164,7 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
 // A block waits for the headers of all ranks and checks whether they agree.
 static __device__ void collect(const parameters& p, const routes& r, symrail_u64 first) {
     // For each rank the number of rows that it receives, and of those that it gathers for sums.
-    __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS];
+    __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS], differs;
     symrail_u64 call = call_of(p);
     if (threadIdx.x == 0) progress_of(p).state = NOT_MADE;
     if (is_over(p)) {
@@ -203,15 +203,18 @@ static __device__ void collect(const parameters& p, const routes& r, symrail_u64
             if (comes_through(p, rank, to)) gathered[to] += rows_gathered(p, r, rank, host_of(p, to));
         }
     }
+    // The first value that differs, by rank.
+    if (threadIdx.x == 0) differs = ~0ull;
+    __syncthreads();
+    const header& own = header_of(p, call, p.me);
+    for (symrail_u64 i = threadIdx.x; i < p.ranks * COMPARED; i += blockDim.x)
+        if (header_of(p, call, i / COMPARED).compared[i % COMPARED] != own.compared[i % COMPARED]) atomicMin(&differs, i);
     __syncthreads();
     if (threadIdx.x != 0) return;
     progress_of(p).state = GOES;
-    const header& own = header_of(p, call, p.me);
-    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
-        const header& its = header_of(p, call, rank);
-        for (symrail_u64 i = 0; i < COMPARED; i++)
-            if (its.compared[i] != own.compared[i])
-                return refuse(p, REFUSED, DIFFERENT + i, rank, own.compared[i], its.compared[i]);
+    if (differs != ~0ull) {
+        symrail_u64 rank = differs / COMPARED, i = differs % COMPARED;
+        return refuse(p, REFUSED, DIFFERENT + i, rank, own.compared[i], header_of(p, call, rank).compared[i]);
     }
     for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
         if (sums[rank] > p.room) return refuse(p, REFUSED, NO_ROOM, rank, p.room, sums[rank]);

@@ -178,11 +178,12 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
                         symrail_u64 blocks) {
-    const parameters p = *given;
+    __shared__ parameters p;
+    share_parameters(p, given);
     // A part that arrived late for some of the blocks of an earlier round has left a count.
     for (symrail_u64 i = threadIdx.x; p.has_far && blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
-    if (blockIdx.x == 0) note_far_words(p, false, round_of(p));
+    copy_far_parts(p, round_of(p));
     for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x)
         take_unit(p, unit, rows, scales, counts, sources, blocks);
 }
@@ -226,7 +227,7 @@ static __device__ void send_weights(const parameters& p, const float* weights, s
 
 // A warp ends a row for a far rank. The warp that ends the last row of a part puts all of them by one request.
 static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 part) {
-    symrail_u64 of_part = ((const symrail_u64*)(p.in + part_number(p, rank, round, part) * part_bytes(p)))[1];
+    symrail_u64 of_part = ((const symrail_u64*)part_at(p, rank, round, part))[1];
     symrail_u64 first = (symrail_u32)of_part, rows = of_part >> 32, bytes = 2 * p.hidden;
     symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
     symrail_fence_sys();
@@ -303,10 +304,12 @@ struct row_back {
 // no such row. Its first lanes handle the slots; `weight` receives the address of a lane's weight.
 static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_u64 number, const char* rows, listed_terms& terms,
                                 row_back& back, const symrail_u64*& weight, symrail_u32& term) {
-    symrail_u32 each = (symrail_u32)part_rows(p), of_job = (symrail_u32)number / each, row = (symrail_u32)number % each;
-    symrail_u32 lane = threadIdx.x % 32, rank = of_job / (symrail_u32)p.parts, part = of_job % (symrail_u32)p.parts;
+    // Consecutive numbers are of different ranks, so that all blocks send equally much. This rank comes last.
+    symrail_u32 ranks = (symrail_u32)p.ranks, rank = ((symrail_u32)p.me + 1 + (symrail_u32)number % ranks) % ranks;
+    symrail_u32 each = (symrail_u32)part_rows(p), of_rank = (symrail_u32)number / ranks, lane = threadIdx.x % 32;
+    symrail_u32 part = of_rank / each, row = of_rank % each;
     weight = nullptr;
-    if (of_job >= p.ranks * p.parts || is_masked(p, rank)) return false;
+    if (part >= p.parts || is_masked(p, rank)) return false;
     symrail_u64 come = lane == 0 ? rows_of_part(p, rank, round, part) : 0;
     if (row >= __shfl_sync(~0u, come, 0)) return false;
     const symrail_u32* slots = (const symrail_u32*)(part_at(p, rank, round, part) + 16 + row * row_bytes(p) + slots_at(p));
@@ -439,7 +442,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                        symrail_u64 ends) {
     __shared__ parameters p;
     share_parameters(p, given);
-    if (blockIdx.x == 0) note_far_words(p, true, round_of(p));
+    if (blockIdx.x == 0) note_far_words(p, round_of(p));
     for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x)
         add_unit(p, unit, topk, tokens, out, blocks);
     if (!ends) return;

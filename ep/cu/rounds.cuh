@@ -140,27 +140,23 @@ static __device__ bool weight_from(const parameters& p, symrail_u64* word, symra
 }
 
 // Words of far ranks may lie in host memory, where polls of many threads would delay the awaited data on the link. So
-// only the first block polls them. It notes the values in this GPU's memory for the other blocks.
+// only one thread polls each of them. It notes the value in this GPU's memory for the others.
 static __device__ symrail_u64* note_of_weights(const parameters& p, symrail_u64 rank) {
     return (symrail_u64*)p.notes + 3 * p.ranks * p.parts + rank;
 }
 static __device__ symrail_u64* note_of(const parameters& p, bool back, symrail_u64 rank, symrail_u64 part) {
     return (symrail_u64*)p.notes + ((back ? p.ranks : 0) + rank) * p.parts + part;
 }
-static __device__ symrail_u64* far_word(const parameters& p, bool back, symrail_u64 rank, symrail_u64 round,
-                                        symrail_u64 part) {
-    return back ? part_word(p, rank, part) : (symrail_u64*)p.words + part_number(p, rank, round, part);
-}
 static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 rank, symrail_u64 part) {
     return ((symrail_u64*)p.notes)[(2 * p.ranks + rank) * p.parts + part];
 }
-// The first block calls this before any other wait. A part without returning rows has no word.
-static __device__ void note_far_words(const parameters& p, bool back, symrail_u64 round) {
+// The first block calls this before any other wait of a combine. A part without returning rows has no word.
+static __device__ void note_far_words(const parameters& p, symrail_u64 round) {
     for (symrail_u64 i = threadIdx.x; p.has_far && i < p.ranks * p.parts; i += blockDim.x) {
         symrail_u64 rank = i / p.parts, part = i % p.parts;
-        if (!is_far(p, rank) || is_masked(p, rank) || (back && rows_of_note(p, rank, part) == 0)) continue;
-        symrail_u64 now = word_from(p, far_word(p, back, rank, round, part), back ? round : round << COUNT_BITS, round, rank);
-        if (now != 0) symrail_note((symrail_u64)note_of(p, back, rank, part), now);
+        if (!is_far(p, rank) || is_masked(p, rank) || rows_of_note(p, rank, part) == 0) continue;
+        symrail_u64 now = word_from(p, part_word(p, rank, part), round, round, rank);
+        if (now != 0) symrail_note((symrail_u64)note_of(p, true, rank, part), now);
     }
 }
 
@@ -173,15 +169,42 @@ static __device__ void note_far_weights(const parameters& p, symrail_u64 round) 
 }
 
 // The address of a part from a rank. Parts from this PE itself bypass symmetric memory, which may be the host's; an
-// earlier kernel has written them.
+// earlier kernel has written them. Those from far ranks are copies, because all blocks read them, many of them often.
 static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return p.own_in + part * part_bytes(p);
+    if (is_far(p, rank)) return p.own_in + ((1 + rank) * p.parts + part) * part_bytes(p);
     return p.in + part_number(p, rank, round, part) * part_bytes(p);
+}
+// The first blocks call this before any other wait of a dispatch: as few as have a multiprocessor, whatever else occupies
+// the GPU. They copy the parts of far ranks, and note the words of the parts then.
+#ifndef COPYING_BLOCKS
+#define COPYING_BLOCKS 4
+#endif
+static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
+    __shared__ symrail_u64 word;
+    symrail_u64 blocks = gridDim.x < COPYING_BLOCKS ? gridDim.x : COPYING_BLOCKS, mask = (1ull << COUNT_BITS) - 1;
+    for (symrail_u64 i = blockIdx.x; p.has_far && blockIdx.x < blocks && i < p.ranks * p.parts; i += blocks) {
+        symrail_u64 rank = i / p.parts, part = i % p.parts, at = part_number(p, rank, round, part);
+        if (!is_far(p, rank)) continue;
+        if (threadIdx.x == 0)
+            word = is_masked(p, rank) ? 0 : word_from(p, (symrail_u64*)p.words + at, round << COUNT_BITS, round, rank);
+        __syncthreads();
+        symrail_u64 now = word, rows = now & mask;
+        rows = rows < part_rows(p) ? rows : part_rows(p);
+        symrail_u64 pieces = now == 0 ? 0 : 1 + rows * row_bytes(p) / 16;
+        const char* from = (const char*)p.in + at * part_bytes(p);
+        for (symrail_u64 base = threadIdx.x / 32 * 32 * 8 + threadIdx.x % 32; base < pieces; base += blockDim.x * 8)
+            pieces_of_row<8>(from, base, pieces).store((char*)part_at(p, rank, round, part));
+        // The barrier lets one thread's note cover the writes of the whole block.
+        __syncthreads();
+        if (threadIdx.x == 0 && now != 0) symrail_note((symrail_u64)note_of(p, false, rank, part), now);
+    }
 }
 // Waits for a part and returns the number of its rows.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
-    symrail_u64* word = is_far(p, rank) ? note_of(p, false, rank, part) : far_word(p, false, rank, round, part);
+    symrail_u64* word = (symrail_u64*)p.words + part_number(p, rank, round, part);
+    if (is_far(p, rank)) word = note_of(p, false, rank, part);
     symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
     symrail_u64 count = now & ((1ull << COUNT_BITS) - 1);
     return count < part_rows(p) ? count : part_rows(p);

@@ -43,6 +43,18 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
+// Loads a piece that is not loaded again, past the first-level cache: there it would displace what is, as the kernels' own
+// stacks.
+static __device__ symrail_wide load_once(const symrail_wide* at) {
+#ifdef __CUDA_ARCH__
+    symrail_wide v;
+    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(at) : "memory");
+    return v;
+#else
+    return symrail_own_source::load(at);
+#endif
+}
+
 // Up to `AHEAD` pieces of a row that a thread of a warp has in flight. It loads all of them before it stores the first,
 // also at the row's end.
 template <int AHEAD>
@@ -52,7 +64,7 @@ struct pieces_of_row {
     __device__ pieces_of_row(const char* from, symrail_u64 base, symrail_u64 all) : base(base), all(all) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (base + 32 * i < all) piece[i] = symrail_own_source::load((const symrail_wide*)from + base + 32 * i);
+            if (base + 32 * i < all) piece[i] = load_once((const symrail_wide*)from + base + 32 * i);
     }
     __device__ void store(char* to) const {
 #pragma unroll

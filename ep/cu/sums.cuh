@@ -58,7 +58,7 @@ struct of_bf16 {
     }
     static __device__ void store(char* at, const float* v) {
         symrail_u32 two[4];
-        for (int i = 0; i < 4; i++) two[i] = to_bf16(v[2 * i]) | to_bf16(v[2 * i + 1]) << 16;
+        for (int i = 0; i < 4; i++) two[i] = two_to_bf16(v[2 * i], v[2 * i + 1]);
         *(uint4*)at = make_uint4(two[0], two[1], two[2], two[3]);
     }
 };
@@ -260,7 +260,7 @@ static __device__ void add_up_host(const of_list& terms, const char* first_bias,
 #pragma unroll
             for (int n = 0; n < PIECES; n++)
                 if (row[t] != nullptr && at + n * 512 < end)
-                    piece[t][n] = symrail_own_source::load((const symrail_wide*)(row[t] + at + n * 512));
+                    piece[t][n] = load_once((const symrail_wide*)(row[t] + at + n * 512));
         }
 #pragma unroll
         for (int t = 0; t < TERMS_AHEAD; t++) {

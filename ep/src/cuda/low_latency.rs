@@ -212,6 +212,8 @@ impl<'d> DeviceLowLatency<'d> {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, sizes[part]) }.map_err(failed)?;
         }
+        // This rank's own parts, and copies of those of far ranks.
+        let copied = if has_far { 1 + ranks } else { 1 };
         let [masks, late, lost] = [(); 3].map(|()| zeroed(gpu, 4 * ranks));
         let (masks, late, lost) = (masks?, late?, lost?);
         let of_rows = [
@@ -219,7 +221,7 @@ impl<'d> DeviceLowLatency<'d> {
             zeroed(gpu, 4 * slots)?,
             zeroed(gpu, 8 * ranks * slots)?,
             zeroed(gpu, 4 * ranks * parts)?,
-            zeroed(gpu, parts * shape.part(parts))?,
+            zeroed(gpu, copied * parts * shape.part(parts))?,
             zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
             zeroed(gpu, 8 * ranks * (3 * parts + 1))?,
         ];

@@ -1,4 +1,6 @@
 // Runs cu/low_latency.cu on threads and compares the results with tokens and sums from serial code. Prints errors.
+// Blocks run one after the other, so that the first one waits for no other block.
+#define COPYING_BLOCKS 1
 #include "../../cu/low_latency.cu"
 
 struct shape {
@@ -117,7 +119,7 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) p.has_far |= far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
-        own_in.resize(p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (3 * p.parts + 1));
+        own_in.resize((1 + s.ranks) * p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (3 * p.parts + 1));
         p.own_in = (symrail_u64)own_in.data(), p.own_back = (symrail_u64)own_back.data(), p.notes = (symrail_u64)notes.data();
         p.back_numbers = (symrail_u64)back_numbers.data(), p.places = (symrail_u64)places.data();
     }
