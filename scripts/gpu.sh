@@ -270,7 +270,8 @@ python() {
   LIMIT=240 case_of "experts beside NCCL, device heap, mapped" $mapped $each -- $beside
   case_of "experts, pinned heap, proxy over shm" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $each -- $beside proxied
   case_of "experts, pinned heap, proxies over 4 rails of shm" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm \
-    SYMRAIL_NIC_LIST=shm0,shm1,shm2,shm3 SYMRAIL_PROXY_THREADS=4 $each -- $beside proxied
+    SYMRAIL_NIC_LIST=shm0,shm1,shm2,shm3 SYMRAIL_PROXY_THREADS=4 SYMRAIL_PROXY_CHANNELS=4 SYMRAIL_RAIL_POLICY=stripe \
+    $each -- $beside proxied
   local collectives="python3 $tests/gpu/collectives.py"
   case_of "Python, collectives, device heap, mapped" $staged $each -- $collectives
   case_of "Python, collectives, pinned heap, mapped" $pinned $each -- $collectives
