@@ -208,17 +208,17 @@ impl<'rt> Exchange<'rt> {
     }
 
     /// Signals the arrival of this PE's block, or of a refusal, after stores to mapped memory.
-    pub fn tell_arrived(&self, link: &Link) -> Result<()> {
+    pub fn signal_arrival(&self, link: &Link) -> Result<()> {
         let (value, op) = if link.counted_there { (1, SignalOp::Add) } else { (self.value(), SignalOp::Set) };
-        self.tell(link, value, op)
+        self.signal(link, value, op)
     }
 
     /// Signals that there is no block in this round, for a pair whose blocks are not counted.
-    pub fn tell_nothing(&self, link: &Link) -> Result<()> {
-        self.tell(link, self.value() + NOTHING, SignalOp::Set)
+    pub fn signal_nothing(&self, link: &Link) -> Result<()> {
+        self.signal(link, self.value() + NOTHING, SignalOp::Set)
     }
 
-    fn tell(&self, link: &Link, value: u64, op: SignalOp) -> Result<()> {
+    fn signal(&self, link: &Link, value: u64, op: SignalOp) -> Result<()> {
         let signal = (self.word(self.arrived(link), link.there), value, op);
         // SAFETY: no bytes are put.
         Ok(unsafe { self.runtime.put_signal_nbi(signal.0.cast(), signal.0.cast(), 0, signal, link.pe) }?)
@@ -253,7 +253,7 @@ impl<'rt> Exchange<'rt> {
         let mut theirs = Vec::new();
         for link in links.iter() {
             theirs.push(if let Landing::Packed(theirs) = self.await_landing(link)? { theirs } else { 0 });
-            self.tell(link, AGREED, SignalOp::Add)?;
+            self.signal(link, AGREED, SignalOp::Add)?;
         }
         for (link, (mine, theirs)) in links.iter_mut().zip(mine.into_iter().zip(theirs)) {
             self.await_arrived(link)?;
@@ -376,7 +376,7 @@ mod tests {
             there.begin([back].iter());
             if round > 2 {
                 assert!(!here.has_arrived(&link).unwrap(), "round {round}");
-                there.tell_arrived(&back).unwrap();
+                there.signal_arrival(&back).unwrap();
             }
             assert!(here.has_arrived(&link).unwrap(), "round {round}, with buffers of their own: {small}");
         }
@@ -440,7 +440,7 @@ mod tests {
             there.begin([back].iter());
             assert!(!here.has_arrived(&link).unwrap(), "round {round}");
             if round % 3 == 0 {
-                there.tell_arrived(&back).unwrap();
+                there.signal_arrival(&back).unwrap();
             } else {
                 let to = there.words.wrapping_add(ARRAYS * 2).cast();
                 // SAFETY: 8 bytes of the buffers after the words.
@@ -462,9 +462,9 @@ mod tests {
             }
             assert!(!here.has_arrived(&link).unwrap(), "round {round}");
             if round == 6 {
-                there.tell_nothing(&back).unwrap();
+                there.signal_nothing(&back).unwrap();
             } else {
-                there.tell_arrived(&back).unwrap();
+                there.signal_arrival(&back).unwrap();
             }
             assert!(here.has_arrived(&link).unwrap(), "round {round}");
             assert_eq!(here.is_nothing(&link).unwrap(), round == 6);

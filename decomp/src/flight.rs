@@ -73,7 +73,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         while !self.advance()? && !self.has_received(rank) {
             self.pause()?;
         }
-        self.told_by_others(|pe, leg| leg.0 == rank && leg.1 == pe)
+        self.refused_by_others(|pe, leg| leg.0 == rank && leg.1 == pe)
     }
 
     /// Waits until all blocks are in the output, and the input can be used again.
@@ -83,7 +83,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     /// latter two the plan cannot be used again.
     pub fn wait(mut self) -> Result<()> {
         self.end()?;
-        self.told_by_others(|_, _| true)
+        self.refused_by_others(|_, _| true)
     }
 
     fn end(&mut self) -> Result<()> {
@@ -101,7 +101,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     }
 
     /// The error of a PE that refused an argument, if it is one of these.
-    fn told_by_others(&self, concerns: impl Fn(Pe, (usize, Pe)) -> bool) -> Result<()> {
+    fn refused_by_others(&self, concerns: impl Fn(Pe, (usize, Pe)) -> bool) -> Result<()> {
         let Some((by, refusal)) = self.refused else { return Ok(()) };
         if !self.plan.blocks.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
             return Ok(());
@@ -194,7 +194,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             Landing::InPlace(distance) => (distance, View { offset: 0, ..flow.into }),
             Landing::Refused(refusal) => {
                 self.refused = Some((link.pe, refusal));
-                self.plan.exchange.tell_arrived(&link)?;
+                self.plan.exchange.signal_arrival(&link)?;
                 self.note(i, |state| *state = LegState { sent: true, arrived: true, received: true, ..*state });
                 return Ok(true);
             }
@@ -229,14 +229,14 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         let to = self.plan.runtime.peer_ptr(self.plan.exchange.at(distance), link.pe);
         if from.len() > 0 && to.is_null() {
             self.refused = Some((link.pe, Refusal::Unreached));
-            return self.plan.exchange.tell_nothing(link);
+            return self.plan.exchange.signal_nothing(link);
         }
         if from.len() > 0 {
             // SAFETY: the input was checked to have all its elements. The receiver has offered memory for those of the
             // view, which is mapped here.
             unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
         }
-        self.plan.exchange.tell_arrived(link)
+        self.plan.exchange.signal_arrival(link)
     }
 
     /// The address of a block's bytes for rails, and whether they still have to be packed there.

@@ -209,7 +209,7 @@ impl<'rt> Plan<'rt> {
             let refused = matches!(exchange.await_landing(&leg.link)?, Landing::Refused(_));
             // A word that counts must count each round.
             if refused || leg.link.counted_there {
-                exchange.tell_arrived(&leg.link)?;
+                exchange.signal_arrival(&leg.link)?;
             }
         }
         blocks.legs.iter().try_for_each(|leg| exchange.await_arrived(&leg.link))?;

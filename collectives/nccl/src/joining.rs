@@ -135,7 +135,7 @@ nccl! {
     }
 }
 
-fn tell(comm: Handle, to: *mut c_int, what: impl FnOnce(&Communicator) -> c_int) -> Result<(), Failure> {
+fn answer(comm: Handle, to: *mut c_int, what: impl FnOnce(&Communicator) -> c_int) -> Result<(), Failure> {
     // SAFETY: C's caller vouches for its pointers.
     *unsafe { given("the place for the answer", to) }? = what(&*registry::find(comm)?);
     Ok(())
@@ -143,18 +143,18 @@ fn tell(comm: Handle, to: *mut c_int, what: impl FnOnce(&Communicator) -> c_int)
 
 nccl! {
     fn ncclCommCount(comm: Handle, count: *mut c_int) of comm {
-        tell(comm, count, |communicator| communicator.size as c_int)
+        answer(comm, count, |communicator| communicator.size as c_int)
     }
 }
 
 nccl! {
     fn ncclCommCuDevice(comm: Handle, device: *mut c_int) of comm {
-        tell(comm, device, |communicator| communicator.gpu)
+        answer(comm, device, |communicator| communicator.gpu)
     }
 }
 
 nccl! {
     fn ncclCommUserRank(comm: Handle, rank: *mut c_int) of comm {
-        tell(comm, rank, |communicator| communicator.rank as c_int)
+        answer(comm, rank, |communicator| communicator.rank as c_int)
     }
 }

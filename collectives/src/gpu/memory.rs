@@ -65,7 +65,7 @@ impl<'d> SymmetricMemory<'d> {
     ///
     /// # Errors
     /// The runtime's.
-    pub fn tell_given_up(&self) -> Result<()> {
+    pub fn signal_given_up(&self) -> Result<()> {
         let runtime = self.members.runtime();
         let word = u64::from(runtime.my_pe()) + 1;
         for &(piece, start) in &self.stops {

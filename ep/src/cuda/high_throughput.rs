@@ -84,7 +84,7 @@ pub struct DeviceHighThroughput<'d> {
     rows: u64,
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
-    hands_on: bool,
+    forwards: bool,
     routes: Routes,
     parameters: DeviceBuffer,
     record: Record,
@@ -187,7 +187,7 @@ impl<'d> DeviceHighThroughput<'d> {
             block,
             rows: starts[ROWS],
             hosts: hosts.count(),
-            hands_on: hosts.passed(me) > 0,
+            forwards: hosts.passed(me) > 0,
             routes: Routes::new(of_routes),
             parameters,
             record,
@@ -337,7 +337,7 @@ impl<'d> DeviceHighThroughput<'d> {
                 self.launch(stream, Step::Send, (self.blocks, 512), &[&[at, 0], &content[..]].concat())?;
             }
             self.launch(stream, Step::Store, (self.blocks, 512), &[&[at], &content[..]].concat())?;
-            if self.hands_on {
+            if self.forwards {
                 self.launch(stream, Step::Spread, (self.blocks, 512), &[at, first, sizes[0], sizes[1], k])?;
             }
             Ok(())
@@ -417,7 +417,7 @@ impl<'d> DeviceHighThroughput<'d> {
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
             }
-            if self.hands_on {
+            if self.forwards {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }
             self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;

@@ -322,7 +322,7 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// An error of the driver.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
-        let (launched, of_expert) = who_wait(self.multiprocessors(), self.share as u64, BUSY as u64);
+        let (launched, of_expert) = receiving_blocks(self.multiprocessors(), self.share as u64, BUSY as u64);
         let arguments = [to.rows, to.scales, to.counts, to.sources, of_expert];
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
@@ -342,7 +342,7 @@ impl<'d> DeviceLowLatency<'d> {
     pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, weights: u64, tokens: usize) -> Result<()> {
         self.must_fit(tokens)?;
         let rows_back = u64::from(self.runtime().n_pes()) * self.shape.most_tokens as u64;
-        let (blocks, _) = who_wait(self.multiprocessors(), rows_back.div_ceil(TOGETHER), 1);
+        let (blocks, _) = receiving_blocks(self.multiprocessors(), rows_back.div_ceil(TOGETHER), 1);
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::SendCombine, blocks, &[rows, weights, tokens as u64]) }
     }
@@ -362,7 +362,7 @@ impl<'d> DeviceLowLatency<'d> {
             return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
         }
         let (tokens, ends) = (tokens as u64, 1);
-        let (launched, of_token) = who_wait(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
+        let (launched, of_token) = receiving_blocks(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, ends]) }
     }
@@ -443,7 +443,7 @@ impl<'d> DeviceLowLatency<'d> {
 /// Returns the number of receiving blocks, and the number of units, up to `most`, of each of `things` things. Blocks
 /// that wait for other ranks do not outnumber the multiprocessors, and leave some of these free. Other kernels have to
 /// run beside them: those of another object on another stream, for which the other ranks may wait.
-fn who_wait(multiprocessors: u64, things: u64, most: u64) -> (u64, u64) {
+fn receiving_blocks(multiprocessors: u64, things: u64, most: u64) -> (u64, u64) {
     let room = multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64);
     let of_each = (room / things.max(1)).clamp(1, most);
     ((things * of_each).min(room), of_each)
@@ -477,12 +477,12 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_leaves_room_for_what_the_others_wait_for() {
+    fn receiving_blocks_leave_room_for_what_others_wait_for() {
         let bounds = |multiprocessors: u64| multiprocessors.saturating_sub(FREE).max(1);
         for multiprocessors in [1, 8, 46, 108, 114, 132, 160] {
             for things in (1..300).chain([1024, 2048, 1 << 20]) {
                 for most in [BLOCKS_OF_TOKEN, BUSY as u64] {
-                    let (blocks, of_each) = who_wait(multiprocessors, things, most);
+                    let (blocks, of_each) = receiving_blocks(multiprocessors, things, most);
                     let case = format!("{multiprocessors} multiprocessors, {things} by {most}: {blocks}, {of_each}");
                     assert!((1..=bounds(multiprocessors).min(128)).contains(&blocks), "{case}");
                     // There is a block for all work, and no block is idle.
@@ -491,10 +491,10 @@ mod tests {
             }
         }
         // The usual shapes on an H100: each expert, and each token, has a block.
-        assert_eq!(who_wait(132, 128, BUSY as u64), (128, 1));
-        assert_eq!(who_wait(132, 32, BUSY as u64), (128, 4));
-        assert_eq!(who_wait(132, 128, BLOCKS_OF_TOKEN), (128, 1));
-        assert_eq!(who_wait(132, 4096, BLOCKS_OF_TOKEN), (128, 1));
+        assert_eq!(receiving_blocks(132, 128, BUSY as u64), (128, 1));
+        assert_eq!(receiving_blocks(132, 32, BUSY as u64), (128, 4));
+        assert_eq!(receiving_blocks(132, 128, BLOCKS_OF_TOKEN), (128, 1));
+        assert_eq!(receiving_blocks(132, 4096, BLOCKS_OF_TOKEN), (128, 1));
     }
 
     #[test]

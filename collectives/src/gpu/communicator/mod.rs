@@ -202,7 +202,7 @@ impl<'d> GpuCommunicator<'d> {
     /// The runtime's: other PEs may then wait until their time-outs.
     pub fn give_up(&self) -> Result<()> {
         self.abort.abort();
-        self.memory.tell_given_up()
+        self.memory.signal_given_up()
     }
 
     /// A handle with which other threads can abort, while a call is in progress in this one.
