@@ -446,8 +446,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x)
         add_unit(p, unit, topk, tokens, out, blocks);
     if (!ends) return;
-    // One block looks: the round's last memory accesses are no matter for it.
-    if (blockIdx.x == gridDim.x - 1) look_who_left(p);
+    // One block suffices, and it need not be the last one that accesses memory in the round.
+    if (blockIdx.x == gridDim.x - 1) note_departed(p);
     // All threads have read the parameters, and no block needs them behind this.
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x) end_round(given, p);
@@ -456,7 +456,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 // One block ends a round without tokens here.
 extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) {
     const parameters p = *given;
-    look_who_left(p);
+    note_departed(p);
     __syncthreads();
     if (threadIdx.x == 0) end_round(given, p);
 }

@@ -218,7 +218,7 @@ static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symra
     symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 // A rank that has left this PE behind sends no more data: it is masked and reported as late.
-static __device__ void look_who_left(const parameters& p) {
+static __device__ void note_departed(const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
         symrail_u32* lost = (symrail_u32*)p.lost + rank;
         bool has_left = symrail_ld_acquire((symrail_u64*)p.left + rank) != 0;

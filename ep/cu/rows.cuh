@@ -43,8 +43,8 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
-// Loads a piece that is not loaded again, past the first-level cache: there it would displace what is, as the kernels' own
-// stacks.
+// Loads a piece that is not loaded again. It takes no place in the first-level cache, where it would displace the
+// threads' stacks.
 static __device__ symrail_wide load_once(const symrail_wide* at) {
 #ifdef __CUDA_ARCH__
     symrail_wide v;

@@ -168,7 +168,8 @@ impl Schedule {
             return Schedule::Unfused;
         }
         let rows = if work < MUCH_WORK { 0 } else { LEAST_ROWS_OF_MUCH_WORK };
-        Schedule::of_pieces(shards, row_bytes, (LEAST_BYTES_BY_PROXY.max(rows * row_bytes), MOST_PIECES_BY_PROXY))
+        let least = LEAST_BYTES_BY_PROXY.max(row_bytes.saturating_mul(rows));
+        Schedule::of_pieces(shards, row_bytes, (least, MOST_PIECES_BY_PROXY))
     }
 
     fn of_pieces(shards: &Shards, row_bytes: usize, (least, most): (usize, usize)) -> Schedule {
@@ -259,6 +260,7 @@ mod tests {
             (2048, 2, 8192, much, Some(512)),
             (2048, 2, 4096, much, Some(512)),
             (32768, 2, 16384, much, Some(4096)),
+            (2048, 2, usize::MAX, much, Some(1024)),
         ] {
             let wanted = wanted.map_or(Schedule::Unfused, |rows| Schedule::Direct { rows });
             let found = Schedule::choose_by_proxy(&Shards::split(rows, ranks), row_bytes, work);

@@ -444,12 +444,12 @@ impl<'d> DeviceHighThroughput<'d> {
     fn must_go_on(&self) -> Result<()> {
         self.broken.check()?;
         let HighThroughputShape { k, experts, row, .. } = self.shape;
-        let told = self.record.take(&Meaning { k, experts, row });
-        if matches!(told, Err(Error::Late { .. })) {
+        let taken = self.record.take(&Meaning { k, experts, row });
+        if matches!(taken, Err(Error::Late { .. })) {
             // The device's state records that wait, too, but not the ranks that it waited for.
             let _ = self.device.state().check();
-            return self.broken.noting(told);
+            return self.broken.noting(taken);
         }
-        told
+        taken
     }
 }

@@ -145,8 +145,7 @@ impl GpuCommunicator<'_> {
     /// The choice for a call; the first use of a choice is logged.
     fn choose(&mut self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         let choice = self.selection.choose(collective, message, in_place, root)?;
-        if !self.told.contains(&choice) {
-            self.told.insert(choice.clone());
+        if self.logged.insert(choice.clone()) {
             self.selection.log(collective, message, in_place, root);
         }
         Ok(choice)

@@ -54,7 +54,7 @@ pub struct GpuCommunicator<'d> {
     straight: Option<Straight<'d>>,
     plans: BTreeMap<Choice, GpuPlan<'d>>,
     /// The choices that have been logged.
-    told: BTreeSet<Choice>,
+    logged: BTreeSet<Choice>,
     /// Plans that larger ones have replaced, which graphs may still use.
     replaced: Vec<GpuPlan<'d>>,
     /// Recorded behind the last call.
@@ -113,7 +113,7 @@ impl<'d> GpuCommunicator<'d> {
             stage: None,
             straight: None,
             plans: BTreeMap::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
             replaced: Vec::new(),
             last: Event::new(device.gpu())?,
             accumulate: Accumulate::default(),
