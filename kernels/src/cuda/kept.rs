@@ -9,6 +9,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::unistd::geteuid;
@@ -20,12 +21,15 @@ use super::error::Result;
 
 const CHECKSUM: usize = 32;
 
+/// A process has many programs, and the same reason holds for all of them.
+static ONE_WARNING: Once = Once::new();
+
 /// The code of a program: from the folder, or else compiled and written there. A folder that cannot be used is no error.
 pub(super) fn code(folder: &Path, key: &Key, compile: impl FnOnce() -> Result<Compiled>) -> Result<Compiled> {
     let at = match file(folder, key) {
         Ok(at) => at,
         Err(error) => {
-            tracing::warn!("no compiled kernels are kept in {}: {error}", folder.display());
+            ONE_WARNING.call_once(|| tracing::warn!("no compiled kernels are kept in {}: {error}", folder.display()));
             return compile();
         }
     };
@@ -35,7 +39,7 @@ pub(super) fn code(folder: &Path, key: &Key, compile: impl FnOnce() -> Result<Co
     }
     let compiled = compile()?;
     if let Err(error) = write(&at, &compiled) {
-        tracing::warn!("compiled kernels cannot be kept in {}: {error}", at.display());
+        ONE_WARNING.call_once(|| tracing::warn!("compiled kernels cannot be kept in {}: {error}", at.display()));
     }
     Ok(compiled)
 }
