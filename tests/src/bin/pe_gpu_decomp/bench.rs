@@ -1,7 +1,7 @@
 //! Times of transposes, beside the driver's copies.
 
-use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::Copies;
+use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{Axis, BlockTime, Crossover, Error, Grid, Transpose};
 
