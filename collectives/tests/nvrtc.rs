@@ -22,8 +22,8 @@ fn the_executor_becomes_ptx_and_machine_code() {
     {
         let source = program::source(ty);
         let compiled = nvrtc.compile(&program::program(&source), arch).unwrap();
-        assert_eq!(compiled.log, "", "{ty:?} for {arch}");
-        let ptx = String::from_utf8_lossy(&compiled.ptx);
+        assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
+        let ptx = String::from_utf8_lossy(compiled.ptx());
         assert!(
             ["execute_plan", "straight_packets", "straight_pushed"]
                 .iter()
@@ -37,13 +37,13 @@ fn the_executor_becomes_ptx_and_machine_code() {
 fn kernels_of_users_have_memory_channels() {
     let Some(nvrtc) = nvrtc() else { return };
     let program = Program::new("channels.cu", include_str!("../../tests/cu/channels.cu"));
-    assert_eq!(nvrtc.compile(&program, "sm_90").unwrap().log, "");
+    assert_eq!(nvrtc.compile(&program, "sm_90").unwrap().log(), "");
 }
 
 #[test]
 fn sends_and_receives_become_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
     let compiled = nvrtc.compile(&program::exchange(), "sm_90").unwrap();
-    assert_eq!(compiled.log, "");
-    assert!(String::from_utf8_lossy(&compiled.ptx).contains(".entry exchange("));
+    assert_eq!(compiled.log(), "");
+    assert!(String::from_utf8_lossy(compiled.ptx()).contains(".entry exchange("));
 }

@@ -66,6 +66,13 @@ impl Device {
         (self.attribute(MAJOR), self.attribute(MINOR))
     }
 
+    /// The architecture for which programs are compiled, such as `sm_90`.
+    #[must_use]
+    pub fn arch(&self) -> String {
+        let (major, minor) = self.compute_capability();
+        format!("sm_{major}{minor}")
+    }
+
     /// Size of its memory in bytes; 0 if the driver does not know it.
     #[must_use]
     pub fn memory(&self) -> usize {

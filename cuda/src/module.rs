@@ -33,9 +33,9 @@ impl Module {
         let mut raw = null_mut();
         // SAFETY: a whole cubin or a terminated PTX text, from NVRTC.
         let load = |image: &[u8], raw: &mut CUmodule| unsafe { sys::cuModuleLoadData(raw, image.as_ptr().cast()) };
-        let mut answer = load(&program.cubin, &mut raw);
+        let mut answer = load(program.cubin(), &mut raw);
         if answer == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU {
-            answer = load(&program.ptx, &mut raw);
+            answer = load(program.ptx(), &mut raw);
         }
         check(gpu.ordinal(), "cuModuleLoadData", answer)?;
         Ok(Arc::new(Self { gpu: Arc::clone(gpu), raw }))

@@ -14,12 +14,38 @@ use crate::error::{CudaError, Result};
 /// A compiled program, ready for [`Module::load`](crate::Module::load).
 #[derive(Debug, Clone)]
 pub struct Compiled {
+    cubin: Vec<u8>,
+    ptx: Vec<u8>,
+    log: String,
+}
+
+impl Compiled {
+    /// A program that was compiled earlier.
+    ///
+    /// # Safety
+    /// NVRTC has made the machine code and the PTX, and both are whole.
+    #[must_use]
+    pub unsafe fn new(cubin: Vec<u8>, ptx: Vec<u8>, log: String) -> Compiled {
+        Compiled { cubin, ptx, log }
+    }
+
     /// Machine code for exactly the target.
-    pub cubin: Vec<u8>,
+    #[must_use]
+    pub fn cubin(&self) -> &[u8] {
+        &self.cubin
+    }
+
     /// The same as PTX, terminated by a zero byte.
-    pub ptx: Vec<u8>,
+    #[must_use]
+    pub fn ptx(&self) -> &[u8] {
+        &self.ptx
+    }
+
     /// The compiler's messages.
-    pub log: String,
+    #[must_use]
+    pub fn log(&self) -> &str {
+        &self.log
+    }
 }
 
 type Handle = *mut c_void;
@@ -35,6 +61,7 @@ type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_in
 type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
+type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
 
 /// The program.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +84,7 @@ pub struct Nvrtc {
     log: (Size, Get),
     cubin: (Size, Get),
     ptx: (Size, Get),
+    version: Version,
     _library: Library,
     _builtins: Option<Library>,
 }
@@ -91,6 +119,7 @@ impl Nvrtc {
             log: (function!(b"nvrtcGetProgramLogSize"), function!(b"nvrtcGetProgramLog")),
             cubin: (function!(b"nvrtcGetCUBINSize"), function!(b"nvrtcGetCUBIN")),
             ptx: (function!(b"nvrtcGetPTXSize"), function!(b"nvrtcGetPTX")),
+            version: function!(b"nvrtcVersion"),
             _library: library,
             _builtins: builtins,
         })
@@ -105,6 +134,15 @@ impl Nvrtc {
         let roots = named.chain([PathBuf::from("/usr/local/cuda")]);
         let folders: Vec<_> = roots.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
         Self::load(&folders)
+    }
+
+    /// The version, such as `13.0`.
+    #[must_use]
+    pub fn version(&self) -> String {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the function writes two numbers.
+        unsafe { (self.version)(&raw mut major, &raw mut minor) };
+        format!("{major}.{minor}")
     }
 
     /// Compiles a program for an architecture such as `sm_90`.

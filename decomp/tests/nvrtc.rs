@@ -18,7 +18,7 @@ fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for (program, arch) in [(&PROGRAM, "sm_80"), (&PROGRAM, "sm_90"), (&NUMBERS, "sm_90")] {
         let compiled = nvrtc.compile(program, arch).unwrap();
-        assert_eq!(compiled.log, "", "{} {arch}", program.name());
-        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} {arch}", program.name());
+        assert_eq!(compiled.log(), "", "{} {arch}", program.name());
+        assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} {arch}", program.name());
     }
 }

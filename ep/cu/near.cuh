@@ -1,8 +1,8 @@
 // High throughput: rows to ranks of this host, and rows that have arrived.
 //
-// Each warp works alone on a few rows at a time. A dispatch sets one word for all rows to a rank, from its last block:
-// the reader waits for all of them. A combine sets a word for every few rows, because the reader forms sums while rows
-// arrive.
+// Each warp works alone on a few rows at a time. A dispatch stores rows at the ranks that get them. A combine offers
+// rows in this PE's memory, where the other ranks read them. The last block of either sets one word at each rank of the
+// host, and the reader waits for it.
 #ifndef SYMRAIL_EP_NEAR_CUH
 #define SYMRAIL_EP_NEAR_CUH
 
@@ -11,12 +11,14 @@
 // The words of side data that a thread loads ahead.
 #define BESIDE_AHEAD 8
 
-// The word of a rank's dispatch, and the words of its combine.
-static __device__ symrail_u64* dispatch_word(const parameters& p, symrail_u64 rank) {
-    return (symrail_u64*)p.near_words + rank * (1 + near_chunks(p.most));
-}
-static __device__ symrail_u64* combine_word(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
-    return dispatch_word(p, rank) + 1 + chunk;
+// The word that a rank of this host sets to the number of the call whose rows it has stored or offered.
+static __device__ symrail_u64* near_word(const parameters& p, symrail_u64 rank) { return (symrail_u64*)p.near_words + rank; }
+// All blocks call this at the end of a kernel that stores or offers rows. The last one notifies the ranks of this host.
+static __device__ void end_of_near(const parameters& p, bool made) {
+    symrail_u64 own = host_of(p, p.me);
+    if (is_last_block(p) && made)
+        for (symrail_u64 m = threadIdx.x; m < members_of(p, own); m += blockDim.x)
+            symrailx_signal_op(near_word(p, p.me), call_of(p), SYMRAIL_SIGNAL_SET, (int)member_of(p, own, m));
 }
 // Each lane with `some` waits for its own word. Returns whether all words have arrived.
 static __device__ bool warp_has(const parameters& p, symrail_u64* word, bool some, symrail_u64 call, symrail_u64 rank,
@@ -90,9 +92,28 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 copy_row(to + i * bytes, rows + (symrail_u32)__shfl_sync(~0u, token, i) * bytes, bytes);
         }
     }
-    if (is_last_block(p) && made)
-        for (symrail_u64 m = threadIdx.x; m < members; m += blockDim.x)
-            symrailx_signal_op(dispatch_word(p, p.me), call_of(p), SYMRAIL_SIGNAL_SET, (int)member_of(p, own, m));
+    end_of_near(p, made);
+}
+
+// Any number of blocks offer the rows of a combine, and their weights, to the ranks of this host. Rows that are in the
+// offered memory already stay there. This PE's own rows are not copied: it reads them from the caller's memory.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_offer(const parameters* given, const routes* of, const char* rows, symrail_u64 bytes, const symrail_u32* weights,
+             symrail_u64 k) {
+    PARAMETERS_AND_ROUTES(p, r);
+    bool made = goes(p);
+    symrail_u64 warps = (symrail_u64)gridDim.x * (blockDim.x / 32), warp = threadIdx.x / 32 * (symrail_u64)gridDim.x + blockIdx.x;
+    symrail_u64 side = of_combine(k).bytes();
+    for (symrail_u64 source = 0, first = 0; made && source < p.ranks; first += tokens_of(p, r, source, p.me), source++) {
+        if (!is_near(p, source, p.me)) continue;
+        bool copied = source != p.me && rows != (const char*)p.offered_rows;
+        for (symrail_u64 row = first + warp; row < first + tokens_of(p, r, source, p.me); row += warps) {
+            if (copied) copy_row((char*)p.offered_rows + row * bytes, rows + row * bytes, bytes);
+            for (symrail_u64 i = threadIdx.x % 32; i < k; i += 32)
+                ((symrail_u32*)(p.offered_sides + row * side))[i] = weights[row * k + i];
+        }
+    }
+    end_of_near(p, made);
 }
 
 // A warp reads a few rows that have arrived, from row `first` on. It copies the rows only if `rows` is not null.
@@ -136,7 +157,7 @@ static __device__ bool take_all(const parameters& p, const routes& r, const besi
         symrail_u64 hand = direct ? p.me : through(p, rank, own), handed = chunks(crossings_of(p, r, rank, own));
         bool is_first = true;
         for (symrail_u64 i = (mine + warps - unit % warps) % warps; i < units; i += warps) {
-            if (near && is_first && !warp_has(p, dispatch_word(p, rank), lane == 0, call, rank, rank)) return false;
+            if (near && is_first && !warp_has(p, near_word(p, rank), lane == 0, call, rank, rank)) return false;
             if (!near && direct && !warp_has(p, chunk_words(p, rank, i * NEAR / CHUNK) + lane, lane < 2, call, rank, rank))
                 return false;
             for (symrail_u64 base = 0; is_first && hand != p.me && base < 2 * handed; base += 32)

@@ -13,11 +13,11 @@ struct parameters {
     // The number of hosts, the number of ranks of the largest host, and the number of rows that staging memory holds.
     symrail_u64 hosts, members, staged;
     // Symmetric memory: incoming headers, outgoing headers, and words of headers; words of chunks, and words of
-    // gathered chunks; rows and their side data that arrive by dispatch, that return by combine, that go to unmapped
-    // ranks, that are staged for others of this host, and that arrive as sums of another host; words of the ranks of
-    // this host.
-    symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, back_rows, back_sides, out_rows,
-        out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words;
+    // gathered chunks; rows and their side data that arrive by dispatch, that a combine offers to the ranks of this
+    // host, that return from other hosts, that go to unmapped ranks, that are staged for others of this host, and that
+    // arrive as sums of another host; words of the ranks of this host.
+    symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, offered_rows, offered_sides, back_rows,
+        back_sides, out_rows, out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words;
     // The most bytes of a row's side data.
     symrail_u64 side;
     // This PE's own memory: `progress`; `record`, which is in host memory; the ranks of each host; the terms of a sum,
@@ -50,7 +50,7 @@ static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes)
 // The most ranks of a host.
 #define MOST_MEMBERS 64
 #define CHUNK 32
-// The number of rows to a rank of the same host that a warp stores and announces by one word.
+// The number of rows to a rank of the same host that a warp stores at a time.
 #define NEAR 4
 
 static __device__ symrail_u64 chunks(symrail_u64 rows) { return (rows + CHUNK - 1) / CHUNK; }

@@ -8,8 +8,6 @@
 // The 16-byte pieces of each row that a thread has in flight, and the number of such rows.
 #define PIECES 4
 #define TERMS_AHEAD 2
-// Groups of rows that are sent before the first sums: about as many as multiprocessors have in flight.
-#define GROUPS_BACK 256
 // Flags of a term beside the number of its rank or host: it is the first of its host; it is a host's sum.
 #define FIRST_OF_HOST 0x80000000u
 #define IS_SUM 0x40000000u
@@ -83,21 +81,19 @@ struct term {
     const char* row;
     bool first_of_host, is_sum;
 };
-// The terms of a sum for this PE's own token. `bytes` is the size of a row, and `sum_bytes` that of a host's sum. This
-// PE's own row is read from the caller's memory.
+// The terms of a sum for this PE's own token. `rows` holds for each rank the address of its first row for this PE, and
+// `sums` for each host that of its first sum. `bytes` is the size of a row, and `sum_bytes` that of a host's sum.
 struct of_token {
     const parameters& p;
     const int *places, *host_places;
-    const symrail_u32 *starts, *sum_starts;
-    symrail_u64 rows, sums, bytes, sum_bytes, own, own_bytes;
+    const symrail_u64 *rows, *sums;
+    symrail_u64 bytes, sum_bytes;
     __device__ symrail_u64 count() const { return p.n_terms; }
     __device__ term at(symrail_u64 i) const {
         symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
         bool is_sum = (next & IS_SUM) != 0;
         int place = is_sum ? host_places[which] : places[which];
-        symrail_u64 number = (is_sum ? sum_starts : starts)[which] + (symrail_u64)place;
-        symrail_u64 row = is_sum ? sums + number * sum_bytes : rows + number * bytes;
-        if (!is_sum && which == p.me) row = own + (symrail_u64)place * own_bytes;
+        symrail_u64 row = is_sum ? sums[which] + (symrail_u64)place * sum_bytes : rows[which] + (symrail_u64)place * bytes;
         return term{place < 0 ? nullptr : (const char*)row, (next & FIRST_OF_HOST) != 0, is_sum};
     }
 };
@@ -304,105 +300,80 @@ static __device__ __noinline__ void add_weights_of_token(const of_token& terms, 
     add_weights(terms, to, k);
 }
 
-// Waits for the row of a term, or for a host's sum.
+// Waits for a row, or a sum, from another host. The rows of this host's ranks have been waited for.
 static __device__ bool has_term(const parameters& p, symrail_u64 i, const of_token& rows, symrail_u64 call) {
     symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
     bool is_sum = (next & IS_SUM) != 0;
     int place = is_sum ? rows.host_places[which] : rows.places[which];
-    if (place < 0 || (!is_sum && which == p.me)) return true;
+    if (place < 0 || (!is_sum && is_near(p, which, p.me))) return true;
     symrail_u64 rank = is_sum ? through(p, p.me, which) : which;
-    if (!is_sum && is_near(p, rank, p.me)) return has_set(p, combine_word(p, rank, place / NEAR), call, rank, rank);
     symrail_u64* words = chunk_words(p, rank, place / CHUNK);
     return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
 }
-
-// The input of a combine, and where its sums go. `k` is the number of weights, 0 for none. Absent biases are null.
-struct combined {
-    const char* rows;
-    symrail_u64 tokens, bytes, k;
-    const symrail_u32* weights;
-    const char *bias, *second_bias;
-    char *out, *sums_of_weights;
-};
-
-// A warp sends a few rows back to a rank of this host, and sets their word.
-static __device__ __noinline__ void send_back(const parameters& p, const combined& c, const way& w, symrail_u64 chunk,
-                                              symrail_u64 call) {
-    symrail_u64 first = chunk * NEAR, side = of_combine(c.k).bytes(), lane = threadIdx.x % 32;
-    if (first >= w.rows) return;
-    symrail_u64 many = w.rows - first < NEAR ? w.rows - first : NEAR, from = w.from + first, there = w.there + first;
-    char* to = (char*)symrail_ptr((char*)p.back_rows + there * c.bytes, (int)w.to);
-    for (symrail_u64 i = 0; i < many; i++) copy_row(to + i * c.bytes, c.rows + (from + i) * c.bytes, c.bytes);
-    char* beside_to = (char*)symrail_ptr((char*)p.back_sides + there * side, (int)w.to);
-    for (symrail_u64 i = lane; i < many * c.k; i += 32)
-        ((symrail_u32*)(beside_to + i / c.k * side))[i % c.k] = c.weights[from * c.k + i];
+// A warp lists the terms of a token when they have arrived. Within one host it leaves out ranks without a row. Returns
+// the number of terms, or all bits set if one is late.
+static __device__ symrail_u64 list_terms(const parameters& p, const of_token& rows, symrail_u64 call, symrail_u64* list) {
+    symrail_u64 lane = threadIdx.x % 32, many = 0;
+    for (symrail_u64 base = 0; base < p.n_terms; base += 32) {
+        symrail_u64 i = base + lane;
+        bool is_term = i < p.n_terms, late = is_term && p.hosts > 1 && !has_term(p, i, rows, call);
+        if (__ballot_sync(~0u, late) != 0) return ~0ull;
+        term next = is_term ? rows.at(i) : term{nullptr, false, false};
+        symrail_u32 listed = __ballot_sync(~0u, is_term && (p.hosts > 1 || next.row != nullptr));
+        if (listed >> lane & 1) list[many + __popc(listed & ((1u << lane) - 1))] = of_list::listing(next);
+        many += __popc(listed);
+    }
     __syncwarp();
-    if (lane != 0) return;
-    symrail_fence_sys();
-    symrailx_signal_op(combine_word(p, p.me, chunk), call, SYMRAIL_SIGNAL_SET, (int)w.to);
+    return many;
 }
 
-// Any number of blocks send rows back to the ranks of this host, add the rows that return here from all hosts, and end
-// the call. `f32`: rows are FP32, else bfloat16.
-//
-// Warps take tickets in groups: a few rows for each other rank, and then the sums of a few tokens. These tokens are
-// `GROUPS_BACK` groups behind, so that their rows have probably arrived. A token's index among a rank's rows is at most
-// its own number. So a sum waits only for rows with earlier tickets of other ranks, and no order of blocks leads to a
-// deadlock.
+// A rank's first row for this PE's tokens: where that rank of this host offers it, or where it has arrived here.
+static __device__ char* first_returning(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 offered,
+                                        symrail_u64 arrived, symrail_u64 bytes) {
+    if (is_near(p, rank, p.me)) return (char*)symrail_ptr((char*)offered + first_row(p, r, p.me, rank) * bytes, (int)rank);
+    return (char*)arrived + first_back(p, r, p.me, rank) * bytes;
+}
+
+// Any number of blocks add the rows that return from all ranks to this PE's tokens, and end the call. `f32`: rows are
+// FP32, else bfloat16. Warps take the tokens in turn.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_reduce(const parameters* given, const routes* of, const char* given_rows, symrail_u64 tokens, symrail_u64 bytes,
-              symrail_u64 k, symrail_u64 f32, const symrail_u32* given_weights, const char* bias, const char* second_bias,
-              char* out, char* sums_of_weights) {
-    // The index of each rank's first row, and of each host's first sum; the terms that each warp adds.
-    __shared__ symrail_u32 starts[MOST_RANKS], sum_starts[MOST_RANKS];
+              symrail_u64 k, symrail_u64 f32, const char* bias, const char* second_bias, char* out, char* sums_of_weights) {
+    // For each rank its first row and the side data of that; for each host the same of its sums; the terms of each warp.
+    __shared__ symrail_u64 rows[MOST_RANKS], sides[MOST_RANKS], sums[MOST_RANKS], sum_sides[MOST_RANKS];
     __shared__ symrail_u64 listed[512 / 32][MOST_RANKS];
-    __shared__ way ways[MOST_MEMBERS];
     PARAMETERS_AND_ROUTES(p, r);
-    bool made = goes(p);
-    if (made) {
-        symrail_u64 call = call_of(p), side = of_combine(k).bytes(), own = host_of(p, p.me), of_sum = f32 ? bytes : 2 * bytes;
-        symrail_u64 others = members_of(p, own) - 1, lane = threadIdx.x % 32, own_row = first_row(p, r, p.me, p.me), most = 0;
-        const combined c = {given_rows, tokens, bytes, k, given_weights, bias, second_bias, out, sums_of_weights};
+    symrail_u64 call = call_of(p), side = of_combine(k).bytes(), own = host_of(p, p.me), of_sum = f32 ? bytes : 2 * bytes;
+    bool made = goes(p), late = false;
+    for (symrail_u64 m = threadIdx.x; made && m < members_of(p, own); m += blockDim.x) {
+        symrail_u64 rank = member_of(p, own, m);
+        late |= !has_set(p, near_word(p, rank), call, rank, rank);
+    }
+    if (!__syncthreads_or(late || !made)) {
         for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
-            starts[rank] = 0;
-            for (symrail_u64 i = 0; i < rank; i++)
-                if (is_direct(p, p.me, i)) starts[rank] += tokens_of(p, r, p.me, i);
+            if (!is_direct(p, p.me, rank)) continue;
+            rows[rank] = (symrail_u64)first_returning(p, r, rank, p.offered_rows, p.back_rows, bytes);
+            sides[rank] = (symrail_u64)first_returning(p, r, rank, p.offered_sides, p.back_sides, side);
+            if (rank == p.me) rows[rank] = (symrail_u64)given_rows + first_row(p, r, p.me, p.me) * bytes;
         }
-        for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) sum_starts[host] = first_sum(p, r, p.me, host);
-        for (symrail_u64 m = threadIdx.x; m < others + 1; m += blockDim.x) ways[m] = way_back(p, r, member_of(p, own, m));
+        for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) {
+            sums[host] = p.sum_rows + first_sum(p, r, p.me, host) * of_sum;
+            sum_sides[host] = p.sum_sides + first_sum(p, r, p.me, host) * side;
+        }
         __syncthreads();
-        for (symrail_u64 m = 0; m < others + 1; m++)
-            if (m != place_of(p, p.me) && ways[m].rows > most) most = ways[m].rows;
-        symrail_u64 sends = near_chunks(most), groups = near_chunks(tokens) + GROUPS_BACK, *list = listed[threadIdx.x / 32];
-        groups = groups > sends ? groups : sends;
+        symrail_u64* list = listed[threadIdx.x / 32];
         tickets all(p);
-        for (symrail_u64 turn = all.take(); turn < groups * (others + NEAR); turn = all.take()) {
-            symrail_u64 group = turn / (others + NEAR), i = turn % (others + NEAR);
-            if (i < others) {
-                send_back(p, c, ways[(place_of(p, p.me) + 1 + i) % (others + 1)], group, call);
-                continue;
-            }
-            symrail_u64 token = (group - GROUPS_BACK) * NEAR + i - others;
-            if (group < GROUPS_BACK || token >= tokens) continue;
+        for (symrail_u64 token = all.take(); token < tokens; token = all.take()) {
             const int *places = (const int*)r.places + token * p.ranks, *host_places = (const int*)r.host_places + token * p.hosts;
-            const of_token rows = {p, places, host_places, starts, sum_starts, p.back_rows, p.sum_rows, bytes, of_sum,
-                                   (symrail_u64)given_rows + own_row * bytes, bytes};
-            bool late = false;
-            for (symrail_u64 term = lane; term < p.n_terms; term += 32) {
-                late |= !has_term(p, term, rows, call);
-                list[term] = of_list::listing(rows.at(term));
-            }
-            if (__ballot_sync(~0u, late) != 0) break;
-            __syncwarp();
+            symrail_u64 many = list_terms(p, of_token{p, places, host_places, rows, sums, bytes, of_sum}, call, list);
+            if (many == ~0ull) break;
             symrail_u64 here = token * bytes;
             const char *first = bias == nullptr ? bias : bias + here, *second = second_bias == nullptr ? second_bias : second_bias + here;
-            const of_list terms = {p.n_terms, list};
+            const of_list terms = {many, list};
             if (p.hosts > 1) add_token_of_hosts(terms, f32, first, second, out + here, bytes);
             else if (f32) add_token_of_host<of_f32>(terms, first, second, out + here, bytes);
             else add_token_of_host<of_bf16>(terms, first, second, out + here, bytes);
-            const of_token sides = {p, places, host_places, starts, sum_starts, p.back_sides, p.sum_sides, side, side,
-                                    (symrail_u64)(given_weights + own_row * k), 4 * k};
-            if (k > 0) add_weights_of_token(sides, sums_of_weights + 4 * token * k, k);
+            if (k > 0) add_weights_of_token(of_token{p, places, host_places, sides, sum_sides, side, side}, sums_of_weights + 4 * token * k, k);
             // All lanes have read the list.
             __syncwarp();
         }

@@ -51,14 +51,21 @@ static __device__ way way_to(const parameters& p, const routes& r, symrail_u64 r
     for (symrail_u64 i = 0; i < rank; i++) w.out += rows_sent(p, r, p.me, i);
     return w;
 }
-// The transfer of a combine for a source's rows: to the source, or to the rank of this host that adds them.
+// The index of a rank's first row at a source of another host, where rows return in the order of such ranks.
+static __device__ symrail_u32 first_back(const parameters& p, const routes& r, symrail_u64 source, symrail_u64 rank) {
+    symrail_u32 rows = 0;
+    for (symrail_u64 i = 0; i < rank; i++)
+        if (is_direct(p, source, i) && !is_near(p, source, i)) rows += tokens_of(p, r, source, i);
+    return rows;
+}
+// The transfer of a combine for the rows of another host's source: to the source, or to the rank of this host that adds
+// them.
 static __device__ way way_back(const parameters& p, const routes& r, symrail_u64 source) {
     symrail_u64 own = host_of(p, p.me);
     way w = {tokens_of(p, r, source, p.me), (symrail_u32)source, first_row(p, r, source, p.me), 0, 0, false};
     w.out = w.from;
     if (is_direct(p, source, p.me)) {
-        for (symrail_u64 i = 0; i < p.me; i++)
-            if (is_direct(p, source, i)) w.there += tokens_of(p, r, source, i);
+        w.there = first_back(p, r, source, p.me);
         return w;
     }
     w.staged = true;

@@ -14,7 +14,7 @@ fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for (program, arch) in PROGRAMS.iter().flat_map(|program| ["sm_80", "sm_90"].map(|arch| (program, arch))) {
         let compiled = nvrtc.compile(program, arch).unwrap();
-        assert_eq!(compiled.log, "", "{} {arch}", program.name());
-        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} {arch}", program.name());
+        assert_eq!(compiled.log(), "", "{} {arch}", program.name());
+        assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} {arch}", program.name());
     }
 }

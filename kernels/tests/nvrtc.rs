@@ -26,9 +26,9 @@ fn every_program_becomes_ptx_and_machine_code() {
     {
         for arch in ARCHITECTURES {
             let compiled = nvrtc.compile(&program, arch).unwrap();
-            assert_eq!(compiled.log, "", "{} for {arch}", program.name());
-            assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} for {arch}", program.name());
-            let ptx = String::from_utf8_lossy(&compiled.ptx);
+            assert_eq!(compiled.log(), "", "{} for {arch}", program.name());
+            assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} for {arch}", program.name());
+            let ptx = String::from_utf8_lossy(compiled.ptx());
             assert!(ptx.contains(&format!(".target {arch}")), "{} for {arch}", program.name());
             assert!(ptx.contains("symrail_state"), "{} for {arch}", program.name());
         }
@@ -83,7 +83,7 @@ fn a_wrong_program_is_told_with_the_compilers_words() {
 fn single_values_stay_in_registers() {
     let Some(nvrtc) = nvrtc() else { return };
     let bench = Program::OWN.into_iter().find(|program| program.name() == "bench.cu").unwrap();
-    let ptx = nvrtc.compile(&bench, "sm_90").unwrap().ptx;
+    let ptx = nvrtc.compile(&bench, "sm_90").unwrap().ptx().to_vec();
     let text = String::from_utf8_lossy(&ptx);
     let (_, kernel) = text.split_once(".entry p_rate(").unwrap();
     let (body, _) = kernel.split_once("\n}").unwrap();

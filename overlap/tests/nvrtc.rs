@@ -14,7 +14,7 @@ fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for arch in ["sm_80", "sm_90"] {
         let compiled = nvrtc.compile(&PROGRAM, arch).unwrap();
-        assert_eq!(compiled.log, "", "{arch}");
-        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{arch}");
+        assert_eq!(compiled.log(), "", "{arch}");
+        assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{arch}");
     }
 }

@@ -253,6 +253,8 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
     # Each rank returns the token.
     times = in_rank.sum(dim=1, keepdim=True).float()
     assert torch.equal(combined, (uncast(*data).float() * times).bfloat16()), "sums of a combine"
+    in_place = buffer.get_next_combine_buffer(handle, HIDDEN, made.dtype)
+    in_place.copy_(made)
     found = {}
     worst = ranks * MANY
     cases = {
@@ -261,7 +263,9 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
             lambda: buffer.dispatch(data, num_worst_tokens=worst, **routes)
         ),
         "dispatch, new routes, host waits": lambda: eager(lambda: buffer.dispatch(data, **routes)),
+        "dispatch, handle, graph, zero copy": lambda: in_graph(lambda: buffer.dispatch(data, handle=handle, zero_copy=True)),
         "combine, graph": lambda: in_graph(lambda: buffer.combine(made, handle)),
+        "combine, graph, zero copy": lambda: in_graph(lambda: buffer.combine(in_place, handle)),
         "combine, eager": lambda: eager(lambda: buffer.combine(made, handle)),
     }
     for name, measure in cases.items():

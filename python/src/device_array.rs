@@ -303,7 +303,7 @@ impl DeviceArray {
     /// element.
     pub fn of_peer(array: &Bound<'_, DeviceArray>, there: usize) -> DeviceArray {
         let own = array.get();
-        let kept = Kept::of_peer(Arc::clone(own.kept.job()), array.clone().into_any().unbind());
+        let kept = Kept::of(Arc::clone(own.kept.job()), array.clone().into_any().unbind());
         DeviceArray { kept, layout: Layout { address: there, ..own.layout.clone() }, gpu: own.gpu }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Collectives, DeviceState, Error, Gpu, Module, OnStream, Stream};
+use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
 use symrail::{Pe, Result, Runtime, SignalOp, Team};
 use symrail_core::Cmp;
 
@@ -49,7 +49,7 @@ impl HeldGpu {
         let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(runtime) };
         let device = runtime.gpu_device(gpu)?;
         let scratch = device.scratch()?;
-        let ops = compiler(nvrtc).and_then(|nvrtc| kernels(gpu, &nvrtc, device.state()));
+        let ops = compiler(nvrtc).and_then(|nvrtc| kernels(&device, &nvrtc));
         Ok(HeldGpu { ops, device, scratch, nvrtc: nvrtc.to_vec() })
     }
 
@@ -62,9 +62,9 @@ impl HeldGpu {
         compiler(&self.nvrtc)
     }
 
-    /// Passes the PE's state to kernels.
-    pub fn attach(&self, module: &Module) -> std::result::Result<(), Error> {
-        self.device.attach(module)
+    /// Compiles and loads a program.
+    pub fn load(&self, program: &Program<'_>) -> std::result::Result<Arc<Module>, Error> {
+        self.device.load(&self.nvrtc()?, program)
     }
 
     pub fn ordinal(&self) -> i32 {
@@ -255,14 +255,15 @@ impl HeldGpu {
 }
 
 /// The kernels for streams. Both programs are compiled at the same time, each in about a second.
-fn kernels(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> std::result::Result<(OnStream, Collectives), Error> {
+fn kernels(device: &GpuDevice<'_>, nvrtc: &Nvrtc) -> std::result::Result<(OnStream, Collectives), Error> {
+    let (arch, folder) = (device.gpu().arch(), device.runtime().settings().cache_dir.clone());
     let (ops, compiled) = std::thread::scope(|scope| {
-        let compiling = scope.spawn(|| Collectives::compile(gpu, nvrtc));
-        (OnStream::new(gpu, nvrtc, state), compiling.join())
+        let compiling = scope.spawn(|| compiled(nvrtc, &Program::COLLECTIVES, &arch, folder.as_deref()));
+        (device.on_stream(nvrtc), compiling.join())
     });
     let compiled = compiled.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let ops = ops?;
-    let collectives = Collectives::new(gpu, &compiled, state, &ops)?;
+    let collectives = Collectives::new(device.gpu(), &compiled, device.state(), &ops)?;
     Ok((ops, collectives))
 }
 

@@ -15,17 +15,17 @@ pub struct Kept {
     /// The number of this PE's block. When the last array of the block is gone, this PE lets the block go, which is
     /// local; PEs free it together at the next `array` or `reclaim`.
     block: Option<u64>,
-    /// Keeps a peer's block from being freed: this PE's array in the same block.
-    _array: Option<Py<PyAny>>,
+    /// Keeps memory that has another owner from being freed: for a peer's memory this PE's array in the same block.
+    _owner: Option<Py<PyAny>>,
 }
 
 impl Kept {
     pub fn block(job: Arc<Job>, block: u64) -> Arc<Kept> {
-        Arc::new(Kept { job, block: Some(block), _array: None })
+        Arc::new(Kept { job, block: Some(block), _owner: None })
     }
 
-    pub fn of_peer(job: Arc<Job>, array: Py<PyAny>) -> Arc<Kept> {
-        Arc::new(Kept { job, block: None, _array: Some(array) })
+    pub fn of(job: Arc<Job>, owner: Py<PyAny>) -> Arc<Kept> {
+        Arc::new(Kept { job, block: None, _owner: Some(owner) })
     }
 
     pub fn job(&self) -> &Arc<Job> {

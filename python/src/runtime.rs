@@ -212,7 +212,7 @@ impl Runtime {
         }
         let there = rt.peer_ptr(here, pe).expose_provenance();
         let keeps = array.clone().unbind();
-        Ok((there != 0).then(|| Memory::new(Kept::of_peer(Arc::clone(&self.job), keeps), there, span.bytes())))
+        Ok((there != 0).then(|| Memory::new(Kept::of(Arc::clone(&self.job), keeps), there, span.bytes())))
     }
 
     /// A peer's copy of an array in GPU memory, if this PE's GPU has mapped it. Local.

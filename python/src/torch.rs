@@ -9,12 +9,12 @@ use std::ffi::{CString, c_char};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error, Gpu, Kernel, Module, Program, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error, Gpu, Kernel, Program, Shape, Stream};
 use symrail_core::lock;
 use symrail_heap::allocator::{Allocator, MIN_ALIGN};
 
 use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::gpu::HeldGpu;
 use crate::job::Job;
 use crate::memory::Kept;
 
@@ -177,7 +177,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
     let needs_gpu =
         || raise(Kind::Unsupported, "PyTorch's symmetric memory needs a heap in GPUs: init(heap=\"device\")");
     let held = job.gpu().filter(|_| job.gpu_of(address).is_some()).ok_or_else(needs_gpu)?;
-    let kernels = compiled(held.nvrtc(), held.gpu(), |module| held.attach(module)).map_err(failed_on_gpu)?;
+    let kernels = kernels(held).map_err(failed_on_gpu)?;
     let mut blocks = Allocator::new(bytes as u64, MIN_ALIGN);
     blocks.commit(bytes as u64);
     let context = Box::leak(Box::new(Context {
@@ -207,13 +207,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
     Ok(std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance())
 }
 
-fn compiled(
-    nvrtc: Result<Nvrtc, Error>,
-    gpu: &Arc<Gpu>,
-    attach: impl FnOnce(&Module) -> Result<(), Error>,
-) -> Result<[Kernel; 3], Error> {
-    let (major, minor) = gpu.compute_capability();
-    let module = Module::load(gpu, &nvrtc?.compile(&FLAGS, &format!("sm_{major}{minor}"))?)?;
-    attach(&module)?;
+fn kernels(held: &HeldGpu) -> Result<[Kernel; 3], Error> {
+    let module = held.load(&FLAGS)?;
     Ok([module.kernel("barrier")?, module.kernel("put_signal")?, module.kernel("wait_signal")?])
 }

@@ -1,20 +1,16 @@
 //! The kernels: one program for each type of elements, which runs plans, and one for sends and receives.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::Arc;
 
+use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Compiled, Program};
-use symrail_core::lock;
+use symrail::kernels::cuda::{Module, Program};
 
 use crate::error::Result;
 use crate::number::DataType;
 
-/// Programs compiled in this process: a compilation takes seconds, and every communicator loads its own module.
-static COMPILED: Mutex<Option<HashMap<(Which, String), Compiled>>> = Mutex::new(None);
-
 /// A program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Which {
     /// Plans on elements of a type.
     Executor(DataType),
@@ -22,21 +18,15 @@ pub(super) enum Which {
     Exchange,
 }
 
-/// A program for a GPU of this architecture.
+/// Loads a program for a GPU.
 ///
 /// # Errors
-/// The compiler's error.
-pub(super) fn compiled(nvrtc: &Nvrtc, which: Which, arch: &str) -> Result<Compiled> {
-    let key = (which, arch.to_owned());
-    if let Some(known) = lock(&COMPILED).as_ref().and_then(|all| all.get(&key)) {
-        return Ok(known.clone());
-    }
-    let compiled = match which {
-        Which::Executor(ty) => nvrtc.compile(&program(&source(ty)), arch)?,
-        Which::Exchange => nvrtc.compile(&exchange(), arch)?,
-    };
-    lock(&COMPILED).get_or_insert_default().insert(key, compiled.clone());
-    Ok(compiled)
+/// The compiler's error, or the driver's.
+pub(super) fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
+    Ok(match which {
+        Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)))?,
+        Which::Exchange => device.load(nvrtc, &exchange())?,
+    })
 }
 
 /// The programs' headers besides the device API's.

@@ -20,7 +20,7 @@ use super::broken::Broken;
 use super::hosts::DeviceHosts;
 use super::record::{Meaning, Record};
 use super::routes::{Counts, DeviceRoutes, Room, Routes};
-use super::shape::{HighThroughputShape, ROWS, WORDS};
+use super::shape::{HighThroughputShape, OFFERED, ROWS, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ pub struct DeviceTokensReceived {
 /// The input of a combine, and where the sums go, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceParts {
-    /// A row for each received token.
+    /// A row for each received token. Nothing is copied if they are [in place](DeviceHighThroughput::rows_to_combine).
     pub rows: u64,
     /// Bytes of a row: a multiple of 16.
     pub bytes: usize,
@@ -79,9 +79,11 @@ pub struct DeviceHighThroughput<'d> {
     device: &'d GpuDevice<'d>,
     shape: HighThroughputShape,
     blocks: u32,
-    /// The symmetric memory, kept to be freed; the address of received rows in it.
+    /// The symmetric memory, kept to be freed; the addresses of received rows and of offered rows in it, 0 if there are
+    /// none.
     block: *mut u8,
     rows: u64,
+    offered: u64,
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
     forwards: bool,
@@ -106,11 +108,22 @@ enum Step {
     Spread,
     Receive,
     Add,
+    Offer,
     Reduce,
     End,
 }
-const KERNELS: [&str; 9] =
-    ["ep_layout", "ep_begin", "ep_send", "ep_store", "ep_spread", "ep_receive", "ep_add", "ep_reduce", "ep_end_call"];
+const KERNELS: [&str; 10] = [
+    "ep_layout",
+    "ep_begin",
+    "ep_send",
+    "ep_store",
+    "ep_spread",
+    "ep_receive",
+    "ep_add",
+    "ep_offer",
+    "ep_reduce",
+    "ep_end_call",
+];
 
 /// The kinds of calls, as headers name them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,8 +188,8 @@ impl<'d> DeviceHighThroughput<'d> {
         let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
         let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let [layout, begin, send, store, spread, receive, add, reduce, end] = kernels;
-        let kernels = [layout?, begin?, send?, store?, spread?, receive?, add?, reduce?, end?];
+        let [layout, begin, send, store, spread, receive, add, offer, reduce, end] = kernels;
+        let kernels = [layout?, begin?, send?, store?, spread?, receive?, add?, offer?, reduce?, end?];
         // No rank may write to another one before all have cleared their words.
         rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
@@ -186,6 +199,7 @@ impl<'d> DeviceHighThroughput<'d> {
             blocks,
             block,
             rows: starts[ROWS],
+            offered: if parts.bytes[OFFERED] > 0 { starts[OFFERED] } else { 0 },
             hosts: hosts.count(),
             forwards: hosts.passed(me) > 0,
             routes: Routes::new(of_routes),
@@ -225,6 +239,14 @@ impl<'d> DeviceHighThroughput<'d> {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
+    /// there. So a combine need not copy rows that a caller has written there, after the launch of their dispatch and
+    /// before that of the combine. `None` if this rank shares its host with no other one.
+    #[must_use]
+    pub fn rows_to_combine(&self) -> Option<u64> {
+        (self.offered != 0).then_some(self.offered)
     }
 
     /// Memory for the routes of a dispatch that is launched on a stream. It reuses the memory of earlier routes that
@@ -410,13 +432,15 @@ impl<'d> DeviceHighThroughput<'d> {
         let f32 = u64::from(parts.element == Element::F32);
         let [bias, second] = parts.biases;
         let tokens = routes.tokens as u64;
-        let reduce = [at, parts.rows, tokens, bytes, k, f32, weights, bias, second, parts.out, sums];
+        let offer = [at, parts.rows, bytes, weights, k];
+        let reduce = [at, parts.rows, tokens, bytes, k, f32, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         routes.while_used(stream, || unsafe {
             self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
             }
+            self.launch(stream, Step::Offer, (self.blocks, 512), &offer)?;
             if self.forwards {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }

@@ -23,7 +23,7 @@ pub(super) struct DeviceHosts {
 /// The numbers of rows that memory must hold for each token of a rank, on the rank that needs the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Rows that return from ranks, and sums of hosts.
+    /// Rows that return from ranks of other hosts, and sums of hosts.
     pub back: usize,
     pub sums: usize,
     /// Rows of other hosts' tokens that pass through a rank, and rows that are gathered there.
@@ -77,12 +77,13 @@ impl DeviceHosts {
         let ranks: usize = (0..self.count()).map(|host| self.hosts.members(host).len()).sum();
         let mut most = Room { back: 0, sums: 0, passed: 0, gathered: 0 };
         for rank in 0..ranks {
-            let direct = (0..ranks).filter(|&other| self.is_direct(rank, other)).count();
             let own = self.hosts.of(rank);
+            let back = |&other: &usize| self.hosts.of(other) != own && self.is_direct(rank, other);
+            let back = (0..ranks).filter(back).count();
             let shared = |host: usize| host != own && self.hosts.members(host).len() > 1;
             let sums = (0..self.count()).filter(|&host| shared(host)).count();
             let passed = self.passed(rank);
-            most.back = most.back.max(direct.min(k));
+            most.back = most.back.max(back.min(k));
             most.sums = most.sums.max(sums.min(k));
             most.passed = most.passed.max(passed);
             most.gathered = most.gathered.max(passed * self.hosts.members(own).len().min(k));
@@ -148,14 +149,14 @@ mod tests {
     fn room_is_for_the_rank_that_has_the_most() {
         // Two hosts of three ranks: each source's tokens reach the other host through one rank.
         let room = DeviceHosts::of(&[0, 0, 0, 3, 3, 3], &WHOLE).room(8);
-        assert_eq!(room, Room { back: 3, sums: 1, passed: 1, gathered: 3 });
+        assert_eq!(room, Room { back: 0, sums: 1, passed: 1, gathered: 3 });
         // The tokens of all single ranks pass through the first rank of the shared host.
         let room = DeviceHosts::of(&[0, 0, 2, 3, 4, 5], &WHOLE).room(1);
         assert_eq!(room, Room { back: 1, sums: 1, passed: 4, gathered: 4 });
-        // One host, and hosts of one rank each: no rank forwards tokens.
-        for first in [[0; 6], [0, 1, 2, 3, 4, 5]] {
+        // One host, where rows are read at their ranks, and hosts of one rank each: no rank forwards tokens.
+        for (first, back) in [([0; 6], 0), ([0, 1, 2, 3, 4, 5], 4)] {
             let room = DeviceHosts::of(&first, &WHOLE).room(4);
-            assert_eq!(room, Room { back: 4, sums: 0, passed: 0, gathered: 0 });
+            assert_eq!(room, Room { back, sums: 0, passed: 0, gathered: 0 });
         }
     }
 }

@@ -86,11 +86,12 @@ struct buffers {
         p.headers = take(header), p.headers_out = take(header), p.header_words = take(8 * s.ranks);
         p.words = take(16 * s.ranks * chunks(s.tokens)), p.gathered_words = take(16 * s.ranks * members * chunks(s.tokens));
         p.rows = take(room * s.bytes), p.sides = take(room * p.side);
+        p.offered_rows = take(room * s.bytes), p.offered_sides = take(room * p.side);
         p.back_rows = take(back * s.bytes), p.back_sides = take(back * p.side);
         p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
         p.staged_rows = take(p.staged * s.bytes), p.staged_sides = take(p.staged * p.side);
         p.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.sum_sides = take(s.tokens * p.hosts * p.side);
-        p.near_words = take(8 * s.ranks * (1 + near_chunks(s.tokens)));
+        p.near_words = take(8 * s.ranks);
         matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
         places.resize(s.ranks * s.tokens), host_places.resize(p.hosts * s.tokens), spread.resize(p.staged * members);
         per_expert.resize(s.ranks * s.share), come.resize(s.share);
@@ -194,13 +195,15 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
 
     // Each rank returns rows that it has computed from the received ones, with its own weights.
     symrail_u64 numbers = s.bytes / (s.f32 ? 4 : 2);
-    std::vector<uint4> made(all * s.bytes / 16), biases(2 * tokens * s.bytes / 16), out(tokens * s.bytes / 16);
+    std::vector<uint4> copied(all * s.bytes / 16), biases(2 * tokens * s.bytes / 16), out(tokens * s.bytes / 16);
+    // In one call in two the rows are where the other ranks read them.
+    char* made = call % 2 == 0 ? (char*)copied.data() : (char*)b.p.offered_rows;
     std::vector<float> parts(all * k), sums(tokens * k);
     row = 0;
     for (symrail_u64 rank = 0; rank < s.ranks; rank++)
         for (symrail_u64 i = 0; i < b.matrix[rank * s.ranks + me]; i++, row++) {
             for (symrail_u64 n = 0; n < numbers; n++)
-                put_number(s.f32, (char*)made.data() + row * s.bytes, n, number_of(me, rank, call, sources[row], n));
+                put_number(s.f32, made + row * s.bytes, n, number_of(me, rank, call, sources[row], n));
             for (symrail_u64 n = 0; n < k; n++) parts[row * k + n] = number_of(me, rank, call, sources[row], n + WEIGHTS);
         }
     for (symrail_u64 i = 0; i < 2 * tokens * numbers; i++) put_number(s.f32, (char*)biases.data(), i, number_of(me, 77, call, i, 1));
@@ -208,8 +211,9 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     b.begin(false, 3, s.bytes, 0, k);
     expect(b.now.state == GOES && b.heard().wrong == NOTHING, "a combine was refused");
     launch(3, b.THREADS, [&] {
-        ep_send(&b.p, &b.r, 1, (const char*)made.data(), s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
+        ep_send(&b.p, &b.r, 1, made, s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
     });
+    launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, made, s.bytes, (const symrail_u32*)parts.data(), k); });
     put = job.put_bytes;
     launch(3, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, k, s.f32); });
     crossed = 0;
@@ -218,8 +222,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
     expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
     launch(2, b.THREADS, [&] {
-        ep_reduce(&b.p, &b.r, (const char*)made.data(), tokens, s.bytes, k, s.f32, (const symrail_u32*)parts.data(), bias, second,
-                  (char*)out.data(), (char*)sums.data());
+        ep_reduce(&b.p, &b.r, made, tokens, s.bytes, k, s.f32, bias, second, (char*)out.data(), (char*)sums.data());
     });
     for (symrail_u64 token = 0; token < tokens; token++) {
         auto sum = [&](symrail_u64 n) {
@@ -343,9 +346,10 @@ static void lost(const shape& s, char* heap) {
     job.timeout_ns = 300000000;
     send(COMBINE);
     if (!COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
+    launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0); });
     launch(4, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, 0, s.f32); });
     launch(4, b.THREADS, [&] {
-        ep_reduce(&b.p, &b.r, (char*)rows.data(), s.tokens, s.bytes, 0, s.f32, 0, 0, 0, (char*)rows.data(), (char*)sums.data());
+        ep_reduce(&b.p, &b.r, (char*)rows.data(), s.tokens, s.bytes, 0, s.f32, 0, 0, (char*)rows.data(), (char*)sums.data());
     });
     expect_late(b, 1, 2 * chunks(s.tokens), "a rank that announces a combine and sends nothing");
 }

@@ -68,12 +68,11 @@ fn with(runtime: &Runtime, options: &Options, work: Work) -> Result<(), Failure>
     let n_pes = runtime.n_pes();
     let gpu = runtime.own_gpu()?;
     gpu.bind()?;
-    let (major, minor) = gpu.compute_capability();
     let mut nvrtc = Nvrtc::load(&options.nvrtc)?;
     if let Some(folder) = &options.sources {
         nvrtc = nvrtc.with_headers_in(&folder.join("include"));
     }
-    let arch = format!("sm_{major}{minor}");
+    let arch = gpu.arch();
     let [verify, bench] =
         Program::OWN.map(|program| -> Result<_, Failure> { Ok(Module::load(&gpu, &nvrtc.compile(&program, &arch)?)?) });
     let (verify, bench) = (verify?, bench?);
@@ -86,7 +85,7 @@ fn with(runtime: &Runtime, options: &Options, work: Work) -> Result<(), Failure>
     let area = device.address(block);
     // SAFETY: inside of the area under test, which lives as long as the job.
     unsafe { gpu.fill(DevicePtr::new(area), 0, 16 << 20) }?;
-    let on_stream = OnStream::new(&gpu, &nvrtc, device.state())?;
+    let on_stream = device.on_stream(&nvrtc)?;
     let stream = Stream::new(&gpu)?;
     let world = runtime.team_world()?;
     let mapped = (0..n_pes).all(|pe| device.is_mapped(pe));

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
-use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::heap::Reach;
 use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream};
@@ -127,16 +126,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Compiles the kernels. It takes as long as [`OnStream::new`].
-    ///
-    /// # Errors
-    /// The compiler's error.
-    pub fn compile(gpu: &Gpu, nvrtc: &Nvrtc) -> Result<Compiled> {
-        let (major, minor) = gpu.compute_capability();
-        nvrtc.compile(&Program::COLLECTIVES, &format!("sm_{major}{minor}"))
-    }
-
-    /// Loads the kernels, for the device with this state.
+    /// Loads the kernels, which are those of [`Program::COLLECTIVES`], for the device with this state.
     ///
     /// # Errors
     /// The driver's error.

@@ -72,6 +72,12 @@ impl Nvrtc {
         Self { include: Some(folder.into()), ..self }
     }
 
+    /// The version, such as `13.0`.
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.library.version()
+    }
+
     /// Whether the API's headers are in a folder.
     pub(super) fn reads_headers(&self) -> bool {
         self.include.is_some()
@@ -118,10 +124,10 @@ impl<'a> Program<'a> {
     /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
     pub const COLLECTIVES: Program<'static> = Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
 
-    /// All names and texts that the compiler reads, except for the API's headers.
-    pub(super) fn texts(&self) -> Vec<Vec<u8>> {
-        let headers = self.headers.iter().flat_map(|(name, text)| [name.to_bytes(), text.as_bytes()]);
-        [self.name.as_bytes(), self.source.as_bytes()].into_iter().chain(headers).map(Vec::from).collect()
+    /// All names and texts that the compiler reads.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let headers = HEADERS.iter().chain(self.headers).flat_map(|(name, text)| [name.to_bytes(), text.as_bytes()]);
+        [self.name.as_bytes(), self.source.as_bytes()].into_iter().chain(headers)
     }
 
     /// The program's name.

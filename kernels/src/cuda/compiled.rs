@@ -1,55 +1,61 @@
-//! Programs that were compiled before: NVRTC takes seconds for some of them.
+//! Programs that were compiled before: NVRTC takes seconds for some of them. The process keeps what it has compiled,
+//! and a folder keeps it for other processes ([`kept`](super::kept)).
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use sha2::{Digest, Sha256};
 use symrail_core::lock;
 use symrail_cuda::Compiled;
 
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
+use super::kept;
 
-/// The programs that were compiled for one GPU. Each is compiled once, unless its text has changed.
-#[derive(Default)]
-pub struct CompiledPrograms {
-    known: Mutex<Vec<Known>>,
+/// Identifies a program by all that its code depends on.
+pub(super) type Key = [u8; 32];
+
+/// The code of a program, if it is known. Threads that need the same program wait while one of them compiles it.
+type Slot = Arc<Mutex<Option<Arc<Compiled>>>>;
+
+static KNOWN: Mutex<Option<HashMap<Key, Slot>>> = Mutex::new(None);
+
+/// The code of a program for an architecture, which is compiled if neither this process nor the folder has it. It is
+/// always compiled anew if the API's headers are in a folder, where they may have changed.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compiled(nvrtc: &Nvrtc, program: &Program<'_>, arch: &str, folder: Option<&Path>) -> Result<Arc<Compiled>> {
+    if nvrtc.reads_headers() {
+        return nvrtc.compile(program, arch).map(Arc::new);
+    }
+    let key = key(&nvrtc.version(), program, arch);
+    once(key, || {
+        let Some(folder) = folder else { return nvrtc.compile(program, arch) };
+        kept::code(folder, &key, || nvrtc.compile(program, arch))
+    })
 }
 
-/// A program that was compiled, and all that the compiler has read of it.
-struct Known {
-    texts: Vec<Vec<u8>>,
-    compiled: Arc<Compiled>,
+fn key(version: &str, program: &Program<'_>, arch: &str) -> Key {
+    let mut hash = Sha256::new();
+    let versions = [env!("CARGO_PKG_VERSION"), version, arch].map(str::as_bytes);
+    for text in versions.into_iter().chain(program.texts()) {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
 }
 
-impl CompiledPrograms {
-    /// The code of a program for an architecture. It is always compiled anew if the API's headers are in a folder,
-    /// where they may have changed.
-    ///
-    /// # Errors
-    /// The compiler's messages.
-    pub fn compile(&self, nvrtc: &Nvrtc, program: &Program<'_>, arch: &str) -> Result<Arc<Compiled>> {
-        if nvrtc.reads_headers() {
-            return nvrtc.compile(program, arch).map(Arc::new);
-        }
-        self.once(program, arch, || nvrtc.compile(program, arch))
+fn once(key: Key, compile: impl FnOnce() -> Result<Compiled>) -> Result<Arc<Compiled>> {
+    let slot = Arc::clone(lock(&KNOWN).get_or_insert_default().entry(key).or_default());
+    let mut known = lock(&slot);
+    if let Some(compiled) = &*known {
+        return Ok(Arc::clone(compiled));
     }
-
-    fn once(
-        &self,
-        program: &Program<'_>,
-        arch: &str,
-        compile: impl FnOnce() -> Result<Compiled>,
-    ) -> Result<Arc<Compiled>> {
-        let mut texts = program.texts();
-        texts.push(arch.into());
-        // Other threads wait meanwhile, since they may need the same program.
-        let mut known = lock(&self.known);
-        if let Some(Known { compiled, .. }) = known.iter().find(|known| known.texts == texts) {
-            return Ok(Arc::clone(compiled));
-        }
-        let compiled = Arc::new(compile()?);
-        known.push(Known { texts, compiled: Arc::clone(&compiled) });
-        Ok(compiled)
-    }
+    let compiled = Arc::new(compile()?);
+    *known = Some(Arc::clone(&compiled));
+    Ok(compiled)
 }
 
 #[cfg(test)]
@@ -58,33 +64,38 @@ mod tests {
     use super::*;
     use crate::cuda::error::Error;
 
+    /// Code that no GPU loads.
+    fn code(byte: u8) -> Compiled {
+        // SAFETY: the test does not load it.
+        unsafe { Compiled::new(vec![byte], vec![0], String::new()) }
+    }
+
     #[test]
     fn each_text_is_compiled_once_for_an_architecture() {
-        let (programs, mut compiles) = (CompiledPrograms::default(), 0u8);
-        let mut compile = |program: &Program<'_>, arch: &str| {
-            let code = programs.once(program, arch, || {
+        let mut compiles = 0u8;
+        let mut compile = |version: &str, program: &Program<'_>, arch: &str| {
+            let found = once(key(version, program, arch), || {
                 compiles += 1;
-                Ok(Compiled { cubin: vec![compiles], ptx: Vec::new(), log: String::new() })
+                Ok(code(compiles))
             });
-            code.unwrap().cubin[0]
+            found.unwrap().cubin()[0]
         };
         let program = Program::new("one.cu", "text");
-        assert_eq!([compile(&program, "sm_90"), compile(&program, "sm_90")], [1, 1]);
-        assert_eq!(compile(&program, "sm_80"), 2);
-        assert_eq!(compile(&Program::new("one.cu", "other text"), "sm_90"), 3, "the same name with another text");
-        let [one, other] = [[(c"header.cuh", "1")], [(c"header.cuh", "2")]];
-        assert_eq!(compile(&program.clone().with_headers(&one), "sm_90"), 4);
-        assert_eq!(compile(&program.clone().with_headers(&other), "sm_90"), 5, "the same text with another header");
-        assert_eq!([compile(&program, "sm_90"), compile(&program.with_headers(&one), "sm_90")], [1, 4]);
+        assert_eq!([compile("13.0", &program, "sm_90"), compile("13.0", &program, "sm_90")], [1, 1]);
+        assert_eq!(compile("13.0", &program, "sm_80"), 2);
+        assert_eq!(compile("12.9", &program, "sm_90"), 3, "another compiler");
+        let other = Program::new("one.cu", "other text");
+        assert_eq!(compile("13.0", &other, "sm_90"), 4, "the same name with another text");
+        let [one, two] = [[(c"header.cuh", "1")], [(c"header.cuh", "2")]];
+        assert_eq!(compile("13.0", &program.clone().with_headers(&one), "sm_90"), 5);
+        assert_eq!(compile("13.0", &program.clone().with_headers(&two), "sm_90"), 6, "the same text, another header");
+        assert_eq!([compile("13.0", &program, "sm_90"), compile("13.0", &program.with_headers(&one), "sm_90")], [1, 5]);
     }
 
     #[test]
     fn what_does_not_compile_is_tried_again() {
-        let (programs, program) = (CompiledPrograms::default(), Program::new("one.cu", "text"));
-        let failed = programs.once(&program, "sm_90", || Err(Error::NoState { name: "a test" }));
-        assert!(failed.is_err());
-        let compiled =
-            programs.once(&program, "sm_90", || Ok(Compiled { cubin: vec![1], ptx: Vec::new(), log: String::new() }));
-        assert_eq!(compiled.unwrap().cubin, [1]);
+        let key = key("13.0", &Program::new("two.cu", "text"), "sm_90");
+        assert!(once(key, || Err(Error::NoState { name: "a test" })).is_err());
+        assert_eq!(once(key, || Ok(code(1))).unwrap().cubin(), [1]);
     }
 }

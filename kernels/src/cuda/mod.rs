@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
 //! | [`compiled`] | programs that were compiled before |
+//! | [`kept`] | a folder with compiled programs |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`), and its error report |
@@ -22,13 +23,14 @@ pub mod compile;
 pub mod compiled;
 pub mod error;
 pub mod heap;
+mod kept;
 pub mod on_stream;
 pub mod state;
 pub mod team;
 
 pub use collectives::Collectives;
 pub use compile::Program;
-pub use compiled::CompiledPrograms;
+pub use compiled::compiled;
 pub use error::{Error, Result};
 pub use heap::{HeapView, Reach};
 pub use on_stream::{Copies, OnStream};

@@ -9,9 +9,8 @@ use std::sync::Arc;
 pub use symrail_core::{Cmp, SignalOp};
 use symrail_cuda::error::check;
 use symrail_cuda::sys::{self, CUdeviceptr};
-use symrail_cuda::{Gpu, Kernel, Module, Shape, Stream};
+use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
-use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::heap::Reach;
 use super::state::DeviceState;
@@ -56,13 +55,12 @@ pub struct OnStream {
 }
 
 impl OnStream {
-    /// Compiles and loads the kernels, for the device with this state.
+    /// Loads the kernels, which are those of [`Program::STREAM`], for the device with this state.
     ///
     /// # Errors
-    /// The compiler's or the driver's error.
-    pub fn new(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> Result<Self> {
-        let (major, minor) = gpu.compute_capability();
-        let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
+    /// The driver's error.
+    pub fn new(gpu: &Arc<Gpu>, kernels: &Compiled, state: &DeviceState) -> Result<Self> {
+        let module = Module::load(gpu, kernels)?;
         // These kernels never delegate copies to an engine, since the choice is made here.
         state.attach_with(&module, None)?;
         let kernel = |name: &str| module.kernel(&format!("{name}_on_stream"));

@@ -78,7 +78,7 @@ impl<'d> GpuKernels<'d> {
         let kernel = |name: &str| module.kernel(&format!("overlap_{name}"));
         Ok(GpuKernels {
             device,
-            moves: OnStream::new(gpu, nvrtc, device.state())?,
+            moves: device.on_stream(nvrtc)?,
             begin: kernel("begin")?,
             wait: kernel("wait")?,
             signal: kernel("signal")?,

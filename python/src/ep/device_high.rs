@@ -1,6 +1,6 @@
 //! High throughput by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ use symrail_ep::cuda::{
 use super::element;
 use super::on_gpu::OnGpu;
 use crate::errors::{Kind, raise};
+use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
 
 /// Buffers for many tokens on the GPU that the heap is in or pinned for. `None` after `free`.
@@ -69,6 +70,19 @@ impl EpDeviceHighThroughput {
             Ok(routes)
         })?;
         Ok(EpDeviceRoutes(Mutex::new(routes)))
+    }
+
+    /// The memory of received tokens, and that of the rows to combine, if this rank shares its host. The first is valid
+    /// until the next dispatch begins, both until `free`.
+    fn memory(slf: &Bound<'_, Self>) -> PyResult<(Memory, Option<Memory>)> {
+        let owner = &slf.get().0;
+        let (bytes, received, to_combine) = owner.call(slf.py(), 0, |buffers, _| {
+            let shape = buffers.shape();
+            Ok((shape.room * shape.row, buffers.rows(), buffers.rows_to_combine()))
+        })?;
+        let kept = || Kept::of(Arc::clone(&owner.job), slf.clone().into_any().unbind());
+        let memory = |at: u64| Memory::new(kept(), at as usize, bytes);
+        Ok((memory(received), to_combine.map(memory)))
     }
 
     /// Sends tokens. Collective.

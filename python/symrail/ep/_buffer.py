@@ -230,6 +230,7 @@ class Buffer:
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
+        zero_copy: bool = False,
     ) -> tuple[Any, Any, Any, list[int] | None, _high.Handle | None, EventOverlap]:
         """Sends each token to the ranks that own its experts. Collective.
 
@@ -238,6 +239,8 @@ class Buffer:
         (as `x`), top-k indices (of this rank's own experts, counted from its first; -1 for others), weights (0 for
         others), the number of slots that name each of its experts (rounded up to `expert_alignment`), a handle, and an
         event. With `num_worst_tokens` there are so many rows; those behind the last received one have indices of -1.
+        With `zero_copy` and a heap in a GPU's memory the received tokens (not their scales) are a view of this
+        Buffer's memory, which the next dispatch overwrites.
 
         Raises ArgumentError before anything is sent; DifferError, on all ranks, if dtypes, shapes or calls differ,
         before tokens are sent; TimeoutError, whose `pes` are the missing ranks. On a GPU the event's `synchronize`
@@ -254,6 +257,7 @@ class Buffer:
                 topk_weights,
                 expert_alignment,
                 num_worst_tokens,
+                zero_copy,
             )
             return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
         result = _high.dispatch(
@@ -286,7 +290,7 @@ class Buffer:
 
         `x` is [received tokens, hidden] of float32 or bfloat16. `bias` is none, one or two arrays of [tokens, hidden],
         which are added at the end. Returns the sums ([tokens, hidden]), the sums of `topk_weights` ([tokens, k]) and an
-        event. Raises as `dispatch` does.
+        event. Rows in the memory of `get_next_combine_buffer` are not copied. Raises as `dispatch` does.
         """
         if is_on_gpu(x):
             _wait_for(previous_event)
@@ -378,6 +382,15 @@ class Buffer:
         if not return_recv_hook:
             receive()
         return combined, _event_of(low), receive if return_recv_hook else None
+
+    def get_next_combine_buffer(self, handle: _high.Handle, hidden: int, dtype: Any) -> Any:
+        """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`, which then copies no rows.
+
+        It may be written after a dispatch, until `combine`. The ranks of this host read the rows there.
+        """
+        if not is_on_gpu(handle.recv_src_idx):
+            raise UnsupportedError("get_next_combine_buffer: combine copies rows of host memory")
+        return self._of_high_on_gpu().next_combine_buffer(handle, hidden, dtype)
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """An array to fill for the next `low_latency_combine` with `zero_copy=True`."""

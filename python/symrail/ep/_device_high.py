@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _symrail
@@ -29,6 +30,16 @@ def layout(topk_idx: Any, experts: int, ranks: int) -> tuple[Any, Any, Any]:
 
 def _name(array: Any) -> str:
     return str(array.dtype).rpartition(".")[2]
+
+
+def _view(memory: _symrail.Memory | None, dtype: Any, *shape: int) -> Any:
+    """A tensor of the first bytes of memory, or None if there is none in a GPU."""
+    if memory is None or memory.gpu is None:
+        return None
+    size = math.prod(shape) * dtype.itemsize
+    if size > memory.nbytes:
+        raise ArgumentError(f"{tuple(shape)} of {dtype} are {size} bytes; these buffers have {memory.nbytes}")
+    return _symrail.DeviceArray(memory, (size,), "uint8").tensor().view(dtype).reshape(shape)
 
 
 class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
@@ -62,6 +73,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         topk_weights: Any,
         expert_alignment: int,
         num_worst_tokens: int,
+        zero_copy: bool,
     ) -> tuple[Any, Any, Any, list[int] | None, Handle | None]:
         """See `Buffer.dispatch`."""
         import torch
@@ -123,16 +135,28 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         def empty(dtype: Any, *shape: int) -> Any:
             return torch.empty(shape, dtype=dtype, device=rows.device)
 
-        received = empty(rows.dtype, come, hidden)
+        in_place = _view(buffers.memory()[0], rows.dtype, come, hidden) if zero_copy else None
+        received = empty(rows.dtype, come, hidden) if in_place is None else in_place
         its_scales = None if scales is None else empty(torch.float32, come, groups)
         its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
         its_weights = None if topk is None else torch.zeros((come, k), device=rows.device)
         sources = empty(torch.int32, come)
-        to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
+        copied = received if in_place is None else None
+        to = [0 if one is None else one.data_ptr() for one in (copied, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
         made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes)
         result = received if scales is None else (received, its_scales)
         return result, its_slots, its_weights, counts, made
+
+    def next_combine_buffer(self, handle: Handle, hidden: int, dtype: Any) -> Any:
+        """See `Buffer.get_next_combine_buffer`."""
+        import torch
+
+        come = int(handle.recv_src_idx.shape[0])
+        in_place = _view(self.buffers().memory()[1], dtype, come, hidden)
+        if in_place is not None:
+            return in_place
+        return torch.empty((come, hidden), dtype=dtype, device=handle.recv_src_idx.device)
 
     def combine(self, x: Any, handle: Handle, topk_weights: Any, bias: Any) -> tuple[Any, Any]:
         """See `Buffer.combine`."""

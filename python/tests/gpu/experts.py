@@ -122,8 +122,12 @@ def many(buffer, ranks, me):
         assert torch.equal(handle.recv_src_idx.cpu(), torch.cat([part[3] for part in wanted])), call
         assert counts == [int((local == expert).sum()) for expert in range(EACH)], call
         doubled = 2 * x
-        again, _, _, _, _, _ = buffer.dispatch(doubled, handle)
+        again, _, _, _, _, _ = buffer.dispatch(doubled, handle, zero_copy=call % 4 < 2)
         assert torch.equal(again, 2 * received), call
+        if call % 3 == 0:
+            in_place = buffer.get_next_combine_buffer(handle, HIDDEN, again.dtype)
+            in_place.copy_(again)
+            again = in_place
         bias = torch.ones_like(x)
         combined, sums_of, _ = buffer.combine(again, handle, topk_weights=its_weights, bias=(bias, doubled))
         torch.cuda.synchronize()

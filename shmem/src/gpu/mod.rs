@@ -34,7 +34,9 @@ pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_kernels::barrier_plan::WORDS;
 use symrail_kernels::cuda::compile::Nvrtc;
-use symrail_kernels::cuda::{CompiledPrograms, DeviceParts, DeviceState, DeviceTeam, HeapView, Module, Program};
+use symrail_kernels::cuda::{
+    Compiled, DeviceParts, DeviceState, DeviceTeam, HeapView, Module, OnStream, Program, compiled,
+};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
@@ -61,7 +63,6 @@ pub struct GpuDevice<'a> {
     gpu: Arc<Gpu>,
     state: DeviceState,
     /// The programs that [`GpuDevice::load`] has compiled.
-    programs: CompiledPrograms,
     /// The start of this PE's heap, for the host and for the GPU.
     base: (usize, DevicePtr),
     barrier: *mut u8,
@@ -132,8 +133,7 @@ impl Runtime {
         let drivers = self.comm().wire.as_ref().ok().filter(|_| watched).map_or(&[][..], Wire::drivers);
         let watches = drivers.iter().map(|driver| driver.watch()).collect();
         let gpu = Arc::clone(gpu);
-        let programs = CompiledPrograms::default();
-        Ok(GpuDevice { runtime: self, gpu, state, programs, base, barrier, _watches: watches, _registered: registered })
+        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), or the one current on this thread, or the one with the
@@ -197,17 +197,31 @@ impl GpuDevice<'_> {
         self.state.attach(module)
     }
 
-    /// Compiles a program for the GPU, unless it has been compiled before, loads it, and passes the PE's state to its
-    /// kernels.
+    /// Compiles a program for the GPU, unless this process has done so before, or the folder `SYMRAIL_CACHE_DIR` has
+    /// its code.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub fn compile(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Compiled>> {
+        compiled(nvrtc, program, &self.gpu.arch(), self.runtime.settings().cache_dir.as_deref())
+    }
+
+    /// [Compiles](GpuDevice::compile) a program for the GPU, loads it, and passes the PE's state to its kernels.
     ///
     /// # Errors
     /// The compiler's or the driver's; those of [`GpuDevice::attach`].
     pub fn load(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Module>> {
-        let gpu = self.gpu();
-        let (major, minor) = gpu.compute_capability();
-        let module = Module::load(gpu, &*self.programs.compile(nvrtc, program, &format!("sm_{major}{minor}"))?)?;
+        let module = Module::load(&self.gpu, &*self.compile(nvrtc, program)?)?;
         self.attach(&module)?;
         Ok(module)
+    }
+
+    /// Compiles and loads the kernels for operations in the order of a stream.
+    ///
+    /// # Errors
+    /// The compiler's or the driver's error.
+    pub fn on_stream(&self, nvrtc: &Nvrtc) -> symrail_kernels::cuda::Result<OnStream> {
+        OnStream::new(&self.gpu, &*self.compile(nvrtc, &Program::STREAM)?, &self.state)
     }
 
     /// The kernels' address of the symmetric object at `ptr`: the number that they take as an argument.

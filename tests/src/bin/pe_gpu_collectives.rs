@@ -87,8 +87,7 @@ impl<'d> World<'d> {
         let gpu = Arc::clone(device.gpu());
         let room = rt.n_pes() as usize * LARGEST + 4096;
         let (source, dest) = (rt.alloc_slice(room)?, rt.alloc_slice(room)?);
-        let (major, minor) = gpu.compute_capability();
-        let compiled = good(good(Nvrtc::find()).compile(&Program::new("step.cu", STEP), &format!("sm_{major}{minor}")));
+        let compiled = good(device.compile(&good(Nvrtc::find()), &Program::new("step.cu", STEP)));
         let step = good(good(Module::load(&gpu, &compiled)).kernel("next_input"));
         let stream = good(Stream::new(&gpu));
         Ok(World { rt, device, gpu, stream, step, source, dest, round: 0, said: Cell::new(Instant::now()) })

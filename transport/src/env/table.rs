@@ -122,7 +122,7 @@ settings! {
     "CHECK_COLLECTIVES" check_collectives: bool = false, Switch, "Compares what PEs call before each barrier, collective and call on the heap, so that calls that differ are an error on all; for programs under development.";
     "LOG" log: String = "warn".into(), LogFilter, "What is logged to standard error.";
     "TRACE" trace: Option<PathBuf> = None, Maybe<File>, "A file for a time line of every work request, for Perfetto or Chrome's trace viewer; unset makes none.";
-    "CACHE_DIR" cache_dir: Option<PathBuf> = None, Maybe<File>, "A folder whose folder default has execution plans for collectives of devices, which all PEs take before our own where they suit, and whose folder tuned has what symrail tune measured.";
+    "CACHE_DIR" cache_dir: Option<PathBuf> = None, Maybe<File>, "A folder whose folder default has execution plans for collectives of devices, which all PEs take before our own where they suit, whose folder tuned has what symrail tune measured, and in whose folder kernels compiled kernels are kept.";
     "TUNING" tuning: Option<PathBuf> = None, Maybe<File>, "A file of symrail tune, in place of the one in SYMRAIL_CACHE_DIR; off takes none.";
     "EARLY_LAUNCH" early_launch: bool = false, Switch, "Lets GPUs begin kernels of collectives before the kernel before them on the stream has ended, for whose end they wait themselves; for compute capability 9.0 and later.";
     "NCCL_INTERFACE" nccl_interface: Option<String> = None, Maybe<Name>, "The address of this machine at which ranks on other machines reach it when they join by an id of ncclGetUniqueId; unset serves ranks of this machine only.";

@@ -6,7 +6,7 @@ use super::GpuCommunicator;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::gpu::plan::Memory;
-use crate::gpu::program::Which;
+use crate::gpu::program::{Which, load};
 use crate::number::{DataType, ReduceOp};
 use crate::plan::Collective;
 use crate::transfer::{Transfer, all_to_all_v};
@@ -128,7 +128,7 @@ impl GpuCommunicator<'_> {
                 let reason = "a first send or receive cannot be captured: make one once before";
                 return Err(Error::Call(reason.into()));
             }
-            self.exchanges = Some(self.load(Which::Exchange)?.kernel("exchange")?);
+            self.exchanges = Some(load(self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
         }
         if let Some(kernel) = &self.exchanges {
             // SAFETY: the caller's promise.

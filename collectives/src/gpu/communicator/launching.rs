@@ -1,14 +1,12 @@
 //! One call: its choice, its memory and kernels, and its launches.
 
-use std::sync::Arc;
-
-use symrail::kernels::cuda::{Kernel, Module, Shape, Stream};
+use symrail::kernels::cuda::{Kernel, Shape, Stream};
 
 use super::{GpuCommunicator, Kernels};
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::gpu::plan::{Call, GpuPlan, Memory};
-use crate::gpu::program::{Which, compiled};
+use crate::gpu::program::{Which, load};
 use crate::gpu::stage::{Stage, StagedCall};
 use crate::gpu::straight::{self, Straight, StraightCall, Way as StraightWay};
 use crate::number::DataType;
@@ -253,7 +251,7 @@ impl GpuCommunicator<'_> {
                 .insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
-            let module = self.load(Which::Executor(ty))?;
+            let module = load(self.device, &self.nvrtc, Which::Executor(ty))?;
             let kernels = Kernels {
                 execute: module.kernel("execute_plan")?,
                 packets: module.kernel("straight_packets")?,
@@ -264,14 +262,6 @@ impl GpuCommunicator<'_> {
             self.kernels.insert(ty, kernels);
         }
         Ok(())
-    }
-
-    pub(super) fn load(&self, which: Which) -> Result<Arc<Module>> {
-        let gpu = self.device.gpu();
-        let (major, minor) = gpu.compute_capability();
-        let module = Module::load(gpu, &compiled(&self.nvrtc, which, &format!("sm_{major}{minor}"))?)?;
-        self.device.attach(&module)?;
-        Ok(module)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Times of transposes, beside the driver's copies.
 
+use symrail::kernels::cuda::Copies;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Copies, OnStream};
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{Axis, BlockTime, Crossover, Error, Grid, Transpose};
 
@@ -83,7 +83,7 @@ impl World<'_> {
 
     /// Microseconds of a copy by the driver.
     fn copy_time(&self, to: GpuMemory, from: GpuMemory) -> f64 {
-        let ops = good(OnStream::new(self.gpu, &good(Nvrtc::find()), self.device.state())).with_copies(Copies::Engine);
+        let ops = good(self.device.on_stream(&good(Nvrtc::find()))).with_copies(Copies::Engine);
         good(self.rt.barrier_all());
         good(self.stream.mark(0));
         for _ in 0..20 {

@@ -1,7 +1,6 @@
 //! The four transposes of complex numbers and halos of three fields, every element checked, in the form that
 //! `scripts/gpu.sh transposes` has for NVSHMEM and NCCL: a line of JSON for each figure.
 
-use symrail::kernels::cuda::OnStream;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_decomp::cuda::{GpuMemory, GpuPlan};
 use symrail_decomp::{Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on};
@@ -117,7 +116,7 @@ impl<'d> World<'d> {
         let filled = Filled { at, pencil, fields: FIELDS, periodic: Some(periodic), edge };
         let memory = GpuMemory { at, bytes: FIELDS * pencil.len() * 8 };
         let numbers = Numbers::new(self, 8);
-        let ops = good(OnStream::new(self.gpu, &good(Nvrtc::find()), self.device.state()));
+        let ops = good(self.device.on_stream(&good(Nvrtc::find())));
         let neighbours = if periodic { 2 } else { 1 };
         let moved = neighbours * FIELDS * (edge + 2).pow(2) * 8;
         for (system, engines) in [("symrail", None), ("symrail, engines", Some(0))] {
