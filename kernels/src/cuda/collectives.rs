@@ -126,7 +126,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Loads the kernels, which are those of [`Program::COLLECTIVES`], for the device with this state.
+    /// Loads the [kernels](super::Program::COLLECTIVES) for the device with this state.
     ///
     /// # Errors
     /// The driver's error.

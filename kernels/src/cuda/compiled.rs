@@ -1,5 +1,5 @@
 //! Programs that were compiled before: NVRTC takes seconds for some of them. The process keeps what it has compiled,
-//! and a folder keeps it for other processes ([`kept`](super::kept)).
+//! and a folder keeps it for other processes (`kept`).
 
 use std::collections::HashMap;
 use std::path::Path;

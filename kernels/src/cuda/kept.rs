@@ -1,8 +1,8 @@
 //! A folder with compiled programs: `kernels` in the folder `SYMRAIL_CACHE_DIR`.
 //!
-//! A file is named by the [key](super::compiled::Key) of its program, and begins with a checksum. It appears as a whole
-//! or not at all, whatever number of processes write it. The folder belongs to this user, and no other user may write
-//! there: GPUs execute what it holds.
+//! A file is named by the key of its program, and begins with a checksum. It appears as a whole or not at all, whatever
+//! number of processes write it. The folder belongs to this user, and no other user may write there: GPUs execute what
+//! it holds.
 
 use std::fmt::Write;
 use std::fs::{self, DirBuilder};
@@ -24,7 +24,7 @@ const CHECKSUM: usize = 32;
 /// A process has many programs, and the same reason holds for all of them.
 static ONE_WARNING: Once = Once::new();
 
-/// The code of a program: from the folder, or else compiled and written there. A folder that cannot be used is no error.
+/// The code of a program: from the folder, or else compiled and written there. An unusable folder is no error.
 pub(super) fn code(folder: &Path, key: &Key, compile: impl FnOnce() -> Result<Compiled>) -> Result<Compiled> {
     let at = match file(folder, key) {
         Ok(at) => at,

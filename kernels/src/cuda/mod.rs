@@ -4,8 +4,8 @@
 //! | file | concept |
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
-//! | [`compiled`] | programs that were compiled before |
-//! | [`kept`] | a folder with compiled programs |
+//! | [`mod@compiled`] | programs that were compiled before |
+//! | `kept` | a folder with compiled programs |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`), and its error report |

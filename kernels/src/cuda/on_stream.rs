@@ -55,7 +55,7 @@ pub struct OnStream {
 }
 
 impl OnStream {
-    /// Loads the kernels, which are those of [`Program::STREAM`], for the device with this state.
+    /// Loads the [kernels](super::Program::STREAM) for the device with this state.
     ///
     /// # Errors
     /// The driver's error.

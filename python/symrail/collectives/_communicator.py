@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 import symrail
 
 from .. import _symrail
+from .._freed import Freed
 from ..errors import ArgumentError, StateError
 from ._group import Collected, P2POp
 from ._plan import ExecutionPlan
@@ -28,7 +28,7 @@ class Done:
         return True
 
 
-class Communicator:
+class Communicator(Freed):
     """Collectives of all PEs of the job, or of a team's, which are its ranks.
 
     Collective over all PEs. Without `team` it has all of them; with it each PE passes a team that it is in, and the
@@ -282,16 +282,6 @@ class Communicator:
     def free(self) -> None:
         """Frees the memory. Later calls raise StateError. Collective over all PEs."""
         self._held.free()
-
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After a failure this rank cannot wait for the others, which may have succeeded.
-        if kind is None:
-            self.free()
 
     def __repr__(self) -> str:
         return f"<symrail.collectives.Communicator: rank {self.rank} of {self.size}, {self.device}>"

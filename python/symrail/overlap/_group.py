@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import symrail
 
 from .. import _symrail
+from .._freed import Freed
 from ..errors import ArgumentError
 
 
-class Group:
+class Group(Freed):
     """The PEs of a team that make products together: its ranks. Collective over all PEs, each with a team that it is in
     (by default, that of all PEs).
 
@@ -56,13 +55,3 @@ class Group:
     def free(self) -> None:
         """Frees the memory. Collective over all PEs."""
         self._products.free()
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After a failure this rank cannot wait for the others, which may have succeeded.
-        if kind is None:
-            self.free()

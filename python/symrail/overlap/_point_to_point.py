@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import symrail
 
 from .. import _symrail
+from .._freed import Freed
 from ..errors import ArgumentError
 
 
-class PointToPoint:
+class PointToPoint(Freed):
     """Sequences of copies between ranks of a team; each copy waits for the other rank's word that it is ready. The heap
     is one that GPUs can access. Collective over all PEs, each with a team that it is in (by default, that of all
     PEs).
@@ -56,13 +56,3 @@ class PointToPoint:
     def free(self) -> None:
         """Frees the memory. Collective over all PEs."""
         self._copies.free()
-
-    def __enter__(self) -> PointToPoint:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After a failure this rank cannot wait for the others, which may have succeeded.
-        if kind is None:
-            self.free()
