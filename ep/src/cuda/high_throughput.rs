@@ -266,6 +266,16 @@ impl<'d> DeviceHighThroughput<'d> {
         Err(Error::argument("routes", format!("{:?}", routes.room), format!("{:?}", self.routes.room)))
     }
 
+    /// Refuses a combine's rows that begin within the memory to which they would be copied.
+    fn must_be_in_place_or_apart(&self, rows: u64) -> Result<()> {
+        let end = self.offered + (self.shape.room * self.shape.row) as u64;
+        if self.offered == 0 || rows <= self.offered || rows >= end {
+            return Ok(());
+        }
+        let found = format!("{} bytes behind the first", rows - self.offered);
+        Err(Error::argument("rows in the memory for rows to combine", found, "all, from the first on"))
+    }
+
     /// # Safety
     /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
     unsafe fn launch(
@@ -424,6 +434,7 @@ impl<'d> DeviceHighThroughput<'d> {
     pub unsafe fn combine(&self, stream: &Stream, routes: &DeviceRoutes, parts: &DeviceParts) -> Result<()> {
         self.shape.must_fit(parts.bytes, 0)?;
         self.must_have_room(routes)?;
+        self.must_be_in_place_or_apart(parts.rows)?;
         self.must_go_on()?;
         let k = parts.weights.map_or(0, |_| self.shape.k as u64);
         let (weights, sums) = parts.weights.unwrap_or_default();

@@ -238,6 +238,7 @@ def refuse(me: int, ranks: int) -> None:
     for wrong in (received[1:], received.astype("int32")):
         raises(errors.ArgumentError, buffer.combine, wrong, handle)
     raises(errors.ArgumentError, buffer.combine, received, handle, bias=x.astype(ml_dtypes.bfloat16))
+    raises(errors.UnsupportedError, buffer.get_next_combine_buffer, handle, x.shape[1], x.dtype)
     buffer.combine(received, handle)
     low = (x, indices, TOKENS, experts)
     raises(errors.ArgumentError, buffer.low_latency_dispatch, np.zeros((4, 1 << 16), "float32"), indices[:4], *low[2:])
