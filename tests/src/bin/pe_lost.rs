@@ -11,13 +11,14 @@
 //! through`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
 use symrail::collective::Reduction;
@@ -28,6 +29,8 @@ use symrail_tests::unlaunched::{self, Other};
 
 const N: u32 = 4;
 const LOST: u32 = N - 1;
+/// What the lost PE prints when it has left the job.
+const LEFT: &str = "left";
 /// Words of a block that one PE puts to another; and of one that is larger than all buffers on its way.
 const BLOCK: usize = 3000;
 const LARGE: usize = 2 << 20;
@@ -47,28 +50,43 @@ fn main() -> ExitCode {
         command("ip link set lo up; ip link add hub type bridge; ip addr add 10.92.0.1/24 dev hub; ip link set hub up");
     }
     let id = uid::create(vanishes.then(|| NEAR.parse().unwrap())).unwrap();
-    let others: Vec<Other> =
-        (1..N)
-            .map(|pe| {
-                if vanishes && pe == LOST { start_far(id) } else { Other::start(unlaunched::this_program(), id, pe, N) }
-            })
-            .collect();
-    let [.., lost] = &others[..] else { panic!("nobody to lose") };
+    let others: Vec<Other> = (1..LOST).map(|pe| Other::start(unlaunched::this_program(), id, pe, N)).collect();
+    let mut lost = if vanishes { start_far(id) } else { start_near(id) };
     let rt = unlaunched::join(id, 0, N);
-    let cut = || {
-        if vanishes {
-            command("ip link del cable");
-            kill(Pid::from_raw(lost.0.id() as i32), Signal::SIGKILL).unwrap();
-        }
-    };
-    survive(&rt, cut).unwrap();
-    Other::end_well(others.into_iter().take(LOST as usize - 1));
+    survive(&rt, || await_loss(&mut lost, &death)).unwrap();
+    Other::end_well(others);
     ExitCode::SUCCESS
+}
+
+/// Waits until PE 3 is lost, which it announces shortly before: an operation that is earlier may succeed.
+fn await_loss(lost: &mut Other, death: &str) {
+    match death {
+        "vanish" => {
+            command("ip link del cable");
+            lost.0.kill().unwrap();
+        }
+        "leave" => {
+            let output = BufReader::new(lost.0.stdout.take().unwrap());
+            assert!(output.lines().any(|line| line.unwrap() == LEFT), "PE {LOST} ended");
+        }
+        "stop" => {
+            let status = waitpid(Pid::from_raw(lost.0.id() as i32), Some(WaitPidFlag::WUNTRACED)).unwrap();
+            assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+        }
+        _ => drop(lost.0.wait().unwrap()),
+    }
 }
 
 /// Runs a line of a shell.
 fn command(line: &str) {
     assert!(Command::new("sh").args(["-ec", line]).status().unwrap().success(), "{line}");
+}
+
+/// Starts the PE that is to be lost, whose output says that it has left.
+fn start_near(id: uid::UniqueId) -> Other {
+    let mut command = unlaunched::this_program();
+    command.stdout(Stdio::piped());
+    Other::start(command, id, LOST, N)
 }
 
 /// Starts the PE that is to be lost, at the far end of a cable.
@@ -106,6 +124,7 @@ fn be_lost(rt: Runtime, death: &str) -> Result<()> {
         "leave" => {
             drop(job);
             drop(rt);
+            println!("{LEFT}");
             loop {
                 std::thread::park();
             }
