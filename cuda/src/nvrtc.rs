@@ -11,6 +11,9 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::error::{CudaError, Result};
 
+/// The compiler's options besides the architecture and a folder of headers.
+pub const OPTIONS: [&str; 2] = ["-default-device", "--std=c++17"];
+
 /// A compiled program, ready for [`Module::load`](crate::Module::load).
 #[derive(Debug, Clone)]
 pub struct Compiled {
@@ -169,7 +172,10 @@ impl Nvrtc {
         if created != 0 {
             return Err(fail(format!("NVRTC's error {created}")));
         }
-        let mut options = vec![text(&format!("-arch={arch}"))?, text("-default-device")?, text("--std=c++17")?];
+        let mut options = vec![text(&format!("-arch={arch}"))?];
+        for option in OPTIONS {
+            options.push(text(option)?);
+        }
         if let Some(folder) = program.include {
             options.push(text(&format!("-I{}", folder.display()))?);
         }

@@ -67,7 +67,7 @@ struct tickets {
     }
 };
 // All blocks of a kernel call this at their end. Returns whether this block is the last. The writes of the other blocks
-// are visible to it, and behind its next fence also to other ranks.
+// are visible to all its threads, each of which may notify other ranks.
 static __device__ bool is_last_block(const parameters& p) {
     progress* now = (progress*)p.progress;
     bool last = false;
@@ -75,7 +75,11 @@ static __device__ bool is_last_block(const parameters& p) {
     if (threadIdx.x == 0) {
         symrail_fence_sys();
         last = atomicAdd(&now->blocks, 1ull) + 1 == gridDim.x;
-        if (last) now->blocks = now->tickets = 0;
+        if (last) {
+            now->blocks = now->tickets = 0;
+            // The other blocks' fences come before this one, and it comes before those of this block's threads.
+            symrail_fence_sys();
+        }
     }
     last = __syncthreads_or(last);
     if (last) symrail_fence_sys();

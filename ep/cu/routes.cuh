@@ -75,7 +75,7 @@ static __device__ symrail_u64 members_of(const parameters& p, symrail_u64 host) 
 static __device__ symrail_u64 member_of(const parameters& p, symrail_u64 host, symrail_u64 place) {
     return starts_of_hosts(p)[p.hosts + 1 + starts_of_hosts(p)[host] + place];
 }
-// Whether ranks share a host. Warps store the rows between such ranks, in small chunks.
+// Whether ranks share a host. Such ranks load and store rows in each other's memory.
 static __device__ bool is_near(const parameters& p, symrail_u64 a, symrail_u64 b) { return host_of(p, a) == host_of(p, b); }
 static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEAR - 1) / NEAR; }
 // The rank through which a source's tokens reach another host. The host's ranks serve sources in rotation, as in the

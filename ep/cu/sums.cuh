@@ -328,7 +328,7 @@ static __device__ symrail_u64 list_terms(const parameters& p, const of_token& ro
 }
 
 // A rank's first row for this PE's tokens: where that rank of this host offers it, or where it has arrived here.
-static __device__ char* first_returning(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 offered,
+static __device__ char* first_to_add(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 offered,
                                         symrail_u64 arrived, symrail_u64 bytes) {
     if (is_near(p, rank, p.me)) return (char*)symrail_ptr((char*)offered + first_row(p, r, p.me, rank) * bytes, (int)rank);
     return (char*)arrived + first_back(p, r, p.me, rank) * bytes;
@@ -352,8 +352,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (!__syncthreads_or(late || !made)) {
         for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
             if (!is_direct(p, p.me, rank)) continue;
-            rows[rank] = (symrail_u64)first_returning(p, r, rank, p.offered_rows, p.back_rows, bytes);
-            sides[rank] = (symrail_u64)first_returning(p, r, rank, p.offered_sides, p.back_sides, side);
+            rows[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_rows, p.back_rows, bytes);
+            sides[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_sides, p.back_sides, side);
             if (rank == p.me) rows[rank] = (symrail_u64)given_rows + first_row(p, r, p.me, p.me) * bytes;
         }
         for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) {

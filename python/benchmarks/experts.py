@@ -248,13 +248,19 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
     assert torch.equal(rows.view(torch.uint8), wanted.view(torch.uint8)), "rows of a dispatch"
     del wanted
     made = uncast(rows, scales)
+    # It may be written now only. Later combines have the same rows.
+    in_place = buffer.get_next_combine_buffer(handle, HIDDEN, made.dtype)
+    in_place.copy_(made)
     combined = buffer.combine(made, handle)[0]
     torch.cuda.synchronize()
+
+    def both(rows, zero_copy):
+        buffer.dispatch(data, handle=handle, zero_copy=zero_copy)
+        buffer.combine(rows, handle)
+
     # Each rank returns the token.
     times = in_rank.sum(dim=1, keepdim=True).float()
     assert torch.equal(combined, (uncast(*data).float() * times).bfloat16()), "sums of a combine"
-    in_place = buffer.get_next_combine_buffer(handle, HIDDEN, made.dtype)
-    in_place.copy_(made)
     found = {}
     worst = ranks * MANY
     cases = {
@@ -265,7 +271,8 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
         "dispatch, new routes, host waits": lambda: eager(lambda: buffer.dispatch(data, **routes)),
         "dispatch, handle, graph, zero copy": lambda: in_graph(lambda: buffer.dispatch(data, handle=handle, zero_copy=True)),
         "combine, graph": lambda: in_graph(lambda: buffer.combine(made, handle)),
-        "combine, graph, zero copy": lambda: in_graph(lambda: buffer.combine(in_place, handle)),
+        "both, graph": lambda: in_graph(lambda: both(made, False)),
+        "both, graph, zero copy": lambda: in_graph(lambda: both(in_place, True)),
         "combine, eager": lambda: eager(lambda: buffer.combine(made, handle)),
     }
     for name, measure in cases.items():

@@ -3,12 +3,14 @@
 //! Each token goes once to each rank of this host that owns some of its experts, directly to its place among that
 //! rank's rows, which are ordered by source and within a source by token. It crosses once to each other host, to the
 //! rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank forwards it. Returning rows
-//! are added on each host first. Kernels write to mapped peers by stores, and send chunks to others by requests to the
-//! proxy. Sums have the same bits as the host's.
+//! are added on each host first. A dispatch stores rows at mapped peers; in a combine mapped peers read them where they
+//! are. Chunks go to other ranks by requests to the proxy. Sums have the same bits as the host's.
+//!
+//! The calls of one object come one after the other, whatever their streams. Captured calls do not wait for earlier
+//! ones, nor do replays; the caller orders them.
 //!
 //! The GPU records errors in host memory. Every later call returns them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use symrail::Runtime;
@@ -17,9 +19,11 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
 
 use super::broken::Broken;
+use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
+use super::lent::in_turn;
 use super::record::{Meaning, Record};
-use super::routes::{Counts, DeviceRoutes, Room, Routes};
+use super::routes::{Counts, DeviceRoutes, Room, Routes, Used};
 use super::shape::{HighThroughputShape, OFFERED, ROWS, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
@@ -90,11 +94,11 @@ pub struct DeviceHighThroughput<'d> {
     routes: Routes,
     parameters: DeviceBuffer,
     record: Record,
-    /// The memory to which the parameters point: progress, homes and terms.
-    _tables: [DeviceBuffer; 3],
+    /// The memory to which the parameters point: progress, which each call uses; homes and terms.
+    progress: Used,
+    _tables: [DeviceBuffer; 2],
     kernels: [Kernel; KERNELS.len()],
-    /// Whether there is a dispatch that was neither received nor abandoned.
-    open: AtomicBool,
+    calls: Calls,
     broken: Broken,
 }
 
@@ -124,14 +128,6 @@ const KERNELS: [&str; 10] = [
     "ep_reduce",
     "ep_end_call",
 ];
-
-/// The kinds of calls, as headers name them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
-    Dispatch = 1,
-    Again,
-    Combine,
-}
 
 impl<'d> DeviceHighThroughput<'d> {
     /// Makes memory and loads the kernels, whose copies and sums take `blocks` multiprocessors ([`USUAL_BLOCKS`]).
@@ -175,16 +171,13 @@ impl<'d> DeviceHighThroughput<'d> {
         let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), rt.settings().timeout_s)?;
         let of_words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let terms = hosts.terms(me);
-        let tables = [
-            zeroed(gpu, 8 * PROGRESS)?,
-            with_bytes(gpu, &of_words(&hosts.homes(ranks)))?,
-            with_bytes(gpu, &of_words(&terms))?,
-        ];
+        let progress = Used::new(gpu, zeroed(gpu, 8 * PROGRESS)?)?;
+        let tables = [with_bytes(gpu, &of_words(&hosts.homes(ranks)))?, with_bytes(gpu, &of_words(&terms))?];
         let members = hosts.most_members();
         let numbers = [ranks, me, experts / ranks, most_tokens, room, hosts.count(), members, parts.staged];
         let numbers = numbers.map(|number| number as u64);
-        let [progress, homes, of_terms] = tables.each_ref().map(|table| table.at().get());
-        let last = [parts.side as u64, progress, record.at(), homes, of_terms, terms.len() as u64];
+        let [homes, of_terms] = tables.each_ref().map(|table| table.at().get());
+        let last = [parts.side as u64, progress.buffer.at().get(), record.at(), homes, of_terms, terms.len() as u64];
         let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
         let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
@@ -205,9 +198,10 @@ impl<'d> DeviceHighThroughput<'d> {
             routes: Routes::new(of_routes),
             parameters,
             record,
+            progress,
             _tables: tables,
             kernels,
-            open: AtomicBool::new(false),
+            calls: Calls::default(),
             broken: Broken::default(),
         })
     }
@@ -242,11 +236,14 @@ impl<'d> DeviceHighThroughput<'d> {
     }
 
     /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
-    /// there. So a combine need not copy rows that a caller has written there, after the launch of their dispatch and
-    /// before that of the combine. `None` if this rank shares its host with no other one.
-    #[must_use]
-    pub fn rows_to_combine(&self) -> Option<u64> {
-        (self.offered != 0).then_some(self.offered)
+    /// there. So a combine need not copy rows that a caller has written there. There is one such memory, whatever the
+    /// number of routes. `None` if no host has several ranks.
+    ///
+    /// # Errors
+    /// [`Error::Order`] unless the last call was a dispatch: other ranks may read the rows of an earlier combine.
+    pub fn rows_to_combine(&self) -> Result<Option<u64>> {
+        self.calls.must_have_dispatched()?;
+        Ok((self.offered != 0).then_some(self.offered))
     }
 
     /// Memory for the routes of a dispatch that is launched on a stream. It reuses the memory of earlier routes that
@@ -266,11 +263,15 @@ impl<'d> DeviceHighThroughput<'d> {
         Err(Error::argument("routes", format!("{:?}", routes.room), format!("{:?}", self.routes.room)))
     }
 
-    /// Refuses a combine's rows that begin within the memory to which they would be copied.
+    /// Refuses a combine's rows that begin within the memory to which they would be copied, and rows in place that an
+    /// earlier combine may have overwritten.
     fn must_be_in_place_or_apart(&self, rows: u64) -> Result<()> {
         let end = self.offered + (self.shape.room * self.shape.row) as u64;
-        if self.offered == 0 || rows <= self.offered || rows >= end {
+        if self.offered == 0 || rows < self.offered || rows >= end {
             return Ok(());
+        }
+        if rows == self.offered {
+            return self.calls.must_have_dispatched();
         }
         let found = format!("{} bytes behind the first", rows - self.offered);
         Err(Error::argument("rows in the memory for rows to combine", found, "all, from the first on"))
@@ -316,7 +317,7 @@ impl<'d> DeviceHighThroughput<'d> {
 
     /// Ends an open call, if there is one, in the order of the stream.
     fn close(&self, stream: &Stream) -> Result<()> {
-        if !self.open.swap(false, Ordering::Relaxed) {
+        if !self.calls.end() {
             return Ok(());
         }
         // SAFETY: the kernel accesses only this object's memory.
@@ -333,8 +334,13 @@ impl<'d> DeviceHighThroughput<'d> {
             let arguments = [routes, first, call as u64, bytes, scales, k];
             self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
         }
-        self.open.store(true, Ordering::Relaxed);
+        self.calls.begin(call);
         Ok(())
+    }
+
+    /// Launches a call with routes, in its turn.
+    fn call(&self, stream: &Stream, routes: &DeviceRoutes, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        in_turn(&self.progress, stream, || routes.while_used(stream, launch))
     }
 
     /// Sends each token to the ranks that own its experts; `again`: on the routes of an earlier dispatch. Collective.
@@ -363,7 +369,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let content = [tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
         let first = u64::from(call == Call::Dispatch);
         // SAFETY: the caller's promise.
-        routes.while_used(stream, || unsafe {
+        self.call(stream, routes, || unsafe {
             self.begin(stream, at, call, sizes)?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &[&[at, 0], &content[..]].concat())?;
@@ -386,7 +392,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let waited = stream.wait(limit).map_err(|error| self.record.not_announced().unwrap_or_else(|| failed(error)));
         let counts = waited.and_then(|()| self.check()).and_then(|()| routes.counts());
         if counts.is_err() {
-            self.close(stream)?;
+            in_turn(&self.progress, stream, || self.close(stream))?;
         }
         counts
     }
@@ -409,28 +415,27 @@ impl<'d> DeviceHighThroughput<'d> {
         self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
         self.broken.check()?;
-        if !self.open.load(Ordering::Relaxed) {
-            return Err(Error::Order { what: "a receive follows a dispatch that goes" });
-        }
+        self.calls.must_be_open()?;
         let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
         let sizes = [routes.at(), tokens.bytes as u64, tokens.scales.1 as u64, k];
         let arguments = [&sizes[..], &[to.rows, to.scales, to.topk.0, to.topk.1, to.sources]].concat();
-        routes.while_used(stream, || {
+        self.call(stream, routes, || {
             // SAFETY: the caller's promise.
             unsafe { self.launch(stream, Step::Receive, (self.blocks, 512), &arguments) }?;
-            self.open.store(false, Ordering::Relaxed);
+            self.calls.end();
             Ok(())
         })
     }
 
-    /// Sends a row for each received token back to its source, and forms the sums of this rank's own tokens.
-    /// Collective.
+    /// Returns a row for each received token to its source, and forms the sums of this rank's own tokens. Collective.
     ///
     /// # Safety
-    /// As for [`DeviceHighThroughput::dispatch`].
+    /// As for [`DeviceHighThroughput::dispatch`]. Rows in [place](DeviceHighThroughput::rows_to_combine) were written
+    /// behind a dispatch that was not refused, on the GPU too; in replays of graphs, behind one for each combine.
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; an error of the driver.
+    /// Rows that do not fit; rows in place where the last call was no dispatch; routes of an object with another shape;
+    /// an error of the driver.
     pub unsafe fn combine(&self, stream: &Stream, routes: &DeviceRoutes, parts: &DeviceParts) -> Result<()> {
         self.shape.must_fit(parts.bytes, 0)?;
         self.must_have_room(routes)?;
@@ -446,7 +451,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let offer = [at, parts.rows, bytes, weights, k];
         let reduce = [at, parts.rows, tokens, bytes, k, f32, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
-        routes.while_used(stream, || unsafe {
+        self.call(stream, routes, || unsafe {
             self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
@@ -456,7 +461,7 @@ impl<'d> DeviceHighThroughput<'d> {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }
             self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;
-            self.open.store(false, Ordering::Relaxed);
+            self.calls.end();
             Ok(())
         })
     }

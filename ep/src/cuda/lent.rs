@@ -1,6 +1,7 @@
 //! Pools of memory for launches on streams, with reuse of returned memory.
 //!
 //! An event follows all launches that use the memory, and each use waits for the previous one, whatever the streams.
+//! Memory that is never lent is used in the same way ([`in_turn`]).
 //! Streams are not compared: the driver reuses the handle of a destroyed stream, and the handles of default streams
 //! mean a different stream in each thread. A graph may use captured memory at any time. So the pool keeps that memory
 //! as long as the pool or anything lent from it exists.
@@ -38,6 +39,17 @@ pub(super) struct Lent<M> {
     /// Whether a graph may use the memory, or its last launches have no event behind them.
     is_kept: Cell<bool>,
     shelves: Arc<Mutex<Shelves<M>>>,
+}
+
+/// Launches work behind the earlier work that uses the memory. A capturing stream cannot wait for that.
+pub(super) fn in_turn<M: Memory>(memory: &M, stream: &M::Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+    if M::is_captured(stream)? {
+        return launch();
+    }
+    memory.follow(stream)?;
+    let launched = launch();
+    // The event is recorded even if a launch has failed, because earlier launches run.
+    launched.and(memory.mark(stream))
 }
 
 impl<M: Memory> Pool<M> {
@@ -186,6 +198,18 @@ mod tests {
         assert_eq!(log.borrow().join(", "), wanted);
         drop(pool);
         assert!(log.borrow().contains(&"free 2".into()));
+    }
+
+    #[test]
+    fn what_is_never_lent_is_used_by_one_stream_after_the_other() {
+        let log = Log::default();
+        let piece = Piece(1, Rc::clone(&log));
+        in_turn(&piece, &A, || launch(&log)).unwrap();
+        let fails = || launch(&log).and(Err(Error::Order { what: "no launch" }));
+        assert!(matches!(in_turn(&piece, &B, fails), Err(Error::Order { what: "no launch" })));
+        in_turn(&piece, &Queue { captures: true, ..A }, || launch(&log)).unwrap();
+        let wanted = "follow 1 on a, launch, mark 1 on a, follow 1 on b, launch, mark 1 on b, launch";
+        assert_eq!(log.borrow().join(", "), wanted);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Both ways by kernels, on a GPU that is the PE's device.
 //!
-//! Kernels write to peers whose memory the GPU reaches by stores, and to others by requests to the proxy. Calls are in
-//! the order of a stream. They wait on the host only where their documentation says so.
+//! Kernels use the memory of peers that the GPU reaches by loads and stores, and write to others by requests to the
+//! proxy. Calls are in the order of a stream. They wait on the host only where their documentation says so.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`high_throughput`] | dispatch and combine of many tokens (`cu/high_throughput.cu`) |
 //! | [`shape`], `hosts` | the memory of these; the ranks that forward tokens |
+//! | `calls` | the sequence of these calls |
 //! | [`routes`] | the destinations of a dispatch's tokens |
 //! | `lent` | the memory of routes, from one dispatch to the next |
 //! | `record` | what those kernels report to the host |
@@ -14,6 +15,7 @@
 //! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
 
 mod broken;
+mod calls;
 pub mod high_throughput;
 mod hosts;
 mod lent;

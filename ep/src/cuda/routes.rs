@@ -55,13 +55,19 @@ impl Room {
     }
 }
 
-/// The memory of routes, and an event behind its last use.
-struct OfRoutes {
-    buffer: DeviceBuffer,
+/// Memory of the GPU, and an event behind its last use.
+pub(super) struct Used {
+    pub buffer: DeviceBuffer,
     event: Event,
 }
 
-impl Memory for OfRoutes {
+impl Used {
+    pub fn new(gpu: &Arc<Gpu>, buffer: DeviceBuffer) -> Result<Used> {
+        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)? })
+    }
+}
+
+impl Memory for Used {
     type Stream = Stream;
 
     fn is_captured(stream: &Stream) -> Result<bool> {
@@ -80,7 +86,7 @@ impl Memory for OfRoutes {
 /// Creates routes, from the memory of earlier ones if there is some.
 pub(super) struct Routes {
     pub room: Room,
-    pool: Pool<OfRoutes>,
+    pool: Pool<Used>,
 }
 
 /// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout).
@@ -92,7 +98,7 @@ pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,
     starts: [usize; TABLES + 1],
-    memory: Lent<OfRoutes>,
+    memory: Lent<Used>,
 }
 
 impl Routes {
@@ -107,7 +113,7 @@ impl Routes {
             let buffer = gpu.alloc_with(starts[TABLES], |at| {
                 starts[..TABLES].iter().flat_map(|&start| (at.get() + start as u64).to_ne_bytes()).collect()
             });
-            Ok(OfRoutes { buffer: buffer.map_err(failed)?, event: Event::new(gpu).map_err(failed)? })
+            Used::new(gpu, buffer.map_err(failed)?)
         };
         Ok(DeviceRoutes { room: self.room, tokens: 0, starts, memory: self.pool.lend(stream, make)? })
     }

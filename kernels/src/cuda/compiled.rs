@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 use symrail_core::lock;
-use symrail_cuda::Compiled;
+use symrail_cuda::{Compiled, nvrtc};
 
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
@@ -39,8 +39,8 @@ pub fn compiled(nvrtc: &Nvrtc, program: &Program<'_>, arch: &str, folder: Option
 
 fn key(version: &str, program: &Program<'_>, arch: &str) -> Key {
     let mut hash = Sha256::new();
-    let versions = [env!("CARGO_PKG_VERSION"), version, arch].map(str::as_bytes);
-    for text in versions.into_iter().chain(program.texts()) {
+    let versions = [env!("CARGO_PKG_VERSION"), version, arch].into_iter().chain(nvrtc::OPTIONS).map(str::as_bytes);
+    for text in versions.chain(program.texts()) {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }

@@ -1,20 +1,21 @@
 //! A folder with compiled programs: `kernels` in the folder `SYMRAIL_CACHE_DIR`.
 //!
-//! A file is named by the key of its program, and begins with a checksum. It appears as a whole or not at all, whatever
-//! number of processes write it. The folder belongs to this user, and no other user may write there: GPUs execute what
-//! it holds.
+//! A file is named by the key of its program, and begins with a checksum of the key and the code. It appears as a whole
+//! or not at all, whatever number of processes write it. The folder and the file belong to this user, and no other user
+//! may write there: GPUs execute what they hold.
 
-use std::fmt::Write;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use symrail_cuda::Compiled;
+use tempfile::NamedTempFile;
 
 use super::compiled::Key;
 use super::error::Result;
@@ -33,12 +34,20 @@ pub(super) fn code(folder: &Path, key: &Key, compile: impl FnOnce() -> Result<Co
             return compile();
         }
     };
-    if let Some(found) = fs::read(&at).ok().and_then(|bytes| decoded(&bytes)) {
-        tracing::debug!("kernels from {}", at.display());
-        return Ok(found);
+    match read(&at) {
+        Ok(bytes) => {
+            if let Some(found) = decoded(key, &bytes) {
+                tracing::debug!("kernels from {}", at.display());
+                return Ok(found);
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            ONE_WARNING.call_once(|| tracing::warn!("compiled kernels in {} are not used: {error}", at.display()));
+        }
     }
     let compiled = compile()?;
-    if let Err(error) = write(&at, &compiled) {
+    if let Err(error) = write(&at, key, &compiled) {
         ONE_WARNING.call_once(|| tracing::warn!("compiled kernels cannot be kept in {}: {error}", at.display()));
     }
     Ok(compiled)
@@ -49,13 +58,7 @@ fn file(folder: &Path, key: &Key) -> io::Result<PathBuf> {
     let kernels = folder.join("kernels");
     DirBuilder::new().recursive(true).mode(0o700).create(&kernels)?;
     for of in [folder, &kernels] {
-        let found = fs::metadata(of)?;
-        let (owner, me) = (found.uid(), geteuid().as_raw());
-        if owner != me || found.mode() & 0o022 != 0 {
-            let mode = found.mode() & 0o777;
-            let why = format!("{} has owner {owner} and mode {mode:o}; wanted are {me} and at most 755", of.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
+        must_be_mine(of, &of.metadata()?)?;
     }
     let mut name = String::new();
     for byte in key {
@@ -64,65 +67,80 @@ fn file(folder: &Path, key: &Key) -> io::Result<PathBuf> {
     Ok(kernels.join(name))
 }
 
-fn decoded(bytes: &[u8]) -> Option<Compiled> {
-    let (checksum, code) = bytes.split_at_checked(CHECKSUM)?;
-    if Sha256::digest(code).as_slice() != checksum {
+/// Refuses what other users may have written.
+fn must_be_mine(at: &Path, found: &Metadata) -> io::Result<()> {
+    let (owner, me, mode) = (found.uid(), geteuid().as_raw(), found.mode() & 0o777);
+    if owner == me && mode & 0o022 == 0 {
+        return Ok(());
+    }
+    let why = format!("{} has owner {owner} and mode {mode:o}; wanted are {me} and at most 755", at.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// The content of a regular file that no other user may have written since it was made.
+fn read(at: &Path) -> io::Result<Vec<u8>> {
+    let mut file: File = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(at)?;
+    let found = file.metadata()?;
+    must_be_mine(at, &found)?;
+    if !found.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no regular file", at.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The checksum includes the key, so that a file is of no use under another name.
+fn checksum(key: &Key, code: &[u8]) -> [u8; CHECKSUM] {
+    Sha256::new().chain_update(key).chain_update(code).finalize().into()
+}
+
+fn decoded(key: &Key, bytes: &[u8]) -> Option<Compiled> {
+    let (found, code) = bytes.split_at_checked(CHECKSUM)?;
+    if checksum(key, code) != found {
         return None;
     }
     let (cubin, ptx, log) = postcard::from_bytes(code).ok()?;
-    // SAFETY: a process of this user has written what it had compiled: no other user may write to the folder, and by
-    // the checksum the file is whole.
+    // SAFETY: a process of this user has written what it had compiled: no other user may write to the file, and by the
+    // checksum it is whole.
     Some(unsafe { Compiled::new(cubin, ptx, log) })
 }
 
-fn write(at: &Path, compiled: &Compiled) -> io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+fn write(at: &Path, key: &Key, compiled: &Compiled) -> io::Result<()> {
     let code = (compiled.cubin(), compiled.ptx(), compiled.log());
     let code = postcard::to_allocvec(&code).map_err(io::Error::other)?;
-    let part = at.with_extension(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let written = fs::write(&part, [Sha256::digest(&code).as_slice(), &code].concat());
-    written.and_then(|()| fs::rename(&part, at)).inspect_err(|_| drop(fs::remove_file(&part)))
+    let mut part = NamedTempFile::new_in(at.parent().unwrap_or(at))?;
+    part.write_all(&checksum(key, &code))?;
+    part.write_all(&code)?;
+    part.persist(at)?;
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tempfile::{TempDir, tempdir};
 
     use super::*;
     use crate::cuda::error::Error;
 
-    /// A new folder, which is removed at the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let at = std::env::temp_dir().join(format!("symrail-kept-{}-{name}", std::process::id()));
-            DirBuilder::new().mode(0o700).create(&at).unwrap();
-            Folder(at)
-        }
-
-        fn files(&self) -> Vec<PathBuf> {
-            fs::read_dir(self.0.join("kernels")).unwrap().map(|entry| entry.unwrap().path()).collect()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
+    fn files(folder: &TempDir) -> Vec<PathBuf> {
+        fs::read_dir(folder.path().join("kernels")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     const KEY: Key = [7; 32];
 
     /// The code that is found for a key; `fresh` is what the compiler makes, if it may be asked.
-    fn found(folder: &Folder, key: &Key, fresh: Option<u8>) -> Option<(Vec<u8>, Vec<u8>, String)> {
+    fn found(folder: &TempDir, key: &Key, fresh: Option<u8>) -> Option<(Vec<u8>, Vec<u8>, String)> {
         let compile = || {
             let byte = fresh.ok_or(Error::NoState { name: "a test" })?;
             // SAFETY: the test does not load it.
             Ok(unsafe { Compiled::new(vec![byte; 300], vec![byte, 0], format!("log {byte}")) })
         };
-        code(&folder.0, key, compile).ok().map(|code| (code.cubin().into(), code.ptx().into(), code.log().into()))
+        code(folder.path(), key, compile).ok().map(|code| (code.cubin().into(), code.ptx().into(), code.log().into()))
     }
 
     fn made(byte: u8) -> Option<(Vec<u8>, Vec<u8>, String)> {
@@ -131,20 +149,22 @@ mod tests {
 
     #[test]
     fn a_later_process_does_not_compile() {
-        let folder = Folder::new("later");
+        let folder = tempdir().unwrap();
         assert_eq!(found(&folder, &KEY, None), None, "nothing is kept of a program that does not compile");
         assert_eq!(found(&folder, &KEY, Some(1)), made(1));
         assert_eq!(found(&folder, &KEY, None), made(1));
         assert_eq!(found(&folder, &[8; 32], Some(2)), made(2), "another program");
-        assert_eq!(folder.files().len(), 2);
-        assert_eq!(fs::metadata(folder.0.join("kernels")).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(files(&folder).len(), 2);
+        for (of, mode) in [(folder.path().join("kernels"), 0o700), (files(&folder).remove(0), 0o600)] {
+            assert_eq!(fs::metadata(of).unwrap().mode() & 0o777, mode);
+        }
     }
 
     #[test]
     fn a_file_that_is_damaged_or_cut_off_is_compiled_again() {
-        let folder = Folder::new("damaged");
+        let folder = tempdir().unwrap();
         assert_eq!(found(&folder, &KEY, Some(1)), made(1));
-        let at = folder.files().remove(0);
+        let at = files(&folder).remove(0);
         let whole = fs::read(&at).unwrap();
         for (next, bytes) in [
             (2, &whole[..20]),
@@ -160,17 +180,41 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_may_write_to_is_not_used() {
-        let folder = Folder::new("others");
+        let folder = tempdir().unwrap();
         assert_eq!(found(&folder, &KEY, Some(1)), made(1));
-        for (of, mode) in [(folder.0.join("kernels"), 0o777), (folder.0.clone(), 0o775)] {
-            fs::set_permissions(&of, fs::Permissions::from_mode(mode)).unwrap();
+        for (of, mode) in [(folder.path().join("kernels"), 0o777), (folder.path().into(), 0o775)] {
+            fs::set_permissions(&of, Permissions::from_mode(mode)).unwrap();
             assert_eq!(found(&folder, &KEY, Some(2)), made(2), "{mode:o}");
-            fs::set_permissions(&of, fs::Permissions::from_mode(0o700)).unwrap();
+            fs::set_permissions(&of, Permissions::from_mode(0o700)).unwrap();
         }
         assert_eq!(found(&folder, &KEY, None), made(1), "nothing was written meanwhile");
         // Code is compiled where the folder cannot be made, too.
-        let no_folder = Folder::new("no-folder");
-        fs::write(no_folder.0.join("kernels"), "").unwrap();
+        let no_folder = tempdir().unwrap();
+        fs::write(no_folder.path().join("kernels"), "").unwrap();
         assert_eq!(found(&no_folder, &KEY, Some(3)), made(3));
+    }
+
+    #[test]
+    fn a_file_that_others_may_have_written_is_compiled_again() {
+        let folder = tempdir().unwrap();
+        assert_eq!(found(&folder, &KEY, Some(1)), made(1));
+        let at = files(&folder).remove(0);
+        // The checksums of both are right.
+        fs::set_permissions(&at, Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(found(&folder, &KEY, Some(2)), made(2));
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(&at, &elsewhere).unwrap();
+        symlink(&elsewhere, &at).unwrap();
+        assert_eq!(found(&folder, &KEY, Some(3)), made(3));
+        assert_eq!(found(&folder, &KEY, None), made(3), "the written file is this user's alone");
+    }
+
+    #[test]
+    fn a_file_is_of_no_use_under_another_name() {
+        let folder = tempdir().unwrap();
+        assert_eq!(found(&folder, &KEY, Some(1)), made(1));
+        let at = files(&folder).remove(0);
+        fs::rename(&at, file(folder.path(), &[8; 32]).unwrap()).unwrap();
+        assert_eq!(found(&folder, &[8; 32], Some(2)), made(2));
     }
 }

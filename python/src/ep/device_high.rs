@@ -1,6 +1,6 @@
 //! High throughput by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -14,9 +14,13 @@ use crate::errors::{Kind, raise};
 use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
 
-/// Buffers for many tokens on the GPU that the heap is in or pinned for. `None` after `free`.
+/// Buffers for many tokens on the GPU that the heap is in or pinned for.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceHighThroughput(OnGpu<DeviceHighThroughput<'static>>);
+pub struct EpDeviceHighThroughput {
+    buffers: OnGpu<DeviceHighThroughput<'static>>,
+    /// What the tensors keep that view the buffers' memory.
+    views: Mutex<Vec<Weak<Kept>>>,
+}
 
 /// The routes of a dispatch.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -33,6 +37,19 @@ type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize);
 
 fn tokens((rows, scales, topk, bytes, of_scales): Tokens) -> DeviceTokens {
     DeviceTokens { rows, bytes, scales: (scales, of_scales), topk }
+}
+
+impl EpDeviceHighThroughput {
+    /// Memory of as many rows as may arrive.
+    fn view(slf: &Bound<'_, Self>, at: u64) -> PyResult<Memory> {
+        let Self { buffers, views } = slf.get();
+        let bytes = buffers.call(slf.py(), 0, |buffers, _| Ok(buffers.shape().room * buffers.shape().row))?;
+        let kept = Kept::of(Arc::clone(&buffers.job), slf.clone().into_any().unbind());
+        let mut views = views.lock().unwrap_or_else(PoisonError::into_inner);
+        views.retain(|view| view.strong_count() > 0);
+        views.push(Arc::downgrade(&kept));
+        Ok(Memory::new(kept, at as usize, bytes))
+    }
 }
 
 #[pymethods]
@@ -53,17 +70,27 @@ impl EpDeviceHighThroughput {
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
         let make = |device, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
-        OnGpu::new(py, runtime, make).map(EpDeviceHighThroughput)
+        Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, make)?, views: Mutex::default() })
     }
 
-    /// Frees the memory, when the GPU has ended all calls. Collective.
+    /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
+    /// memory exist.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.free(py, DeviceHighThroughput::free)
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let count = views.iter().filter(|view| view.strong_count() > 0).count();
+        if count > 0 {
+            let why = format!(
+                "{count} views of these buffers exist (zero_copy, get_next_combine_buffer): drop such tensors before \
+                 destroy(), and before a dispatch of larger rows or of another shape"
+            );
+            return Err(raise(Kind::State, &why));
+        }
+        self.buffers.free(py, DeviceHighThroughput::free)
     }
 
     /// The routes of tokens.
     fn layout(&self, py: Python<'_>, stream: usize, topk: u64, count: usize) -> PyResult<EpDeviceRoutes> {
-        let routes = self.0.call(py, stream, |buffers, stream| {
+        let routes = self.buffers.call(py, stream, |buffers, stream| {
             let mut routes = buffers.routes(stream)?;
             // SAFETY: the caller's tensor, which torch keeps until the stream has come so far.
             unsafe { buffers.layout(stream, &mut routes, topk, count) }?;
@@ -72,17 +99,16 @@ impl EpDeviceHighThroughput {
         Ok(EpDeviceRoutes(Mutex::new(routes)))
     }
 
-    /// The memory of received tokens, and that of the rows to combine, if this rank shares its host. The first is valid
-    /// until the next dispatch begins, both until `free`.
-    fn memory(slf: &Bound<'_, Self>) -> PyResult<(Memory, Option<Memory>)> {
-        let owner = &slf.get().0;
-        let (bytes, received, to_combine) = owner.call(slf.py(), 0, |buffers, _| {
-            let shape = buffers.shape();
-            Ok((shape.room * shape.row, buffers.rows(), buffers.rows_to_combine()))
-        })?;
-        let kept = || Kept::of(Arc::clone(&owner.job), slf.clone().into_any().unbind());
-        let memory = |at: u64| Memory::new(kept(), at as usize, bytes);
-        Ok((memory(received), to_combine.map(memory)))
+    /// The memory of received tokens, until the next dispatch begins.
+    fn received(slf: &Bound<'_, Self>) -> PyResult<Memory> {
+        let at = slf.get().buffers.call(slf.py(), 0, |buffers, _| Ok(buffers.rows()))?;
+        Self::view(slf, at)
+    }
+
+    /// The memory of the next combine's rows; None if no host has several ranks.
+    fn to_combine(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
+        let at = slf.get().buffers.call(slf.py(), 0, |buffers, _| buffers.rows_to_combine())?;
+        at.map(|at| Self::view(slf, at)).transpose()
     }
 
     /// Sends tokens. Collective.
@@ -94,7 +120,7 @@ impl EpDeviceHighThroughput {
         given: Tokens,
         again: bool,
     ) -> PyResult<()> {
-        self.0.call(py, stream, |buffers, stream| {
+        self.buffers.call(py, stream, |buffers, stream| {
             // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
             routes.with(|routes| unsafe { buffers.dispatch(stream, routes, &tokens(given), again) })
         })
@@ -102,7 +128,7 @@ impl EpDeviceHighThroughput {
 
     /// Raises the errors of calls that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.call(py, 0, |buffers, _| buffers.check())
+        self.buffers.call(py, 0, |buffers, _| buffers.check())
     }
 
     /// Waits until the dispatch was sent: tokens from each rank, slots of each expert, and for each rank its tokens for
@@ -114,10 +140,10 @@ impl EpDeviceHighThroughput {
         routes: &EpDeviceRoutes,
         seconds: Option<f64>,
     ) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
-        let usual = self.0.job.runtime().settings().timeout_s;
+        let usual = self.buffers.job.runtime().settings().timeout_s;
         let limit = seconds.map_or(Ok(Duration::from_secs(2 * usual)), Duration::try_from_secs_f64);
         let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
-        self.0.call(py, stream, |buffers, stream| {
+        self.buffers.call(py, stream, |buffers, stream| {
             routes.with(|routes| {
                 let counts = buffers.counts(stream, routes, limit)?;
                 Ok((counts.from_ranks, counts.per_expert, routes.matrix()?))
@@ -136,7 +162,7 @@ impl EpDeviceHighThroughput {
     ) -> PyResult<()> {
         let (rows, scales, indices, weights, sources) = to;
         let to = DeviceTokensReceived { rows, scales, topk: (indices, weights), sources };
-        self.0.call(py, stream, |buffers, stream| {
+        self.buffers.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             routes.with(|routes| unsafe { buffers.receive(stream, routes, &tokens(given), &to) })
         })
@@ -157,7 +183,7 @@ impl EpDeviceHighThroughput {
     ) -> PyResult<()> {
         let (rows, bias, second, out) = places;
         let parts = DeviceParts { rows, bytes, element: element(of)?, weights, biases: [bias, second], out };
-        self.0.call(py, stream, |buffers, stream| {
+        self.buffers.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             routes.with(|routes| unsafe { buffers.combine(stream, routes, &parts) })
         })

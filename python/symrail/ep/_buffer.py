@@ -240,7 +240,8 @@ class Buffer:
         others), the number of slots that name each of its experts (rounded up to `expert_alignment`), a handle, and an
         event. With `num_worst_tokens` there are so many rows; those behind the last received one have indices of -1.
         With `zero_copy` and a heap in a GPU's memory the received tokens (not their scales) are a view of this
-        Buffer's memory, which the next dispatch overwrites.
+        Buffer's memory, which the next dispatch overwrites. Buffers cannot be remade or destroyed while views exist
+        (StateError).
 
         Raises ArgumentError before anything is sent; DifferError, on all ranks, if dtypes, shapes or calls differ,
         before tokens are sent; TimeoutError, whose `pes` are the missing ranks. On a GPU the event's `synchronize`
@@ -384,9 +385,12 @@ class Buffer:
         return combined, _event_of(low), receive if return_recv_hook else None
 
     def get_next_combine_buffer(self, handle: _high.Handle, hidden: int, dtype: Any) -> Any:
-        """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`, which then copies no rows.
+        """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`.
 
-        It may be written after a dispatch, until `combine`. The ranks of this host read the rows there.
+        With a heap in the GPU's memory, and several ranks on a host, it is a view of this Buffer's memory, where the
+        other ranks read the rows: `combine` copies none. There is one such memory for all handles: the last call must
+        be a dispatch (StateError), and the next combine takes this tensor. A dispatch that was refused does not count,
+        also if its error is raised later. Buffers cannot be remade or destroyed while views exist (StateError).
         """
         if not is_on_gpu(handle.recv_src_idx):
             raise UnsupportedError("get_next_combine_buffer: combine copies rows of host memory")

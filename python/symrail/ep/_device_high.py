@@ -34,9 +34,11 @@ def _name(array: Any) -> str:
 
 def _view(memory: _symrail.Memory | None, dtype: Any, *shape: int) -> Any:
     """A tensor of the first bytes of memory, or None if there is none in a GPU."""
+    import torch
+
     if memory is None or memory.gpu is None:
         return None
-    size = math.prod(shape) * dtype.itemsize
+    size = math.prod(shape) * torch.empty((), dtype=dtype).element_size()
     if size > memory.nbytes:
         raise ArgumentError(f"{tuple(shape)} of {dtype} are {size} bytes; these buffers have {memory.nbytes}")
     return _symrail.DeviceArray(memory, (size,), "uint8").tensor().view(dtype).reshape(shape)
@@ -117,7 +119,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             buffers, routes = self.buffers(), handle.routes
         given = (at, of_scales, topk, each, groups)
         most = self.ranks * self.most_tokens
-        if 0 < num_worst_tokens < most:
+        if 0 < num_worst_tokens < most or zero_copy and num_worst_tokens > most:
             raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")
         if handle is None and num_worst_tokens <= 0:
             must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={most}")
@@ -135,7 +137,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         def empty(dtype: Any, *shape: int) -> Any:
             return torch.empty(shape, dtype=dtype, device=rows.device)
 
-        in_place = _view(buffers.memory()[0], rows.dtype, come, hidden) if zero_copy else None
+        in_place = _view(buffers.received(), rows.dtype, come, hidden) if zero_copy else None
         received = empty(rows.dtype, come, hidden) if in_place is None else in_place
         its_scales = None if scales is None else empty(torch.float32, come, groups)
         its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
@@ -153,7 +155,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         import torch
 
         come = int(handle.recv_src_idx.shape[0])
-        in_place = _view(self.buffers().memory()[1], dtype, come, hidden)
+        in_place = _view(self.buffers().to_combine(), dtype, come, hidden)
         if in_place is not None:
             return in_place
         return torch.empty((come, hidden), dtype=dtype, device=handle.recv_src_idx.device)

@@ -3,13 +3,14 @@
 Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
 """
 
+import os
 import sys
 import traceback
 
 import symrail
 import symrail.ep as deep_ep
 import torch
-from symrail.errors import ArgumentError, UnsupportedError
+from symrail.errors import ArgumentError, StateError, UnsupportedError
 
 MOST, HIDDEN, K, EACH = 40, 256, 4, 3
 
@@ -85,6 +86,14 @@ def rounds(buffer, ranks, me):
             assert torch.equal(combined.cpu(), wanted), call
 
 
+def must_raise(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error:
+        return
+    raise AssertionError(f"{call} was not refused")
+
+
 def many(buffer, ranks, me):
     """High throughput: dispatch, the same routes again, and combine with weights and biases."""
     experts = EACH * ranks
@@ -131,6 +140,10 @@ def many(buffer, ranks, me):
         bias = torch.ones_like(x)
         combined, sums_of, _ = buffer.combine(again, handle, topk_weights=its_weights, bias=(bias, doubled))
         torch.cuda.synchronize()
+        # Other ranks may still read the rows of that combine.
+        must_raise(StateError, buffer.get_next_combine_buffer, handle, HIDDEN, torch.bfloat16)
+        if call % 4 < 2 and os.environ.get("SYMRAIL_HEAP_KIND") == "device":
+            must_raise(StateError, buffer._of_high_on_gpu().free)
         total = torch.zeros(x.shape)
         for rank in range(ranks):
             total += torch.where(in_rank[:, rank : rank + 1].cpu(), doubled.cpu().float(), 0)
