@@ -53,7 +53,7 @@ fn flags_come_round() {
 #[test]
 fn a_pe_that_does_not_arrive_is_named() {
     let job = MAPPED.of(Job::new("pe_collectives"), 3).args(["late"]);
-    let outcome = job.env("SYMRAIL_TIMEOUT_S", "2").succeed();
+    let outcome = job.env("SYMRAIL_TIMEOUT_S", "5").succeed();
     assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
 }
 
@@ -61,7 +61,7 @@ fn a_pe_that_does_not_arrive_is_named() {
 fn both_ends_of_a_transfer_are_told_that_their_sizes_differ() {
     for path in [MAPPED, ONE_RAIL, ROUND_ROBIN] {
         let job = path.of(Job::new("pe_collectives"), 2).hosts(if path.name == MAPPED.name { 1 } else { 2 });
-        let _ = job.args(["sizes"]).env("SYMRAIL_TIMEOUT_S", "5").limit(60).succeed();
+        let _ = job.args(["sizes"]).env("SYMRAIL_TIMEOUT_S", "10").limit(90).succeed();
     }
 }
 
@@ -70,7 +70,7 @@ fn two_pes_learn_that_the_third_was_killed_in_a_call() {
     for path in [MAPPED, ONE_RAIL] {
         let mut command = Command::new(built("pe_collectives"));
         command.arg("killed");
-        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "2")], Duration::from_secs(40));
+        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "5")], Duration::from_secs(90));
         assert!((0..2).all(|pe| outcome.out.contains(&format!("PE {pe} is through"))), "{}: {outcome:#?}", path.name);
         assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
     }
@@ -79,8 +79,8 @@ fn two_pes_learn_that_the_third_was_killed_in_a_call() {
 #[test]
 fn a_killed_pe_is_named() {
     for path in [MAPPED, ONE_RAIL] {
-        let timeout = [("SYMRAIL_TIMEOUT_S", "3")];
-        let outcome = path.of_command(Command::new(built("pe_collective_lost")), &timeout, Duration::from_secs(60));
+        let timeout = [("SYMRAIL_TIMEOUT_S", "5")];
+        let outcome = path.of_command(Command::new(built("pe_collective_lost")), &timeout, Duration::from_secs(90));
         for pe in 0..2 {
             assert!(outcome.out.contains(&format!("PE {pe} is told: ")), "{}: {outcome:#?}", path.name);
         }

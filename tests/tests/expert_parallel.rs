@@ -122,7 +122,7 @@ fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
     for (path, death) in [(MAPPED, "before"), (MAPPED, "mask"), (ROUND_ROBIN, "after"), (ROUND_ROBIN, "mask")] {
         let mut command = Command::new(built("pe_ep_lost"));
         command.arg(death);
-        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(60));
+        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(90));
         for pe in 0..3 {
             assert!(outcome.out.contains(&format!("PE {pe} is through")), "{}, {death}: {outcome:#?}", path.name);
         }
@@ -135,7 +135,7 @@ fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
 fn a_rank_that_dies_in_a_dispatch_is_named_also_where_another_one_hands_its_rows_on() {
     let mut command = Command::new(built("pe_ep_lost"));
     command.arg("handed-on");
-    let outcome = ROUND_ROBIN.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(60));
+    let outcome = ROUND_ROBIN.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(90));
     for pe in 0..3 {
         assert!(outcome.out.contains(&format!("PE {pe} is through")), "{outcome:#?}");
     }

@@ -87,37 +87,39 @@ fn wrong_calls_are_refused_in_words_and_do_no_harm() {
 #[test]
 fn a_pe_that_exits_early_ends_the_job() {
     for path in [MAPPED, ONE_RAIL] {
-        let outcome = path.of(fault(), 3).args(["exit"]).run();
+        let outcome = path.of(fault(), 3).args(["exit"]).env("SYMRAIL_TIMEOUT_S", "60").run();
         assert_eq!(outcome.code, Some(1), "{outcome:#?}");
         assert!(outcome.err.contains("PE 1 (pid "), "{outcome:#?}");
-        assert!(outcome.elapsed < Duration::from_secs(8), "{outcome:#?}");
+        // Well below one time-out.
+        assert!(outcome.elapsed < Duration::from_secs(40), "{outcome:#?}");
     }
 }
 
 #[test]
 fn a_pe_that_is_killed_ends_the_job() {
     for path in [MAPPED, ONE_RAIL, ROUND_ROBIN] {
-        let outcome = path.of(fault(), 3).args(["kill"]).run();
+        let outcome = path.of(fault(), 3).args(["kill"]).env("SYMRAIL_TIMEOUT_S", "60").run();
         assert_eq!(outcome.code, Some(137), "{outcome:#?}");
         assert!(outcome.err.contains("PE 1 (pid ") && outcome.err.contains("SIGKILL"), "{outcome:#?}");
-        assert!(outcome.elapsed < Duration::from_secs(8), "{outcome:#?}");
+        // Well below one time-out.
+        assert!(outcome.elapsed < Duration::from_secs(40), "{outcome:#?}");
     }
 }
 
 /// Without a launcher that would end the job: PE 0 gets an error about PE 1.
 fn survive(path: Path, operation: &str, death: &str) {
-    let timeout_s = 2;
+    let timeout_s = 3;
     let mut command = Command::new(built("pe_fault"));
     command.args(["survive", operation, death]);
-    let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", &timeout_s.to_string())], Duration::from_secs(50));
+    let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", &timeout_s.to_string())], Duration::from_secs(90));
     let value = |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let name = format!("{}: {operation}, {death}", path.name);
     println!("{name}: after {}, left in {}: {}", value("after "), value("left in "), value("error: "));
     assert!(value("error: ").contains("PE 1"), "{name}: {outcome:#?}");
     let milliseconds = |name| value(name).trim_end_matches(" ms").parse::<u64>().unwrap();
     // A wait for memory probes the peer after one time-out, and the probe has another.
-    assert!(milliseconds("after ") < 2000 * timeout_s + 6000, "{name}: {outcome:#?}");
-    assert!(milliseconds("left in ") < 6500, "{name}: {outcome:#?}");
+    assert!(milliseconds("after ") < 2000 * timeout_s + 15_000, "{name}: {outcome:#?}");
+    assert!(milliseconds("left in ") < 20_000, "{name}: {outcome:#?}");
 }
 
 #[test]

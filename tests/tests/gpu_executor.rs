@@ -339,7 +339,7 @@ fn a_pe_that_does_not_arrive_is_named() {
     for document in [all_reduce::one_shot(&Shape::one_host(3, 2)), all_reduce::direct(&Shape::one_host(3, 2))] {
         let mut pes = Pes::new(&document, 4096, 2, |_, _| true);
         verify(&mut pes, DataType::F32, ReduceOp::Sum, 100, 0, false, 1);
-        pes.timeouts_ns[0] = 300_000_000;
+        pes.timeouts_ns[0] = 1_000_000_000;
         pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
         // Waits for packets report the number of their source, which the host translates: 1 here, too.
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{}", document.name);

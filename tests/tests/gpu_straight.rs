@@ -301,7 +301,7 @@ fn a_pe_that_does_not_arrive_is_named() {
         // More chunks than slots: the push waits for the take.
         let what = (DataType::F32, ReduceOp::Sum, 1600);
         pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
-        pes.timeouts_ns[0] = 300_000_000;
+        pes.timeouts_ns[0] = 1_000_000_000;
         pes.call(&[0, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{way:?}");
         for pe in 0..3 {

@@ -21,7 +21,7 @@ fn early_in(job: Job, name: &str, what: &str, rounds: u32) -> u32 {
 
 /// Whether a control fails, which takes some luck: it has several attempts.
 fn goes_wrong(attempt: impl Fn() -> u32) -> bool {
-    (0..10).any(|_| attempt() > 0)
+    (0..30).any(|_| attempt() > 0)
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn a_rank_that_is_killed_in_a_product_is_named_by_the_others() {
     for (path, what) in [(MAPPED, "pull"), (ONE_RAIL, "ring"), (MAPPED, "scatter"), (ROUND_ROBIN, "everywhere")] {
         let mut command = Command::new(built("pe_overlap_lost"));
         command.arg(what);
-        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "5")], Duration::from_secs(60));
+        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "8")], Duration::from_secs(90));
         for pe in 0..3 {
             assert!(outcome.out.contains(&format!("PE {pe} is through")), "{}, {what}: {outcome:#?}", path.name);
         }

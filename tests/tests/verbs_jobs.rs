@@ -407,7 +407,7 @@ fn the_death_of_a_peer_is_told_within_the_time_out() {
     if !devices() {
         return;
     }
-    let (timeout_s, grace) = (3, 4);
+    let (timeout_s, grace) = (3, 34);
     for (operation, path) in [("put", AUTO), ("put-large", AUTO), ("amo", NIC), ("put-signal", NIC), ("amo", AGENT)] {
         let mut command = Command::new(built("pe_fault"));
         command.args(["survive", operation, "kill"]);

@@ -27,7 +27,9 @@ const DIES_IN: u64 = 5;
 const HIDDEN: usize = 16;
 const K: usize = 4;
 const SHARE: i64 = 2;
-const LIMIT: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(7);
+/// What a busy machine adds to a bound on several limits.
+const SLACK: Duration = Duration::from_secs(15);
 
 fn main() -> ExitCode {
     let death = pe::arg(0, "before".to_owned());
@@ -124,7 +126,7 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     let rows = tokens_of_pages(8 * TOKEN, if me == LOST { TOKEN } else { 8 * TOKEN });
     let tokens = Tokens { rows: Rows::new(rows, TOKEN)?, scales: None, topk: None };
     let (begun, dispatched) = (Instant::now(), buffers.dispatch(&tokens, &layout).map(|_| ()));
-    assert!(begun.elapsed() < LIMIT * 3, "took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
     let Err(Error::Late { ranks: late, .. }) = &dispatched else { panic!("{dispatched:?}") };
     assert_eq!(late, &[LOST], "PE {me}: {dispatched:?}");
     let again = buffers.dispatch(&tokens, &layout).map(|_| ());
@@ -134,7 +136,7 @@ fn handed_on(rt: &Runtime) -> Result<()> {
         ended.signal_op(0, 1, SignalOp::Add, other)?;
     }
     while !ended.test(0, Cmp::Ge, u64::from(LOST) - 1)? {
-        assert!(begun.elapsed() < LIMIT * 5, "the others have not been told");
+        assert!(begun.elapsed() < LIMIT * 5 + SLACK, "the others have not been told");
         std::thread::yield_now();
     }
     Ok(())
@@ -160,7 +162,7 @@ fn insisting<'rt, T>(
     mut receive: impl FnMut(&mut LowLatency<'rt>) -> Result<T>,
 ) -> Result<T> {
     let received = receive(buffers);
-    assert!(begun.elapsed() < LIMIT * 3, "took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
     match received {
         Err(Error::Late { ranks, .. }) => {
             assert_eq!(ranks, [LOST]);

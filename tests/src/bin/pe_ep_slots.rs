@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use symrail::Runtime;
 use symrail::bootstrap::uid;
@@ -44,6 +45,8 @@ fn exchange(rt: &Runtime, other: Option<Pid>) -> Result<()> {
     };
     rt.barrier_all()?;
     kill(other, Signal::SIGSTOP).unwrap();
+    // Its threads run until it has stopped.
+    waitpid(other, Some(WaitPidFlag::WUNTRACED)).unwrap();
     for _ in 0..SLOTS {
         assert!(exchange.has_room(1)?);
         exchange.write(1, 0, &vec![7; BLOCK])?;

@@ -60,6 +60,8 @@ fn work(rt: &Runtime, report: &mut Report) -> symrail::Result<()> {
     report.note("first");
     rt.barrier_all()?;
     report.note("ring");
+    // Another PE may address this one before it has counted what it has.
+    rt.barrier_all()?;
     for distance in 1..n {
         words.put(me as usize, &[u64::from(me) + 1], pe::neighbour(rt, distance))?;
     }
