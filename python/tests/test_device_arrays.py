@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import run
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import symrail
@@ -41,7 +41,7 @@ def there(job: None) -> symrail.DeviceArray:
     return array
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_slices_are_those_of_numpy(there: symrail.DeviceArray, data: Any) -> None:
     numbers = np.arange(120, dtype="int32").reshape(SHAPE)

@@ -21,7 +21,7 @@ def test_collectives(pes: int, options: tuple[str, ...]) -> None:
 
 
 def test_who_does_not_come_is_named() -> None:
-    out = run("device_collectives_late.py", pes=3, SYMRAIL_TIMEOUT_S="2")
+    out = run("device_collectives_late.py", pes=3, SYMRAIL_TIMEOUT_S="6")
     assert sorted(out.splitlines()) == ["PE 0 is told", "PE 1 is told"], out
 
 

@@ -37,14 +37,15 @@ def test_a_killed_peer_is_named(how: str) -> None:
     first, second = finish(pes)
     assert second.returncode == -signal.SIGKILL
     assert first.stdout.split()[1:] == ["1", "True"], first
-    assert time.monotonic() - begun < 40
+    # Less than the default of SYMRAIL_TIMEOUT_S.
+    assert time.monotonic() - begun < 55
 
 
 def test_missing_pes_are_named_by_a_barrier() -> None:
     code = (
         "import os, symrail; symrail.init(); me = symrail.my_pe(); word = symrail.array(1, 'uint64')\n"
         "if me < 2:\n"
-        "    try: symrail.barrier_all(timeout=2 + 2 * me)\n"
+        "    try: symrail.barrier_all(timeout=4 + 8 * me)\n"
         "    except symrail.errors.TimeoutError as error: print(f'{me}: {error.pes}\\n', end='', flush=True)\n"
         "if me == 1:\n"
         "    for pe in (0, 2): symrail.signal_op(word, 1, 'set', pe)\n"
@@ -66,8 +67,9 @@ def test_ctrl_c_ends_a_wait(what: str) -> None:
         "symrail.init(uid=uid, rank=me, nranks=2); word = symrail.array(1, 'uint64')\n"
         "if me: sys.stdin.read()\n"
         "else:\n"
-        "    print('waits', flush=True)\n"
-        f"    try: {what}\n"
+        "    try:\n"
+        "        print('waits', flush=True)\n"
+        f"        {what}\n"
         "    except KeyboardInterrupt: print('interrupted', flush=True)\n"
         "import os; os._exit(0)"
     )
@@ -151,8 +153,8 @@ def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "symrail.init(uid=uid, rank=me, nranks=2, heap_bytes=36 << 20)\n"
         "large, word = symrail.array(1 << 22, 'float64'), symrail.array(1, 'uint64')\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
         "try:\n"
+        "    print('ready', flush=True); sys.stdin.readline(); print('waits', flush=True)\n"
         f"    {what}\n"
         "except KeyboardInterrupt: print('interrupted', flush=True)\n"
         "os._exit(0)"
@@ -166,6 +168,7 @@ def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
     assert pes[0].stdin is not None
     pes[0].stdin.write("\n")
     pes[0].stdin.flush()
+    assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
     # As in the test above.
     time.sleep(0.5)
     pes[0].send_signal(signal.SIGINT)
@@ -180,8 +183,10 @@ JOINS = (
     "import signal, sys, symrail\n"
     "class Alarm(Exception): pass\n"
     "def ring(*_): raise Alarm\n"
-    "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 1)\n"
-    "try: symrail.init(%s)\n"
+    "signal.signal(signal.SIGALRM, ring)\n"
+    "try:\n"
+    "    signal.setitimer(signal.ITIMER_REAL, 1)\n"
+    "    symrail.init(%s)\n"
     "except Alarm: print('interrupted', flush=True)\n"
     "import os; os._exit(0)"
 )

@@ -39,7 +39,7 @@ def test_environment_of_torchrun() -> None:
 def test_missing_ranks_are_named() -> None:
     settings = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     code = "import symrail\ntry: symrail.init()\nexcept symrail.errors.TimeoutError as error: print(error.pes)"
-    pes = [start([sys.executable, "-c", code], RANK=str(pe), SYMRAIL_TIMEOUT_S="2", **settings) for pe in (0, 2)]
+    pes = [start([sys.executable, "-c", code], RANK=str(pe), SYMRAIL_TIMEOUT_S="10", **settings) for pe in (0, 2)]
     first, _ = finish(pes)
     assert first.stdout == "(1,)\n", first
 

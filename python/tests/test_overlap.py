@@ -37,7 +37,7 @@ def test_what_is_refused_on_gpus() -> None:
 def test_who_gives_up_in_a_round_tells_the_others(how: str) -> None:
     """Joined by a unique id: `symrail run` would end the others."""
     uid, program = symrail.get_unique_id().hex(), str(PROGRAMS / "overlap_given_up.py")
-    settings = {"SYMRAIL_TIMEOUT_S": "30" if how == "interrupted" else "5"}
+    settings = {"SYMRAIL_TIMEOUT_S": "30" if how == "interrupted" else "20"}
     pes = [start([sys.executable, program, uid, str(pe), how], **settings) for pe in range(3)]
     if how == "killed":
         first, second, third = finish(pes)
@@ -46,6 +46,7 @@ def test_who_gives_up_in_a_round_tells_the_others(how: str) -> None:
         assert [ended.stdout.split()[:2] for ended in (first, second)] == [["PeerLostError", "2"]] * 2, (first, second)
         return
     assert pes[2].stdout is not None and pes[2].stdout.readline() == "multiplies\n"
+    assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
     pes[0].send_signal(signal.SIGINT)
     # The third PE already has all data that it needs of the others.
     first, second, _ = finish(pes)

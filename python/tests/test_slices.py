@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import symrail
@@ -43,7 +43,7 @@ def two_slices_of_one_shape(draw: Any) -> tuple[tuple[slice, ...], tuple[slice, 
     return tuple(first), tuple(second), tuple(draw(st.permutations(range(3))))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(two_slices_of_one_shape())
 def test_put_and_get_of_slices(there: np.ndarray[Any, Any], slices: Any) -> None:
     to, of, order = slices

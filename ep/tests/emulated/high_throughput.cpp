@@ -313,7 +313,7 @@ static void late(const shape& s, char* heap) {
     buffers b(s, heap, s.ranks * s.tokens);
     round(b, 0, true, true);
     if (job.me == 1) return;
-    job.timeout_ns = 300000000;
+    job.timeout_ns = 1500000000;
     b.begin(false, 2, 64, 0, 0);
     expect(b.now.state == NOT_MADE && b.heard().announced()[1] == b.heard().calls, "a rank that has not announced a call");
     expect_late(b, 1, 1, "a rank that does not come");
@@ -343,7 +343,7 @@ static void lost(const shape& s, char* heap) {
         b.begin(false, 3, s.bytes, 0, 0);
     }
     if (job.me == 1) return;
-    job.timeout_ns = 300000000;
+    job.timeout_ns = 1500000000;
     send(COMBINE);
     if (!COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
     launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0); });

@@ -255,7 +255,7 @@ def refuse(me: int, ranks: int) -> None:
 def shrink(me: int, ranks: int) -> None:
     """The last rank stops; the others mask it and continue."""
     experts = ranks * EXPERTS_EACH
-    buffer = deep_ep.Buffer(None, 0, 4 << 20, low_latency_mode=True, enable_shrink=True, timeout=2.5)
+    buffer = deep_ep.Buffer(None, 0, 4 << 20, low_latency_mode=True, enable_shrink=True, timeout=6)
     strict = deep_ep.Buffer(None, 0, 4 << 20, low_latency_mode=True, timeout=2.5)
     x, indices, weights = inputs(me, ranks, "float32")
     low = (x, indices, TOKENS, experts)

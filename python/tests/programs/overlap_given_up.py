@@ -50,6 +50,8 @@ try:
     if me == 2:
         overlap.matmul_reduce_scatter(*long, group=group)
     else:
+        if me == 0 and how == "interrupted":
+            print("waits", flush=True)
         multiply(1)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
