@@ -277,5 +277,5 @@ fn many_live_blocks_cost_little_more_than_few() {
     let few = time_among(1_000, 20_000);
     let many = time_among(100_000, 20_000);
     // log2(100,000) / log2(1,000) is 1.7; cache misses make it more. Anything linear would be near 100.
-    assert!(many < few * 12, "{many:?} among 100,000 blocks against {few:?} among 1,000");
+    assert!(many < few * 40, "{many:?} among 100,000 blocks against {few:?} among 1,000");
 }

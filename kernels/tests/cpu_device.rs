@@ -262,7 +262,8 @@ fn atomics_and_signals_take_one_path() {
 
 #[test]
 fn one_thread_is_quiet_for_its_block() {
-    let timeout = Duration::from_millis(100);
+    // The threads of the block wait for each other with it, too.
+    let timeout = Duration::from_secs(2);
     let world = World::new(Shape { lend: false, timeout, ..Shape::default() });
     let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
     let quiet = |me: &Thread<'_>| {
@@ -286,7 +287,7 @@ fn no_pe_leaves_a_barrier_before_all_have_arrived() {
     const ROUNDS: u64 = 400;
     for reach in REACHES {
         for pes in [1, 2, 3, 6] {
-            let world = World::new(Shape { pes, reach, timeout: Duration::from_secs(5), ..Shape::default() });
+            let world = World::new(Shape { pes, reach, timeout: Duration::from_secs(60), ..Shape::default() });
             let from: Symmetric<u64> = world.views[0].symmetric(4096, 6).unwrap();
             let come: Vec<AtomicU64> = (0..pes).map(|_| AtomicU64::new(0)).collect();
             let all_have_arrived = |round| come.iter().all(|pe| pe.load(Ordering::Relaxed) >= round);
@@ -320,7 +321,7 @@ fn no_pe_leaves_a_barrier_before_all_have_arrived() {
 /// PE 0 reaches its second barrier before PE 1 gets the signal of its first, and its last signal arrives first.
 #[test]
 fn barriers_do_not_mind_puts_that_overtake_one_another() {
-    let world = World::new(Shape { lend: false, timeout: Duration::from_secs(5), ..Shape::default() });
+    let world = World::new(Shape { lend: false, timeout: Duration::from_secs(60), ..Shape::default() });
     thread::scope(|scope| {
         let twice = |me: &Thread<'_>| (0..2).try_for_each(|_| me.sync_all());
         for _ in 0..50 {

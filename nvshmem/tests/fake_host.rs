@@ -87,12 +87,12 @@ fn one_rail_and_shared_memory() {
 /// The surviving PE names the killed one, and has not waited for much longer than the time-out.
 fn a_pe_is_killed(version: u32, provider: &str, nics: &str) {
     let Some(mut job) = stand_in(version, provider, nics) else { return };
-    let said = run(job.arg("killed").env("SYMRAIL_TIMEOUT_S", "3"));
+    let said = run(job.arg("killed").env("SYMRAIL_TIMEOUT_S", "5"));
     let complaint =
         said.lines().find(|line| line.starts_with("symrail: NVSHMEM transport, ") && line.contains(" PE 1 "));
     assert!(complaint.is_some(), "{said}");
     let after = said.lines().find_map(|line| line.strip_prefix("noticed after ")?.strip_suffix(" s"));
-    assert!(after.is_some_and(|seconds| seconds.parse::<f64>().unwrap() < 8.0), "{said}");
+    assert!(after.is_some_and(|seconds| seconds.parse::<f64>().unwrap() < 25.0), "{said}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn uid_pe(role: &str, id: uid::UniqueId, pe: u32, n_pes: u32) -> Command {
     command
 }
 
-/// Runs all commands at once, and kills those that have not ended in 20 s.
+/// Runs all commands at once, and kills those that have not ended in 90 s.
 fn run_all(commands: Vec<Command>) -> Vec<Output> {
     let (done, outputs) = mpsc::channel();
     let mut pids = Vec::new();
@@ -118,7 +118,7 @@ fn run_all(commands: Vec<Command>) -> Vec<Output> {
         std::thread::spawn(move || done.send((index, child.wait_with_output().unwrap())));
     }
     drop(done);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(90);
     let mut all = Vec::new();
     while all.len() < pids.len() {
         match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -161,7 +161,7 @@ fn a_pe_that_is_killed_is_named_to_those_who_wait() {
     bootstrap.barrier().unwrap();
     let started = Instant::now();
     let error = bootstrap.allgather(b"anybody there?").unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(30));
     child.wait().unwrap();
     assert!(matches!(error, Error::Peer { pe: 0, peer: 1, .. }), "{error}");
     assert!(error.to_string().contains("allgather 2 cannot complete: PE 1 died"), "{error}");

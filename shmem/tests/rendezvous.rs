@@ -323,12 +323,12 @@ fn a_pe_that_left_or_never_came_is_named() {
 
     let (server, _events) = self::server(Some(3));
     let mut hurried = membership(&server, 0, 3);
-    hurried.timeout = Duration::from_secs(1);
+    hurried.timeout = Duration::from_secs(2);
     let mut one = Client::join(&hurried, "test").unwrap();
     let started = Instant::now();
     let error = one.barrier().unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(4));
-    assert!(error.to_string().contains("within 1 s (SYMRAIL_TIMEOUT_S); PEs 1, 2 did not arrive"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(15));
+    assert!(error.to_string().contains("within 2 s (SYMRAIL_TIMEOUT_S); PEs 1, 2 did not arrive"), "{error}");
 }
 
 #[test]
@@ -340,14 +340,14 @@ fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
     let options = Options { shape: Shape::STAR, ..options() };
     let server = Server::start(here, &secret, options).unwrap();
     let mut hurried = membership(&server, 0, 2);
-    hurried.timeout = Duration::from_millis(200);
+    hurried.timeout = Duration::from_secs(1);
     let mut one = Client::join(&hurried, "test").unwrap();
     thread::scope(|scope| {
         let (late, come) = mpsc::channel::<()>();
         let server = &server;
         scope.spawn(move || {
-            // The PE joins after five time-outs.
-            assert!(come.recv_timeout(Duration::from_secs(1)).is_err());
+            // The PE joins after three time-outs.
+            assert!(come.recv_timeout(Duration::from_secs(3)).is_err());
             let mut other = join(server, 1, 2);
             assert_eq!(other.allgather(b"other").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
             assert!(come.recv().is_err());
@@ -418,7 +418,7 @@ fn a_service_that_is_gone_is_an_error_at_once() {
     let started = Instant::now();
     assert!(matches!(one.barrier(), Err(Error::Connection { .. })));
     assert!(matches!(error_of(Client::join(&membership, "test")), Error::Unreachable { .. }));
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(9), "a time-out is 10 s");
 }
 
 #[test]

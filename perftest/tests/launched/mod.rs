@@ -9,7 +9,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 
 /// The longest that a job may take.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// A launcher whose output ends only when it and all its processes are gone.
 pub struct Running {
@@ -52,9 +52,9 @@ impl Running {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    /// The next line of output, within 10 s.
+    /// The next line of output, within [`LIMIT`].
     pub fn line(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(10)).expect("no more lines")
+        self.lines.recv_timeout(LIMIT).expect("no more lines")
     }
 
     /// Waits until all holders of the output are gone, at most for `limit`. Returns exit code, rest of output, errors.

@@ -125,7 +125,7 @@ fn programs_end_as_they_like() {
 fn a_long_wait_for_a_lock_is_reported() {
     let Some(program) = compile("misuse.c") else { return };
     for layout in LAYOUTS {
-        let outcome = run(&program, &["held_lock"], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);
+        let outcome = run(&program, &["held_lock"], 2, layout, &[("SYMRAIL_TIMEOUT_S", "2")]);
         assert_eq!(outcome.code, Some(0), "{layout:?}: {}", outcome.said);
         assert!(outcome.said.contains("PE 1 has waited in shmem_set_lock for"), "{layout:?}: {}", outcome.said);
     }

@@ -17,7 +17,7 @@ use symrail_transport::rail::{Rail, RailSink, Registration, RemoteBuf};
 /// Bytes of memory that each side registers, zeroed.
 pub const HEAP: usize = 4 << 20;
 /// The limit of every wait in these tests.
-pub const TIME_LIMIT: Duration = Duration::from_secs(20);
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PEER: &str = "SYMRAIL_TEST_OFI_PEER";
 
 /// The configuration of a pair of processes.

@@ -22,7 +22,7 @@ fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
             if pair.side.rails[0].arm() {
                 let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                 // SAFETY: one live entry.
-                let ready = unsafe { libc::poll(&raw mut poll, 1, 5_000) };
+                let ready = unsafe { libc::poll(&raw mut poll, 1, 60_000) };
                 assert_eq!(ready, 1, "slept through an arrival");
             }
             pair.side.rails[0].poll(&mut pair.side.seen);

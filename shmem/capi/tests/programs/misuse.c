@@ -97,7 +97,7 @@ int main(int argc, char **argv)
     MISTAKE(held_lock) {
         if (me == 0) shmem_set_lock(&lock);
         shmem_barrier_all();
-        if (me == 0) sleep(3);
+        if (me == 0) sleep(6);
         else shmem_set_lock(&lock);
         shmem_clear_lock(&lock);
     }
