@@ -137,9 +137,9 @@ fn role(options: &[&str], role: &str) -> Command {
     command
 }
 
-/// The longest that a job may take to end when that is requested.
 /// Far less than what PEs of the tests sleep.
 const SOON: Duration = Duration::from_secs(30);
+/// The longest that a job may take to end when that is requested.
 const ASKED: Duration = Duration::from_secs(30);
 
 fn is_alive(pid: &str) -> bool {
@@ -396,11 +396,15 @@ fn ctrl_c_ends_the_job_and_a_second_one_kills() {
     let line = r#"trap "echo heard" INT; trap "" TERM; echo ready; while :; do sleep 0.1; done"#;
     let running = Running::start(shell(&["-n", "2"], line));
     assert_eq!([running.line(), running.line()], ["ready", "ready"]);
+    let first = Instant::now();
     kill(running.pid(), Signal::SIGINT).unwrap();
     assert_eq!([running.line(), running.line()], ["heard", "heard"]);
     kill(running.pid(), Signal::SIGINT).unwrap();
+    // The launcher kills by itself 2 s after the first, and a busy machine may be too late for the second.
+    let in_time = first.elapsed() < Duration::from_secs(1);
     let (code, _, err) = running.end(LIMIT);
     assert_eq!(code, Some(130), "{err}");
+    assert!(!in_time || err.contains("SIGINT again: killing the PEs"), "{err}");
     assert!(started.elapsed() < SOON, "{err}");
 }
 
