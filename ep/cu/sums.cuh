@@ -329,7 +329,7 @@ static __device__ symrail_u64 list_terms(const parameters& p, const of_token& ro
 
 // A rank's first row for this PE's tokens: where that rank of this host offers it, or where it has arrived here.
 static __device__ char* first_to_add(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 offered,
-                                        symrail_u64 arrived, symrail_u64 bytes) {
+                                     symrail_u64 arrived, symrail_u64 bytes) {
     if (is_near(p, rank, p.me)) return (char*)symrail_ptr((char*)offered + first_row(p, r, p.me, rank) * bytes, (int)rank);
     return (char*)arrived + first_back(p, r, p.me, rank) * bytes;
 }

@@ -137,10 +137,8 @@ fn role(options: &[&str], role: &str) -> Command {
     command
 }
 
-/// Far less than what PEs of the tests sleep.
+/// The longest that a job may take to end when that is requested: far less than PEs of the tests sleep.
 const SOON: Duration = Duration::from_secs(30);
-/// The longest that a job may take to end when that is requested.
-const ASKED: Duration = Duration::from_secs(30);
 
 fn is_alive(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
@@ -444,7 +442,7 @@ fn an_interrupt_at_any_moment_ends_the_job() {
             // While the launcher starts PEs, while PEs load libraries and join, and while they run.
             std::thread::sleep(Duration::from_millis(50 + u64::from(random() % 1000)));
             kill(running.pid(), signal).unwrap();
-            let (code, _, err) = running.end(ASKED);
+            let (code, _, err) = running.end(SOON);
             assert_eq!(code, Some(128 + signal as i32), "{err}");
             assert!(!err.contains("panicked"), "{err}");
         }

@@ -9,6 +9,9 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
+
+use super::failed;
 use crate::error::Result;
 
 /// Memory of a GPU, and an event behind its last use.
@@ -21,6 +24,34 @@ pub(super) trait Memory {
     fn follow(&self, stream: &Self::Stream) -> Result<()>;
     /// Records the event behind the launches so far.
     fn mark(&self, stream: &Self::Stream) -> Result<()>;
+}
+
+/// Memory of the GPU, and an event behind its last use.
+pub(super) struct Used {
+    pub buffer: DeviceBuffer,
+    event: Event,
+}
+
+impl Used {
+    pub fn new(gpu: &Arc<Gpu>, buffer: DeviceBuffer) -> Result<Used> {
+        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)? })
+    }
+}
+
+impl Memory for Used {
+    type Stream = Stream;
+
+    fn is_captured(stream: &Stream) -> Result<bool> {
+        stream.is_capturing().map_err(failed)
+    }
+
+    fn follow(&self, stream: &Stream) -> Result<()> {
+        stream.wait_for(&self.event).map_err(failed)
+    }
+
+    fn mark(&self, stream: &Stream) -> Result<()> {
+        self.event.record(stream).map_err(failed)
+    }
 }
 
 /// Memory that is not lent: reusable memory, and memory that a graph may use.

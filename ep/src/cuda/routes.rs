@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
+use symrail::kernels::cuda::{Gpu, Stream};
 
 use super::failed;
-use super::lent::{Lent, Memory, Pool};
+use super::lent::{Lent, Pool, Used};
 use crate::error::Result;
 
 /// The sizes of routes, which are equal for all routes of an object.
@@ -52,34 +52,6 @@ impl Room {
             starts[table + 1] = starts[table] + (4 * words).next_multiple_of(ALIGNMENT);
         }
         starts
-    }
-}
-
-/// Memory of the GPU, and an event behind its last use.
-pub(super) struct Used {
-    pub buffer: DeviceBuffer,
-    event: Event,
-}
-
-impl Used {
-    pub fn new(gpu: &Arc<Gpu>, buffer: DeviceBuffer) -> Result<Used> {
-        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)? })
-    }
-}
-
-impl Memory for Used {
-    type Stream = Stream;
-
-    fn is_captured(stream: &Stream) -> Result<bool> {
-        stream.is_capturing().map_err(failed)
-    }
-
-    fn follow(&self, stream: &Stream) -> Result<()> {
-        stream.wait_for(&self.event).map_err(failed)
-    }
-
-    fn mark(&self, stream: &Stream) -> Result<()> {
-        self.event.record(stream).map_err(failed)
     }
 }
 

@@ -34,17 +34,18 @@ pub(super) fn code(folder: &Path, key: &Key, compile: impl FnOnce() -> Result<Co
             return compile();
         }
     };
-    match read(&at) {
-        Ok(bytes) => {
-            if let Some(found) = decoded(key, &bytes) {
-                tracing::debug!("kernels from {}", at.display());
-                return Ok(found);
-            }
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+    let found = match read(&at) {
+        Ok(bytes) => decoded(key, &bytes),
         Err(error) => {
-            ONE_WARNING.call_once(|| tracing::warn!("compiled kernels in {} are not used: {error}", at.display()));
+            if error.kind() != io::ErrorKind::NotFound {
+                ONE_WARNING.call_once(|| tracing::warn!("compiled kernels in {} are not used: {error}", at.display()));
+            }
+            None
         }
+    };
+    if let Some(found) = found {
+        tracing::debug!("kernels from {}", at.display());
+        return Ok(found);
     }
     let compiled = compile()?;
     if let Err(error) = write(&at, key, &compiled) {

@@ -40,15 +40,21 @@ fn tokens((rows, scales, topk, bytes, of_scales): Tokens) -> DeviceTokens {
 }
 
 impl EpDeviceHighThroughput {
-    /// Memory of as many rows as may arrive.
-    fn view(slf: &Bound<'_, Self>, at: u64) -> PyResult<Memory> {
+    /// Memory of as many rows as may arrive, if the buffers have it.
+    fn view(
+        slf: &Bound<'_, Self>,
+        address: impl FnOnce(&DeviceHighThroughput<'static>) -> symrail_ep::Result<Option<u64>> + Send,
+    ) -> PyResult<Option<Memory>> {
         let Self { buffers, views } = slf.get();
-        let bytes = buffers.call(slf.py(), 0, |buffers, _| Ok(buffers.shape().room * buffers.shape().row))?;
+        let found = buffers.call(slf.py(), 0, |buffers, _| {
+            Ok(address(buffers)?.map(|at| (at as usize, buffers.shape().room * buffers.shape().row)))
+        })?;
+        let Some((at, bytes)) = found else { return Ok(None) };
         let kept = Kept::of(Arc::clone(&buffers.job), slf.clone().into_any().unbind());
         let mut views = views.lock().unwrap_or_else(PoisonError::into_inner);
         views.retain(|view| view.strong_count() > 0);
         views.push(Arc::downgrade(&kept));
-        Ok(Memory::new(kept, at as usize, bytes))
+        Ok(Some(Memory::new(kept, at, bytes)))
     }
 }
 
@@ -100,15 +106,13 @@ impl EpDeviceHighThroughput {
     }
 
     /// The memory of received tokens, until the next dispatch begins.
-    fn received(slf: &Bound<'_, Self>) -> PyResult<Memory> {
-        let at = slf.get().buffers.call(slf.py(), 0, |buffers, _| Ok(buffers.rows()))?;
-        Self::view(slf, at)
+    fn received(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
+        Self::view(slf, |buffers| Ok(Some(buffers.rows())))
     }
 
     /// The memory of the next combine's rows; None if no host has several ranks.
     fn to_combine(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
-        let at = slf.get().buffers.call(slf.py(), 0, |buffers, _| buffers.rows_to_combine())?;
-        at.map(|at| Self::view(slf, at)).transpose()
+        Self::view(slf, DeviceHighThroughput::rows_to_combine)
     }
 
     /// Sends tokens. Collective.
