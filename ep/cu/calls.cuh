@@ -19,6 +19,8 @@ struct progress {
     // For the running kernel: the number of tickets that its warps have taken, and the number of blocks that have
     // ended.
     symrail_u64 tickets, blocks;
+    // For the start of a call: the complement of the first value that differs, by rank, or 0.
+    symrail_u64 differs;
 };
 enum { NOT_MADE, REFUSED, GOES };
 
@@ -34,9 +36,15 @@ enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
 // The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots, and a checksum
 // of the routes of an earlier call.
 #define COMPARED 5
+// The kind of a combine, as in calls.rs; dispatches have other ones.
+#define COMBINE 3
+// The positions that a thread loads ahead.
+#define PLACES_AHEAD 8
 
 struct header {
     symrail_u64 compared[COMPARED];
+    // The number of the rank's tokens.
+    symrail_u64 tokens;
     // The number of tokens for each rank, then for each host, and then the number of slots of each of the reader's
     // experts.
     __device__ symrail_u32* counts() const { return (symrail_u32*)(this + 1); }
@@ -139,101 +147,138 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
     return false;
 }
 
+// The values of a call that all ranks compare; the number of this PE's tokens. `first`: the routes are new.
+struct call_made {
+    symrail_u64 first, kind, bytes, scales, k, tokens;
+};
+// Whether a slot of this PE's tokens has an index without an expert. Then it does not make the call.
+static __device__ bool is_wrong(const routes& r, const call_made& c) {
+    return c.first && *(const symrail_u64*)r.wrong_slot != ~0ull;
+}
+
+// A block tells a rank of this host the positions of this PE's tokens among the rows there.
+static __device__ void tell_places(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 tokens) {
+    int* to = (int*)symrail_ptr(near_places(p, call_of(p), p.me), (int)rank);
+    const int* from = (const int*)r.places + rank;
+    for (symrail_u64 base = threadIdx.x; base < tokens; base += (symrail_u64)blockDim.x * PLACES_AHEAD) {
+        int found[PLACES_AHEAD];
+#pragma unroll
+        for (int n = 0; n < PLACES_AHEAD; n++)
+            if (base + n * blockDim.x < tokens) found[n] = from[(base + n * blockDim.x) * p.ranks];
+#pragma unroll
+        for (int n = 0; n < PLACES_AHEAD; n++)
+            if (base + n * blockDim.x < tokens) to[base + n * blockDim.x] = found[n];
+    }
+}
 // A block announces the call to a rank.
-static __device__ void announce(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 first, symrail_u64 kind,
-                                symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
-    __shared__ symrail_u64 common;
+static __device__ void announce(const parameters& p, const routes& r, symrail_u64 rank, const call_made& c, symrail_u64 common) {
     symrail_u64 call = call_of(p);
-    if (is_over(p) || (first && *(const symrail_u64*)r.wrong_slot != ~0ull)) return;
     char* there = (char*)&header_of(p, call, p.me);
     char* mapped = (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.headers_out + (call % 2 * p.ranks + rank) * header_bytes(p);
     header& made = *(header*)to;
-    // A checksum of the routes, which must be equal on all ranks.
-    if (threadIdx.x == 0) common = 0;
-    __syncthreads();
-    for (symrail_u64 i = threadIdx.x; !first && i < p.ranks * p.ranks; i += blockDim.x)
-        atomicAdd(&common, ((i + 1) * 0x9e3779b97f4a7c15ull) * (tokens_of(p, r, i / p.ranks, i % p.ranks) + 1));
-    __syncthreads();
-    symrail_u64 compared[COMPARED] = {kind, bytes, scales, k, common};
+    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common};
     if (threadIdx.x < COMPARED) made.compared[threadIdx.x] = compared[threadIdx.x];
+    if (threadIdx.x == COMPARED) made.tokens = c.tokens;
     const symrail_u32* slots = (const symrail_u32*)r.per_expert + rank * p.share;
     symrail_u32* counts = made.counts();
     for (symrail_u64 i = threadIdx.x; i < p.ranks; i += blockDim.x) counts[i] = tokens_of(p, r, p.me, i);
     for (symrail_u64 i = threadIdx.x; i < p.hosts; i += blockDim.x) counts[p.ranks + i] = crossings_of(p, r, p.me, i);
     for (symrail_u64 i = threadIdx.x; i < p.share; i += blockDim.x) counts[p.ranks + p.hosts + i] = slots[i];
+    if (c.kind != COMBINE && rank != p.me && is_near(p, rank, p.me)) tell_places(p, r, rank, c.tokens);
     deliver(there, to, header_bytes(p), (symrail_u64*)p.header_words + p.me, call, rank, mapped != nullptr);
 }
-
-// A block waits for the headers of all ranks and checks whether they agree.
-static __device__ void collect(const parameters& p, const routes& r, symrail_u64 first) {
-    // For each rank the number of rows that it receives, and of those that it gathers for sums.
-    __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS], differs;
+// A block waits for a rank's header, compares it, and adds it to new routes.
+static __device__ void hear(const parameters& p, const routes& r, symrail_u64 rank, const call_made& c, symrail_u64 common) {
     symrail_u64 call = call_of(p);
-    if (threadIdx.x == 0) progress_of(p).state = NOT_MADE;
-    if (is_over(p)) {
-        // The host may not have seen the alarm, because the record held an earlier error.
-        if (threadIdx.x == 0) tell_host(p, LATE, p.me, 0, 0);
-        return;
-    }
-    if (first && *(const symrail_u64*)r.wrong_slot != ~0ull) {
-        const symrail_u64* wrong = (const symrail_u64*)r.wrong_slot;
-        if (threadIdx.x == 0) refuse(p, NOT_MADE, NO_EXPERT, p.me, wrong[0], wrong[1]);
-        return;
-    }
     bool late = false;
-    for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
-        bool come = has_set(p, (symrail_u64*)p.header_words + rank, call, rank, rank);
-        if (come) ((const record*)p.record)->announced()[rank] = call;
-        late |= !come;
+    if (threadIdx.x == 0) {
+        late = !has_set(p, (symrail_u64*)p.header_words + rank, call, rank, rank);
+        if (!late) ((const record*)p.record)->announced()[rank] = call;
     }
     if (__syncthreads_or(late)) return;
-    symrail_u32 *matrix = (symrail_u32*)r.matrix, *crossings = (symrail_u32*)r.crossings;
-    for (symrail_u64 i = threadIdx.x; first && i < p.ranks * p.ranks; i += blockDim.x)
-        matrix[i] = header_of(p, call, i / p.ranks).counts()[i % p.ranks];
-    for (symrail_u64 i = threadIdx.x; first && i < p.ranks * p.hosts; i += blockDim.x)
-        crossings[i] = header_of(p, call, i / p.hosts).counts()[p.ranks + i % p.hosts];
-    for (symrail_u64 i = threadIdx.x; first && i < p.share; i += blockDim.x) {
+    const header& heard = header_of(p, call, rank);
+    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common};
+    if (threadIdx.x < COMPARED && heard.compared[threadIdx.x] != compared[threadIdx.x])
+        atomicMax((symrail_u64*)&((progress*)p.progress)->differs, ~(rank * COMPARED + threadIdx.x));
+    if (!c.first) return;
+    symrail_u32 *matrix = (symrail_u32*)r.matrix + rank * p.ranks, *crossings = (symrail_u32*)r.crossings + rank * p.hosts;
+    for (symrail_u64 i = threadIdx.x; rank != p.me && i < p.ranks; i += blockDim.x) matrix[i] = heard.counts()[i];
+    for (symrail_u64 i = threadIdx.x; rank != p.me && i < p.hosts; i += blockDim.x) crossings[i] = heard.counts()[p.ranks + i];
+}
+
+// A block completes new routes when all headers have been heard. Returns whether the rows have room at each rank.
+static __device__ bool complete(const parameters& p, const routes& r) {
+    // For each rank the number of rows that it receives, and of those that it gathers for sums.
+    __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS];
+    symrail_u64 call = call_of(p);
+    for (symrail_u64 i = threadIdx.x; i < p.share; i += blockDim.x) {
         symrail_u32 slots = 0;
         for (symrail_u64 rank = 0; rank < p.ranks; rank++)
             slots += header_of(p, call, rank).counts()[p.ranks + p.hosts + i];
         ((symrail_u32*)r.come)[i] = slots;
     }
-    __syncthreads();
+    bool full = false;
     for (symrail_u64 to = threadIdx.x; to < p.ranks; to += blockDim.x) {
         sums[to] = gathered[to] = 0;
         for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
             sums[to] += tokens_of(p, r, rank, to);
-            if (comes_through(p, rank, to)) gathered[to] += rows_gathered(p, r, rank, host_of(p, to));
+            if (p.hosts > 1 && comes_through(p, rank, to)) gathered[to] += rows_gathered(p, r, rank, host_of(p, to));
         }
+        full |= sums[to] > p.room || gathered[to] > p.staged;
     }
-    // The first value that differs, by rank.
-    if (threadIdx.x == 0) differs = ~0ull;
-    __syncthreads();
-    const header& own = header_of(p, call, p.me);
-    for (symrail_u64 i = threadIdx.x; i < p.ranks * COMPARED; i += blockDim.x)
-        if (header_of(p, call, i / COMPARED).compared[i % COMPARED] != own.compared[i % COMPARED]) atomicMin(&differs, i);
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    progress_of(p).state = GOES;
-    if (differs != ~0ull) {
-        symrail_u64 rank = differs / COMPARED, i = differs % COMPARED;
-        return refuse(p, REFUSED, DIFFERENT + i, rank, own.compared[i], header_of(p, call, rank).compared[i]);
+    if (!__syncthreads_or(full)) return true;
+    for (symrail_u64 rank = 0; threadIdx.x == 0 && rank < p.ranks; rank++) {
+        if (sums[rank] > p.room) return refuse(p, REFUSED, NO_ROOM, rank, p.room, sums[rank]), false;
+        if (gathered[rank] > p.staged) return refuse(p, REFUSED, NO_ROOM, rank, p.staged, gathered[rank]), false;
     }
-    for (symrail_u64 rank = 0; rank < p.ranks; rank++) {
-        if (sums[rank] > p.room) return refuse(p, REFUSED, NO_ROOM, rank, p.room, sums[rank]);
-        if (gathered[rank] > p.staged) return refuse(p, REFUSED, NO_ROOM, rank, p.staged, gathered[rank]);
+    return false;
+}
+// A block decides whether the call goes on, after all headers.
+static __device__ void decide(const parameters& p, const routes& r, const call_made& c) {
+    __shared__ symrail_u64 differs;
+    volatile progress& now = progress_of(p);
+    if (threadIdx.x == 0) {
+        differs = ~now.differs;
+        now.differs = 0;
+        now.state = NOT_MADE;
+    }
+    __syncthreads();
+    if (is_over(p)) {
+        // The host may not have seen the alarm, because the record held an earlier error.
+        if (threadIdx.x == 0) tell_host(p, LATE, p.me, 0, 0);
+    } else if (is_wrong(r, c)) {
+        const symrail_u64* wrong = (const symrail_u64*)r.wrong_slot;
+        if (threadIdx.x == 0) refuse(p, NOT_MADE, NO_EXPERT, p.me, wrong[0], wrong[1]);
+    } else if (differs != ~0ull) {
+        symrail_u64 call = call_of(p), rank = differs / COMPARED, i = differs % COMPARED;
+        symrail_u64 here = header_of(p, call, p.me).compared[i], there = header_of(p, call, rank).compared[i];
+        if (threadIdx.x == 0) refuse(p, REFUSED, DIFFERENT + i, rank, here, there);
+    } else if (!c.first || complete(p, r)) {
+        if (threadIdx.x == 0) now.state = GOES;
     }
 }
 
-// One block for each rank. The last block to end waits for the others' headers. `first`: the routes are new.
+// One block for each rank announces the call to it, and waits for its header. No block waits for another one of its
+// kernel: in whatever order they run, the blocks of two ranks for each other are preceded by such blocks only.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
-             symrail_u64 scales, symrail_u64 k) {
+             symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
+    __shared__ symrail_u64 common;
     const parameters p = *given;
     const routes r = *of;
-    announce(p, r, blockIdx.x, first, kind, bytes, scales, k);
-    if (is_last_block(p)) collect(p, r, first);
+    const call_made c = {first, kind, bytes, scales, k, tokens};
+    // A checksum of the routes, which must be equal on all ranks.
+    if (threadIdx.x == 0) common = 0;
+    __syncthreads();
+    for (symrail_u64 i = threadIdx.x; !first && i < p.ranks * p.ranks; i += blockDim.x)
+        atomicAdd(&common, ((i + 1) * 0x9e3779b97f4a7c15ull) * (tokens_of(p, r, i / p.ranks, i % p.ranks) + 1));
+    bool skips = is_over(p) || is_wrong(r, c);
+    if (!__syncthreads_or(skips)) {
+        announce(p, r, blockIdx.x, c, common);
+        hear(p, r, blockIdx.x, c, common);
+    }
+    if (is_last_block(p)) decide(p, r, c);
 }
 
 // One thread ends the call. It waits until this PE's requests are delivered, so that the memory may be written again.

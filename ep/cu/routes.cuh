@@ -13,11 +13,13 @@ struct parameters {
     // The number of hosts, the number of ranks of the largest host, and the number of rows that staging memory holds.
     symrail_u64 hosts, members, staged;
     // Symmetric memory: incoming headers, outgoing headers, and words of headers; words of chunks, and words of
-    // gathered chunks; rows and their side data that arrive by dispatch, that a combine offers to the ranks of this
-    // host, that return from other hosts, that go to unmapped ranks, that are staged for others of this host, and that
-    // arrive as sums of another host; words of the ranks of this host.
+    // gathered chunks; rows and their side data that arrive from other hosts by dispatch, that a combine offers to the
+    // ranks of this host, that return from other hosts, that go to unmapped ranks, that are staged for others of this
+    // host, and that arrive as sums of another host; words of the ranks of this host; tokens that a dispatch offers to
+    // these ranks, their side data, and the positions here of the tokens of these ranks.
     symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, offered_rows, offered_sides, back_rows,
-        back_sides, out_rows, out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words;
+        back_sides, out_rows, out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words, token_rows, token_sides,
+        near_places_at;
     // The most bytes of a row's side data.
     symrail_u64 side;
     // This PE's own memory: `progress`; `record`, which is in host memory; the ranks of each host; the terms of a sum,
@@ -50,7 +52,7 @@ static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes)
 // The most ranks of a host.
 #define MOST_MEMBERS 64
 #define CHUNK 32
-// The number of rows to a rank of the same host that a warp stores at a time.
+// The number of rows that a warp reads at a time.
 #define NEAR 4
 
 static __device__ symrail_u64 chunks(symrail_u64 rows) { return (rows + CHUNK - 1) / CHUNK; }
@@ -78,6 +80,10 @@ static __device__ symrail_u64 member_of(const parameters& p, symrail_u64 host, s
 // Whether ranks share a host. Such ranks load and store rows in each other's memory.
 static __device__ bool is_near(const parameters& p, symrail_u64 a, symrail_u64 b) { return host_of(p, a) == host_of(p, b); }
 static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEAR - 1) / NEAR; }
+// For each token of a rank of this host its position among that rank's rows here, or -1. Calls alternate between two.
+static __device__ int* near_places(const parameters& p, symrail_u64 call, symrail_u64 rank) {
+    return (int*)p.near_places_at + (call % 2 * p.members + place_of(p, rank)) * p.most;
+}
 // The rank through which a source's tokens reach another host. The host's ranks serve sources in rotation, as in the
 // host's form.
 static __device__ symrail_u64 through(const parameters& p, symrail_u64 source, symrail_u64 host) {

@@ -15,16 +15,16 @@ static __device__ symrail_u32 to_bf16(float value) {
     return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
 }
 
-// Rounds two values. The first one goes to the lower half.
+// Rounds two values, neither of which is NaN: the GPU's conversion does not keep what a NaN tells. The first one goes to
+// the lower half.
 static __device__ symrail_u32 two_to_bf16(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if (first == first && second == second) {
-        symrail_u32 two;
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
-        return two;
-    }
-#endif
+    symrail_u32 two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
+    return two;
+#else
     return to_bf16(first) | to_bf16(second) << 16;
+#endif
 }
 
 // Returns the number of preceding threads of the block whose `yes` is set; `all` is the number of all such threads.
@@ -55,30 +55,33 @@ static __device__ symrail_wide load_once(const symrail_wide* at) {
 #endif
 }
 
-// Up to `AHEAD` pieces of a row that a thread of a warp has in flight. It loads all of them before it stores the first,
-// also at the row's end.
-template <int AHEAD>
+// `AHEAD` pieces of a row that a thread of a warp has in flight. It loads all of them before it stores the first. Not
+// `WHOLE`: those from the row's end on are left out.
+template <int AHEAD, bool WHOLE = false>
 struct pieces_of_row {
     symrail_wide piece[AHEAD];
     symrail_u64 base, all;
     __device__ pieces_of_row(const char* from, symrail_u64 base, symrail_u64 all) : base(base), all(all) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (base + 32 * i < all) piece[i] = load_once((const symrail_wide*)from + base + 32 * i);
+            if (WHOLE || base + 32 * i < all) piece[i] = load_once((const symrail_wide*)from + base + 32 * i);
     }
     __device__ void store(char* to) const {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (base + 32 * i < all) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
+            if (WHOLE || base + 32 * i < all) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
     }
 };
 // The pieces in flight for rows of high throughput: a warp copies 7,168 bytes in one pass.
 #define ROW_AHEAD 14
-// A warp copies a row, a multiple of 16 bytes.
+// A warp copies a row, a multiple of 16 bytes. Only the last lap needs conditions, which cost registers.
 static __device__ void copy_row(char* to, const char* from, symrail_u64 bytes) {
-    symrail_u64 all = bytes / sizeof(symrail_wide);
-    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * ROW_AHEAD)
-        pieces_of_row<ROW_AHEAD>(from, base, all).store(to);
+    const symrail_u32 lap = 32 * ROW_AHEAD;
+    symrail_u32 all = (symrail_u32)(bytes / sizeof(symrail_wide)), base = 0, mine = threadIdx.x % 32;
+    auto at = [&](symrail_u32 piece) { return (symrail_u64)piece * sizeof(symrail_wide); };
+    for (; base + lap <= all; base += lap)
+        pieces_of_row<ROW_AHEAD, true>(from + at(base + mine), 0, 0).store(to + at(base + mine));
+    for (base += mine; base < all; base += 32 * 4) pieces_of_row<4>(from + at(base), 0, all - base).store(to + at(base));
 }
 // A warp copies a row to a place among the rows of each of several ranks. Ranks whose place has all bits set do not get
 // it.

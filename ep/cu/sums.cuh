@@ -5,9 +5,8 @@
 
 #include "near.cuh"
 
-// The 16-byte pieces of each row that a thread has in flight, and the number of such rows.
+// The 16-byte pieces of each row that a thread adds at a time.
 #define PIECES 4
-#define TERMS_AHEAD 2
 // Flags of a term beside the number of its rank or host: it is the first of its host; it is a host's sum.
 #define FIRST_OF_HOST 0x80000000u
 #define IS_SUM 0x40000000u
@@ -56,7 +55,12 @@ struct of_bf16 {
     }
     static __device__ void store(char* at, const float* v) {
         symrail_u32 two[4];
-        for (int i = 0; i < 4; i++) two[i] = two_to_bf16(v[2 * i], v[2 * i + 1]);
+        bool any_nan = false;
+        for (int i = 0; i < 8; i++) any_nan |= !(v[i] == v[i]);
+        if (any_nan)
+            for (int i = 0; i < 4; i++) two[i] = to_bf16(v[2 * i]) | to_bf16(v[2 * i + 1]) << 16;
+        else
+            for (int i = 0; i < 4; i++) two[i] = two_to_bf16(v[2 * i], v[2 * i + 1]);
         *(uint4*)at = make_uint4(two[0], two[1], two[2], two[3]);
     }
 };
@@ -84,15 +88,21 @@ struct term {
 // The terms of a sum for this PE's own token. `rows` holds for each rank the address of its first row for this PE, and
 // `sums` for each host that of its first sum. `bytes` is the size of a row, and `sum_bytes` that of a host's sum.
 struct of_token {
-    const parameters& p;
+    const symrail_u32* terms;
+    symrail_u64 many;
     const int *places, *host_places;
     const symrail_u64 *rows, *sums;
     symrail_u64 bytes, sum_bytes;
-    __device__ symrail_u64 count() const { return p.n_terms; }
-    __device__ term at(symrail_u64 i) const {
-        symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
+    __device__ symrail_u64 count() const { return many; }
+    // The place of the row, or of the sum; negative if there is none.
+    __device__ int place(symrail_u64 i) const {
+        symrail_u32 next = terms[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
+        return (next & IS_SUM) != 0 ? host_places[which] : places[which];
+    }
+    __device__ term at(symrail_u64 i) const { return at(i, place(i)); }
+    __device__ term at(symrail_u64 i, int place) const {
+        symrail_u32 next = terms[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
         bool is_sum = (next & IS_SUM) != 0;
-        int place = is_sum ? host_places[which] : places[which];
         symrail_u64 row = is_sum ? sums[which] + (symrail_u64)place * sum_bytes : rows[which] + (symrail_u64)place * bytes;
         return term{place < 0 ? nullptr : (const char*)row, (next & FIRST_OF_HOST) != 0, is_sum};
     }
@@ -239,146 +249,6 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         }
         end_of_rows();
     }
-}
-
-// Adds terms of one host, none of which is a sum, and then the biases, with the result of `add_up`. Many pieces are in
-// flight.
-template <class E>
-static __device__ void add_up_host(const of_list& terms, const char* first_bias, const char* second_bias, char* to,
-                                   symrail_u64 at, symrail_u64 end) {
-    float found[PIECES][E::N] = {};
-    for (symrail_u64 base = 0; base < terms.many; base += TERMS_AHEAD) {
-        symrail_wide piece[TERMS_AHEAD][PIECES];
-        const char* row[TERMS_AHEAD];
-#pragma unroll
-        for (int t = 0; t < TERMS_AHEAD; t++) {
-            row[t] = base + t < terms.many ? terms.at(base + t).row : nullptr;
-#pragma unroll
-            for (int n = 0; n < PIECES; n++)
-                if (row[t] != nullptr && at + n * 512 < end)
-                    piece[t][n] = load_once((const symrail_wide*)(row[t] + at + n * 512));
-        }
-#pragma unroll
-        for (int t = 0; t < TERMS_AHEAD; t++) {
-            if (row[t] == nullptr) continue;
-#pragma unroll
-            for (int n = 0; n < PIECES; n++) {
-                float values[E::N];
-                E::take(piece[t][n], values);
-                for (int i = 0; i < E::N; i++) found[n][i] = __fadd_rn(found[n][i], values[i]);
-            }
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < PIECES; n++) {
-        symrail_u64 here = at + n * 512;
-        if (here >= end) break;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const char* bias = i == 0 ? first_bias : second_bias;
-            float values[E::N];
-            if (bias == nullptr) continue;
-            E::load(bias + here, values);
-            for (int v = 0; v < E::N; v++) found[n][v] = __fadd_rn(found[n][v], values[v]);
-        }
-        E::store(to + here, found[n]);
-    }
-}
-// A warp forms a token's sum. Each form is a function of its own, so that none loses registers to another.
-template <class E>
-static __device__ __noinline__ void add_token_of_host(const of_list terms, const char* bias, const char* second_bias,
-                                                      char* to, symrail_u64 bytes) {
-    for (symrail_u64 at = threadIdx.x % 32 * 16; at < bytes; at += 512 * PIECES)
-        add_up_host<E>(terms, bias, second_bias, to, at, bytes);
-}
-static __device__ __noinline__ void add_token_of_hosts(const of_list terms, bool f32, const char* bias,
-                                                       const char* second_bias, char* to, symrail_u64 bytes) {
-    const char* biases[2] = {bias, second_bias};
-    add_row<false>(terms, f32, biases, to, bytes);
-}
-static __device__ __noinline__ void add_weights_of_token(const of_token& terms, char* to, symrail_u64 k) {
-    add_weights(terms, to, k);
-}
-
-// Waits for a row, or a sum, from another host. The rows of this host's ranks have been waited for.
-static __device__ bool has_term(const parameters& p, symrail_u64 i, const of_token& rows, symrail_u64 call) {
-    symrail_u32 next = ((const symrail_u32*)p.terms)[i], which = next & ~(FIRST_OF_HOST | IS_SUM);
-    bool is_sum = (next & IS_SUM) != 0;
-    int place = is_sum ? rows.host_places[which] : rows.places[which];
-    if (place < 0 || (!is_sum && is_near(p, which, p.me))) return true;
-    symrail_u64 rank = is_sum ? through(p, p.me, which) : which;
-    symrail_u64* words = chunk_words(p, rank, place / CHUNK);
-    return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
-}
-// A warp lists the terms of a token when they have arrived. Within one host it leaves out ranks without a row. Returns
-// the number of terms, or all bits set if one is late.
-static __device__ symrail_u64 list_terms(const parameters& p, const of_token& rows, symrail_u64 call, symrail_u64* list) {
-    symrail_u64 lane = threadIdx.x % 32, many = 0;
-    for (symrail_u64 base = 0; base < p.n_terms; base += 32) {
-        symrail_u64 i = base + lane;
-        bool is_term = i < p.n_terms, late = is_term && p.hosts > 1 && !has_term(p, i, rows, call);
-        if (__ballot_sync(~0u, late) != 0) return ~0ull;
-        term next = is_term ? rows.at(i) : term{nullptr, false, false};
-        symrail_u32 listed = __ballot_sync(~0u, is_term && (p.hosts > 1 || next.row != nullptr));
-        if (listed >> lane & 1) list[many + __popc(listed & ((1u << lane) - 1))] = of_list::listing(next);
-        many += __popc(listed);
-    }
-    __syncwarp();
-    return many;
-}
-
-// A rank's first row for this PE's tokens: where that rank of this host offers it, or where it has arrived here.
-static __device__ char* first_to_add(const parameters& p, const routes& r, symrail_u64 rank, symrail_u64 offered,
-                                     symrail_u64 arrived, symrail_u64 bytes) {
-    if (is_near(p, rank, p.me)) return (char*)symrail_ptr((char*)offered + first_row(p, r, p.me, rank) * bytes, (int)rank);
-    return (char*)arrived + first_back(p, r, p.me, rank) * bytes;
-}
-
-// Any number of blocks add the rows that return from all ranks to this PE's tokens, and end the call. `f32`: rows are
-// FP32, else bfloat16. Warps take the tokens in turn.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_reduce(const parameters* given, const routes* of, const char* given_rows, symrail_u64 tokens, symrail_u64 bytes,
-              symrail_u64 k, symrail_u64 f32, const char* bias, const char* second_bias, char* out, char* sums_of_weights) {
-    // For each rank its first row and the side data of that; for each host the same of its sums; the terms of each warp.
-    __shared__ symrail_u64 rows[MOST_RANKS], sides[MOST_RANKS], sums[MOST_RANKS], sum_sides[MOST_RANKS];
-    __shared__ symrail_u64 listed[512 / 32][MOST_RANKS];
-    PARAMETERS_AND_ROUTES(p, r);
-    symrail_u64 call = call_of(p), side = of_combine(k).bytes(), own = host_of(p, p.me), of_sum = f32 ? bytes : 2 * bytes;
-    bool made = goes(p), late = false;
-    for (symrail_u64 m = threadIdx.x; made && m < members_of(p, own); m += blockDim.x) {
-        symrail_u64 rank = member_of(p, own, m);
-        late |= !has_set(p, near_word(p, rank), call, rank, rank);
-    }
-    if (!__syncthreads_or(late || !made)) {
-        for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
-            if (!is_direct(p, p.me, rank)) continue;
-            rows[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_rows, p.back_rows, bytes);
-            sides[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_sides, p.back_sides, side);
-            if (rank == p.me) rows[rank] = (symrail_u64)given_rows + first_row(p, r, p.me, p.me) * bytes;
-        }
-        for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) {
-            sums[host] = p.sum_rows + first_sum(p, r, p.me, host) * of_sum;
-            sum_sides[host] = p.sum_sides + first_sum(p, r, p.me, host) * side;
-        }
-        __syncthreads();
-        symrail_u64* list = listed[threadIdx.x / 32];
-        tickets all(p);
-        for (symrail_u64 token = all.take(); token < tokens; token = all.take()) {
-            const int *places = (const int*)r.places + token * p.ranks, *host_places = (const int*)r.host_places + token * p.hosts;
-            symrail_u64 many = list_terms(p, of_token{p, places, host_places, rows, sums, bytes, of_sum}, call, list);
-            if (many == ~0ull) break;
-            symrail_u64 here = token * bytes;
-            const char *first = bias == nullptr ? bias : bias + here, *second = second_bias == nullptr ? second_bias : second_bias + here;
-            const of_list terms = {many, list};
-            if (p.hosts > 1) add_token_of_hosts(terms, f32, first, second, out + here, bytes);
-            else if (f32) add_token_of_host<of_f32>(terms, first, second, out + here, bytes);
-            else add_token_of_host<of_bf16>(terms, first, second, out + here, bytes);
-            if (k > 0) add_weights_of_token(of_token{p, places, host_places, sides, sum_sides, side, side}, sums_of_weights + 4 * token * k, k);
-            // All lanes have read the list.
-            __syncwarp();
-        }
-    }
-    if (is_last_block(p) && threadIdx.x == 0) end_call(p);
 }
 
 #endif

@@ -138,7 +138,8 @@ impl Case<'_> {
         // SAFETY: the memory belongs to this function and lives until the stream is idle.
         let dispatched = unsafe {
             buffers.layout(&stream, &mut routes, topk.at().get(), 1)?;
-            buffers.dispatch(&stream, &routes, &tokens, false)
+            let dispatched = buffers.dispatch(&stream, &routes, &tokens, false);
+            dispatched.and_then(|()| buffers.receive(&stream, &routes, &tokens, &DeviceTokensReceived::default()))
         };
         stream.wait(LIMIT)?;
         match (dispatched, buffers.check()) {
@@ -346,8 +347,9 @@ impl Case<'_> {
         let of_come = [4 * scales, 8 * k, 4 * k, 4].map(|each| self.buffer(each * rows));
         let [its_scales, its_topk, its_weights, its_sources] = of_come;
         let (its_scales, its_topk, its_weights, its_sources) = (its_scales?, its_topk?, its_weights?, its_sources?);
+        let received = self.buffer(rows * row / 2)?;
         let to = DeviceTokensReceived {
-            rows: 0,
+            rows: received.at().get(),
             scales: its_scales.at().get(),
             topk: (its_topk.at().get(), its_weights.at().get()),
             sources: its_sources.at().get(),

@@ -254,8 +254,8 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
     combined = buffer.combine(made, handle)[0]
     torch.cuda.synchronize()
 
-    def both(rows, zero_copy):
-        buffer.dispatch(data, handle=handle, zero_copy=zero_copy)
+    def both(rows):
+        buffer.dispatch(data, handle=handle)
         buffer.combine(rows, handle)
 
     # Each rank returns the token.
@@ -269,10 +269,9 @@ def many_by_symrail(buffer, tokens, ranks, graphs_only=False):
             lambda: buffer.dispatch(data, num_worst_tokens=worst, **routes)
         ),
         "dispatch, new routes, host waits": lambda: eager(lambda: buffer.dispatch(data, **routes)),
-        "dispatch, handle, graph, zero copy": lambda: in_graph(lambda: buffer.dispatch(data, handle=handle, zero_copy=True)),
         "combine, graph": lambda: in_graph(lambda: buffer.combine(made, handle)),
-        "both, graph": lambda: in_graph(lambda: both(made, False)),
-        "both, graph, zero copy": lambda: in_graph(lambda: both(in_place, True)),
+        "both, graph": lambda: in_graph(lambda: both(made)),
+        "both, graph, rows in place": lambda: in_graph(lambda: both(in_place)),
         "combine, eager": lambda: eager(lambda: buffer.combine(made, handle)),
     }
     for name, measure in cases.items():
@@ -409,6 +408,7 @@ def tell_many(found, plain, copies, crossing, all_rows):
     show(f"\n{MANY} tokens, FP8 dispatch, bfloat16 combine, {SMS} SMs; {crossing} of {all_rows} rows cross")
     show(f"{'symrail.ep':<34} {'us':>8} {'GB/s crossing':>14} {'GB/s of all rows':>17} {'of a copy':>10}")
     row = {"dispatch": HIDDEN + HIDDEN // GROUP * 4, "combine": 2 * HIDDEN}
+    row["both"] = sum(row.values())
     for name, took in found.items():
         bytes_each = row[name.split(",")[0]]
         if not took:

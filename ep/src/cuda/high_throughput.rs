@@ -3,8 +3,8 @@
 //! Each token goes once to each rank of this host that owns some of its experts, directly to its place among that
 //! rank's rows, which are ordered by source and within a source by token. It crosses once to each other host, to the
 //! rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank forwards it. Returning rows
-//! are added on each host first. A dispatch stores rows at mapped peers; in a combine mapped peers read them where they
-//! are. Chunks go to other ranks by requests to the proxy. Sums have the same bits as the host's.
+//! are added on each host first. The ranks of a host read rows in each other's memory, to which they were copied. Chunks
+//! go to other ranks by requests to the proxy. Sums have the same bits as the host's.
 //!
 //! The calls of one object come one after the other, whatever their streams. Captured calls do not wait for earlier
 //! ones, nor do replays; the caller orders them.
@@ -24,7 +24,7 @@ use super::hosts::DeviceHosts;
 use super::lent::{Used, in_turn};
 use super::record::{Meaning, Record};
 use super::routes::{Counts, DeviceRoutes, Room, Routes};
-use super::shape::{HighThroughputShape, OFFERED, ROWS, WORDS};
+use super::shape::{HighThroughputShape, OFFERED, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use crate::exchange::hold_for_all;
 /// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
 /// Words of `progress` in the kernels.
-const PROGRESS: usize = 5;
+const PROGRESS: usize = 6;
 
 /// A rank's tokens for a dispatch, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub struct DeviceTokens {
 /// The destinations of received rows, as GPU addresses. Each has memory for all rows that arrive.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceTokensReceived {
-    /// A copy of the rows; 0 if the caller reads them in [place](DeviceHighThroughput::rows).
+    /// The rows.
     pub rows: u64,
     /// Their scales; unused if there are none.
     pub scales: u64,
@@ -83,10 +83,8 @@ pub struct DeviceHighThroughput<'d> {
     device: &'d GpuDevice<'d>,
     shape: HighThroughputShape,
     blocks: u32,
-    /// The symmetric memory, kept to be freed; the addresses of received rows and of offered rows in it, 0 if there are
-    /// none.
+    /// The symmetric memory, kept to be freed, and the address of offered rows in it, 0 if there are none.
     block: *mut u8,
-    rows: u64,
     offered: u64,
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
@@ -97,7 +95,7 @@ pub struct DeviceHighThroughput<'d> {
     /// The memory to which the parameters point: progress, which each call uses; homes and terms.
     progress: Used,
     _tables: [DeviceBuffer; 2],
-    kernels: [Kernel; KERNELS.len()],
+    kernels: Vec<Kernel>,
     calls: Calls,
     broken: Broken,
 }
@@ -108,24 +106,28 @@ enum Step {
     Layout,
     Begin,
     Send,
-    Store,
+    OfferTokens,
     Spread,
     Receive,
     Add,
     Offer,
-    Reduce,
+    ReduceF32,
+    ReduceBf16,
+    ReduceHosts,
     End,
 }
-const KERNELS: [&str; 10] = [
+const KERNELS: [&str; 12] = [
     "ep_layout",
     "ep_begin",
     "ep_send",
-    "ep_store",
+    "ep_offer_tokens",
     "ep_spread",
     "ep_receive",
     "ep_add",
     "ep_offer",
-    "ep_reduce",
+    "ep_reduce_f32",
+    "ep_reduce_bf16",
+    "ep_reduce_hosts",
     "ep_end_call",
 ];
 
@@ -180,9 +182,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let last = [parts.side as u64, progress.buffer.at().get(), record.at(), homes, of_terms, terms.len() as u64];
         let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
-        let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let [layout, begin, send, store, spread, receive, add, offer, reduce, end] = kernels;
-        let kernels = [layout?, begin?, send?, store?, spread?, receive?, add?, offer?, reduce?, end?];
+        let kernels = KERNELS.iter().map(|name| module.kernel(name).map_err(failed)).collect::<Result<Vec<_>>>()?;
         // No rank may write to another one before all have cleared their words.
         rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
@@ -191,7 +191,6 @@ impl<'d> DeviceHighThroughput<'d> {
             shape,
             blocks,
             block,
-            rows: starts[ROWS],
             offered: if parts.bytes[OFFERED] > 0 { starts[OFFERED] } else { 0 },
             hosts: hosts.count(),
             forwards: hosts.passed(me) > 0,
@@ -226,13 +225,6 @@ impl<'d> DeviceHighThroughput<'d> {
     #[must_use]
     pub fn shape(&self) -> &HighThroughputShape {
         &self.shape
-    }
-
-    /// The address of the last dispatch's rows, which are consecutive. It is valid until this rank begins another
-    /// dispatch.
-    #[must_use]
-    pub fn rows(&self) -> u64 {
-        self.rows
     }
 
     /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
@@ -326,12 +318,18 @@ impl<'d> DeviceHighThroughput<'d> {
 
     /// # Safety
     /// As for [`DeviceHighThroughput::layout`].
-    unsafe fn begin(&self, stream: &Stream, routes: u64, call: Call, [bytes, scales, k]: [u64; 3]) -> Result<()> {
+    unsafe fn begin(
+        &self,
+        stream: &Stream,
+        routes: &DeviceRoutes,
+        call: Call,
+        [bytes, scales, k]: [u64; 3],
+    ) -> Result<()> {
         let first = u64::from(call == Call::Dispatch);
         self.close(stream)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let arguments = [routes, first, call as u64, bytes, scales, k];
+            let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64];
             self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
         }
         self.calls.begin(call);
@@ -343,8 +341,16 @@ impl<'d> DeviceHighThroughput<'d> {
         in_turn(&self.progress, stream, || routes.while_used(stream, launch))
     }
 
+    /// The arguments of kernels for a rank's tokens.
+    fn content(&self, tokens: &DeviceTokens) -> [u64; 7] {
+        let (scales, of_scales) = tokens.scales;
+        let (topk, weights) = tokens.topk.unwrap_or_default();
+        let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
+        [tokens.rows, tokens.bytes as u64, scales, of_scales as u64, topk, weights, k]
+    }
+
     /// Sends each token to the ranks that own its experts; `again`: on the routes of an earlier dispatch. Collective.
-    /// [`DeviceHighThroughput::receive`] must follow.
+    /// [`DeviceHighThroughput::receive`] of the same tokens must follow.
     ///
     /// # Safety
     /// As for [`DeviceHighThroughput::layout`]; a layout must have filled the routes.
@@ -358,25 +364,23 @@ impl<'d> DeviceHighThroughput<'d> {
         tokens: &DeviceTokens,
         again: bool,
     ) -> Result<()> {
-        let (scales, of_scales) = tokens.scales;
-        self.shape.must_fit(tokens.bytes, of_scales)?;
+        self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
         self.must_go_on()?;
-        let (topk, weights) = tokens.topk.unwrap_or_default();
-        let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
-        let (at, sizes) = (routes.at(), [tokens.bytes as u64, of_scales as u64, k]);
+        let content = self.content(tokens);
+        let (at, sizes) = (routes.at(), [content[1], content[3], content[6]]);
         let call = if again { Call::Again } else { Call::Dispatch };
-        let content = [tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
         let first = u64::from(call == Call::Dispatch);
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, at, call, sizes)?;
+            self.begin(stream, routes, call, sizes)?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &[&[at, 0], &content[..]].concat())?;
             }
-            self.launch(stream, Step::Store, (self.blocks, 512), &[&[at], &content[..]].concat())?;
+            let offered = [&[routes.tokens as u64], &content[..]].concat();
+            self.launch(stream, Step::OfferTokens, (self.blocks, 512), &offered)?;
             if self.forwards {
-                self.launch(stream, Step::Spread, (self.blocks, 512), &[at, first, sizes[0], sizes[1], k])?;
+                self.launch(stream, Step::Spread, (self.blocks, 512), &[&[at, first], &sizes[..]].concat())?;
             }
             Ok(())
         })
@@ -397,7 +401,7 @@ impl<'d> DeviceHighThroughput<'d> {
         counts
     }
 
-    /// Receives a dispatch of these tokens (their sizes, and whether there are slots). Ends the call.
+    /// Receives a dispatch of these tokens, those for this rank itself included. Ends the call.
     ///
     /// # Safety
     /// As for [`DeviceHighThroughput::layout`]; the destinations must have memory for all rows that arrive.
@@ -416,9 +420,8 @@ impl<'d> DeviceHighThroughput<'d> {
         self.must_have_room(routes)?;
         self.broken.check()?;
         self.calls.must_be_open()?;
-        let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
-        let sizes = [routes.at(), tokens.bytes as u64, tokens.scales.1 as u64, k];
-        let arguments = [&sizes[..], &[to.rows, to.scales, to.topk.0, to.topk.1, to.sources]].concat();
+        let to = [to.rows, to.scales, to.topk.0, to.topk.1, to.sources];
+        let arguments = [&[routes.at(), routes.tokens as u64], &self.content(tokens)[..], &to[..]].concat();
         self.call(stream, routes, || {
             // SAFETY: the caller's promise.
             unsafe { self.launch(stream, Step::Receive, (self.blocks, 512), &arguments) }?;
@@ -449,10 +452,10 @@ impl<'d> DeviceHighThroughput<'d> {
         let [bias, second] = parts.biases;
         let tokens = routes.tokens as u64;
         let offer = [at, parts.rows, bytes, weights, k];
-        let reduce = [at, parts.rows, tokens, bytes, k, f32, bias, second, parts.out, sums];
+        let reduce = [at, parts.rows, tokens, bytes, k, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
+            self.begin(stream, routes, Call::Combine, [bytes, 0, k])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
             }
@@ -460,7 +463,12 @@ impl<'d> DeviceHighThroughput<'d> {
             if self.forwards {
                 self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
             }
-            self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;
+            let blocks = (self.blocks, 512);
+            match parts.element {
+                _ if self.hosts > 1 => self.launch(stream, Step::ReduceHosts, blocks, &[&reduce[..], &[f32]].concat()),
+                Element::F32 => self.launch(stream, Step::ReduceF32, blocks, &reduce),
+                Element::Bf16 => self.launch(stream, Step::ReduceBf16, blocks, &reduce),
+            }?;
             self.calls.end();
             Ok(())
         })

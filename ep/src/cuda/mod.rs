@@ -38,7 +38,7 @@ pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// The headers of the programs.
-const HEADERS: [(&CStr, &str); 8] = [
+const HEADERS: [(&CStr, &str); 9] = [
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
     (c"cast.cuh", include_str!("../../cu/cast.cuh")),
@@ -47,6 +47,7 @@ const HEADERS: [(&CStr, &str); 8] = [
     (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),
     (c"near.cuh", include_str!("../../cu/near.cuh")),
     (c"sums.cuh", include_str!("../../cu/sums.cuh")),
+    (c"reduce.cuh", include_str!("../../cu/reduce.cuh")),
 ];
 /// The programs of high throughput and of low latency.
 pub const PROGRAMS: [Program<'static>; 2] = [

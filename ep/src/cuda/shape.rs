@@ -7,7 +7,7 @@ use crate::plan::layout::{MOST_TOP_K, share};
 /// As in the kernels: rows of a chunk, the most ranks, and bytes of a header without its counts.
 const CHUNK: usize = 32;
 const MOST_RANKS: usize = 256;
-const HEADER: usize = 40;
+const HEADER: usize = 48;
 /// Kernels number rows and side data by 32 bits. The limit of a row's bytes keeps all sizes within 64 bits.
 const MOST_NUMBERS: usize = i32::MAX as usize;
 const MOST_ROW: usize = 1 << 24;
@@ -33,7 +33,7 @@ pub struct HighThroughputShape {
 /// The parts of the symmetric memory.
 pub(super) struct Parts {
     /// Bytes, in the order of `parameters` in the kernels.
-    pub bytes: [usize; 18],
+    pub bytes: [usize; 21],
     /// The most bytes of a row's side data.
     pub side: usize,
     /// The most rows that are staged at a rank, and the most tokens that pass through it.
@@ -43,8 +43,7 @@ pub(super) struct Parts {
 
 /// The [parts](Parts::bytes) that hold words. They are cleared before the first call.
 pub(super) const WORDS: [usize; 4] = [2, 3, 4, 17];
-/// The parts that hold received rows, and rows that a combine offers to the ranks of the host.
-pub(super) const ROWS: usize = 5;
+/// The part that holds the rows that a combine offers to the ranks of the host.
 pub(super) const OFFERED: usize = 7;
 
 fn up16(bytes: usize) -> usize {
@@ -115,16 +114,18 @@ impl HighThroughputShape {
         // Rows for the proxy: outgoing tokens, returning rows, or sums, which are FP32.
         let out = [tokens * self.k.min(ranks), self.room, 2 * passed].into_iter().max().unwrap_or(0);
         let out = if all_mapped { 0 } else { out };
-        let offered = if members > 1 { self.room * row } else { 0 };
+        // Rows that arrive from other hosts; rows, and tokens, that are offered to the ranks of this host.
+        let arriving = if hosts.count() > 1 { self.room } else { 0 };
+        let [offered, tokens_offered] = [self.room, tokens].map(|rows| if members > 1 { rows } else { 0 });
         let bytes = [
             header,
             header,
             8 * ranks,
             words,
             gathered_words,
-            self.room * row,
-            self.room * side,
-            offered,
+            arriving * row,
+            arriving * side,
+            offered * row,
             self.room * side,
             back * row,
             back * side,
@@ -135,6 +136,9 @@ impl HighThroughputShape {
             2 * sums * row,
             sums * side,
             8 * ranks,
+            tokens_offered * row,
+            tokens_offered * side,
+            2 * 4 * members * tokens_offered,
         ];
         Parts { bytes: bytes.map(|bytes| bytes.next_multiple_of(128)), side, staged, passed }
     }
@@ -152,7 +156,7 @@ mod tests {
             let parts = shape.parts(4, &DeviceHosts::of(&first, &[true; 4]), false);
             assert!(parts.bytes.iter().sum::<usize>() <= most, "{first:?}");
         }
-        // The memory holds at least the received rows, the offered or returning rows, and the rows for the proxy.
+        // The memory holds at least the arriving or offered rows, the returning rows, and the rows for the proxy.
         assert!(most >= (256 + 2 * 64 + 256) * 256);
         assert!(HighThroughputShape { k: 0, ..shape }.most_bytes(4).is_err());
     }

@@ -91,7 +91,8 @@ struct buffers {
         p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
         p.staged_rows = take(p.staged * s.bytes), p.staged_sides = take(p.staged * p.side);
         p.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.sum_sides = take(s.tokens * p.hosts * p.side);
-        p.near_words = take(8 * s.ranks);
+        p.near_words = take(8 * s.ranks), p.near_places_at = take(8 * members * s.tokens);
+        p.token_rows = take(s.tokens * s.bytes), p.token_sides = take(s.tokens * p.side);
         matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
         places.resize(s.ranks * s.tokens), host_places.resize(p.hosts * s.tokens), spread.resize(p.staged * members);
         per_expert.resize(s.ranks * s.share), come.resize(s.share);
@@ -104,8 +105,16 @@ struct buffers {
     void layout(const long long* slots, symrail_u64 tokens) {
         launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
     }
-    void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
-        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k); });
+    void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
+        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens); });
+    }
+    void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const char* bias, const char* second,
+                char* out, char* sums) {
+        launch(blocks, THREADS, [&] {
+            if (p.hosts > 1) ep_reduce_hosts(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums, s.f32);
+            else if (s.f32) ep_reduce_f32(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums);
+            else ep_reduce_bf16(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums);
+        });
     }
     void end() {
         launch(1, 1, [&] { ep_end_call(&p); });
@@ -127,14 +136,14 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     for (symrail_u64 i = 0; i < scales.size(); i++) scales[i] = word_of(me, call, i, 1000);
     for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = word_of(me, call, i, 2000);
     if (first) b.layout(slots.data(), tokens);
-    b.begin(first, first ? 1 : 2, s.bytes, s.scales, k);
+    b.begin(first, first ? 1 : 2, s.bytes, s.scales, k, tokens);
     expect(b.now.state == GOES && b.heard().wrong == NOTHING, "a dispatch was refused");
     symrail_u64 put = job.put_bytes, own = host_of(b.p, me);
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 0, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
     });
     launch(3, b.THREADS, [&] {
-        ep_store(&b.p, &b.r, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
+        ep_offer_tokens(&b.p, tokens, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
     });
     // A token crosses once to each host that has some of its experts.
     auto wanted_by = [&](const std::vector<long long>& its, symrail_u64 token, symrail_u64 host) {
@@ -162,8 +171,8 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     std::vector<long long> its_slots(all * k);
     std::vector<int> sources(all);
     launch(2, b.THREADS, [&] {
-        ep_receive(&b.p, &b.r, s.bytes, s.scales, k, (char*)rows.data(), its_scales.data(), its_slots.data(),
-                   its_weights.data(), sources.data());
+        ep_receive(&b.p, &b.r, tokens, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k,
+                   (char*)rows.data(), its_scales.data(), its_slots.data(), its_weights.data(), sources.data());
     });
     symrail_u64 row = 0;
     std::vector<symrail_u32> come(s.share);
@@ -208,7 +217,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         }
     for (symrail_u64 i = 0; i < 2 * tokens * numbers; i++) put_number(s.f32, (char*)biases.data(), i, number_of(me, 77, call, i, 1));
     const char *bias = call % 3 == 0 ? nullptr : (const char*)biases.data(), *second = call % 3 == 2 ? bias + tokens * s.bytes : nullptr;
-    b.begin(false, 3, s.bytes, 0, k);
+    b.begin(false, COMBINE, s.bytes, 0, k, tokens);
     expect(b.now.state == GOES && b.heard().wrong == NOTHING, "a combine was refused");
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 1, made, s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
@@ -221,9 +230,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         if (is_far(rank) && comes_through(b.p, rank, me)) crossed += wanted_of(slots_of(s, rank, routing, none), own);
     symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
     expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
-    launch(2, b.THREADS, [&] {
-        ep_reduce(&b.p, &b.r, made, tokens, s.bytes, k, s.f32, bias, second, (char*)out.data(), (char*)sums.data());
-    });
+    b.reduce(2, made, tokens, k, bias, second, (char*)out.data(), (char*)sums.data());
     for (symrail_u64 token = 0; token < tokens; token++) {
         auto sum = [&](symrail_u64 n) {
             float total = 0;
@@ -269,25 +276,25 @@ static void refusals(const shape& s, char* heap) {
     };
     slots[5] = s.ranks * s.share, slots[7] = -2;
     layout(30);
-    b.begin(true, 1, 64, 0, 0);
+    b.begin(true, 1, 64, 0, 0, 30);
     look(NOT_MADE, NO_EXPERT, job.me, 5, s.ranks * s.share, "an index without an expert");
     slots[5] = slots[7] = -1;
     layout(30);
-    b.begin(true, 1, job.me == 1 ? 32 : 64, 0, 0);
+    b.begin(true, 1, job.me == 1 ? 32 : 64, 0, 0, 30);
     look(REFUSED, DIFFERENT + 1, job.me == 1 ? 0 : 1, job.me == 1 ? 32 : 64, job.me == 1 ? 64 : 32, "rows of other sizes");
     for (symrail_u64 token = 0; token < 30; token++) slots[token * s.k] = 0;
     layout(30);
-    b.begin(true, 1, 64, 0, 0);
+    b.begin(true, 1, 64, 0, 0, 30);
     look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "more rows than there is room");
     layout(30);
     // The last rank uses the routes of another dispatch.
     if (job.me == 2) b.matrix[3] = 7;
-    b.begin(false, 2, 64, 0, 0);
+    b.begin(false, 2, 64, 0, 0, 30);
     expect(b.now.state == REFUSED && b.heard().wrong == DIFFERENT + 4 && b.heard().other == (job.me == 2 ? 0 : 2), "routes that differ");
     b.end();
     b.heard().wrong = NOTHING;
     layout(10);
-    b.begin(true, 1, 64, 0, 0);
+    b.begin(true, 1, 64, 0, 0, 30);
     look(GOES, NOTHING, b.heard().other, b.heard().here, b.heard().there, "a call after those");
 }
 
@@ -301,7 +308,7 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     expect(waits > 0 && waits <= threads, "one time-out is for all blocks");
     b.end();
     b.heard().wrong = NOTHING;
-    b.begin(false, 2, 64, 0, 0);
+    b.begin(false, 2, 64, 0, 0, 30);
     expect(b.now.state == NOT_MADE && b.heard().wrong == LATE && job.time_outs == waits, "a call after a late rank");
     symrail_u64 other = job.me;
     launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.header_words + other, ~0ull, other, other); });
@@ -314,43 +321,42 @@ static void late(const shape& s, char* heap) {
     round(b, 0, true, true);
     if (job.me == 1) return;
     job.timeout_ns = 1500000000;
-    b.begin(false, 2, 64, 0, 0);
+    b.begin(false, 2, 64, 0, 0, 30);
     expect(b.now.state == NOT_MADE && b.heard().announced()[1] == b.heard().calls, "a rank that has not announced a call");
     expect_late(b, 1, 1, "a rank that does not come");
 }
 // A rank announces a dispatch, or a combine, and sends nothing.
-template <bool COMBINE>
+template <bool OF_COMBINE>
 static void lost(const shape& s, char* heap) {
     buffers b(s, heap, s.ranks * s.tokens);
     std::vector<long long> slots(s.tokens * s.k);
     for (symrail_u64 i = 0; i < slots.size(); i++) slots[i] = i % (s.ranks * s.share);
-    std::vector<uint4> rows(s.ranks * s.tokens * s.bytes / 16);
+    std::vector<uint4> given(s.tokens * s.bytes / 16), rows(s.ranks * s.tokens * s.bytes / 16);
     std::vector<int> sources(s.ranks * s.tokens);
     std::vector<float> sums(s.tokens * s.k);
     auto send = [&](symrail_u64 back) {
-        launch(3, b.THREADS, [&] { ep_send(&b.p, &b.r, back, (char*)rows.data(), s.bytes, 0, 0, slots.data(), 0, 0); });
-        if (!back) launch(3, b.THREADS, [&] { ep_store(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0, slots.data(), 0, 0); });
+        const char* from = (const char*)(back ? rows : given).data();
+        launch(3, b.THREADS, [&] { ep_send(&b.p, &b.r, back, from, s.bytes, 0, 0, slots.data(), 0, 0); });
+        if (!back) launch(3, b.THREADS, [&] { ep_offer_tokens(&b.p, s.tokens, from, s.bytes, 0, 0, slots.data(), 0, 0); });
     };
     auto receive = [&] {
         launch(2, b.THREADS, [&] { ep_spread(&b.p, &b.r, 1, s.bytes, 0, 0); });
-        launch(4, b.THREADS, [&] { ep_receive(&b.p, &b.r, s.bytes, 0, 0, (char*)rows.data(), 0, 0, 0, sources.data()); });
+        launch(4, b.THREADS, [&] { ep_receive(&b.p, &b.r, s.tokens, (const char*)given.data(), s.bytes, 0, 0, slots.data(), 0, 0, (char*)rows.data(), 0, 0, 0, sources.data()); });
     };
     b.layout(slots.data(), s.tokens);
-    b.begin(true, 1, s.bytes, 0, 0);
-    if (COMBINE) {
+    b.begin(true, 1, s.bytes, 0, 0, s.tokens);
+    if (OF_COMBINE) {
         send(0);
         receive();
-        b.begin(false, 3, s.bytes, 0, 0);
+        b.begin(false, COMBINE, s.bytes, 0, 0, s.tokens);
     }
     if (job.me == 1) return;
     job.timeout_ns = 1500000000;
-    send(COMBINE);
-    if (!COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
+    send(OF_COMBINE);
+    if (!OF_COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
     launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0); });
     launch(4, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, 0, s.f32); });
-    launch(4, b.THREADS, [&] {
-        ep_reduce(&b.p, &b.r, (char*)rows.data(), s.tokens, s.bytes, 0, s.f32, 0, 0, (char*)rows.data(), (char*)sums.data());
-    });
+    b.reduce(4, (char*)rows.data(), s.tokens, 0, nullptr, nullptr, (char*)given.data(), (char*)sums.data());
     expect_late(b, 1, 2 * chunks(s.tokens), "a rank that announces a combine and sends nothing");
 }
 

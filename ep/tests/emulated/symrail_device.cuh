@@ -126,6 +126,11 @@ static T atomicAdd(T* at, T n) { return __atomic_fetch_add(at, n, __ATOMIC_SEQ_C
     while (n < now && !__atomic_compare_exchange_n(at, &now, n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
     return now;
 }
+[[maybe_unused]] static symrail_u64 atomicMax(symrail_u64* at, symrail_u64 n) {
+    symrail_u64 now = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (n > now && !__atomic_compare_exchange_n(at, &now, n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+    return now;
+}
 struct alignas(16) uint4 { symrail_u32 x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 [[maybe_unused]] static uint4 make_uint4(symrail_u32 x, symrail_u32 y, symrail_u32 z, symrail_u32 w) { return {x, y, z, w}; }

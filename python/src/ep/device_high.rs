@@ -86,7 +86,7 @@ impl EpDeviceHighThroughput {
         let count = views.iter().filter(|view| view.strong_count() > 0).count();
         if count > 0 {
             let why = format!(
-                "{count} views of these buffers exist (zero_copy, get_next_combine_buffer): drop such tensors before \
+                "{count} views of these buffers exist (get_next_combine_buffer): drop such tensors before \
                  destroy(), and before a dispatch of larger rows or of another shape"
             );
             return Err(raise(Kind::State, &why));
@@ -103,11 +103,6 @@ impl EpDeviceHighThroughput {
             Ok(routes)
         })?;
         Ok(EpDeviceRoutes(Mutex::new(routes)))
-    }
-
-    /// The memory of received tokens, until the next dispatch begins.
-    fn received(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
-        Self::view(slf, |buffers| Ok(Some(buffers.rows())))
     }
 
     /// The memory of the next combine's rows; None if no host has several ranks.

@@ -230,7 +230,6 @@ class Buffer:
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-        zero_copy: bool = False,
     ) -> tuple[Any, Any, Any, list[int] | None, _high.Handle | None, EventOverlap]:
         """Sends each token to the ranks that own its experts. Collective.
 
@@ -239,9 +238,6 @@ class Buffer:
         (as `x`), top-k indices (of this rank's own experts, counted from its first; -1 for others), weights (0 for
         others), the number of slots that name each of its experts (rounded up to `expert_alignment`), a handle, and an
         event. With `num_worst_tokens` there are so many rows; those behind the last received one have indices of -1.
-        With `zero_copy` and a heap in a GPU's memory the received tokens (not their scales) are a view of this
-        Buffer's memory, which the next dispatch overwrites. Buffers cannot be remade or destroyed while views exist
-        (StateError).
 
         Raises ArgumentError before anything is sent; DifferError, on all ranks, if dtypes, shapes or calls differ,
         before tokens are sent; TimeoutError, whose `pes` are the missing ranks. On a GPU the event's `synchronize`
@@ -258,7 +254,6 @@ class Buffer:
                 topk_weights,
                 expert_alignment,
                 num_worst_tokens,
-                zero_copy,
             )
             return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
         result = _high.dispatch(

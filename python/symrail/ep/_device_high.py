@@ -75,7 +75,6 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         topk_weights: Any,
         expert_alignment: int,
         num_worst_tokens: int,
-        zero_copy: bool,
     ) -> tuple[Any, Any, Any, list[int] | None, Handle | None]:
         """See `Buffer.dispatch`."""
         import torch
@@ -119,7 +118,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             buffers, routes = self.buffers(), handle.routes
         given = (at, of_scales, topk, each, groups)
         most = self.ranks * self.most_tokens
-        if 0 < num_worst_tokens < most or zero_copy and num_worst_tokens > most:
+        if 0 < num_worst_tokens < most:
             raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")
         if handle is None and num_worst_tokens <= 0:
             must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={most}")
@@ -137,14 +136,12 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         def empty(dtype: Any, *shape: int) -> Any:
             return torch.empty(shape, dtype=dtype, device=rows.device)
 
-        in_place = _view(buffers.received(), rows.dtype, come, hidden) if zero_copy else None
-        received = empty(rows.dtype, come, hidden) if in_place is None else in_place
+        received = empty(rows.dtype, come, hidden)
         its_scales = None if scales is None else empty(torch.float32, come, groups)
         its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
         its_weights = None if topk is None else torch.zeros((come, k), device=rows.device)
         sources = empty(torch.int32, come)
-        copied = received if in_place is None else None
-        to = [0 if one is None else one.data_ptr() for one in (copied, its_scales, its_slots, its_weights, sources)]
+        to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
         made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes)
         result = received if scales is None else (received, its_scales)
