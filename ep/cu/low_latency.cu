@@ -9,8 +9,10 @@
 #define MOST_WARPS 16
 // The number of rows, for each thread of a block, that the block collects before it copies them.
 #define LISTED 2
-// The slots of a sum whose pieces are in flight, and the pieces of each.
-#define SLOTS_AHEAD 4
+// The rows of a sum whose pieces are in flight, and the pieces of each. A rank's experts have made more rows of a token
+// than there are ranks that return one, where ranks are few.
+#define ROWS_AHEAD 8
+#define RETURNS_AHEAD 4
 #define PIECES_AHEAD 2
 // The weights that a thread sends at once.
 #define WEIGHTS_AHEAD 4
@@ -247,27 +249,28 @@ struct listed_terms {
 };
 // The sums of some pieces of a row of bfloat16, formed in FP32 and in the order of the terms, without fused operations,
 // so that hosts get the same bits.
+template <int AHEAD>
 struct pieces_of_sum {
     float sums[PIECES_AHEAD][8];
-    symrail_wide piece[SLOTS_AHEAD][PIECES_AHEAD];
+    symrail_wide piece[AHEAD][PIECES_AHEAD];
     __device__ pieces_of_sum() { clear(); }
     __device__ void clear() {
 #pragma unroll
         for (int i = 0; i < PIECES_AHEAD * 8; i++) sums[i / 8][i % 8] = 0.0f;
     }
     // Loads the pieces at `at` of the terms from `base` on; the next ones are `step` apart.
-    __device__ void load(const listed_terms& terms, symrail_u32 base, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
+    __device__ void load(const listed_terms& terms, symrail_u32 base, symrail_u32 at, symrail_u32 step, symrail_u32 end) {
 #pragma unroll
-        for (int n = 0; n < SLOTS_AHEAD; n++)
+        for (int n = 0; n < AHEAD; n++)
 #pragma unroll
             for (int i = 0; i < PIECES_AHEAD; i++)
                 if (base + n < terms.many && terms.rows[base + n] != 0 && at + i * step < end)
                     piece[n][i] = symrail_own_source::load((const symrail_wide*)terms.rows[base + n] + at + i * step);
     }
     template <bool WEIGHTED>
-    __device__ void add(const listed_terms& terms, symrail_u32 base, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
+    __device__ void add(const listed_terms& terms, symrail_u32 base, symrail_u32 at, symrail_u32 step, symrail_u32 end) {
 #pragma unroll
-        for (int n = 0; n < SLOTS_AHEAD; n++) {
+        for (int n = 0; n < AHEAD; n++) {
             if (base + n >= terms.many || terms.rows[base + n] == 0) continue;
             float factor = WEIGHTED ? terms.weights[base + n] : 1.0f;
 #pragma unroll
@@ -283,7 +286,7 @@ struct pieces_of_sum {
             }
         }
     }
-    __device__ void store(char* to, symrail_u64 at, symrail_u64 step, symrail_u64 end) {
+    __device__ void store(char* to, symrail_u32 at, symrail_u32 step, symrail_u32 end) {
 #pragma unroll
         for (int i = 0; i < PIECES_AHEAD; i++) {
             if (at + i * step >= end) break;
@@ -310,10 +313,12 @@ static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_
     symrail_u32 part = of_rank / each, row = of_rank % each;
     weight = nullptr;
     if (part >= p.parts || is_masked(p, rank)) return false;
-    symrail_u64 come = lane == 0 ? rows_of_part(p, rank, round, part) : 0;
-    if (row >= __shfl_sync(~0u, come, 0)) return false;
+    // The slots are in flight while the number of rows is. They are of this round if that is, because the receiving kernel
+    // has ended.
     const symrail_u32* slots = (const symrail_u32*)(part_at(p, rank, round, part) + 16 + row * row_bytes(p) + slots_at(p));
     symrail_u32 expert = lane < p.k ? slots[lane] : ~0u, token = slots[p.k], back_number = slots[p.k + 1];
+    symrail_u64 come = lane == 0 ? rows_of_part(p, rank, round, part) : 0;
+    if (row >= __shfl_sync(~0u, come, 0)) return false;
     bool here = expert != ~0u;
     // A row of an expert that the token names twice lies at the place of the first of these slots.
     symrail_u32 same = __match_any_sync(~0u, here ? (long long)expert : -1ll - lane);
@@ -346,9 +351,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     __shared__ row_back backs[TOGETHER];
     __shared__ parameters p;
     share_parameters(p, given);
-    symrail_u64 round = round_of(p), all = p.ranks * p.parts * part_rows(p), pieces = p.hidden / 8;
+    symrail_u64 round = round_of(p), all = p.ranks * p.parts * part_rows(p);
     if (blockIdx.x == 0) send_weights(p, weights, tokens, round), note_far_weights(p, round);
-    symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step, lane = threadIdx.x % 32;
+    symrail_u32 pieces = (symrail_u32)(p.hidden / 8), lane = threadIdx.x % 32;
+    symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step;
     listed_terms& terms = listed[mine];
     for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER) {
         const symrail_u64* weight = nullptr;
@@ -357,8 +363,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         if (finds && !found && lane == 0) terms.many = 0;
         __syncthreads();
         symrail_u32 many = terms.many;
-        const row_back back = backs[mine];
-        pieces_of_sum now;
+        const row_back& back = backs[mine];
+        pieces_of_sum<ROWS_AHEAD> now;
         now.load(terms, 0, at, step, pieces);
         if (found && weight != nullptr) {
             // A rank's own weights have not travelled. A rank whose weights are late gets no row.
@@ -372,8 +378,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         }
         __syncthreads();
         bool sends = many > 0 && terms.many == many;
-        for (symrail_u64 piece = at; sends && piece < pieces;) {
-            for (symrail_u32 slot = 0; slot < many; slot += SLOTS_AHEAD) {
+        for (symrail_u32 piece = at; sends && piece < pieces;) {
+            for (symrail_u32 slot = 0; slot < many; slot += ROWS_AHEAD) {
                 if (slot != 0) now.load(terms, slot, piece, step, pieces);
                 now.add<true>(terms, slot, piece, step, pieces);
             }
@@ -400,6 +406,7 @@ static __device__ void find_sums(const parameters& p, symrail_u64 token, const l
     symrail_u64 round = round_of(p), slot = token * p.k, bytes = 2 * p.hidden;
     symrail_u32 lane = threadIdx.x, each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts;
     long long expert = lane < p.k ? topk[slot + lane] : -1;
+    symrail_u64 number = lane < p.k ? ((const symrail_u32*)p.back_numbers)[slot + lane] : 0, row = 0;
     symrail_u32 rank = expert < 0 || expert >= (long long)(p.share * p.ranks) ? ~0u : (symrail_u32)expert / (symrail_u32)p.share;
     if (rank != ~0u && is_masked(p, rank)) rank = ~0u;
     symrail_u32 same = __match_any_sync(~0u, rank == ~0u ? -1ll - lane : (long long)rank);
@@ -409,7 +416,6 @@ static __device__ void find_sums(const parameters& p, symrail_u64 token, const l
         if ((symrail_u32)__shfl_sync(~0u, rank, other) < rank && (ones >> other & 1)) before++;
     if (lane == 0) terms.many = __popc(ones);
     if (!is_one) return;
-    symrail_u64 number = ((const symrail_u32*)p.back_numbers)[slot + lane], row = 0;
     symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, (symrail_u32)token / each) : row_word(p, round, rank, number);
     if (rank == p.me) row = p.own_back + number * bytes;
     else if (word_from(p, word, round, round, rank) != 0) row = back_at(p, round, rank, number);
@@ -427,8 +433,8 @@ static __device__ void add_unit(const parameters& p, symrail_u64 unit, const lon
     symrail_u64 part = (pieces + blocks - 1) / blocks, first = unit / tokens * part;
     symrail_u64 end = first + part < pieces ? first + part : pieces;
     for (symrail_u64 at = first + threadIdx.x; at < end; at += PIECES_AHEAD * step) {
-        pieces_of_sum found;
-        for (symrail_u32 slot = 0; slot < terms.many; slot += SLOTS_AHEAD) {
+        pieces_of_sum<RETURNS_AHEAD> found;
+        for (symrail_u32 slot = 0; slot < terms.many; slot += RETURNS_AHEAD) {
             found.load(terms, slot, at, step, end);
             found.add<false>(terms, slot, at, step, end);
         }
