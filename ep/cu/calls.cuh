@@ -26,10 +26,13 @@ enum { NOT_MADE, REFUSED, GOES };
 
 // State in host memory, which the host may read at any time.
 struct record {
-    // The first error: its kind, the other rank, the value here and the value there. Then the number of ended calls.
-    symrail_u64 wrong, other, here, there, calls;
+    // The first error: its kind, the other rank, the value here and the value there. Then the number of ended calls, and
+    // the ticket of the last call whose counts the host has got.
+    symrail_u64 wrong, other, here, there, calls, told;
     // For each rank the last call that it has announced here; behind these words, for each rank whether it was late.
     __device__ volatile symrail_u64* announced() const { return (volatile symrail_u64*)(this + 1); }
+    // The counts: for each rank the number of its tokens for each rank, and the slots of each expert here.
+    __device__ volatile symrail_u32* counts(symrail_u64 ranks) const { return (volatile symrail_u32*)(announced() + 2 * ranks); }
 };
 enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
 
@@ -147,9 +150,10 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
     return false;
 }
 
-// The values of a call that all ranks compare; the number of this PE's tokens. `first`: the routes are new.
+// The values of a call that all ranks compare; the number of this PE's tokens. `first`: the routes are new. `ticket`: a
+// number by which the host knows the call for whose counts it waits, or 0.
 struct call_made {
-    symrail_u64 first, kind, bytes, scales, k, tokens;
+    symrail_u64 first, kind, bytes, scales, k, tokens, ticket;
 };
 // Whether a slot of this PE's tokens has an index without an expert. Then it does not make the call.
 static __device__ bool is_wrong(const routes& r, const call_made& c) {
@@ -259,15 +263,29 @@ static __device__ void decide(const parameters& p, const routes& r, const call_m
     }
 }
 
+// A block gives the host the counts of new routes, or only its ticket if the call does not go on.
+static __device__ void tell_counts(const parameters& p, const routes& r, const call_made& c) {
+    __syncthreads();
+    const record& told = *(const record*)p.record;
+    volatile symrail_u32 *matrix = told.counts(p.ranks), *come = matrix + p.ranks * p.ranks;
+    bool goes = progress_of(p).state == GOES;
+    for (symrail_u64 i = threadIdx.x; goes && i < p.ranks * p.ranks; i += blockDim.x)
+        matrix[i] = tokens_of(p, r, i / p.ranks, i % p.ranks);
+    for (symrail_u64 i = threadIdx.x; goes && i < p.share; i += blockDim.x) come[i] = ((const symrail_u32*)r.come)[i];
+    symrail_fence_sys();
+    __syncthreads();
+    if (threadIdx.x == 0) record_of(p).told = c.ticket;
+}
+
 // One block for each rank announces the call to it, and waits for its header. No block waits for another one of its
 // kernel: in whatever order they run, the blocks of two ranks for each other are preceded by such blocks only.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
-             symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
+             symrail_u64 scales, symrail_u64 k, symrail_u64 tokens, symrail_u64 ticket) {
     __shared__ symrail_u64 common;
     const parameters p = *given;
     const routes r = *of;
-    const call_made c = {first, kind, bytes, scales, k, tokens};
+    const call_made c = {first, kind, bytes, scales, k, tokens, ticket};
     // A checksum of the routes, which must be equal on all ranks.
     if (threadIdx.x == 0) common = 0;
     __syncthreads();
@@ -278,7 +296,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         announce(p, r, blockIdx.x, c, common);
         hear(p, r, blockIdx.x, c, common);
     }
-    if (is_last_block(p)) decide(p, r, c);
+    if (!is_last_block(p)) return;
+    decide(p, r, c);
+    if (c.ticket != 0) tell_counts(p, r, c);
 }
 
 // One thread ends the call. It waits until this PE's requests are delivered, so that the memory may be written again.

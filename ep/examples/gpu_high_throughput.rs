@@ -188,7 +188,7 @@ impl Case<'_> {
             };
             // SAFETY: as above.
             unsafe { buffers.dispatch(stream, routes, &given, what == 1) }?;
-            let counts = buffers.counts(stream, routes, LIMIT)?;
+            let counts = buffers.counts(stream, LIMIT)?;
             let come = counts.rows();
             let [its_rows, its_scales, its_topk, its_weights, its_sources] =
                 [bytes, 4 * scales, 8 * k, 4 * k, 4].map(|each| self.buffer(each * come));
@@ -342,7 +342,7 @@ impl Case<'_> {
             buffers.layout(&stream, &mut routes, topk.at().get(), most_tokens)?;
             buffers.dispatch(&stream, &routes, &tokens, false)?;
         }
-        let come = buffers.counts(&stream, &routes, LIMIT)?;
+        let come = buffers.counts(&stream, LIMIT)?;
         let rows = come.rows();
         let of_come = [4 * scales, 8 * k, 4 * k, 4].map(|each| self.buffer(each * rows));
         let [its_scales, its_topk, its_weights, its_sources] = of_come;
@@ -388,7 +388,7 @@ impl Case<'_> {
         }
         self.rt.barrier_all()?;
         if me == 0 {
-            let sent: usize = routes.matrix()?[..ranks].iter().map(|&rows| rows as usize).sum();
+            let sent: usize = come.matrix[..ranks].iter().map(|&rows| rows as usize).sum();
             for (name, (times, bytes)) in ["dispatch", "combine"].iter().zip(times.iter_mut().zip([row / 2, row])) {
                 times.sort_by(f64::total_cmp);
                 let (median, least) = (times[times.len() / 2], times[0]);

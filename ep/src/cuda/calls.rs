@@ -1,6 +1,6 @@
 //! The sequence of high-throughput calls, as the host has launched them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
@@ -19,6 +19,8 @@ pub(super) struct Calls {
     open: AtomicBool,
     /// Whether the last call was a dispatch.
     dispatched: AtomicBool,
+    /// The ticket of the last dispatch for whose counts the host may wait: their number.
+    ticket: AtomicU64,
 }
 
 impl Calls {
@@ -26,6 +28,16 @@ impl Calls {
     pub fn begin(&self, call: Call) {
         self.open.store(true, Ordering::Relaxed);
         self.dispatched.store(call != Call::Combine, Ordering::Relaxed);
+    }
+
+    /// The ticket of a new dispatch, by which the host will know its counts.
+    pub fn next_ticket(&self) -> u64 {
+        self.ticket.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The ticket of the last one.
+    pub fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
     }
 
     /// Ends the open call. Returns whether there was one.

@@ -11,19 +11,20 @@
 //!
 //! The GPU records errors in host memory. Every later call returns them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail_core::wait::{Backoff, Pause};
 
 use super::broken::Broken;
 use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
 use super::lent::{Used, in_turn};
-use super::record::{Meaning, Record};
-use super::routes::{Counts, DeviceRoutes, Room, Routes};
+use super::record::{Counts, Meaning, Record};
+use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::{HighThroughputShape, OFFERED, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
@@ -32,6 +33,8 @@ use crate::exchange::hold_for_all;
 
 /// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
+/// The rounds of polling for counts before the thread sleeps between them: a fraction of a millisecond.
+const SPINS: u32 = 20_000;
 /// Words of `progress` in the kernels.
 const PROGRESS: usize = 6;
 
@@ -170,7 +173,7 @@ impl<'d> DeviceHighThroughput<'d> {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, parts.bytes[part]) }.map_err(failed)?;
         }
-        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), rt.settings().timeout_s)?;
+        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), experts / ranks, rt.settings().timeout_s)?;
         let of_words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let terms = hosts.terms(me);
         let progress = Used::new(gpu, zeroed(gpu, 8 * PROGRESS)?)?;
@@ -327,9 +330,12 @@ impl<'d> DeviceHighThroughput<'d> {
     ) -> Result<()> {
         let first = u64::from(call == Call::Dispatch);
         self.close(stream)?;
+        // The host does not wait for the counts of a captured call.
+        let tells = call == Call::Dispatch && !stream.is_capturing().map_err(failed)?;
+        let ticket = if tells { self.calls.next_ticket() } else { 0 };
         // SAFETY: the caller's promise.
         unsafe {
-            let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64];
+            let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64, ticket];
             self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
         }
         self.calls.begin(call);
@@ -386,19 +392,41 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Waits on the host until the last dispatch was sent, and returns its counts. An error ends that dispatch:
-    /// [`DeviceHighThroughput::receive`] must not follow.
+    /// Waits on the host until all ranks have announced the last dispatch on new routes, and returns its counts. The GPU
+    /// may be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
     /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
-    /// `limit`.
-    pub fn counts(&self, stream: &Stream, routes: &DeviceRoutes, limit: Duration) -> Result<Counts> {
-        let waited = stream.wait(limit).map_err(|error| self.record.not_announced().unwrap_or_else(|| failed(error)));
-        let counts = waited.and_then(|()| self.check()).and_then(|()| routes.counts());
+    /// `limit`; [`Error::Order`] if the stream has ended without such a dispatch.
+    pub fn counts(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
+        let counts = self.told(stream, limit).and_then(|counts| self.check().map(|()| counts));
         if counts.is_err() {
             in_turn(&self.progress, stream, || self.close(stream))?;
         }
         counts
+    }
+
+    /// Polls for the counts, and now and then for the end of the stream.
+    fn told(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
+        let (ticket, began) = (self.calls.ticket(), Instant::now());
+        let mut backoff = Backoff::new(SPINS, 0, Duration::from_micros(50));
+        loop {
+            if let Some(counts) = self.record.counts(ticket) {
+                return Ok(counts);
+            }
+            if backoff.next() != Pause::Spin {
+                if stream.is_idle().map_err(failed)? && self.record.counts(ticket).is_none() {
+                    self.check()?;
+                    return Err(Error::Order { what: "counts follow a dispatch on new routes, on its stream" });
+                }
+                if began.elapsed() > limit {
+                    let why =
+                        || format!("a dispatch has not begun after {limit:?}: the stream is busy with earlier work");
+                    return Err(self.record.not_announced().unwrap_or_else(|| failed(why())));
+                }
+            }
+            backoff.pause();
+        }
     }
 
     /// Receives a dispatch of these tokens, those for this rank itself included. Ends the call.

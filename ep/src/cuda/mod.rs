@@ -34,6 +34,7 @@ use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, Module, Program};
 use crate::error::{Error, Result};
 pub use high_throughput::{DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
 pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceShape};
+pub use record::Counts;
 pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 

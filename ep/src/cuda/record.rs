@@ -1,6 +1,7 @@
 //! What the high-throughput kernels report to the host, at any time: see `record` in `cu/calls.cuh`.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use symrail::Pe;
 use symrail::kernels::cuda::{Gpu, PinnedBuffer};
@@ -15,20 +16,42 @@ const NO_ROOM: u64 = 8;
 const LATE: u64 = 9;
 const COMPARED: [&str; 5] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
-/// Words of the record: the kind of the error, the rank, the value here, the value there, and the number of ended
-/// calls. Then follows a word for each rank, and then another one for each rank.
+/// Words of the record: the kind of the error, the rank, the value here, the value there, the number of ended calls, and
+/// the ticket of the last call whose counts are here. Then follows a word for each rank, and then another one for each
+/// rank. Then follow counts of 32 bits: a matrix of the ranks, and a number for each expert here.
 const OTHER: usize = 1;
 const HERE: usize = 2;
 const THERE: usize = 3;
 const CALLS: usize = 4;
-const OF_RANKS: usize = 5;
+const TOLD: usize = 5;
+const OF_RANKS: usize = 6;
 
 /// The record, in host memory.
 pub(super) struct Record {
     memory: PinnedBuffer,
     me: Pe,
     ranks: Pe,
+    share: usize,
     seconds: f64,
+}
+
+/// The counts of a dispatch for the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counts {
+    /// For each rank the number of its tokens for each rank.
+    pub matrix: Vec<u32>,
+    /// The number of tokens from each rank.
+    pub from_ranks: Vec<u32>,
+    /// For each of this rank's experts, the number of slots that name it.
+    pub per_expert: Vec<u32>,
+}
+
+impl Counts {
+    /// The number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.from_ranks.iter().map(|&rows| rows as usize).sum()
+    }
 }
 
 /// What errors contain besides the record's values.
@@ -39,9 +62,11 @@ pub(super) struct Meaning {
 }
 
 impl Record {
-    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), seconds: u64) -> Result<Record> {
-        let memory = PinnedBuffer::new(gpu, 8 * (OF_RANKS + 2 * ranks as usize)).map_err(failed)?;
-        Ok(Record { memory, me, ranks, seconds: seconds as f64 })
+    /// `share`: the experts of a rank.
+    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), share: usize, seconds: u64) -> Result<Record> {
+        let words = OF_RANKS + 2 * ranks as usize + (ranks as usize * ranks as usize + share).div_ceil(2);
+        let memory = PinnedBuffer::new(gpu, 8 * words).map_err(failed)?;
+        Ok(Record { memory, me, ranks, share, seconds: seconds as f64 })
     }
 
     /// The record's GPU address.
@@ -72,6 +97,21 @@ impl Record {
                 Err(Error::Differ { what, me: self.me, here, other: other as Pe, there })
             }
         }
+    }
+
+    /// The counts of the dispatch with this ticket, if it is the last one that has told its counts.
+    pub fn counts(&self, ticket: u64) -> Option<Counts> {
+        if ticket == 0 || self.memory.word(TOLD) != ticket {
+            return None;
+        }
+        // The GPU has written the counts before the ticket.
+        fence(Ordering::Acquire);
+        let (ranks, me) = (self.ranks as usize, self.me as usize);
+        let number = |i: usize| (self.memory.word(OF_RANKS + 2 * ranks + i / 2) >> (32 * (i % 2))) as u32;
+        let matrix: Vec<u32> = (0..ranks * ranks).map(number).collect();
+        let from_ranks = matrix.iter().skip(me).step_by(ranks).copied().collect();
+        let per_expert = (ranks * ranks..).take(self.share).map(number).collect();
+        Some(Counts { matrix, from_ranks, per_expert })
     }
 
     /// The error for ranks that have not announced the present call, if there are any.

@@ -22,12 +22,11 @@ pub(super) struct Room {
     pub members: usize,
 }
 
-/// The number of tables, in the order of `routes` in the kernels; the indices of those that the host reads.
+/// The number of tables, in the order of `routes` in the kernels; the indices of those that callers may read.
 const TABLES: usize = 9;
 const MATRIX: usize = 0;
 const PLACES: usize = 3;
 const PER_EXPERT: usize = 5;
-const COME: usize = 6;
 /// Bytes of the tables' addresses, which precede the tables.
 const ADDRESSES: usize = (8 * TABLES).next_multiple_of(ALIGNMENT);
 const ALIGNMENT: usize = 128;
@@ -91,15 +90,6 @@ impl Routes {
     }
 }
 
-/// The counts of a dispatch for the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counts {
-    /// The number of tokens from each rank.
-    pub from_ranks: Vec<u32>,
-    /// For each of this rank's experts, the number of slots that name it.
-    pub per_expert: Vec<u32>,
-}
-
 impl DeviceRoutes {
     /// The address for kernels: that of the tables' addresses.
     pub(super) fn at(&self) -> u64 {
@@ -138,35 +128,5 @@ impl DeviceRoutes {
     #[must_use]
     pub fn per_expert(&self) -> u64 {
         self.table(PER_EXPERT)
-    }
-
-    /// For each rank the number of its tokens for each rank, after the GPU has ended a dispatch.
-    ///
-    /// # Errors
-    /// An error of the driver.
-    pub fn matrix(&self) -> Result<Vec<u32>> {
-        self.read(MATRIX, self.room.ranks * self.room.ranks)
-    }
-
-    pub(super) fn counts(&self) -> Result<Counts> {
-        let matrix = self.matrix()?;
-        let from_ranks = matrix.iter().skip(self.room.me).step_by(self.room.ranks).copied().collect();
-        Ok(Counts { from_ranks, per_expert: self.read(COME, self.room.experts / self.room.ranks)? })
-    }
-
-    fn read(&self, table: usize, count: usize) -> Result<Vec<u32>> {
-        let mut bytes = vec![0; 4 * count];
-        if let Some(memory) = self.memory.memory() {
-            memory.buffer.read(self.starts[table], &mut bytes).map_err(failed)?;
-        }
-        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect())
-    }
-}
-
-impl Counts {
-    /// The number of rows.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.from_ranks.iter().map(|&rows| rows as usize).sum()
     }
 }

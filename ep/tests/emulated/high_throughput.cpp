@@ -54,10 +54,10 @@ struct buffers {
     std::vector<symrail_u64> told;
     std::vector<symrail_u32> homes, terms, matrix, crossings, lists, per_expert, come, spread;
     std::vector<int> places, host_places;
-    symrail_u64 wrong_slot[2] = {~0ull, 0}, members;
+    symrail_u64 wrong_slot[2] = {~0ull, 0}, members, tickets = 0;
     static const unsigned THREADS = 64;
 
-    buffers(const shape& s, char* heap, symrail_u64 room) : s(s), told(sizeof(record) / 8 + 2 * s.ranks) {
+    buffers(const shape& s, char* heap, symrail_u64 room) : s(s), told(sizeof(record) / 8 + 2 * s.ranks + (s.ranks * s.ranks + s.share + 1) / 2) {
         p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.most = s.tokens, p.room = room;
         symrail_u64 each = s.ranks_of_host, first = p.me / each * each;
         members = job.is_mapped(p.me, p.me == first ? first + 1 : first) ? each : 1;
@@ -106,7 +106,9 @@ struct buffers {
         launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
-        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens); });
+        symrail_u64 ticket = first ? ++tickets : 0;
+        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens, ticket); });
+        if (heard().told != tickets) fail("a ticket of an earlier call");
     }
     void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const char* bias, const char* second,
                 char* out, char* sums) {
@@ -181,6 +183,11 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         std::vector<long long> its = slots_of(s, rank, routing, its_tokens);
         for (long long expert : its)
             if (expert >= 0 && (symrail_u64)expert / s.share == me) come[expert % s.share]++;
+        for (symrail_u64 to = 0; first && to < s.ranks; to++) {
+            symrail_u32 wanted = 0;
+            for (symrail_u64 token = 0; token < its_tokens; token++) wanted += gets(s, its, token, to);
+            expect(b.heard().counts(s.ranks)[rank * s.ranks + to] == wanted, "the host's number of a rank's tokens");
+        }
         for (symrail_u64 token = 0; token < its_tokens; token++) {
             if (!gets(s, its, token, me)) continue;
             expect(row < all, "fewer rows than tokens");
@@ -200,7 +207,8 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         }
     }
     expect(row == all, "more rows than tokens");
-    if (first) expect(come == b.come, "slots of experts");
+    for (symrail_u64 i = 0; first && i < s.share; i++)
+        expect(come[i] == b.come[i] && come[i] == b.heard().counts(s.ranks)[s.ranks * s.ranks + i], "slots of experts");
 
     // Each rank returns rows that it has computed from the received ones, with its own weights.
     symrail_u64 numbers = s.bytes / (s.f32 ? 4 : 2);

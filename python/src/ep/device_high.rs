@@ -130,23 +130,15 @@ impl EpDeviceHighThroughput {
         self.buffers.call(py, 0, |buffers, _| buffers.check())
     }
 
-    /// Waits until the dispatch was sent: tokens from each rank, slots of each expert, and for each rank its tokens for
+    /// Waits until all ranks have announced the dispatch: tokens from each rank, slots of each expert, and for each rank its tokens for
     /// each rank.
-    fn counts(
-        &self,
-        py: Python<'_>,
-        stream: usize,
-        routes: &EpDeviceRoutes,
-        seconds: Option<f64>,
-    ) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
+    fn counts(&self, py: Python<'_>, stream: usize, seconds: Option<f64>) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
         let usual = self.buffers.job.runtime().settings().timeout_s;
         let limit = seconds.map_or(Ok(Duration::from_secs(2 * usual)), Duration::try_from_secs_f64);
         let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
         self.buffers.call(py, stream, |buffers, stream| {
-            routes.with(|routes| {
-                let counts = buffers.counts(stream, routes, limit)?;
-                Ok((counts.from_ranks, counts.per_expert, routes.matrix()?))
-            })
+            let counts = buffers.counts(stream, limit)?;
+            Ok((counts.from_ranks, counts.per_expert, counts.matrix))
         })
     }
 

@@ -123,15 +123,14 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         if handle is None and num_worst_tokens <= 0:
             must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={most}")
         buffers.dispatch(stream, routes, given, handle is not None)
-        matrix: Any = None
+        found: list[int] | None = None
         if handle is not None:
             come, counts = int(handle.recv_src_idx.shape[0]), None
         elif num_worst_tokens > 0:
             come, counts = num_worst_tokens, []
         else:
-            from_ranks, per_expert, found = buffers.counts(stream, routes, self.timeout)
+            from_ranks, per_expert, found = buffers.counts(stream, self.timeout)
             come, counts = sum(from_ranks), [-(-count // expert_alignment) * expert_alignment for count in per_expert]
-            matrix = torch.tensor(found, dtype=torch.int32).reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
 
         def empty(dtype: Any, *shape: int) -> Any:
             return torch.empty(shape, dtype=dtype, device=rows.device)
@@ -143,6 +142,10 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         sources = empty(torch.int32, come)
         to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
+        # The GPU is at work, so this costs no time.
+        matrix: Any = None
+        if found is not None:
+            matrix = torch.tensor(found, dtype=torch.int32).reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
         made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes)
         result = received if scales is None else (received, its_scales)
         return result, its_slots, its_weights, counts, made

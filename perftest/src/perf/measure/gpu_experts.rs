@@ -124,7 +124,7 @@ impl<C: Backend> Bench<'_, C> {
             buffers.layout(&stream, &mut routes, own.indices.at().get(), MANY)?;
             buffers.dispatch(&stream, &routes, &tokens, false)?;
         }
-        let come = buffers.counts(&stream, &routes, limit)?.rows();
+        let come = buffers.counts(&stream, limit)?.rows();
         let [made, indices, weights, sources] = [token, 8 * K, 4 * K, 4].map(|each| room(gpu, each * come));
         let (made, indices, weights, sources) = (made?, indices?, weights?, sources?);
         let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
