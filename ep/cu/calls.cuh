@@ -27,13 +27,14 @@ enum { NOT_MADE, REFUSED, GOES };
 // State in host memory, which the host may read at any time.
 struct record {
     // The first error: its kind, the other rank, the value here and the value there. Then the number of ended calls, and
-    // the ticket of the last call whose counts the host has got.
+    // the ticket of the last call that has told the host its counts.
     symrail_u64 wrong, other, here, there, calls, told;
     // For each rank the last call that it has announced here; behind these words, for each rank whether it was late.
     __device__ volatile symrail_u64* announced() const { return (volatile symrail_u64*)(this + 1); }
     // The counts: for each rank the number of its tokens for each rank, and the slots of each expert here.
     __device__ volatile symrail_u32* counts(symrail_u64 ranks) const { return (volatile symrail_u32*)(announced() + 2 * ranks); }
 };
+#define TICKET_REFUSED (1ull << 63)
 enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
 
 // The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots, and a checksum
@@ -211,12 +212,13 @@ static __device__ void hear(const parameters& p, const routes& r, symrail_u64 ra
     for (symrail_u64 i = threadIdx.x; rank != p.me && i < p.hosts; i += blockDim.x) crossings[i] = heard.counts()[p.ranks + i];
 }
 
-// A block completes new routes when all headers have been heard. Returns whether the rows have room at each rank.
-static __device__ bool complete(const parameters& p, const routes& r) {
+// A block completes the routes, if they are new, when all headers have been heard. Returns whether the rows have room at
+// each rank. It checks that in every call: routes of a dispatch that was refused may return.
+static __device__ bool complete(const parameters& p, const routes& r, bool first) {
     // For each rank the number of rows that it receives, and of those that it gathers for sums.
     __shared__ symrail_u64 sums[MOST_RANKS], gathered[MOST_RANKS];
     symrail_u64 call = call_of(p);
-    for (symrail_u64 i = threadIdx.x; i < p.share; i += blockDim.x) {
+    for (symrail_u64 i = threadIdx.x; first && i < p.share; i += blockDim.x) {
         symrail_u32 slots = 0;
         for (symrail_u64 rank = 0; rank < p.ranks; rank++)
             slots += header_of(p, call, rank).counts()[p.ranks + p.hosts + i];
@@ -258,12 +260,12 @@ static __device__ void decide(const parameters& p, const routes& r, const call_m
         symrail_u64 call = call_of(p), rank = differs / COMPARED, i = differs % COMPARED;
         symrail_u64 here = header_of(p, call, p.me).compared[i], there = header_of(p, call, rank).compared[i];
         if (threadIdx.x == 0) refuse(p, REFUSED, DIFFERENT + i, rank, here, there);
-    } else if (!c.first || complete(p, r)) {
+    } else if (complete(p, r, c.first)) {
         if (threadIdx.x == 0) now.state = GOES;
     }
 }
 
-// A block gives the host the counts of new routes, or only its ticket if the call does not go on.
+// A block gives the host the counts of new routes. The ticket is marked if the call does not go on.
 static __device__ void tell_counts(const parameters& p, const routes& r, const call_made& c) {
     __syncthreads();
     const record& told = *(const record*)p.record;
@@ -272,9 +274,11 @@ static __device__ void tell_counts(const parameters& p, const routes& r, const c
     for (symrail_u64 i = threadIdx.x; goes && i < p.ranks * p.ranks; i += blockDim.x)
         matrix[i] = tokens_of(p, r, i / p.ranks, i % p.ranks);
     for (symrail_u64 i = threadIdx.x; goes && i < p.share; i += blockDim.x) come[i] = ((const symrail_u32*)r.come)[i];
-    symrail_fence_sys();
+    // The barrier lets one thread's fence cover the writes of the whole block.
     __syncthreads();
-    if (threadIdx.x == 0) record_of(p).told = c.ticket;
+    if (threadIdx.x != 0) return;
+    symrail_fence_sys();
+    record_of(p).told = goes ? c.ticket : c.ticket | TICKET_REFUSED;
 }
 
 // One block for each rank announces the call to it, and waits for its header. No block waits for another one of its

@@ -313,12 +313,10 @@ static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_
     symrail_u32 part = of_rank / each, row = of_rank % each;
     weight = nullptr;
     if (part >= p.parts || is_masked(p, rank)) return false;
-    // The slots are in flight while the number of rows is. They are of this round if that is, because the receiving kernel
-    // has ended.
-    const symrail_u32* slots = (const symrail_u32*)(part_at(p, rank, round, part) + 16 + row * row_bytes(p) + slots_at(p));
-    symrail_u32 expert = lane < p.k ? slots[lane] : ~0u, token = slots[p.k], back_number = slots[p.k + 1];
     symrail_u64 come = lane == 0 ? rows_of_part(p, rank, round, part) : 0;
     if (row >= __shfl_sync(~0u, come, 0)) return false;
+    const symrail_u32* slots = (const symrail_u32*)(part_at(p, rank, round, part) + 16 + row * row_bytes(p) + slots_at(p));
+    symrail_u32 expert = lane < p.k ? slots[lane] : ~0u, token = slots[p.k], back_number = slots[p.k + 1];
     bool here = expert != ~0u;
     // A row of an expert that the token names twice lies at the place of the first of these slots.
     symrail_u32 same = __match_any_sync(~0u, here ? (long long)expert : -1ll - lane);

@@ -19,23 +19,30 @@ pub(super) struct Calls {
     open: AtomicBool,
     /// Whether the last call was a dispatch.
     dispatched: AtomicBool,
-    /// The ticket of the last dispatch for whose counts the host may wait: their number.
+    /// The number of dispatches for whose counts the host may wait, and the ticket of the last call: that number, or 0.
+    tickets: AtomicU64,
     ticket: AtomicU64,
 }
 
 impl Calls {
     /// A call has begun.
-    pub fn begin(&self, call: Call) {
+    pub fn begin(&self, call: Call, ticket: u64) {
+        self.ticket.store(ticket, Ordering::Relaxed);
         self.open.store(true, Ordering::Relaxed);
         self.dispatched.store(call != Call::Combine, Ordering::Relaxed);
     }
 
     /// The ticket of a new dispatch, by which the host will know its counts.
     pub fn next_ticket(&self) -> u64 {
-        self.ticket.fetch_add(1, Ordering::Relaxed) + 1
+        self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The ticket of the last one.
+    /// The last call was refused: other ranks may not have ended their earlier calls.
+    pub fn refused(&self) {
+        self.dispatched.store(false, Ordering::Relaxed);
+    }
+
+    /// The ticket of the last call; 0 if the host cannot wait for its counts.
     pub fn ticket(&self) -> u64 {
         self.ticket.load(Ordering::Relaxed)
     }
@@ -73,8 +80,10 @@ mod tests {
     #[test]
     fn only_a_dispatch_is_received_and_only_once() {
         let calls = Calls::default();
-        assert!(calls.must_be_open().is_err());
-        calls.begin(Call::Dispatch);
+        assert!(calls.must_be_open().is_err() && calls.ticket() == 0);
+        let ticket = calls.next_ticket();
+        calls.begin(Call::Dispatch, ticket);
+        assert!(ticket != 0 && calls.ticket() == ticket);
         assert!(calls.must_be_open().is_ok());
         assert!(calls.end() && !calls.end());
         assert!(matches!(calls.must_be_open(), Err(Error::Order { .. })));
@@ -85,13 +94,16 @@ mod tests {
         let calls = Calls::default();
         assert!(calls.must_have_dispatched().is_err(), "there was no dispatch");
         for dispatch in [Call::Dispatch, Call::Again] {
-            calls.begin(dispatch);
+            calls.begin(dispatch, 0);
             assert!(calls.must_have_dispatched().is_ok());
             calls.end();
             assert!(calls.must_have_dispatched().is_ok(), "a received dispatch");
-            calls.begin(Call::Combine);
+            calls.begin(Call::Combine, 0);
             calls.end();
             assert!(matches!(calls.must_have_dispatched(), Err(Error::Order { .. })), "others may read them still");
         }
+        calls.begin(Call::Dispatch, 1);
+        calls.refused();
+        assert!(calls.must_have_dispatched().is_err(), "others may not have announced anything");
     }
 }

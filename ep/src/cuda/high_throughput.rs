@@ -23,7 +23,7 @@ use super::broken::Broken;
 use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
 use super::lent::{Used, in_turn};
-use super::record::{Counts, Meaning, Record};
+use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::{HighThroughputShape, OFFERED, WORDS};
 use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
@@ -338,7 +338,7 @@ impl<'d> DeviceHighThroughput<'d> {
             let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64, ticket];
             self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
         }
-        self.calls.begin(call);
+        self.calls.begin(call, ticket);
         Ok(())
     }
 
@@ -397,33 +397,46 @@ impl<'d> DeviceHighThroughput<'d> {
     ///
     /// # Errors
     /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
-    /// `limit`; [`Error::Order`] if the stream has ended without such a dispatch.
+    /// `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if another call
+    /// has returned the dispatch's error.
     pub fn counts(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
-        let counts = self.told(stream, limit).and_then(|counts| self.check().map(|()| counts));
+        let told = self.told(stream, limit);
+        let counts = told.and_then(|told| {
+            self.check()?;
+            match told {
+                Told::Counts(counts) => Ok(counts),
+                Told::Refused => Err(Error::Order { what: "another call has returned why this dispatch was refused" }),
+            }
+        });
         if counts.is_err() {
+            self.calls.refused();
             in_turn(&self.progress, stream, || self.close(stream))?;
         }
         counts
     }
 
-    /// Polls for the counts, and now and then for the end of the stream.
-    fn told(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
+    /// Polls for what the last call tells, and now and then for the end of the stream.
+    fn told(&self, stream: &Stream, limit: Duration) -> Result<Told> {
         let (ticket, began) = (self.calls.ticket(), Instant::now());
+        let none = Error::Order { what: "counts follow a dispatch on new routes, on its stream, outside of graphs" };
+        if ticket == 0 {
+            return Err(none);
+        }
         let mut backoff = Backoff::new(SPINS, 0, Duration::from_micros(50));
         loop {
-            if let Some(counts) = self.record.counts(ticket) {
-                return Ok(counts);
+            // Whatever is over now has told before.
+            let is_slow = backoff.next() != Pause::Spin;
+            let (is_idle, is_over) = (is_slow && stream.is_idle().map_err(failed)?, is_slow && began.elapsed() > limit);
+            if let Some(told) = self.record.told(ticket) {
+                return Ok(told);
             }
-            if backoff.next() != Pause::Spin {
-                if stream.is_idle().map_err(failed)? && self.record.counts(ticket).is_none() {
-                    self.check()?;
-                    return Err(Error::Order { what: "counts follow a dispatch on new routes, on its stream" });
-                }
-                if began.elapsed() > limit {
-                    let why =
-                        || format!("a dispatch has not begun after {limit:?}: the stream is busy with earlier work");
-                    return Err(self.record.not_announced().unwrap_or_else(|| failed(why())));
-                }
+            if is_idle {
+                self.check()?;
+                return Err(none);
+            }
+            if is_over {
+                let why = || format!("a dispatch has not begun after {limit:?}: the stream is busy with earlier work");
+                return Err(self.record.not_announced().unwrap_or_else(|| failed(why())));
             }
             backoff.pause();
         }

@@ -26,6 +26,9 @@ const CALLS: usize = 4;
 const TOLD: usize = 5;
 const OF_RANKS: usize = 6;
 
+/// As in the kernels: the mark of the ticket of a call that does not go on.
+const TICKET_REFUSED: u64 = 1 << 63;
+
 /// The record, in host memory.
 pub(super) struct Record {
     memory: PinnedBuffer,
@@ -52,6 +55,12 @@ impl Counts {
     pub fn rows(&self) -> usize {
         self.from_ranks.iter().map(|&rows| rows as usize).sum()
     }
+}
+
+/// What a dispatch tells the host that waits for its counts.
+pub(super) enum Told {
+    Counts(Counts),
+    Refused,
 }
 
 /// What errors contain besides the record's values.
@@ -99,10 +108,12 @@ impl Record {
         }
     }
 
-    /// The counts of the dispatch with this ticket, if it is the last one that has told its counts.
-    pub fn counts(&self, ticket: u64) -> Option<Counts> {
-        if ticket == 0 || self.memory.word(TOLD) != ticket {
-            return None;
+    /// What the dispatch with this ticket has told, if it has: its counts, or that it was refused.
+    pub fn told(&self, ticket: u64) -> Option<Told> {
+        match self.memory.word(TOLD) {
+            told if told == ticket => {}
+            told if told == ticket | TICKET_REFUSED => return Some(Told::Refused),
+            _ => return None,
         }
         // The GPU has written the counts before the ticket.
         fence(Ordering::Acquire);
@@ -111,7 +122,7 @@ impl Record {
         let matrix: Vec<u32> = (0..ranks * ranks).map(number).collect();
         let from_ranks = matrix.iter().skip(me).step_by(ranks).copied().collect();
         let per_expert = (ranks * ranks..).take(self.share).map(number).collect();
-        Some(Counts { matrix, from_ranks, per_expert })
+        Some(Told::Counts(Counts { matrix, from_ranks, per_expert }))
     }
 
     /// The error for ranks that have not announced the present call, if there are any.

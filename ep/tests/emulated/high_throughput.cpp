@@ -108,7 +108,8 @@ struct buffers {
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
         symrail_u64 ticket = first ? ++tickets : 0;
         launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens, ticket); });
-        if (heard().told != tickets) fail("a ticket of an earlier call");
+        if ((heard().told & ~TICKET_REFUSED) != tickets) fail("a ticket of an earlier call");
+        if (first && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
     void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const char* bias, const char* second,
                 char* out, char* sums) {
@@ -294,6 +295,10 @@ static void refusals(const shape& s, char* heap) {
     layout(30);
     b.begin(true, 1, 64, 0, 0, 30);
     look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "more rows than there is room");
+    for (symrail_u64 kind : {2, COMBINE}) {
+        b.begin(false, kind, 64, 0, 0, 30);
+        look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "routes that had no room");
+    }
     layout(30);
     // The last rank uses the routes of another dispatch.
     if (job.me == 2) b.matrix[3] = 7;
