@@ -265,7 +265,7 @@ static __device__ void decide(const parameters& p, const routes& r, const call_m
     }
 }
 
-// A block gives the host the counts of new routes. The ticket is marked if the call does not go on.
+// A block gives the host the counts of a dispatch. The ticket is marked if the call does not go on.
 static __device__ void tell_counts(const parameters& p, const routes& r, const call_made& c) {
     __syncthreads();
     const record& told = *(const record*)p.record;

@@ -331,7 +331,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let first = u64::from(call == Call::Dispatch);
         self.close(stream)?;
         // The host does not wait for the counts of a captured call.
-        let tells = call == Call::Dispatch && !stream.is_capturing().map_err(failed)?;
+        let tells = call != Call::Combine && !stream.is_capturing().map_err(failed)?;
         let ticket = if tells { self.calls.next_ticket() } else { 0 };
         // SAFETY: the caller's promise.
         unsafe {
@@ -392,7 +392,7 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Waits on the host until all ranks have announced the last dispatch on new routes, and returns its counts. The GPU
+    /// Waits on the host until all ranks have announced the last dispatch, and returns its counts. The GPU
     /// may be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
@@ -418,7 +418,7 @@ impl<'d> DeviceHighThroughput<'d> {
     /// Polls for what the last call tells, and now and then for the end of the stream.
     fn told(&self, stream: &Stream, limit: Duration) -> Result<Told> {
         let (ticket, began) = (self.calls.ticket(), Instant::now());
-        let none = Error::Order { what: "counts follow a dispatch on new routes, on its stream, outside of graphs" };
+        let none = Error::Order { what: "counts follow a dispatch, on its stream, outside of graphs" };
         if ticket == 0 {
             return Err(none);
         }

@@ -106,10 +106,10 @@ struct buffers {
         launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
-        symrail_u64 ticket = first ? ++tickets : 0;
+        symrail_u64 ticket = kind != COMBINE ? ++tickets : 0;
         launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens, ticket); });
         if ((heard().told & ~TICKET_REFUSED) != tickets) fail("a ticket of an earlier call");
-        if (first && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
+        if (ticket != 0 && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
     void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const char* bias, const char* second,
                 char* out, char* sums) {
@@ -184,7 +184,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         std::vector<long long> its = slots_of(s, rank, routing, its_tokens);
         for (long long expert : its)
             if (expert >= 0 && (symrail_u64)expert / s.share == me) come[expert % s.share]++;
-        for (symrail_u64 to = 0; first && to < s.ranks; to++) {
+        for (symrail_u64 to = 0; to < s.ranks; to++) {
             symrail_u32 wanted = 0;
             for (symrail_u64 token = 0; token < its_tokens; token++) wanted += gets(s, its, token, to);
             expect(b.heard().counts(s.ranks)[rank * s.ranks + to] == wanted, "the host's number of a rank's tokens");
@@ -208,7 +208,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         }
     }
     expect(row == all, "more rows than tokens");
-    for (symrail_u64 i = 0; first && i < s.share; i++)
+    for (symrail_u64 i = 0; i < s.share; i++)
         expect(come[i] == b.come[i] && come[i] == b.heard().counts(s.ranks)[s.ranks * s.ranks + i], "slots of experts");
 
     // Each rank returns rows that it has computed from the received ones, with its own weights.
