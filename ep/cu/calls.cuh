@@ -1,9 +1,10 @@
 // High throughput: the start and the end of a call, also of one in which a rank does not arrive.
 //
 // Every rank announces each call to all ranks by a header: the kind of the call and its number of tokens for each rank.
-// From the headers every rank computes the position of each rank's rows at each other rank. A rank announces a call
-// when it has ended the previous one. So a rank that has all headers may write to any of the ranks. Words are set to
-// the number of the call, and nothing is cleared.
+// From the headers every rank computes the position of each rank's rows at each other rank. Before its header, a rank
+// stores the positions of its tokens at the ranks of its host. A rank announces a call when it has ended the previous
+// one, and so has read all rows of it. So a rank that has all headers may write to any rank, and may overwrite the rows
+// that it has offered in the previous call. Words are set to the number of the call, and nothing is cleared.
 //
 // The first thread whose wait times out raises an alarm. The alarm ends all other waits: those of this call, and those
 // of all calls that are launched behind it.
@@ -34,6 +35,7 @@ struct record {
     // The counts: for each rank the number of its tokens for each rank, and the slots of each expert here.
     __device__ volatile symrail_u32* counts(symrail_u64 ranks) const { return (volatile symrail_u32*)(announced() + 2 * ranks); }
 };
+// Marks the ticket of a call that does not go on. The counts are those of an earlier call then.
 #define TICKET_REFUSED (1ull << 63)
 enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
 

@@ -9,8 +9,8 @@
 #define MOST_WARPS 16
 // The number of rows, for each thread of a block, that the block collects before it copies them.
 #define LISTED 2
-// The rows of a sum whose pieces are in flight, and the pieces of each. A rank's experts have made more rows of a token
-// than there are ranks that return one, where ranks are few.
+// The rows of a sum that a thread loads before it adds the first: rows of experts (at most top-k for a token), and
+// returned rows (at most one for each rank). Then the 16-byte pieces of each.
 #define ROWS_AHEAD 8
 #define RETURNS_AHEAD 4
 #define PIECES_AHEAD 2
@@ -297,14 +297,14 @@ struct pieces_of_sum {
     }
 };
 
-// A row that a block sends back, as the first warp of its threads has found it.
+// A row that a block sends back: its destination and word. The first warp of the threads that add it fills this.
 struct row_back {
     symrail_u64 rank, part;
     char* to;
     symrail_u64* word;
 };
 // A warp finds a received row, the rows that experts have made of it, and where the sum goes. Returns false if there is
-// no such row. Its first lanes handle the slots; `weight` receives the address of a lane's weight.
+// no such row. Each of the first `k` lanes handles a slot; `weight` receives the address of a lane's weight.
 static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_u64 number, const char* rows, listed_terms& terms,
                                 row_back& back, const symrail_u64*& weight, symrail_u32& term) {
     // Consecutive numbers are of different ranks, so that all blocks send equally much. This rank comes last.

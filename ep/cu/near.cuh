@@ -1,7 +1,8 @@
 // High throughput: rows between ranks of a host, and rows that have arrived from other hosts.
 //
-// A rank copies rows to its own symmetric memory, and the ranks of its host read them there. So the writes that it waits
-// for, before it sets one word at each of those ranks, do not cross the link between GPUs. Each warp works alone.
+// A rank copies rows to its own symmetric memory, and the ranks of its host read them there. The rank's fence then waits
+// only for writes to its own memory, and for none that cross the link between GPUs. One word at each rank of the host
+// tells that the rows are there. Each warp works alone.
 #ifndef SYMRAIL_EP_NEAR_CUH
 #define SYMRAIL_EP_NEAR_CUH
 

@@ -71,8 +71,8 @@ static __device__ void add_many(const of_list& terms, const sum_of_row& into, sy
     for (int n = 0; n < N; n++)
         if (WHOLE || at + n * 512 < end) into.end<E>(sums[n], at + n * 512);
 }
-// A warp adds the rows of a token of one host, none of which is a sum, and then the biases, with the result of `add_up`.
-// Only the row's end needs conditions, which cost registers.
+// For jobs of one host: a warp adds the rows of a token and then the biases. The result has the same bits as that of
+// `add_up`, which also adds sums of other hosts. Rows of 14,336 bytes have whole laps of either length. Only the row's end needs conditions, which cost registers.
 template <class E>
 static __device__ void add_token_of_host(const of_list& terms, const sum_of_row& into, symrail_u32 bytes) {
     const int FEW = 7, MANY = 4;

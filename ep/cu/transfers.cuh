@@ -1,7 +1,7 @@
-// High throughput: transfers of rows and of their side data (scales, slots, the number at the source).
+// High throughput: transfers of rows between hosts, with their side data (scales, slots, the number at the source).
 //
-// Rows go in chunks, either directly to their place at the destination or to staging memory of the rank that forwards
-// them. Each chunk has two words: one for rows and one for side data. No block waits for another one of its kernel.
+// Rows go in chunks, either directly to their place at the destination or to staging memory of the rank that forwards or
+// adds them. Ranks of a host read rows in each other's memory instead: near.cuh and reduce.cuh. Each chunk has two words: one for rows and one for side data. No block waits for another one of its kernel.
 #ifndef SYMRAIL_EP_TRANSFERS_CUH
 #define SYMRAIL_EP_TRANSFERS_CUH
 

@@ -19,8 +19,9 @@ pub(super) struct Calls {
     open: AtomicBool,
     /// Whether the last call was a dispatch.
     dispatched: AtomicBool,
-    /// The number of dispatches for whose counts the host may wait, and the ticket of the last call: that number, or 0.
+    /// The number of dispatches outside of graphs.
     tickets: AtomicU64,
+    /// The last call's number among them; 0 for combines and captured calls.
     ticket: AtomicU64,
 }
 
@@ -57,7 +58,7 @@ impl Calls {
         if self.open.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(Error::Order { what: "a receive follows a dispatch that goes" })
+        Err(Error::Order { what: "receive follows a dispatch that was not refused, once" })
     }
 
     /// Refuses access to the memory for rows to combine while other ranks may read the rows of an earlier combine

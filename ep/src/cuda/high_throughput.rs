@@ -1,10 +1,11 @@
 //! High throughput by kernels. See `cu/high_throughput.cu`.
 //!
-//! Each token goes once to each rank of this host that owns some of its experts, directly to its place among that
-//! rank's rows, which are ordered by source and within a source by token. It crosses once to each other host, to the
-//! rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank forwards it. Returning rows
-//! are added on each host first. The ranks of a host read rows in each other's memory, to which they were copied. Chunks
-//! go to other ranks by requests to the proxy. Sums have the same bits as the host's.
+//! A rank copies its tokens to its own symmetric memory. Each rank of its host that owns some of their experts reads them
+//! there, and stores them in its caller's memory, ordered by source and within a source by token. A token crosses once to
+//! each other host, to the rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank stores
+//! it at the ranks of its host. A combine's rows are copied to symmetric memory likewise, and the ranks of the host read
+//! them there while they add. Each host adds its own rows first, and one sum for each token crosses. Chunks go to ranks
+//! whose memory the GPU does not reach by requests to the proxy. Sums have the same bits as the host's.
 //!
 //! The calls of one object come one after the other, whatever their streams. Captured calls do not wait for earlier
 //! ones, nor do replays; the caller orders them.
@@ -86,8 +87,9 @@ pub struct DeviceHighThroughput<'d> {
     device: &'d GpuDevice<'d>,
     shape: HighThroughputShape,
     blocks: u32,
-    /// The symmetric memory, kept to be freed, and the address of offered rows in it, 0 if there are none.
+    /// The symmetric memory, kept to be freed.
     block: *mut u8,
+    /// The address of a combine's offered rows in it; 0 if no host has several ranks.
     offered: u64,
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
@@ -424,7 +426,7 @@ impl<'d> DeviceHighThroughput<'d> {
         }
         let mut backoff = Backoff::new(SPINS, 0, Duration::from_micros(50));
         loop {
-            // Whatever is over now has told before.
+            // The stream and the clock are read first: what the GPU wrote before is then seen below.
             let is_slow = backoff.next() != Pause::Spin;
             let (is_idle, is_over) = (is_slow && stream.is_idle().map_err(failed)?, is_slow && began.elapsed() > limit);
             if let Some(told) = self.record.told(ticket) {

@@ -17,8 +17,8 @@ const LATE: u64 = 9;
 const COMPARED: [&str; 5] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
 /// Words of the record: the kind of the error, the rank, the value here, the value there, the number of ended calls, and
-/// the ticket of the last call whose counts are here. Then follows a word for each rank, and then another one for each
-/// rank. Then follow counts of 32 bits: a matrix of the ranks, and a number for each expert here.
+/// the ticket of the last dispatch that has told its counts, or that it was refused. Then follows a word for each rank with
+/// the last call that it has announced, and one for each rank that is set if it was late. Then follow counts of 32 bits: a matrix of the ranks, and a number for each expert here.
 const OTHER: usize = 1;
 const HERE: usize = 2;
 const THERE: usize = 3;

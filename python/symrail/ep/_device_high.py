@@ -142,7 +142,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         sources = empty(torch.int32, come)
         to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
-        # The GPU is at work, so this costs no time.
+        # The GPU copies rows meanwhile.
         matrix: Any = None
         if found is not None:
             matrix = torch.tensor(found, dtype=torch.int32).reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
@@ -167,7 +167,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         come, tokens = int(handle.recv_src_idx.shape[0]), int(handle.is_token_in_rank.shape[0])
         hidden, dtype = int(x.shape[-1]), _name(x)
         if dtype not in ("bfloat16", "float32") or hidden * x.element_size() % 16:
-            raise ArgumentError(f"x is [.., {hidden}] of {dtype}; wanted is float32 or bfloat16, rows of 16 bytes each")
+            raise ArgumentError(f"x is [.., {hidden}] of {dtype}; wanted: float32 or bfloat16, rows of 16·n bytes")
         rows = address(x, "x", self.gpu, dtype, (come, hidden), ROW_ALIGN)
         biases = [one for one in (bias if isinstance(bias, tuple) else (bias,)) if one is not None]
         if len(biases) > 2:

@@ -1,8 +1,8 @@
 //! Expert-parallel dispatch and combine by a GPU's kernels, one call behind the other on a stream, which times them.
 //!
-//! Received rows are read in place. Low latency is replayed as a graph. The physical bandwidth counts the bytes that
-//! stores write to other PEs, computed from the destinations of all tokens, and the bytes that this PE's rails have
-//! counted.
+//! A dispatch includes the copy of received rows to the caller's memory. Low latency is replayed as a graph. The physical
+//! bandwidth counts the bytes that leave this PE over mapped memory, computed from the destinations of all tokens, and
+//! the bytes that this PE's rails have counted.
 
 use std::sync::Arc;
 
@@ -51,20 +51,20 @@ impl OnGpu {
     }
 }
 
-/// Bytes that leave this PE by stores, if all PEs have this layout.
-struct Stores {
+/// Bytes that leave this PE over mapped memory, by its stores or by other PEs' loads, if all PEs have this layout.
+struct MappedBytes {
     hosts: Hosts,
     me: usize,
-    /// The other ranks whose memory this PE's GPU writes to.
+    /// The other ranks whose memory this PE's GPU reaches.
     mapped: Vec<usize>,
     layout: Layout,
 }
 
-impl Stores {
-    fn new(device: &GpuDevice<'_>, layout: Layout) -> Stores {
+impl MappedBytes {
+    fn new(device: &GpuDevice<'_>, layout: Layout) -> MappedBytes {
         let rt = device.runtime();
         let mapped = (0..rt.n_pes()).filter(|&pe| pe != rt.my_pe() && device.is_mapped(pe)).map(|pe| pe as usize);
-        Stores { hosts: Hosts::of_job(rt), me: rt.my_pe() as usize, mapped: mapped.collect(), layout }
+        MappedBytes { hosts: Hosts::of_job(rt), me: rt.my_pe() as usize, mapped: mapped.collect(), layout }
     }
 
     /// For a high-throughput dispatch or combine: rows of this rank, and of the ranks that it serves on its host.
@@ -128,19 +128,18 @@ impl<C: Backend> Bench<'_, C> {
         let [made, indices, weights, sources] = [token, 8 * K, 4 * K, 4].map(|each| room(gpu, each * come));
         let (made, indices, weights, sources) = (made?, indices?, weights?, sources?);
         let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
-        let copies = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
+        let to = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
         let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
         let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out };
         // SAFETY: as above, with space for all rows that may arrive.
         unsafe {
-            buffers.receive(&stream, &routes, &tokens, &copies)?;
+            buffers.receive(&stream, &routes, &tokens, &to)?;
             buffers.combine(&stream, &routes, &parts)?;
         }
         stream.wait(limit)?;
         buffers.check()?;
         self.ones(&content(&made, come * token)?, token, |_| 1.0)?;
         self.ones(&content(&own.out, MANY * token)?, token, |row| ranks_of(&layout, row))?;
-        let in_place = DeviceTokensReceived { rows: 0, ..copies };
         let (samples, warmup, on_rails) = self.timed_on(&stream, rt, token, || {
             // SAFETY: as above.
             unsafe {
@@ -148,12 +147,12 @@ impl<C: Backend> Bench<'_, C> {
                     return Ok(buffers.combine(&stream, &routes, &parts)?);
                 }
                 buffers.dispatch(&stream, &routes, &tokens, false)?;
-                Ok(buffers.receive(&stream, &routes, &tokens, &in_place)?)
+                Ok(buffers.receive(&stream, &routes, &tokens, &to)?)
             }
         })?;
         buffers.check()?;
         let algorithm = layout.per_rank().iter().sum::<u32>() as usize * token;
-        let physical = Stores::new(device, layout).of_many(phase, token) + on_rails;
+        let physical = MappedBytes::new(device, layout).of_many(phase, token) + on_rails;
         drop((routes, stream));
         buffers.free()?;
         Ok((samples, warmup, Traffic { algorithm, physical }))
@@ -190,7 +189,7 @@ impl<C: Backend> Bench<'_, C> {
         let (samples, warmup, on_rails) = self.timed_on(&stream, rt, token, replay)?;
         buffers.check()?;
         self.ones(&content(&own.out, FEW * token)?, token, |_| 1.0)?;
-        let physical = Stores::new(device, layout).of_few(shape.row(), token) + on_rails;
+        let physical = MappedBytes::new(device, layout).of_few(shape.row(), token) + on_rails;
         drop((graph, stream));
         buffers.free()?;
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
