@@ -1,8 +1,8 @@
 // High throughput: what a rank knows of all ranks, and the routes of tokens.
 //
-// A host here is a group of ranks whose GPUs reach each other's memory by loads and stores. They
-// read tokens in each other's memory. Tokens go directly to hosts of one rank. A token crosses to another host once, to
-// one of its ranks: `through`. That rank forwards it.
+// A host here is a group of ranks whose GPUs reach each other's memory by loads and stores. They read tokens in
+// each other's memory. Tokens go directly to hosts of one rank. A token crosses to another host once, to one of its
+// ranks: `through`. That rank forwards it.
 #ifndef SYMRAIL_EP_ROUTES_CUH
 #define SYMRAIL_EP_ROUTES_CUH
 
@@ -80,8 +80,8 @@ static __device__ symrail_u64 member_of(const parameters& p, symrail_u64 host, s
 // Whether ranks share a host. Such ranks load and store rows in each other's memory.
 static __device__ bool is_near(const parameters& p, symrail_u64 a, symrail_u64 b) { return host_of(p, a) == host_of(p, b); }
 static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEAR - 1) / NEAR; }
-// For each token of a rank of this host its position among that rank's rows here, or -1. Two tables
-// alternate, as headers do: a rank may announce the next call while this one is still read.
+// For each token of a rank of this host its position among that rank's rows here, or -1. Two tables alternate, as
+// headers do: a rank may announce the next call while this one is still read.
 static __device__ int* near_places(const parameters& p, symrail_u64 call, symrail_u64 rank) {
     return (int*)p.near_places_at + (call % 2 * p.members + place_of(p, rank)) * p.most;
 }

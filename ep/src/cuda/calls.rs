@@ -12,6 +12,13 @@ pub(super) enum Call {
     Combine,
 }
 
+impl Call {
+    /// Whether its routes are new.
+    pub fn has_new_routes(self) -> bool {
+        self == Call::Dispatch
+    }
+}
+
 /// The calls so far.
 #[derive(Default)]
 pub(super) struct Calls {

@@ -330,7 +330,7 @@ impl<'d> DeviceHighThroughput<'d> {
         call: Call,
         [bytes, scales, k]: [u64; 3],
     ) -> Result<()> {
-        let first = u64::from(call == Call::Dispatch);
+        let first = u64::from(call.has_new_routes());
         self.close(stream)?;
         // The host does not wait for the counts of a captured call.
         let tells = call != Call::Combine && !stream.is_capturing().map_err(failed)?;
@@ -378,7 +378,7 @@ impl<'d> DeviceHighThroughput<'d> {
         let content = self.content(tokens);
         let (at, sizes) = (routes.at(), [content[1], content[3], content[6]]);
         let call = if again { Call::Again } else { Call::Dispatch };
-        let first = u64::from(call == Call::Dispatch);
+        let first = u64::from(call.has_new_routes());
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
             self.begin(stream, routes, call, sizes)?;
@@ -394,8 +394,8 @@ impl<'d> DeviceHighThroughput<'d> {
         })
     }
 
-    /// Waits on the host until all ranks have announced the last dispatch, and returns its counts. The GPU
-    /// may be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
+    /// Waits on the host until all ranks have announced the last dispatch, and returns its counts. The GPU may
+    /// be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
     /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
