@@ -38,7 +38,6 @@ impl Strided {
 /// An abandoned operation (a time-out, a dead peer) may still be in flight in the fabric. So a private buffer of a
 /// failed operation must stay valid until the runtime is dropped, unless only its arguments were wrong; the typed
 /// operations of [`SymSlice`](crate::SymSlice) ensure this themselves.
-/// typed operations of [`SymSlice`](crate::SymSlice) see to that themselves.
 impl Operations<'_> {
     /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
     ///

@@ -136,7 +136,6 @@ impl<'d> Exchange<'d> {
     ///
     /// # Errors
     /// There is no memory.
-    /// There is no memory.
     pub fn new(
         device: &'d GpuDevice<'d>,
         memory: &mut SymmetricMemory<'d>,

@@ -36,7 +36,6 @@ impl<'d> SymmetricMemory<'d> {
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.
-    /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         if self.pieces.last().is_none_or(|piece| piece.bytes() - self.used < bytes) {

@@ -78,7 +78,6 @@ impl<'d> GpuPlan<'d> {
     ///
     /// # Errors
     /// The plan is for another number of PEs, needs something that this GPU cannot do, or there is no memory.
-    /// The plan is for another number of PEs, does what this GPU cannot, or there is no memory.
     pub fn new(
         device: &'d GpuDevice<'d>,
         memory: &mut SymmetricMemory<'d>,

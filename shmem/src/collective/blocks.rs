@@ -149,7 +149,6 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
 ///
 /// # Safety
 /// The source is valid.
-/// The source is valid.
 unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
     if block <= IN_MESSAGE_UP_TO || most > team.area.scratch_bytes() || team.hosts.count() == 1 {
         return (source, false);

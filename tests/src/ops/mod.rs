@@ -31,7 +31,6 @@ impl Plan {
     ///
     /// # Panics
     /// There is no such plan.
-    /// There is no such plan.
     #[must_use]
     pub fn named(name: &str) -> Plan {
         const K: usize = 1 << 10;
