@@ -13,7 +13,7 @@ use libraries::{alone, build, missing, remove_settings, succeed};
 /// Compiles the program, and returns it with the folder of the library.
 fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let built = build(&["symrail-decomp-c", "symrail-perftest"]);
+    let built = build();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut command = Command::new(compiler);
     command.args(["-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&program);
