@@ -66,27 +66,27 @@ impl From<ReduceOp> for Reduction {
 
 /// A communicator of all PEs, or of a team's; these are its ranks. Its calls are collective: all its PEs make the same
 /// ones in the same order, with the same sizes, types and operations.
-pub struct Communicator<'rt> {
-    members: Members<'rt>,
+pub struct Communicator {
     selection: Selection,
-    prepared: BTreeMap<Choice, Prepared<'rt>>,
-    exchange: Exchange<'rt>,
+    prepared: BTreeMap<Choice, Prepared>,
+    exchange: Exchange,
     /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
+    members: Members,
 }
 
-impl std::fmt::Debug for Communicator<'_> {
+impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Communicator").field("selection", &self.selection).finish_non_exhaustive()
     }
 }
 
-impl<'rt> Communicator<'rt> {
+impl Communicator {
     /// Makes a communicator of all PEs. Collective.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn new(runtime: &'rt Runtime) -> Result<Self> {
+    pub fn new(runtime: &Runtime) -> Result<Self> {
         Communicator::among(Members::all(runtime))
     }
 
@@ -96,14 +96,14 @@ impl<'rt> Communicator<'rt> {
     ///
     /// # Errors
     /// The runtime's; or [`Error::OtherRuntime`].
-    pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
+    pub fn of_team(team: &Team, heap: &TeamHeap) -> Result<Self> {
         Communicator::among(Members::of_team(heap.runtime(), team, heap)?)
     }
 
-    fn among(members: Members<'rt>) -> Result<Self> {
-        let exchange = Exchange::new(members)?;
+    fn among(members: Members) -> Result<Self> {
+        let exchange = Exchange::new(&members)?;
         let near = |pe| !members.runtime().peer_ptr(exchange.start(), pe).is_null();
-        let (selection, accumulate) = (Selection::agree(members, CPU, "cpu".into(), near)?, Accumulate::default());
+        let (selection, accumulate) = (Selection::agree(&members, CPU, "cpu".into(), near)?, Accumulate::default());
         Ok(Communicator { members, selection, prepared: BTreeMap::new(), exchange, accumulate })
     }
 
@@ -261,7 +261,7 @@ impl<'rt> Communicator<'rt> {
     }
 
     /// A plan with memory for parts of `part` bytes.
-    fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared<'rt>> {
+    fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared> {
         let kept = self.prepared.get(choice);
         if kept.is_none_or(|kept| kept.capacity() < part) {
             let plan = match kept {
@@ -272,7 +272,7 @@ impl<'rt> Communicator<'rt> {
                 small.free()?;
             }
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.prepared.insert(choice.clone(), Prepared::of(self.members, &plan, capacity)?);
+            self.prepared.insert(choice.clone(), Prepared::of(&self.members, &plan, capacity)?);
         }
         self.prepared.get_mut(choice).ok_or_else(|| choice.unknown())
     }

@@ -100,7 +100,7 @@ impl Tuning {
     /// # Errors
     /// The runtime's.
     pub fn agree(
-        members: Members<'_>,
+        members: &Members,
         (device, hosts): (&str, usize),
         check: impl Fn(&Table) -> std::result::Result<(), String>,
     ) -> Result<Tuning> {

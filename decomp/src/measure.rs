@@ -21,7 +21,7 @@ enum Arrays {
 }
 
 impl Arrays {
-    fn new(kernels: Option<&GpuKernels<'_>>, bytes: usize) -> Result<Arrays> {
+    fn new(kernels: Option<&GpuKernels>, bytes: usize) -> Result<Arrays> {
         let Some(kernels) = kernels else { return Ok(Arrays::Host([0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]))) };
         let gpu = kernels.device().gpu();
         let buffers = [gpu.alloc(bytes.max(1))?, gpu.alloc(bytes.max(1))?];
@@ -53,9 +53,9 @@ impl Arrays {
 
 /// Seconds of a round on the slowest PE, and the candidate's outcome. A candidate that the heap has no space for
 /// allocates nothing.
-pub(crate) fn measure<'rt>(
-    array: &Decomposition<'rt>,
-    kernels: Option<&'rt GpuKernels<'rt>>,
+pub(crate) fn measure(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
     mode: Mode,
     tuning: &Tuning,
     best: f64,
@@ -109,7 +109,7 @@ pub(crate) fn measure<'rt>(
 
 /// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team.
 pub(crate) fn seconds_of_a_round(
-    team: &Team<'_>,
+    team: &Team,
     rounds: u32,
     mut round: impl FnMut() -> Result<()>,
     wait: impl FnOnce() -> Result<()>,

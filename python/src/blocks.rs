@@ -48,7 +48,7 @@ pub struct Differs {
 impl Blocks {
     /// Allocates a zeroed block; returns its number and address. Blocks that all PEs have let go are freed first.
     /// Collective; `Ok(Err(_))` if PEs make different requests, and then no PE gets memory.
-    pub fn allocate(&self, rt: &Runtime, team: &Team<'_>, request: &Request) -> Result<Result<(u64, usize), Differs>> {
+    pub fn allocate(&self, rt: &Runtime, team: &Team, request: &Request) -> Result<Result<(u64, usize), Differs>> {
         if let Some(differs) = self.agree(rt, team, &request.text)? {
             return Ok(Err(differs));
         }
@@ -61,7 +61,7 @@ impl Blocks {
     }
 
     /// Frees the blocks that all PEs have let go. Collective.
-    pub fn reclaim(&self, rt: &Runtime, team: &Team<'_>) -> Result<Option<Differs>> {
+    pub fn reclaim(&self, rt: &Runtime, team: &Team) -> Result<Option<Differs>> {
         self.agree(rt, team, "reclaim")
     }
 
@@ -96,7 +96,7 @@ impl Blocks {
     }
 
     /// Compares the requests of all PEs, and frees the blocks that all have let go.
-    fn agree(&self, rt: &Runtime, team: &Team<'_>, text: &str) -> Result<Option<Differs>> {
+    fn agree(&self, rt: &Runtime, team: &Team, text: &str) -> Result<Option<Differs>> {
         let hash = hash(text);
         let mut words = vec![hash, !hash];
         let numbers: Vec<u64> = {
@@ -131,7 +131,7 @@ impl Blocks {
     }
 
     /// The first PE with a request other than PE 0's, and both requests.
-    fn who_differs(team: &Team<'_>, hash: u64, text: &str) -> Result<Differs> {
+    fn who_differs(team: &Team, hash: u64, text: &str) -> Result<Differs> {
         let me = team.group().me();
         let mut first = [if me == 0 { hash } else { 0 }];
         raw::reduce_words(team, &mut first, Reduction::or::<u64>())?;

@@ -16,7 +16,6 @@ use symrail_decomp::{
 };
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held::{self, Lent};
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
@@ -28,7 +27,7 @@ const WORDS: usize = 1 << 20;
 /// The key of a plan: whether it is for a halo, axes or axis and dimension, the period, bytes of an element, forms.
 type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-/// An array over all PEs, and the job whose heap it uses, which is dropped after it. `None` after `free`.
+/// An array over all PEs, `None` after `free`, and the job whose heap it uses.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
     grid: Grid,
@@ -39,30 +38,26 @@ pub struct Pencils {
 }
 
 /// The kernels, if there are any.
-type Kernels = Option<&'static GpuKernels<'static>>;
+type Kernels<'a> = Option<&'a GpuKernels>;
 
 struct Parts {
-    plans: HashMap<Key, AnyPlan<'static>>,
+    plans: HashMap<Key, AnyPlan>,
     work: Option<Workspace>,
-    array: Decomposition<'static>,
-    /// Taken back when all above is gone. There are kernels if arrays are in a GPU's memory.
-    kernels: Option<Lent<GpuKernels<'static>>>,
-    heap: Lent<TeamHeap<'static>>,
+    array: Decomposition,
+    /// There are kernels if arrays are in a GPU's memory.
+    kernels: Option<GpuKernels>,
+    heap: TeamHeap,
 }
-
-// SAFETY: heap and kernels are used under the mutex, or by the parts that are.
-unsafe impl Send for Parts {}
 
 impl Parts {
     /// The plan with this key, and a workspace for it.
     fn plan(
         &mut self,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>>,
-    ) -> symrail_decomp::Result<(&mut AnyPlan<'static>, &mut Workspace)> {
+        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan>,
+    ) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
         let Parts { plans, work, array, kernels, .. } = self;
-        // SAFETY: `free` drops what uses them first.
-        let kernels = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
+        let kernels = kernels.as_ref();
         let plan = match plans.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -130,31 +125,24 @@ impl Pencils {
         let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
         let kernels = gpu.map(|gpu| {
             let nvrtc = gpu.nvrtc()?;
-            // SAFETY: `Pencils` drops what is made before the job that it keeps.
-            let kernels = GpuKernels::new(unsafe { gpu.device() }, &nvrtc)?;
-            Ok::<_, Error>(Lent::new(kernels))
+            GpuKernels::new(gpu.device(), &nvrtc)
         });
         let kernels = kernels.transpose().map_err(raised)?;
-        // SAFETY: `Pencils` drops what is made before the job that it keeps.
-        let rt = unsafe { held::runtime_of(&job) };
+        let rt = job.runtime();
         let grid = Grid { memory, ..Grid::new(extents, processes) };
         let made = py.detach(move || {
             let mut team = rt.team_world()?;
-            let heap = Lent::new(TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?);
-            // SAFETY: `free` drops what uses it first.
-            let borrowed = unsafe { heap.get() };
-            // SAFETY: as above.
-            let of_gpu = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
+            let heap = TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?;
             let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
             let processes = Some(grid.processes).filter(|&given| given != [0, 0]);
             if measured || processes.is_none() {
                 // Plans are made in this mode alone.
                 let only = Some(mode).filter(|_| !measured);
                 let tuning = Tuning { element, processes, mode: only, ..Tuning::default() };
-                let (same_team, tuned) = tune_on(of_gpu, borrowed, team, grid, &tuning)?;
+                let (same_team, tuned) = tune_on(kernels.as_ref(), &heap, team, grid, &tuning)?;
                 (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
             }
-            let array = Decomposition::new(borrowed, team, grid)?;
+            let array = Decomposition::new(&heap, team, grid)?;
             Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
         });
         let (grid, mode, parts) = made.map_err(raised)?;
@@ -237,11 +225,7 @@ impl Pencils {
         if let Some(gpu) = self.job.gpu().filter(|_| kernels.is_some()) {
             gpu.gpu().synchronize().map_err(|error| raised(error.into()))?;
         }
-        drop((plans, work, array));
-        // SAFETY: nothing that uses them is left.
-        drop(kernels.map(|kernels| unsafe { kernels.take_back() }));
-        // SAFETY: as above.
-        let heap = unsafe { heap.take_back() };
+        drop((plans, work, array, kernels));
         py.detach(move || heap.free()).map_err(failed)
     }
 }
@@ -265,7 +249,7 @@ impl Pencils {
         &self,
         py: Python<'_>,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>> + Send,
+        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan> + Send,
         buffers: [GpuMemory; 2],
         stream: Option<usize>,
     ) -> PyResult<()> {

@@ -157,6 +157,7 @@ fn sort(error: &Error) -> (Kind, Details) {
             (Kind::Timeout, Details { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
         }
         Error::Forked { pe, .. } => (Kind::Forked, Details { pe: Some(*pe), ..plain() }),
+        Error::Finalized { pe } | Error::InUse { pe, .. } => (Kind::State, Details { pe: Some(*pe), ..plain() }),
         Error::CallsDiffer { other, .. } | Error::ParametersDiffer { other, .. } => {
             (Kind::Differ, Details { pe: Some(*other), ..plain() })
         }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -26,8 +26,7 @@ use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
-    // Dropped before the runtime, which it borrows.
-    gpu: OnceLock<HeldGpu>,
+    gpu: Option<HeldGpu>,
     runtime: Runtime,
     left: AtomicBool,
     pub blocks: Blocks,
@@ -78,18 +77,14 @@ impl Job {
         let _current = device.map(Gpu::open).transpose()?;
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
+        let gpu = runtime.gpu().map(|gpu| HeldGpu::new(&runtime, gpu, &joining.nvrtc)).transpose()?;
         let job = Arc::new(Job {
-            gpu: OnceLock::new(),
+            gpu,
             runtime,
             left: AtomicBool::new(false),
             blocks: Blocks::default(),
             under_way: UnderWay::default(),
         });
-        if let Some(gpu) = job.runtime.gpu() {
-            // SAFETY: the job does not move any more, and drops its GPU first.
-            let held = unsafe { HeldGpu::new(&job.runtime, gpu, &joining.nvrtc) }?;
-            job.gpu.get_or_init(|| held);
-        }
         *lock(&CURRENT) = Some(Arc::clone(&job));
         Ok(job)
     }
@@ -112,7 +107,7 @@ impl Job {
 
     /// The GPU that the heap is in or pinned for.
     pub fn gpu(&self) -> Option<&HeldGpu> {
-        self.gpu.get()
+        self.gpu.as_ref()
     }
 
     /// As above, for operations on streams.

@@ -86,12 +86,12 @@ pub fn copy(dest: Span, source: Span) {
 }
 
 /// The bits that all PEs of the team have set, word by word. Collective over the team.
-pub fn and_of_all(team: &Team<'_>, words: &mut [u64]) -> Result<()> {
+pub fn and_of_all(team: &Team, words: &mut [u64]) -> Result<()> {
     reduce_words(team, words, Reduction::and::<u64>())
 }
 
 /// Combines the words of all PEs of the team. Collective over the team.
-pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) -> Result<()> {
+pub fn reduce_words(team: &Team, words: &mut [u64], reduction: Reduction) -> Result<()> {
     // Up to 8 KiB need not be symmetric.
     for part in words.chunks_mut(1024) {
         let at = part.as_mut_ptr().cast::<u8>();
@@ -103,32 +103,32 @@ pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) ->
 
 /// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
 /// below.
-pub fn broadcast(team: &Team<'_>, dest: Span, source: Span, root: u32) -> Result<()> {
+pub fn broadcast(team: &Team, dest: Span, source: Span, root: u32) -> Result<()> {
     // SAFETY: both are valid memory of this length, see above; the runtime checks that the destination is symmetric.
     unsafe { team.broadcast(pointer(dest), pointer(source), source.bytes(), root) }
 }
 
-pub fn fcollect(team: &Team<'_>, dest: Span, source: Span) -> Result<()> {
+pub fn fcollect(team: &Team, dest: Span, source: Span) -> Result<()> {
     // SAFETY: as for `broadcast`; the caller has made the destination long enough.
     unsafe { team.fcollect(pointer(dest), pointer(source), source.bytes()) }
 }
 
-pub fn collect(team: &Team<'_>, dest: Span, source: Span) -> Result<()> {
+pub fn collect(team: &Team, dest: Span, source: Span) -> Result<()> {
     // SAFETY: as for `fcollect`.
     unsafe { team.collect(pointer(dest), pointer(source), source.bytes()) }
 }
 
-pub fn alltoall(team: &Team<'_>, dest: Span, source: Span, block: usize) -> Result<()> {
+pub fn alltoall(team: &Team, dest: Span, source: Span, block: usize) -> Result<()> {
     // SAFETY: as for `fcollect`: both hold a block for each PE.
     unsafe { team.alltoall(pointer(dest), pointer(source), block) }
 }
 
-pub fn reduce(team: &Team<'_>, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
+pub fn reduce(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
     // SAFETY: as for `broadcast`: both hold so many elements of the reduction's type.
     unsafe { team.reduce(pointer(dest), pointer(source), count, reduction) }
 }
 
-pub fn reduce_scatter(team: &Team<'_>, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
+pub fn reduce_scatter(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
     // SAFETY: as for `reduce`: the source holds so many elements for each PE.
     unsafe { team.reduce_scatter(pointer(dest), pointer(source), count, reduction) }
 }

@@ -180,7 +180,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
     let kernels = kernels(held).map_err(failed_on_gpu)?;
     let mut blocks = Allocator::new(bytes as u64, MIN_ALIGN);
     blocks.commit(bytes as u64);
-    let context = Box::leak(Box::new(Context {
+    let context = Box::into_raw(Box::new(Context {
         kept: Arc::clone(kept),
         gpu: Arc::clone(held.gpu()),
         base: address as u64,
@@ -204,7 +204,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
         flags,
         error,
     };
-    Ok(std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance())
+    Ok(Box::into_raw(Box::new(table)).expose_provenance())
 }
 
 fn kernels(held: &HeldGpu) -> Result<[Kernel; 3], Error> {

@@ -32,7 +32,7 @@ fn at_position(mut n: u64) -> u64 {
 }
 
 /// Does this PE's share of the updates; they are complete on all PEs when it returns.
-fn update(table: &SymSlice<'_, u64>, updates: u64) -> Result<()> {
+fn update(table: &SymSlice<u64>, updates: u64) -> Result<()> {
     let rt = table.runtime();
     let words = table.len() as u64;
     let all = words * u64::from(rt.n_pes());

@@ -132,6 +132,24 @@ pub enum Error {
         /// This process.
         here: u32,
     },
+    /// This PE has left the job: [`Runtime::finalize`](crate::Runtime::finalize) was called on one of its handles.
+    #[error("PE {pe} has left the job (finalize); join a new job for further operations")]
+    Finalized {
+        /// The PE.
+        pe: Pe,
+    },
+    /// What is to be freed or destroyed is in use on some PE; nothing was freed.
+    #[error(
+        "PE {pe}: {what} is in use, here by {handles} other handles, or on another PE; free what uses it first, on all PEs"
+    )]
+    InUse {
+        /// This PE.
+        pe: Pe,
+        /// What is in use.
+        what: &'static str,
+        /// The number of other handles on this PE.
+        handles: usize,
+    },
     /// PEs of a team made different collective calls. Detected only with `SYMRAIL_CHECK_COLLECTIVES`.
     #[error(
         "PE {pe} called {called} where PE {other} called {other_called}; PEs of a team make the same calls in the same order"

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observe::Observation;
 use crate::operations::Communicator;
-use crate::process::{Process, WipedOnFork};
+use crate::process::{Membership, Process, WipedOnFork};
 use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};
 use crate::space::Space;
@@ -150,7 +150,7 @@ impl SimulatedPe {
         let job = Job {
             me,
             n_pes,
-            process: Process::this(),
+            membership: Membership::of(Process::this()),
             native_amo: false,
             hosts: Arc::clone(&hosts),
             settings,

@@ -75,13 +75,13 @@ impl Space {
     }
 
     /// The address of `pe`'s heap in this process. 0 if the operation needs the wire: the peer is not mapped, or
-    /// `offset` there or the local buffer is in memory that the CPU cannot access. In a forked child all addresses are
-    /// 0, and the wire refuses the operation.
+    /// `offset` there or the local buffer is in memory that the CPU cannot access. In a forked child, and when the PE has
+    /// left, all addresses are 0, and the wire refuses the operation.
     #[inline]
     pub fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
         match self.bases.get(pe as usize) {
             Some(_) if self.staged.is_some() && (offset >= STAGED_OFFSET || self.is_staged(local)) => Ok(0),
-            Some(&base) => Ok(base),
+            Some(base) => Ok(base),
             None => Err(self.no_such_pe(pe)),
         }
     }
@@ -123,7 +123,7 @@ impl Space {
 
     /// Whether host threads access `pe`'s memory by loads and stores.
     pub fn is_mapped(&self, pe: Pe) -> bool {
-        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|&b| b != 0)
+        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|base| base != 0)
     }
 
     /// Whether an address is in memory that the CPU cannot access.

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
@@ -30,16 +29,13 @@ pub const ID_WORDS: usize = UniqueId::LEN / 8;
 /// Words of the board: an id, and a word that marks its arrival.
 const BOARD_WORDS: usize = ID_WORDS + 1;
 
-/// The parts of a communicator. They are dropped in this order.
+/// The parts of a communicator.
 struct Parts {
-    collectives: GpuCommunicator<'static>,
+    collectives: GpuCommunicator,
     /// Words for the ids of further communicators: see `split`.
-    board: SymSlice<'static, u64>,
-    owned: Owned,
+    board: SymSlice<u64>,
+    runtime: Runtime,
 }
-
-// SAFETY: handles of the driver that any thread may use, and memory that the parts own; a mutex guards them.
-unsafe impl Send for Parts {}
 
 /// This process's rank of a communicator.
 pub struct Communicator {
@@ -55,8 +51,8 @@ pub struct Communicator {
 
 /// The parts that calls use.
 pub struct Inside<'a> {
-    pub collectives: &'a mut GpuCommunicator<'static>,
-    pub board: &'a SymSlice<'static, u64>,
+    pub collectives: &'a mut GpuCommunicator,
+    pub board: &'a SymSlice<u64>,
     pub runtime: &'a Runtime,
 }
 
@@ -76,15 +72,12 @@ impl Communicator {
         if !Settings::is_set("SYMRAIL_HEAP_KIND") {
             settings.heap_kind = kind;
         }
-        let runtime = Box::new(Runtime::join(settings, Box::new(bootstrap))?);
+        let runtime = Runtime::join(settings, Box::new(bootstrap))?;
         let parts = Held::default();
         let ended = parts.ended();
         runtime.set_interrupt(move || (!ended.load(Ordering::Acquire)).then_some(POLL));
         let gpu = runtime.own_gpu()?;
-        let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
-        // SAFETY: it lives until `owned` is dropped, after everything that borrows it.
-        let stays: &'static Runtime = unsafe { &*owned.runtime };
-        let made = Self::parts(stays, &gpu, nvrtc, owned)?;
+        let made = Self::parts(runtime, &gpu, nvrtc)?;
         let waits = made.collectives.abort_handle();
         parts.put(made, move || waits.abort());
         Ok(Communicator {
@@ -97,22 +90,18 @@ impl Communicator {
         })
     }
 
-    fn parts(stays: &'static Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc, mut owned: Owned) -> Result<Parts, Failure> {
-        let board = stays.alloc_slice::<u64>(BOARD_WORDS)?;
-        let device = Box::into_raw(Box::new(stays.gpu_device(gpu)?));
-        owned.device = Some(device);
-        // SAFETY: as for the runtime.
-        let mut collectives = GpuCommunicator::new(unsafe { &*device }, nvrtc)?;
+    fn parts(runtime: Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc) -> Result<Parts, Failure> {
+        let board = runtime.alloc_slice::<u64>(BOARD_WORDS)?;
+        let mut collectives = GpuCommunicator::new(&runtime.gpu_device(gpu)?, nvrtc)?;
         collectives.accept_any_memory()?;
-        Ok(Parts { collectives, board, owned })
+        Ok(Parts { collectives, board, runtime })
     }
 
     /// Calls `body` with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
-            // SAFETY: it lives as long as the parts.
-            let runtime = unsafe { &*parts.owned.runtime };
-            body(Inside { collectives: &mut parts.collectives, board: &parts.board, runtime })
+            let Parts { collectives, board, runtime } = parts;
+            body(Inside { collectives, board, runtime })
         });
         let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
         if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {
@@ -162,8 +151,7 @@ impl Communicator {
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         if !all.is_direct() {
-            // SAFETY: it lives as long as the parts.
-            unsafe { &*parts.owned.runtime }.barrier_all()?;
+            parts.runtime.barrier_all()?;
         }
         Ok(())
     }
@@ -206,23 +194,5 @@ impl Inside<'_> {
             others.iter().try_for_each(|other| other.wait_for(&after))?;
         }
         Ok(())
-    }
-}
-
-/// Parts that the other parts borrow: dropped after them.
-struct Owned {
-    device: Option<*mut GpuDevice<'static>>,
-    runtime: *mut Runtime,
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: both were boxes, and nothing borrows them any more.
-        unsafe {
-            if let Some(device) = self.device {
-                drop(Box::from_raw(device));
-            }
-            drop(Box::from_raw(self.runtime));
-        }
     }
 }

@@ -22,7 +22,7 @@ pub(super) enum Which {
 ///
 /// # Errors
 /// The compiler's error, or the driver's.
-pub(super) fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
+pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
     Ok(match which {
         Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)))?,
         Which::Exchange => device.load(nvrtc, &exchange())?,

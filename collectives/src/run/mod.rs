@@ -44,7 +44,7 @@ impl Buffer {
     ///
     /// # Errors
     /// The slice is not in the heap any more.
-    pub fn of<T: Symmetric>(slice: &SymSlice<'_, T>) -> Result<Buffer> {
+    pub fn of<T: Symmetric>(slice: &SymSlice<T>) -> Result<Buffer> {
         Buffer::at(slice.runtime(), slice.as_ptr().cast(), slice.len() * size_of::<T>())
     }
 
@@ -106,40 +106,40 @@ pub struct Call {
 }
 
 /// A plan with its memory on all PEs, which can be run many times.
-pub struct Prepared<'rt> {
-    members: Members<'rt>,
+pub struct Prepared {
     plan: Plan,
     /// The largest part.
     capacity: u64,
     /// The first word names a PE that has given up; signals arrive in the others.
-    words: Taken<'rt>,
+    words: Taken,
     /// Plain chunks, then packets, each in one or two halves.
-    scratch: Taken<'rt>,
+    scratch: Taken,
     /// A staging buffer for each block.
-    stage: Taken<'rt>,
+    stage: Taken,
     /// For each word, the number of signals that were awaited.
     expected: Vec<AtomicU64>,
     epoch: u64,
     given_up: bool,
+    members: Members,
 }
 
-impl std::fmt::Debug for Prepared<'_> {
+impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("plan", &self.plan.name()).field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
-impl<'rt> Prepared<'rt> {
+impl Prepared {
     /// Allocates memory for a plan and parts of up to `capacity` bytes. Collective over all PEs.
     ///
     /// # Errors
     /// The plan is for another number of PEs, or there is no memory.
-    pub fn new(runtime: &'rt Runtime, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
-        Prepared::of(Members::all(runtime), plan, capacity)
+    pub fn new(runtime: &Runtime, plan: &Plan, capacity: u64) -> Result<Prepared> {
+        Prepared::of(&Members::all(runtime), plan, capacity)
     }
 
     /// As above, for a communicator's PEs. Collective over these.
-    pub(crate) fn of(members: Members<'rt>, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
+    pub(crate) fn of(members: &Members, plan: &Plan, capacity: u64) -> Result<Prepared> {
         members.suit(plan)?;
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
         let words = members.take(8 * (1 + most(|rank| rank.inbound.len())))?;
@@ -148,7 +148,17 @@ impl<'rt> Prepared<'rt> {
         let inbound = plan.ranks[members.me() as usize].inbound.len();
         let expected = (0..inbound).map(|_| AtomicU64::new(0)).collect();
         let plan = plan.clone();
-        Ok(Prepared { members, plan, capacity, words, scratch, stage, expected, epoch: 0, given_up: false })
+        Ok(Prepared {
+            members: members.clone(),
+            plan,
+            capacity,
+            words,
+            scratch,
+            stage,
+            expected,
+            epoch: 0,
+            given_up: false,
+        })
     }
 
     /// The plan.
@@ -186,9 +196,10 @@ impl<'rt> Prepared<'rt> {
     /// The call does not suit the plan; a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]); the device
     /// failed. After a late PE, an abort or a failure of the device the plan cannot be run any more.
     pub fn run(&mut self, call: &Call) -> Result<()> {
+        self.members.runtime().check_joined()?;
         self.check(call)?;
         let runtime = self.members.runtime();
-        let device = runtime.cpu_device()?;
+        let (device, seconds) = (runtime.cpu_device()?, runtime.settings().timeout_s);
         let me = self.members.me() as usize;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
         let scratch = self.scratch.buffer()?;
@@ -211,8 +222,7 @@ impl<'rt> Prepared<'rt> {
             self.members.sync()?;
         }
         let rank = &self.plan.ranks[me];
-        let seconds = runtime.settings().timeout_s;
-        let shared = Shared::new(&self.plan, self.members, call, memory, &self.expected, flag, seconds);
+        let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
         let run = if grid.blocks == 0 {
             Ok(Vec::new())

@@ -91,7 +91,7 @@ impl Selection {
     /// # Errors
     /// The runtime's; or PEs have different default plans.
     pub(crate) fn agree(
-        members: Members<'_>,
+        members: &Members,
         limits: Limits,
         device: String,
         near: impl Fn(Pe) -> bool,

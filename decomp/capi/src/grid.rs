@@ -19,12 +19,12 @@ const SMALLEST: usize = 4;
 
 /// `cudecompGridDesc_t`.
 pub struct GridDesc {
-    pub array: Decomposition<'static>,
+    pub array: Decomposition,
     pub config: Config,
     /// The plans. All ranks together make a plan when they first run it.
-    pub plans: HashMap<Key, AnyPlan<'static>>,
+    pub plans: HashMap<Key, AnyPlan>,
     /// The kernels of the handle.
-    pub kernels: Option<&'static GpuKernels<'static>>,
+    pub kernels: Option<GpuKernels>,
     /// The workspaces by their addresses. These are addresses of the GPU if arrays are there.
     pub works: HashMap<usize, Workspace>,
     /// An empty workspace, which stands in for an argument that is no workspace.
@@ -164,7 +164,7 @@ extern "C" fn cudecompGridDescCreate(
                 let processes = (!choose_grid).then_some(grid.processes);
                 let mode = (!choose_backend).then_some(modes[usize::from(halos)]);
                 let tuning = Tuning { processes, mode, ..tuning_of(options, halos)? };
-                let (same_team, tuned) = tune_on(handle.kernels, handle.heap, team, grid, &tuning)?;
+                let (same_team, tuned) = tune_on(handle.kernels.as_ref(), &handle.heap, team, grid, &tuning)?;
                 team = same_team;
                 grid = tuned.grid;
                 config.pdims = grid.processes.map(|number| number as i32);
@@ -175,10 +175,10 @@ extern "C" fn cudecompGridDescCreate(
                 }
             }
         }
-        let array = Decomposition::new(handle.heap, team, grid)?;
+        let array = Decomposition::new(&handle.heap, team, grid)?;
         let none = array.workspace(0)?;
         let (plans, works) = (HashMap::new(), HashMap::new());
-        let made = GridDesc { array, config: *config, plans, kernels: handle.kernels, works, none };
+        let made = GridDesc { array, config: *config, plans, kernels: handle.kernels.clone(), works, none };
         *to = Box::into_raw(Box::new(made));
         Ok(())
     })
@@ -298,7 +298,8 @@ extern "C" fn cudecompMalloc(
         // SAFETY: C's caller vouches for its pointers.
         let buffer = unsafe { given("buffer", buffer) }?;
         let work = desc.array.workspace(bytes)?;
-        let at = desc.kernels.map_or(work.base().addr(), |kernels| kernels.device().address(work.base()) as usize);
+        let at =
+            desc.kernels.as_ref().map_or(work.base().addr(), |kernels| kernels.device().address(work.base()) as usize);
         *buffer = std::ptr::with_exposed_provenance_mut(at);
         desc.works.insert(at, work);
         Ok(())
@@ -311,7 +312,7 @@ extern "C" fn cudecompFree(_handle: *mut Handle, desc: *mut GridDesc, buffer: *m
         let not_there = || Failure::usage("buffer: it is not from cudecompMalloc with this descriptor");
         let work = desc.works.remove(&buffer.addr()).ok_or_else(not_there)?;
         // Rounds that were enqueued may still use it.
-        let kernels = desc.kernels.map(|kernels| kernels.device().gpu());
+        let kernels = desc.kernels.as_ref().map(|kernels| kernels.device().gpu());
         kernels.map_or(Ok(()), |gpu| gpu.synchronize()).map_err(symrail_decomp::Error::from)?;
         Ok(desc.array.give_back(work)?)
     })

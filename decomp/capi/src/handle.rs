@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::Gpu;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::{Runtime, Settings, Team, TeamHeap};
@@ -17,29 +16,27 @@ const SHARE: usize = 2;
 
 /// `cudecompHandle_t`. [`cudecompFinalize`] frees all of it.
 pub struct Handle {
-    pub runtime: &'static Runtime,
-    pub heap: &'static TeamHeap<'static>,
     /// The GPU of the arrays, if the symmetric heap is in its memory, or pinned for it.
-    pub kernels: Option<&'static GpuKernels<'static>>,
+    pub kernels: Option<GpuKernels>,
+    pub heap: TeamHeap,
+    pub runtime: Runtime,
 }
 
 impl Handle {
     fn new(runtime: Runtime) -> Result<Handle, Failure> {
         let bytes = runtime.settings().heap_size / SHARE;
-        let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-        let heap = TeamHeap::new(runtime, bytes)?;
-        let kernels = runtime.gpu().map(|gpu| Handle::kernels(runtime, gpu)).transpose()?;
-        Ok(Handle { runtime, heap: Box::leak(Box::new(heap)), kernels })
+        let heap = TeamHeap::new(&runtime, bytes)?;
+        let kernels = runtime.gpu().map(|gpu| Handle::kernels(&runtime, gpu)).transpose()?;
+        Ok(Handle { kernels, heap, runtime })
     }
 
-    fn kernels(runtime: &'static Runtime, gpu: &Arc<Gpu>) -> Result<&'static GpuKernels<'static>, Failure> {
+    fn kernels(runtime: &Runtime, gpu: &Arc<Gpu>) -> Result<GpuKernels, Failure> {
         let nvrtc = Nvrtc::find().map_err(symrail_decomp::Error::from)?;
-        let device: &'static GpuDevice<'static> = Box::leak(Box::new(runtime.gpu_device(gpu)?));
-        Ok(Box::leak(Box::new(GpuKernels::new(device, &nvrtc)?)))
+        Ok(GpuKernels::new(&runtime.gpu_device(gpu)?, &nvrtc)?)
     }
 
     /// The team of all ranks.
-    pub fn team(&self) -> Result<Team<'static>, Failure> {
+    pub fn team(&self) -> Result<Team, Failure> {
         Ok(self.runtime.team_world()?)
     }
 }
@@ -92,19 +89,13 @@ extern "C" fn symrailDecompRank(handle: *mut Handle, rank: *mut i32, size: *mut 
 #[unsafe(no_mangle)]
 extern "C" fn cudecompFinalize(handle: *mut Handle) -> c_int {
     guarded(|| {
-        // SAFETY: C's caller vouches for the handle, which it does not use again, nor anything made with it. The memory
-        // that `Handle::new` leaked is freed once.
-        let runtime = unsafe {
+        // SAFETY: C's caller vouches for the handle, which it does not use again.
+        let handle = unsafe {
             given("handle", handle)?;
-            let handle = Box::from_raw(handle);
-            if let Some(kernels) = handle.kernels {
-                let device = std::ptr::from_ref(kernels.device()).cast_mut();
-                drop(Box::from_raw(std::ptr::from_ref(kernels).cast_mut()));
-                Box::from_raw(device).close()?;
-            }
-            drop(Box::from_raw(std::ptr::from_ref(handle.heap).cast_mut()));
-            Box::from_raw(std::ptr::from_ref(handle.runtime).cast_mut())
+            Box::from_raw(handle)
         };
+        let Handle { kernels, heap, runtime } = *handle;
+        drop((kernels, heap));
         Ok(runtime.finalize()?)
     })
 }

@@ -66,7 +66,7 @@ fn transpose(desc: *mut GridDesc, (from, to): (Axis, Axis), arrays: &Arrays) -> 
                     mode: transpose_mode(config.transpose_comm_backend)?,
                     ..Transpose::new((from, to), element)
                 };
-                new.insert(AnyPlan::transpose(array, *kernels, &wanted)?)
+                new.insert(AnyPlan::transpose(array, kernels.as_ref(), &wanted)?)
             }
         };
         let work = works.get_mut(&arrays.work.addr()).unwrap_or(none);
@@ -127,7 +127,7 @@ fn halo(desc: *mut GridDesc, along: Axis, call: HaloCall) -> c_int {
                 let mode = halo_mode(config.halo_comm_backend)?;
                 let form = Form { halo, padding };
                 let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode };
-                new.insert(AnyPlan::halo(array, *kernels, &wanted)?)
+                new.insert(AnyPlan::halo(array, kernels.as_ref(), &wanted)?)
             }
         };
         let work = works.get_mut(&work.addr()).unwrap_or(none);

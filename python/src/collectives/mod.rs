@@ -21,7 +21,7 @@ use names::{collective_of, data_type, reduction_of};
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
-use crate::held::{self, HeldTeam, Lent};
+use crate::held::HeldTeam;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
 use crate::team::Team;
@@ -33,23 +33,19 @@ pub struct Collectives {
     /// `None` after `free`.
     parts: Mutex<Option<Parts>>,
     on_gpu: bool,
-    /// Keeps the job, which goes after the parts.
     team: Arc<HeldTeam>,
 }
 
 enum Device {
-    Host(Box<Communicator<'static>>),
-    Gpu(Box<GpuCommunicator<'static>>),
+    Host(Box<Communicator>),
+    Gpu(Box<GpuCommunicator>),
 }
 
 struct Parts {
     device: Device,
-    /// The memory of a team's communicator. A caller that does not call `free` leaks it.
-    heap: Option<Lent<TeamHeap<'static>>>,
+    /// The memory of a team's communicator. Without `free` it ends with the job.
+    heap: Option<TeamHeap>,
 }
-
-// SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
-unsafe impl Send for Parts {}
 
 /// The checked parameters of a call.
 struct Call {
@@ -77,18 +73,11 @@ impl Collectives {
         job.running()?;
         let gpu = if on_gpu { Some(job.streams()?) } else { None };
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
-        // SAFETY: the parts are dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
-        // SAFETY: as above.
-        let members = unsafe { team.team() };
+        let (rt, members) = (job.runtime(), &*team);
         let made = py.detach(|| {
             let _current = Current::keep();
-            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes).map(Lent::new)).transpose()?;
-            // SAFETY: `free` frees what uses it first.
-            let of = heap.as_ref().map(|heap| unsafe { heap.get() });
-            // SAFETY: as for the runtime.
-            let device = gpu.map(|gpu| unsafe { gpu.device() });
-            let device = match (device.zip(nvrtc), of) {
+            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
+            let device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
                 (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
                 (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
                 (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
@@ -238,7 +227,7 @@ impl Collectives {
                 Device::Gpu(all) => all.free()?,
             }
             // SAFETY: nothing that uses it is left.
-            heap.map_or(Ok(()), |heap| unsafe { heap.take_back() }.free())?;
+            heap.map_or(Ok(()), TeamHeap::free)?;
             Ok(())
         })
         .map_err(raised)
@@ -275,7 +264,7 @@ fn selection(device: &mut Device) -> &mut Selection {
     }
 }
 
-fn on_host(all: &mut Communicator<'_>, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
+fn on_host(all: &mut Communicator, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
     match call.collective {
         Collective::AllReduce => all.all_reduce(input, output, call.ty, call.reduction),
         Collective::ReduceScatter => all.reduce_scatter(input, output, call.ty, call.reduction),
@@ -429,7 +418,7 @@ impl Collectives {
 
     /// # Safety
     /// The memory stays until the stream has come so far.
-    unsafe fn on_gpu(&self, all: &mut GpuCommunicator<'_>, call: &Call, stream: usize) -> Result<()> {
+    unsafe fn on_gpu(&self, all: &mut GpuCommunicator, call: &Call, stream: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let stream = &gpu.stream(stream);
         let memory = |view: &View| Memory { at: gpu.reached(view.bounds()), len: view.bytes() as u64 };

@@ -8,7 +8,7 @@ use crate::runtime::Runtime;
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency<'static>>);
+pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency>);
 
 /// Memory for received tokens: addresses of rows, scales, counts and sources.
 type Received = (u64, u64, u64, u64);

@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 /// Buffers for many tokens on the GPU that the heap is in or pinned for.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceHighThroughput {
-    buffers: OnGpu<DeviceHighThroughput<'static>>,
+    buffers: OnGpu<DeviceHighThroughput>,
     /// What the tensors keep that view the buffers' memory.
     views: Mutex<Vec<Weak<Kept>>>,
 }
@@ -43,7 +43,7 @@ impl EpDeviceHighThroughput {
     /// Memory of as many rows as may arrive, if the buffers have it.
     fn view(
         slf: &Bound<'_, Self>,
-        address: impl FnOnce(&DeviceHighThroughput<'static>) -> symrail_ep::Result<Option<u64>> + Send,
+        address: impl FnOnce(&DeviceHighThroughput) -> symrail_ep::Result<Option<u64>> + Send,
     ) -> PyResult<Option<Memory>> {
         let Self { buffers, views } = slf.get();
         let found = buffers.call(slf.py(), 0, |buffers, _| {
@@ -75,7 +75,7 @@ impl EpDeviceHighThroughput {
         blocks: u32,
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
-        let make = |device, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
+        let make = |device: &_, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
         Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, make)?, views: Mutex::default() })
     }
 

@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 
 /// Buffers for any number of tokens.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpHighThroughput(Buffers<HighThroughput<'static>>);
+pub struct EpHighThroughput(Buffers<HighThroughput>);
 
 /// The routes of a dispatch.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -63,7 +63,7 @@ impl EpHighThroughput {
     /// Makes buffers of this size in each rank's heap. Collective.
     #[new]
     fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
-        let make = move |rt, limit| HighThroughput::new(rt, bytes, limit);
+        let make = move |rt: &_, limit| HighThroughput::new(rt, bytes, limit);
         Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
     }
 

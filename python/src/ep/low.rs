@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 
 /// Buffers for few tokens.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpLowLatency(Buffers<LowLatency<'static>>);
+pub struct EpLowLatency(Buffers<LowLatency>);
 
 /// A dispatch that was sent and not received.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -47,7 +47,7 @@ impl EpLowLatency {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = Shape { most_tokens, token, scales, experts, k };
-        let make = move |rt, limit| LowLatency::new(rt, shape, limit);
+        let make = move |rt: &_, limit| LowLatency::new(rt, shape, limit);
         Ok(EpLowLatency(Buffers::make(py, runtime, timeout, make)?))
     }
 

@@ -28,7 +28,6 @@ use pyo3::types::PyDict;
 use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
 use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
-use crate::held;
 use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
@@ -55,7 +54,7 @@ type BytesAndFloats<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)
 /// Rows of bytes from Python: all of them, and bytes of each.
 type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
 
-/// Buffers and the job whose heap they are in, which is dropped after them. `None` after `free`.
+/// Buffers, `None` after `free`, and the job whose heap they are in.
 struct Buffers<T> {
     buffers: Mutex<Option<T>>,
     job: Arc<Job>,
@@ -67,12 +66,11 @@ impl<T: Send> Buffers<T> {
         py: Python<'_>,
         runtime: &Runtime,
         timeout: Option<f64>,
-        make: impl FnOnce(&'static symrail::Runtime, WaitLimit) -> symrail_ep::Result<T> + Send,
+        make: impl FnOnce(&symrail::Runtime, WaitLimit) -> symrail_ep::Result<T> + Send,
     ) -> PyResult<Buffers<T>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
-        // SAFETY: `Buffers` drops what is made before the job that it keeps.
-        let rt = unsafe { held::runtime_of(&job) };
+        let rt = job.runtime();
         let mut limit = WaitLimit::of(rt);
         if let Some(seconds) = timeout {
             let time = Duration::try_from_secs_f64(seconds);

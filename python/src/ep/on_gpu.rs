@@ -13,32 +13,24 @@ use crate::errors::{Kind, failed_on_gpu, raise};
 use crate::job::Job;
 use crate::runtime::Runtime;
 
-/// A value that any thread may use.
-struct AnyThread<B>(B);
-
-// SAFETY: addresses, and handles of the driver that any thread may use.
-unsafe impl<B> Send for AnyThread<B> {}
-
 /// Buffers of one kind. `None` after `free`.
 pub struct OnGpu<B> {
-    buffers: Mutex<Option<AnyThread<B>>>,
-    /// Dropped after the buffers.
+    buffers: Mutex<Option<B>>,
     pub job: Arc<Job>,
 }
 
-impl<B> OnGpu<B> {
+impl<B: Send> OnGpu<B> {
     /// Makes buffers, and compiles their kernels.
     pub fn new(
         py: Python<'_>,
         runtime: &Runtime,
-        make: impl FnOnce(&'static GpuDevice<'static>, &Nvrtc) -> symrail_ep::Result<B> + Send,
+        make: impl FnOnce(&GpuDevice, &Nvrtc) -> symrail_ep::Result<B> + Send,
     ) -> PyResult<OnGpu<B>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
         let gpu = job.streams()?;
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
-        // SAFETY: the buffers are dropped before the job that is kept.
-        let made = py.detach(|| make(unsafe { gpu.device() }, &nvrtc).map(AnyThread)).map_err(raised)?;
+        let made = py.detach(|| make(gpu.device(), &nvrtc)).map_err(raised)?;
         Ok(OnGpu { buffers: Mutex::new(Some(made)), job })
     }
 
@@ -53,7 +45,7 @@ impl<B> OnGpu<B> {
         let gpu = self.job.streams()?;
         let made = py.detach(|| {
             let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-            buffers.as_ref().map(|buffers| call(&buffers.0, &gpu.stream(stream)))
+            buffers.as_ref().map(|buffers| call(buffers, &gpu.stream(stream)))
         });
         made.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
     }
@@ -62,7 +54,7 @@ impl<B> OnGpu<B> {
     pub fn free(&self, py: Python<'_>, free: impl FnOnce(B) -> symrail_ep::Result<()> + Send) -> PyResult<()> {
         let buffers = self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         match buffers {
-            Some(buffers) => py.detach(move || free({ buffers }.0)).map_err(raised),
+            Some(buffers) => py.detach(move || free(buffers)).map_err(raised),
             None => Ok(()),
         }
     }

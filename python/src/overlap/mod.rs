@@ -18,10 +18,11 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
+use symrail_overlap::cuda::GpuProducts;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held::{self, HeldTeam, Lent};
+use crate::held::HeldTeam;
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::team::Team;
@@ -38,15 +39,11 @@ pub struct Products {
 
 struct Parts {
     /// Made by the first product on a GPU.
-    on_gpu: Option<on_gpu::OnGpu>,
-    products: symrail_overlap::Products<'static>,
-    /// The memory of the plans. A caller that does not call `free` leaks it; its heap ends with the job.
-    heap: Lent<TeamHeap<'static>>,
+    on_gpu: Option<GpuProducts>,
+    products: symrail_overlap::Products,
+    /// The memory of the plans. Without `free` it ends with the job.
+    heap: TeamHeap,
 }
-
-// SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles
-// may be used by any thread.
-unsafe impl Send for Parts {}
 
 /// Numbers of an array.
 type Numbers<'py> = PyReadonlyArray1<'py, f32>;
@@ -70,11 +67,8 @@ impl Products {
     ) -> PyResult<Products> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
-        // SAFETY: the heap is dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
-        let heap = Lent::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?);
-        // SAFETY: `free` drops what uses it first.
-        let products = symrail_overlap::Products::new(unsafe { heap.get() }, pieces);
+        let heap = py.detach(|| TeamHeap::new(job.runtime(), heap_bytes)).map_err(failed)?;
+        let products = symrail_overlap::Products::new(&heap, pieces);
         Ok(Products { parts: Mutex::new(Some(Parts { on_gpu: None, products, heap })), pieces, team })
     }
 
@@ -109,7 +103,7 @@ impl Products {
 
     /// Raises the errors of rounds on a GPU that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), on_gpu::OnGpu::check))?;
+        let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), GpuProducts::check))?;
         checked.map_err(raised)
     }
 
@@ -119,12 +113,10 @@ impl Products {
         let Some(Parts { on_gpu, mut products, heap }) = taken else { return Ok(()) };
         self.team.job.running()?;
         let freed = py.detach(|| {
-            let freed = on_gpu.map_or(Ok(()), |on_gpu| on_gpu.free(&self.team));
+            let freed = on_gpu.map_or(Ok(()), |mut on_gpu| on_gpu.free(&self.team));
             freed.and(products.free(&self.team))
         });
         drop(products);
-        // SAFETY: nothing that uses it is left.
-        let heap = unsafe { heap.take_back() };
         py.detach(move || heap.free()).map_err(failed)?;
         freed.map_err(raised)
     }
@@ -135,7 +127,7 @@ impl Products {
     fn run<R: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut symrail_overlap::Products<'static>, &HeldTeam) -> symrail_overlap::Result<R> + Send,
+        call: impl FnOnce(&mut symrail_overlap::Products, &HeldTeam) -> symrail_overlap::Result<R> + Send,
     ) -> PyResult<R> {
         self.with_parts(py, |parts, team| call(&mut parts.products, team))?.map_err(raised)
     }

@@ -10,7 +10,7 @@ use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
 use crate::errors::{Kind, raise};
-use crate::held::{self, HeldTeam, Lent};
+use crate::held::HeldTeam;
 use crate::runtime::Runtime;
 use crate::stream;
 use crate::team::Team;
@@ -25,14 +25,10 @@ pub struct PointToPoint {
 }
 
 struct Parts {
-    copies: GpuPointToPoint<'static>,
-    /// Both are leaked by those who do not call `free`, whose heap ends with the job.
-    kernels: Lent<GpuKernels<'static>>,
-    heap: Lent<TeamHeap<'static>>,
+    copies: GpuPointToPoint,
+    /// Without `free` it ends with the job.
+    heap: TeamHeap,
 }
-
-// SAFETY: reached by one thread at a time, under the mutex; the driver's handles may be used by any thread.
-unsafe impl Send for Parts {}
 
 #[pymethods]
 impl PointToPoint {
@@ -42,17 +38,13 @@ impl PointToPoint {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
         let gpu = job.streams()?;
-        // SAFETY: the heap is dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
+        let rt = job.runtime();
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let parts = py.detach(|| {
-            let heap = Lent::new(TeamHeap::new(rt, bytes)?);
-            // SAFETY: dropped, or freed, before the job that has the GPU.
-            let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
-            let kernels = Lent::new(kernels);
-            // SAFETY: `free` frees what uses them first.
-            let copies = unsafe { GpuPointToPoint::new(kernels.get(), heap.get(), &team, tags) }?;
-            Ok::<_, Error>(Parts { copies, kernels, heap })
+            let heap = TeamHeap::new(rt, bytes)?;
+            let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
+            let copies = GpuPointToPoint::new(&kernels, &heap, &team, tags)?;
+            Ok::<_, Error>(Parts { copies, heap })
         });
         let parts = parts.map_err(raised)?;
         Ok(PointToPoint { parts: Mutex::new(Some(parts)), team })
@@ -116,13 +108,9 @@ impl PointToPoint {
 }
 
 impl Parts {
-    fn free(self, team: &symrail::Team<'static>) -> Result<(), Error> {
-        let Parts { copies, kernels, heap } = self;
-        // SAFETY: the heap is taken back below.
-        let freed = copies.free(unsafe { heap.get() }, team);
-        // SAFETY: nothing that uses them is left.
-        let (kernels, heap) = unsafe { (kernels.take_back(), heap.take_back()) };
-        drop(kernels);
+    fn free(self, team: &symrail::Team) -> Result<(), Error> {
+        let Parts { copies, heap } = self;
+        let freed = copies.free(&heap, team);
         heap.free()?;
         freed
     }
@@ -162,7 +150,7 @@ impl PointToPoint {
         &self,
         py: Python<'_>,
         stream: &Bound<'_, PyAny>,
-        call: impl FnOnce(&mut GpuPointToPoint<'static>, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
+        call: impl FnOnce(&mut GpuPointToPoint, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
         let stream = stream::handle(stream)?;
         let gpu = self.team.job.streams()?;
@@ -172,7 +160,7 @@ impl PointToPoint {
     fn with(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut GpuPointToPoint<'static>) -> Result<(), Error> + Send,
+        call: impl FnOnce(&mut GpuPointToPoint) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
         self.team.job.running()?;
         let result = py.detach(|| {

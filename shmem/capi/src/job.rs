@@ -1,7 +1,7 @@
 //! The one job of the process: joining, leaving, and which threads may call when.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use symrail::gpu::GpuDevice;
 use symrail::{ActiveSets, Group, Runtime, Settings, Team};
@@ -12,19 +12,20 @@ use crate::streams;
 
 /// A joined job.
 pub struct Job {
-    pub runtime: &'static Runtime,
-    pub world: Team<'static>,
-    pub shared: Option<Team<'static>>,
-    pub active_sets: ActiveSets<'static>,
+    pub runtime: Runtime,
+    pub world: Team,
+    pub shared: Option<Team>,
+    pub active_sets: ActiveSets,
     /// Made when a program first asks for it.
-    pub device: Mutex<Option<GpuDevice<'static>>>,
+    pub device: Mutex<Option<GpuDevice>>,
     /// What the program asked for by `shmem_init_thread`.
     pub thread_level: i32,
     /// The thread that has joined.
     pub joiner: std::thread::ThreadId,
 }
 
-static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+/// Set once: OpenSHMEM is initialised once. Its memory stays mapped until the process ends.
+static JOB: OnceLock<Job> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
 /// The PE, also while joining and after leaving; -1 when there is none.
 static PE: AtomicI32 = AtomicI32::new(-1);
@@ -43,11 +44,9 @@ const AFTER: u8 = 2;
 /// The job, or an error of this function if there is none (any more).
 #[inline]
 pub fn job(function: &str) -> &'static Job {
-    // SAFETY: a job is taken down by `leave` only, which is called when no thread is in another function: by the
-    // program, or at its end where it has promised that one thread alone makes calls.
-    match unsafe { JOB.load(Ordering::Acquire).as_ref() } {
-        Some(job) => job,
-        None => not_running(function),
+    match JOB.get() {
+        Some(job) if is_running() => job,
+        _ => not_running(function),
     }
 }
 
@@ -61,6 +60,7 @@ fn not_running(function: &str) -> ! {
 }
 
 /// Whether there is a job now.
+#[inline]
 pub fn is_running() -> bool {
     PHASE.load(Ordering::Acquire) == RUNNING
 }
@@ -74,8 +74,7 @@ pub fn end_all(code: i32, why: &str) {
     // Before the others' starter ends this process, too.
     streams::write_out();
     PHASE.store(AFTER, Ordering::Release);
-    // SAFETY: as in `job`.
-    if let Some(job) = unsafe { JOB.load(Ordering::Acquire).as_ref() } {
+    if let Some(job) = JOB.get() {
         job.runtime.abort(code, why);
     }
 }
@@ -101,15 +100,13 @@ pub fn join(function: &str, thread_level: i32) {
     // SAFETY: OpenSHMEM is initialised by one thread; a program that writes its variables from others at this moment
     // races with the initialisation of them as symmetric objects in any case.
     check(function, unsafe { runtime.share_program_data() });
-    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     let world = check(function, runtime.team_world());
-    let shared = check(function, world.split(sharing(runtime)));
+    let shared = check(function, world.split(sharing(&runtime)));
     let active_sets = check(function, ActiveSets::new(&world, thread_level == THREAD_MULTIPLE));
     let (device, joiner) = (Mutex::new(None), std::thread::current().id());
-    let job = Job { runtime, world, shared, active_sets, device, thread_level, joiner };
     check(function, runtime.barrier_all());
-    environment::print(runtime);
-    JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
+    environment::print(&runtime);
+    JOB.get_or_init(|| Job { runtime, world, shared, active_sets, device, thread_level, joiner });
     PHASE.store(RUNNING, Ordering::Release);
     // SAFETY: the function may be called at any later time: the library stays loaded, as its thread's code must.
     unsafe { on_exit(left_running, std::ptr::null_mut()) };
@@ -117,24 +114,15 @@ pub fn join(function: &str, thread_level: i32) {
 
 /// Leaves the job. Collective.
 pub fn leave(function: &str) {
-    // SAFETY: as in `job`.
-    if unsafe { JOB.load(Ordering::Acquire).as_ref() }.is_some_and(|job| job.runtime.is_forked()) {
+    if JOB.get().is_some_and(|job| job.runtime.is_forked()) {
         return; // a child of a PE is none
     }
     let _change = CHANGE.lock();
-    let job = JOB.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if job.is_null() {
-        not_running(function);
-    }
+    let job = job(function);
     PHASE.store(AFTER, Ordering::Release);
-    // SAFETY: `Box::into_raw` made it in `join`, and this thread alone took it out. The teams refer to the runtime, so
-    // they are dropped first; `join` leaked the runtime.
-    let runtime = unsafe {
-        crate::handle::forget_all();
-        let Job { runtime, .. } = *Box::from_raw(job);
-        Box::from_raw(std::ptr::from_ref(runtime).cast_mut())
-    };
-    check(function, runtime.finalize());
+    crate::handle::forget_all();
+    drop(symrail_core::lock(&job.device).take());
+    check(function, job.runtime.clone().finalize());
 }
 
 /// The PEs whose memory this PE maps, if they are evenly spaced; otherwise this PE alone.

@@ -23,6 +23,7 @@ use super::{direct, quick, tree};
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::rma::{SignalOp, Strided};
+use crate::runtime::Runtime;
 use crate::space::load;
 use crate::sync::Everybody;
 use crate::team::{Areas, Group, Team};
@@ -36,35 +37,35 @@ const OFFER: usize = 3;
 const FAN: u32 = 4;
 
 /// The active sets of a program.
-pub struct ActiveSets<'rt> {
-    everybody: Everybody<'rt>,
+pub struct ActiveSets {
     areas: Arc<Areas>,
     /// Several threads may use sets at once, on some PE.
     several_threads: bool,
     /// Keyed by PEs and array.
-    known: Mutex<HashMap<(Group, usize), Known<'rt>>>,
+    known: Mutex<HashMap<(Group, usize), Known>>,
+    runtime: Runtime,
 }
 
 /// The state that a set keeps between calls.
 #[derive(Clone)]
-struct Known<'rt> {
+struct Known {
     /// The set's team, if there was an area for it.
-    team: Option<Arc<Team<'rt>>>,
+    team: Option<Arc<Team>>,
     /// The calls of the same PEs on all of their arrays.
     calls: Arc<Calls>,
 }
 
-impl<'rt> ActiveSets<'rt> {
+impl ActiveSets {
     /// No sets yet; `world` is the job's team of all PEs. `several_threads`: threads of this PE may use sets at once.
     /// Collective.
     ///
     /// # Errors
     /// A peer that does not answer.
-    pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
-        let (everybody, areas) = (world.everybody, Arc::clone(world.areas()));
+    pub fn new(world: &Team, several_threads: bool) -> Result<ActiveSets> {
+        let (runtime, areas) = (world.runtime().clone(), Arc::clone(world.areas()));
         // All PEs of a set must decide alike.
-        let several_threads = everybody.any("an agreement on active sets", several_threads)?;
-        Ok(ActiveSets { everybody, areas, several_threads, known: Mutex::default() })
+        let several_threads = runtime.everybody().any("an agreement on active sets", several_threads)?;
+        Ok(ActiveSets { areas, several_threads, known: Mutex::default(), runtime })
     }
 
     /// The set of the PEs of `group` that use the array `words`. Collective over the group the first time.
@@ -75,10 +76,10 @@ impl<'rt> ActiveSets<'rt> {
     ///
     /// # Errors
     /// Words that are not symmetric, or a peer that does not answer.
-    pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'rt>> {
+    pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'_>> {
         let key = (group, words.addr());
         let known = lock(&self.known).get(&key).cloned();
-        let set = |known| ActiveSet { everybody: self.everybody, group, words, known };
+        let set = |known| ActiveSet { everybody: self.runtime.everybody(), group, words, known };
         if let Some(known) = known {
             return Ok(set(known));
         }
@@ -94,30 +95,30 @@ impl<'rt> ActiveSets<'rt> {
     }
 
     /// Makes a team of a set's PEs, if there are several and an area is free for it.
-    fn team_of(&self, set: &ActiveSet<'rt>) -> Result<Option<Team<'rt>>> {
+    fn team_of(&self, set: &ActiveSet<'_>) -> Result<Option<Team>> {
         if set.group.size() == 1 {
             return Ok(None);
         }
-        self.everybody.ops.comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
-        let comm = self.everybody.ops.comm;
+        let comm = self.runtime.comm();
+        comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
         let array = comm.space.offset(Operation::Put, comm.job.me, set.words.cast(), 8 * SYNC_WORDS)?;
         set.wait_for_all()?;
         let area = self.areas.for_set(array, |offer| set.common(offer))?;
-        Ok(area.map(|area| Team::new(self.everybody, set.group, area, Arc::default(), Arc::clone(&self.areas))))
+        Ok(area.map(|area| Team::new(&self.runtime, set.group, area, Arc::default(), Arc::clone(&self.areas))))
     }
 }
 
 /// PEs and the symmetric array that they use.
-pub struct ActiveSet<'rt> {
-    everybody: Everybody<'rt>,
+pub struct ActiveSet<'a> {
+    everybody: Everybody<'a>,
     group: Group,
     words: *mut u64,
-    known: Known<'rt>,
+    known: Known,
 }
 
 impl Members for ActiveSet<'_> {
-    fn ops(&self) -> &Operations<'_> {
-        &self.everybody.ops
+    fn ops(&self) -> Operations<'_> {
+        self.everybody.ops
     }
 
     fn group(&self) -> Group {
@@ -160,7 +161,7 @@ impl ActiveSet<'_> {
         Ok(())
     }
 
-    fn team(&self) -> Option<&Team<'_>> {
+    fn team(&self) -> Option<&Team> {
         self.known.team.as_deref()
     }
 
@@ -234,7 +235,7 @@ impl ActiveSet<'_> {
         };
         team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || {
             team.pe(root.into())?;
-            let children = tree::children(&team.hosts, root);
+            let children = tree::children(team.hosts(), root);
             self.begin(Use::Broadcast { root, children: &children })?;
             // This PE runs ahead of other PEs only as far as the array's next use.
             let ticket = quick::ticket(team, true)?;

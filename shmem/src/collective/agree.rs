@@ -5,7 +5,7 @@ use super::same_call::Turn;
 use crate::error::{Error, Result};
 use crate::team::Team;
 
-impl Team<'_> {
+impl Team {
     /// Fails unless all of the team's PEs make the same call, if that check is on.
     #[inline]
     pub(crate) fn agree(&self, call: Call) -> Result<Turn<'_>> {
@@ -16,14 +16,14 @@ impl Team<'_> {
     fn agree_now(&self, call: &Call) -> Result<Turn<'_>> {
         let job = &self.ops().comm.job;
         if self.is_world() {
-            return self.everybody.agree(*call);
+            return self.runtime().everybody().agree(*call);
         }
         job.here()?;
-        let turn = Turn::take(self.group, self.area.slot(), &self.calls);
+        let turn = Turn::take(self.group(), self.area().slot(), self.calls());
         if !turn.is_taken() {
             return Ok(turn);
         }
-        let (size, pe) = (self.group.size(), |index| self.group.pe(index));
+        let (size, pe) = (self.group().size(), |index| self.group().pe(index));
         turn.describe(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
         let mine = call.to_number();
         let numbers = self.gather(&[mine])?;
@@ -32,7 +32,7 @@ impl Team<'_> {
             Some((index, &theirs)) => Err(Error::CallsDiffer {
                 pe: job.me,
                 called: call.words(),
-                other: self.group.pe(index as u32),
+                other: self.group().pe(index as u32),
                 other_called: describe(theirs),
             }),
         }

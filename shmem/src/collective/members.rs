@@ -11,7 +11,7 @@ use crate::team::{Group, Team};
 /// PEs that can wait for one another.
 pub(crate) trait Members {
     /// Operations of this PE, on the default context.
-    fn ops(&self) -> &Operations<'_>;
+    fn ops(&self) -> Operations<'_>;
     fn group(&self) -> Group;
     /// Returns when all members have called it. Completes no operations.
     fn wait_for_all(&self) -> Result<()>;
@@ -27,13 +27,13 @@ pub(crate) trait Members {
     }
 }
 
-impl Members for Team<'_> {
-    fn ops(&self) -> &Operations<'_> {
+impl Members for Team {
+    fn ops(&self) -> Operations<'_> {
         self.ops()
     }
 
     fn group(&self) -> Group {
-        self.group
+        self.group()
     }
 
     fn wait_for_all(&self) -> Result<()> {

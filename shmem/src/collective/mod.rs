@@ -69,7 +69,7 @@ use crate::team::Team;
 /// # Errors (of all operations)
 /// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two
 /// none of this PE's operations is in flight, and its other failures are not reported again.
-impl Team<'_> {
+impl Team {
     /// Makes a collective call. A call that fails may have sent data already, and the caller may use its source again
     /// only when those sends have completed. If a PE is lost, sends to it fail later, and would become errors of the
     /// next call, perhaps one among PEs that have lost no PE. This function waits for both.
@@ -80,11 +80,13 @@ impl Team<'_> {
         buffers: [*const u8; 2],
         collective: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.ops().comm.space.must_be_host(name, buffers)?;
+        let comm = self.ops().comm;
+        comm.job.here()?;
+        comm.space.must_be_host(name, buffers)?;
         let holds = || self.must_hold(buffers[0], call.bytes);
         let result = self.agree(call).and_then(|_turn| holds().and_then(|()| collective()));
         if let Err(error) = &result {
-            let (since, time_limit) = (clock::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
+            let (since, time_limit) = (clock::now(), Duration::from_secs(comm.job.settings.timeout_s));
             let more_fails = || {
                 let of_counted = self.ops().counted_have_left().is_err();
                 of_counted | (error.peer().is_some() && self.ops().quiet().is_err())
@@ -104,7 +106,7 @@ impl Team<'_> {
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         self.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
-            if self.group.me() == root {
+            if self.group().me() == root {
                 quick::copy_here(dest, source, bytes);
             }
             quick::broadcast(self, dest, source, bytes, root)

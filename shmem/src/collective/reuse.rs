@@ -105,7 +105,7 @@ impl Calls {
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,
-        (array, team): (usize, Option<&Team<'_>>),
+        (array, team): (usize, Option<&Team>),
         what: Use<'_>,
         wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -122,8 +122,8 @@ impl Calls {
         let are_through = last.is_none_or(|last| !self.several_threads && last.number < state.through);
         let broadcast = match (what, team) {
             (Use::Broadcast { root, children }, Some(team)) => {
-                let parent = tree::parent(&team.hosts, root).map(|index| team.group.pe(index));
-                Some(Broadcast { root, area: team.area, parent, children: children.len() as u64 })
+                let parent = tree::parent(team.hosts(), root).map(|index| team.group().pe(index));
+                Some(Broadcast { root, area: *team.area(), parent, children: children.len() as u64 })
             }
             _ => None,
         };
@@ -145,7 +145,7 @@ impl Calls {
             _ if waits => wait(),
             Some(Broadcast { area, children: 1.., .. }) if !are_through => {
                 let (word, group) =
-                    (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group));
+                    (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group()));
                 everybody.ops.wait_for("a broadcast of an active set", Among::All(group), || {
                     // SAFETY: the word is in this PE's committed heap and aligned.
                     (unsafe { load(word.cast(), 8) } >= expected).then_some(())

@@ -83,7 +83,7 @@ const CALLS: [&str; 11] = [
     "end of a team",
 ];
 
-fn call(rt: &Runtime, which: usize, data: &SymSlice<'_, u64>, world: &Team<'_>) -> Result<()> {
+fn call(rt: &Runtime, which: usize, data: &SymSlice<u64>, world: &Team) -> Result<()> {
     let words = data.as_ptr().cast::<u8>();
     // SAFETY: the words are symmetric, and as many as the largest call needs.
     unsafe {

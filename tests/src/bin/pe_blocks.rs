@@ -35,9 +35,9 @@ fn main() -> std::process::ExitCode {
 
 struct Blocks<'rt> {
     rt: &'rt Runtime,
-    team: Team<'rt>,
-    source: SymSlice<'rt, u64>,
-    dest: SymSlice<'rt, u64>,
+    team: Team,
+    source: SymSlice<u64>,
+    dest: SymSlice<u64>,
 }
 
 /// Word `i` of PE `from`'s block for PE `to`.

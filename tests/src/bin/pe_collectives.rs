@@ -39,10 +39,10 @@ fn main() -> ExitCode {
 struct World<'rt> {
     rt: &'rt Runtime,
     /// The team, if it is not all PEs.
-    team: Option<&'rt Team<'rt>>,
-    all: Communicator<'rt>,
-    source: SymSlice<'rt, u8>,
-    dest: SymSlice<'rt, u8>,
+    team: Option<&'rt Team>,
+    all: Communicator,
+    source: SymSlice<u8>,
+    dest: SymSlice<u8>,
     round: usize,
 }
 
@@ -54,7 +54,7 @@ impl<'rt> World<'rt> {
     }
 
     /// The world of a communicator. Collective over all PEs of the job.
-    fn among(rt: &'rt Runtime, team: Option<&'rt Team<'rt>>, all: Communicator<'rt>) -> Result<Self> {
+    fn among(rt: &'rt Runtime, team: Option<&'rt Team>, all: Communicator) -> Result<Self> {
         let room = rt.n_pes() as usize * LARGEST + 64;
         let (source, dest) = (rt.alloc_slice(room)?, rt.alloc_slice(room)?);
         Ok(World { rt, team, all, source, dest, round: 0 })
@@ -158,7 +158,7 @@ impl<'rt> World<'rt> {
         pe::doing(format!("{collective:?} of {count} {ty:?}, {op:?}, in place: {in_place}, at byte {shift}"));
         let places = places(collective, (me, n), part, in_place);
         let from = if in_place { &self.dest } else { &self.source };
-        let at = |slice: &SymSlice<'_, u8>, (start, len): (usize, usize)| {
+        let at = |slice: &SymSlice<u8>, (start, len): (usize, usize)| {
             Buffer::of(slice).unwrap().part((shift + start) as u64, len as u64).unwrap()
         };
         let (input, output) = (at(from, places.input), at(&self.dest, places.output));
@@ -232,7 +232,7 @@ fn two_at_once(rt: &Runtime) -> Result<()> {
     let mut both: Vec<_> =
         (0..2).map(|_| (Communicator::new(rt).unwrap(), rt.alloc_slice::<u32>(COUNT).unwrap())).collect();
     let (me, n) = (rt.my_pe(), rt.n_pes());
-    let round = |which: u32, round: u32, all: &mut Communicator<'_>, data: &SymSlice<'_, u32>| {
+    let round = |which: u32, round: u32, all: &mut Communicator, data: &SymSlice<u32>| {
         let value = |pe: u32| pe * 7 + which * 1000 + round;
         data.fill(value(me));
         let buffer = Buffer::of(data).unwrap();

@@ -128,7 +128,7 @@ fn refusals(rt: &Runtime) -> Result<()> {
     words.free()
 }
 
-fn slices(words: &SymSlice<'_, u64>, peer: u32) {
+fn slices(words: &SymSlice<u64>, peer: u32) {
     let two = ["elements", "among its 8"];
     refused(words.put(7, &[0; 2], peer), &two);
     refused(words.put(9, &[], peer), &two);
@@ -171,12 +171,12 @@ fn survive(operation: &str, death: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Areas<'rt> {
-    words: SymSlice<'rt, u64>,
-    source: SymSlice<'rt, u64>,
+struct Areas {
+    words: SymSlice<u64>,
+    source: SymSlice<u64>,
 }
 
-fn areas(rt: &Runtime) -> Result<Areas<'_>> {
+fn areas(rt: &Runtime) -> Result<Areas> {
     let areas = Areas { words: rt.alloc_slice(LARGE)?, source: rt.alloc_slice(LARGE)? };
     rt.barrier_all()?;
     Ok(areas)

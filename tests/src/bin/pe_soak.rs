@@ -40,12 +40,12 @@ fn word(pe: u32, round: u64, i: usize) -> u64 {
 struct Soak<'rt> {
     rt: &'rt Runtime,
     /// For each source: a block, and its signal.
-    blocks: SymSlice<'rt, u64>,
-    signals: SymSlice<'rt, u64>,
+    blocks: SymSlice<u64>,
+    signals: SymSlice<u64>,
     /// Never changes.
-    fixed: SymSlice<'rt, u64>,
-    counters: SymSlice<'rt, u64>,
-    tickets: SymSlice<'rt, u64>,
+    fixed: SymSlice<u64>,
+    counters: SymSlice<u64>,
+    tickets: SymSlice<u64>,
     /// This PE's additions to the counters of each PE.
     added: Vec<[u64; COUNTERS]>,
     drawn: u64,

@@ -103,7 +103,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
 }
 
 /// The typed names perform their operations.
-fn typed<T: Value + AmoInteger>(rt: &Runtime, words: &SymSlice<'_, T>, at: usize, pe: u32) -> Result<()> {
+fn typed<T: Value + AmoInteger>(rt: &Runtime, words: &SymSlice<T>, at: usize, pe: u32) -> Result<()> {
     let is = |expected: u64, what: &str| -> Result<()> {
         rt.quiet()?;
         assert_eq!(words.atomic_fetch(at, pe)?, T::of(expected), "{what}");

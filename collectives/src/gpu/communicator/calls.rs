@@ -14,7 +14,7 @@ use crate::transfer::{Transfer, all_to_all_v};
 /// The type and reduction for calls that only move bytes.
 const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));
 
-impl GpuCommunicator<'_> {
+impl GpuCommunicator {
     /// Reduces all PEs' inputs into the output of every PE, which may be the input.
     ///
     /// # Safety
@@ -128,7 +128,7 @@ impl GpuCommunicator<'_> {
                 let reason = "a first send or receive cannot be captured: make one once before";
                 return Err(Error::Call(reason.into()));
             }
-            self.exchanges = Some(load(self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
+            self.exchanges = Some(load(&self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
         }
         if let Some(kernel) = &self.exchanges {
             // SAFETY: the caller's promise.

@@ -16,7 +16,7 @@ use crate::selection::{Algorithm, Choice, message_of};
 /// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
-impl GpuCommunicator<'_> {
+impl GpuCommunicator {
     /// Performs a collective whose parts have `part` bytes. `root` counts for those that have one.
     ///
     /// # Safety
@@ -205,6 +205,7 @@ impl GpuCommunicator<'_> {
 
     /// Orders a call behind the last one; returns whether it is captured.
     pub(super) fn begin(&self, stream: &Stream) -> Result<bool> {
+        self.device.runtime().check_joined()?;
         let captured = stream.is_capturing()?;
         // On the same stream, too: the handle may be that of another stream, which was destroyed since.
         if !captured {
@@ -234,7 +235,7 @@ impl GpuCommunicator<'_> {
         if let Some(way) = choice.way().filter(|_| small) {
             let straight = match &mut self.straight {
                 Some(straight) => straight,
-                none => none.insert(Straight::new(self.device, &mut self.memory, &self.abort)?),
+                none => none.insert(Straight::new(&self.device, &mut self.memory, &self.abort)?),
             };
             straight.prepare(way, &mut self.memory)?;
         } else if small {
@@ -248,10 +249,10 @@ impl GpuCommunicator<'_> {
             };
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
             self.plans
-                .insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
+                .insert(choice.clone(), GpuPlan::new(&self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
-            let module = load(self.device, &self.nvrtc, Which::Executor(ty))?;
+            let module = load(&self.device, &self.nvrtc, Which::Executor(ty))?;
             let kernels = Kernels {
                 execute: module.kernel("execute_plan")?,
                 packets: module.kernel("straight_packets")?,

@@ -21,7 +21,7 @@ unsafe fn in_set(
     call: impl FnOnce(ActiveSet<'static>) -> symrail::Result<()>,
 ) {
     let job = job(function);
-    let runtime = job.runtime;
+    let runtime = &job.runtime;
     not_null(function, "pSync", words, 8 * symrail::collective::active_set::SYNC_WORDS);
     let stride = u32::try_from(log_stride).ok().and_then(|log| 1i64.checked_shl(log)).unwrap_or(0);
     let group = Group::new(start.into(), stride, size.into(), runtime.my_pe(), runtime.n_pes());

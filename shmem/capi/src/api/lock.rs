@@ -24,7 +24,7 @@ struct Lock {
 
 impl Lock {
     fn of(function: &'static str, lock: *mut c_long) -> Lock {
-        let runtime = job(function).runtime;
+        let runtime = &job(function).runtime;
         super::not_null(function, "lock", lock, 8);
         let end = lock.cast::<u32>();
         Lock { function, runtime, end, place: end.wrapping_add(1) }

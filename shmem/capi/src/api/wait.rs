@@ -61,7 +61,7 @@ unsafe fn wait<T: WaitWord>(function: &str, word: *mut T, cmp: Cmp, value: T) {
 }
 
 unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     if let Some(set) = set {
         // SAFETY: what C promises: aligned words of this PE's memory.
         check(function, unsafe { runtime.wait_until_all(&set) });
@@ -70,7 +70,7 @@ unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
 
 /// Returns SIZE_MAX if there is no word to wait for.
 unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     let Some(set) = set else { return usize::MAX };
     // SAFETY: as for `wait_all`.
     check(function, unsafe { runtime.wait_until_any(&set) }).unwrap_or(usize::MAX)
@@ -81,7 +81,7 @@ unsafe fn wait_some<T: WaitWord>(
     set: Option<WordSet<'_, T>>,
     (found, room): (*mut usize, usize),
 ) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     let Some(set) = set else { return 0 };
     // SAFETY: as for `wait_all`.
     check(function, unsafe { runtime.wait_until_some_at(&set, found, room) })
@@ -95,13 +95,13 @@ unsafe fn test<T: WaitWord>(function: &str, word: *mut T, cmp: c_int, value: T) 
 }
 
 unsafe fn test_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> c_int {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.is_none_or(|set| unsafe { runtime.test_all(&set) }).into()
 }
 
 unsafe fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.and_then(|set| unsafe { runtime.test_any(&set) }).unwrap_or(usize::MAX)
 }
@@ -111,7 +111,7 @@ unsafe fn test_some<T: WaitWord>(
     set: Option<WordSet<'_, T>>,
     (found, room): (*mut usize, usize),
 ) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.map_or(0, |set| unsafe { runtime.test_some_at(&set, found, room) })
 }
