@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use strum::VariantArray;
 use symrail::{Runtime, Team, TeamHeap};
 
 use crate::error::{Error, Result};
@@ -55,6 +56,30 @@ impl Reduction {
             Reduction::Of(op) => op,
             Reduction::Average | Reduction::ScaledSum(_) => ReduceOp::Sum,
         }
+    }
+}
+
+impl std::fmt::Display for Reduction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reduction::Of(op) => op.fmt(f),
+            Reduction::Average => f.write_str("avg"),
+            Reduction::ScaledSum(_) => f.write_str("scaled sum"),
+        }
+    }
+}
+
+impl std::str::FromStr for Reduction {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Reduction> {
+        if name == "avg" {
+            return Ok(Reduction::Average);
+        }
+        let known = || ReduceOp::VARIANTS.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        name.parse::<ReduceOp>()
+            .map(Reduction::Of)
+            .map_err(|_| Error::Call(format!("op is {name}; there are {} and avg", known())))
     }
 }
 
@@ -161,12 +186,12 @@ impl<'rt> Communicator<'rt> {
         self.move_only(&Collective::AllGather, (input, output), input.len(), 0)
     }
 
-    /// Gives every PE its part of every input. Input and output are different memory.
+    /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap.
+    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap and are not the same.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output))?;
+        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output), input == output)?;
         self.move_only(&Collective::AllToAll, (input, output), part, 0)
     }
 
@@ -212,7 +237,7 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// As for [`Communicator::exchange`]; or there is not a part for each PE.
     pub fn all_to_all_v(&mut self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<()> {
-        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs)?)
+        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs, Buffer::span)?)
     }
 
     /// Frees the plans' memory. Collective.

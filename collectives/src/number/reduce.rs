@@ -6,9 +6,22 @@ use symrail_core::fp8;
 
 use super::DataType;
 
-/// The operation on the elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The operation on the elements. Its text is its name, as plans have it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ReduceOp {
     /// The sum; integers wrap.
     Sum,
