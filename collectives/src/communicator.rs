@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use strum::VariantArray;
 use symrail::{Runtime, Team, TeamHeap};
 
 use crate::error::{Error, Result};
@@ -76,7 +75,7 @@ impl std::str::FromStr for Reduction {
         if name == "avg" {
             return Ok(Reduction::Average);
         }
-        let known = || ReduceOp::VARIANTS.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let known = || ReduceOp::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         name.parse::<ReduceOp>()
             .map(Reduction::Of)
             .map_err(|_| Error::Call(format!("op is {name}; there are {} and avg", known())))
@@ -264,6 +263,10 @@ impl<'rt> Communicator<'rt> {
         root: u32,
     ) -> Result<()> {
         self.selection.check_root(collective, root)?;
+        reduction.op().suits(data_type)?;
+        if (reduction, data_type) == (Reduction::Average, DataType::Bool) {
+            return Err(Error::Call("elements of bool have no avg".into()));
+        }
         if matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for GPUs".into()));
         }

@@ -62,9 +62,10 @@ impl Document {
         let mut json = serde_json::Deserializer::from_str(text);
         let refuse = |field: String, source| Error::Syntax { plan: origin.into(), field, source };
         let document = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            // The path of the whole document is a dot.
+            // The path of the whole document is a dot, and an unknown field's is a question mark.
             let path = error.path().to_string();
-            let field = if path == "." { String::new() } else { format!(", field {path}") };
+            let path = path.trim_end_matches(['.', '?']);
+            let field = if path.is_empty() { String::new() } else { format!(", field {path}") };
             refuse(field, error.into_inner())
         })?;
         json.end().map_err(|source| refuse(String::new(), source))?;

@@ -251,6 +251,7 @@ impl<'rt> Prepared<'rt> {
         if !part.is_multiple_of(call.data_type.size() as u64) {
             return refuse(format!("parts of {part} bytes are not whole elements of {}", call.data_type));
         }
+        call.op.suits(call.data_type)?;
         let message = self.plan.message(part);
         let sizes = &self.plan.sizes;
         if !sizes.contains(&message) {

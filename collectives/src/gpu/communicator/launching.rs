@@ -37,6 +37,7 @@ impl GpuCommunicator<'_> {
         if !part.is_multiple_of(ty.size() as u64) {
             return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty}")));
         }
+        reduction.op().suits_gpus(ty)?;
         if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
