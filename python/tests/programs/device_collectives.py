@@ -94,7 +94,8 @@ def types_of_the_host(comm: Communicator) -> None:
         if name.startswith("c"):
             comm.all_reduce(x, y, "avg")
             assert np.allclose(y, np.add.reduce(inputs) / n), y
-            refused(ArgumentError, f"elements of {name} have no min; there are sum, prod", lambda: comm.all_reduce(x, y, "min"))
+            why = f"elements of {name} have no min; there are sum, prod"
+            refused(ArgumentError, why, lambda x=x, y=y: comm.all_reduce(x, y, "min"))
         comm.broadcast(x, n - 1)
         same(x, inputs[n - 1], f"broadcast {name}")
         comm.all_reduce(x, y, ReduceOp.SUM)

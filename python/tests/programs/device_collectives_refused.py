@@ -68,9 +68,8 @@ def main() -> None:
         halves = [8.0 if last else 8] * comm.size
         one_is_refused("not a sequence of integers", lambda: comm.all_to_all_v(y, x, halves, halves))
         rows = x.reshape(-1, 2)
-        one_is_refused(
-            "rows, and its splits are", lambda: comm.all_to_all_single(y.reshape(-1, 2), rows, None, [4 + last] * comm.size)
-        )
+        split = [4 + last] * comm.size
+        one_is_refused("rows, and its splits", lambda: comm.all_to_all_single(y.reshape(-1, 2), rows, None, split))
         one_is_refused("overlap", lambda: comm.all_to_all(x[4:] if last else x[:-4], x[:-4]))
         one_is_refused("overlap", lambda: comm.all_to_all_v(*((x, x) if last else (y, x)), *[[8] * comm.size] * 2))
 
@@ -79,6 +78,7 @@ def main() -> None:
         refused(DifferError, "avg", lambda: comm.all_reduce(x, op="avg" if last else "max"))
         i = symrail.array(8 * comm.size, "int32")
         for values in [("float32", "int32"), ("none in particular", "one_shot")]:
+
             def call(values=values) -> None:
                 if "int32" in values:
                     comm.all_reduce(i if last else x)
