@@ -58,6 +58,30 @@ impl Reduction {
     }
 }
 
+impl std::fmt::Display for Reduction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reduction::Of(op) => op.fmt(f),
+            Reduction::Average => f.write_str("avg"),
+            Reduction::ScaledSum(_) => f.write_str("scaled sum"),
+        }
+    }
+}
+
+impl std::str::FromStr for Reduction {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Reduction> {
+        if name == "avg" {
+            return Ok(Reduction::Average);
+        }
+        let known = || ReduceOp::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        name.parse::<ReduceOp>()
+            .map(Reduction::Of)
+            .map_err(|_| Error::Call(format!("op is {name}; there are {} and avg", known())))
+    }
+}
+
 impl From<ReduceOp> for Reduction {
     fn from(op: ReduceOp) -> Self {
         Reduction::Of(op)
@@ -161,12 +185,12 @@ impl Communicator {
         self.move_only(&Collective::AllGather, (input, output), input.len(), 0)
     }
 
-    /// Gives every PE its part of every input. Input and output are different memory.
+    /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap.
+    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap and are not the same.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output))?;
+        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output), input == output)?;
         self.move_only(&Collective::AllToAll, (input, output), part, 0)
     }
 
@@ -212,7 +236,7 @@ impl Communicator {
     /// # Errors
     /// As for [`Communicator::exchange`]; or there is not a part for each PE.
     pub fn all_to_all_v(&mut self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<()> {
-        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs)?)
+        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs, Buffer::span)?)
     }
 
     /// Frees the plans' memory. Collective.
@@ -239,6 +263,10 @@ impl Communicator {
         root: u32,
     ) -> Result<()> {
         self.selection.check_root(collective, root)?;
+        reduction.op().suits(data_type)?;
+        if (reduction, data_type) == (Reduction::Average, DataType::Bool) {
+            return Err(Error::Call("elements of bool have no avg".into()));
+        }
         if matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for GPUs".into()));
         }

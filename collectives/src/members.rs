@@ -1,10 +1,12 @@
 //! The PEs of a communicator, which are its ranks: all of the job, or a team's. They wait for one another, exchange
-//! numbers, and allocate memory together.
+//! numbers, and allocate memory together. Each of these waits ends within `SYMRAIL_TIMEOUT_S`.
+
+use std::time::Duration;
 
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};
 use symrail::team::heap::Block;
-use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap};
+use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, with_limit};
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -57,20 +59,24 @@ impl Members {
 
     /// Waits for all members.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.team.as_ref().map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?)
+        self.in_time(|| Ok(self.team.as_ref().map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?))
     }
 
     /// Completes this PE's puts, and waits for all members.
     pub fn barrier(&self) -> Result<()> {
-        Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
+        self.in_time(|| Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?))
     }
 
     /// The numbers of all members, in the order of ranks.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
-        match &self.team {
+        self.in_time(|| match &self.team {
             Some((team, _)) => Ok(team.gather(own)?),
             None => Ok(self.runtime.team_world()?.gather(own)?),
-        }
+        })
+    }
+
+    fn in_time<R>(&self, wait: impl FnOnce() -> R) -> R {
+        in_time(&self.runtime, wait)
     }
 
     /// Refuses a plan for another number of ranks.
@@ -84,12 +90,18 @@ impl Members {
 
     /// Allocates `bytes` zeros, at the same offset of all their heaps, aligned for words. Collective.
     pub fn take(&self, bytes: usize) -> Result<Taken> {
-        let memory = match &self.team {
-            Some((team, heap)) => Memory::OfTeam(heap.take_words(team, bytes)?, team.clone(), heap.clone()),
-            None => Memory::OfAll(self.runtime.alloc_slice(bytes.div_ceil(8))?),
-        };
+        let memory = self.in_time(|| match &self.team {
+            Some((team, heap)) => {
+                heap.take_words(team, bytes).map(|block| Memory::OfTeam(block, team.clone(), heap.clone()))
+            }
+            None => self.runtime.alloc_slice(bytes.div_ceil(8)).map(Memory::OfAll),
+        })?;
         Ok(Taken { memory, bytes, runtime: self.runtime.clone() })
     }
+}
+
+fn in_time<R>(runtime: &Runtime, wait: impl FnOnce() -> R) -> R {
+    with_limit(Duration::from_secs(runtime.settings().timeout_s), wait)
 }
 
 /// Bytes at the same offset of all members' heaps.
@@ -141,10 +153,10 @@ impl Taken {
 
     /// Frees them. Collective.
     pub fn free(self) -> Result<()> {
-        match self.memory {
-            Memory::OfAll(slice) => Ok(slice.free()?),
-            Memory::OfTeam(block, team, heap) => Ok(heap.give_back(&team, block)?),
-        }
+        Ok(in_time(&self.runtime, || match self.memory {
+            Memory::OfAll(slice) => slice.free(),
+            Memory::OfTeam(block, team, heap) => heap.give_back(&team, block),
+        })?)
     }
 }
 

@@ -123,9 +123,16 @@ class Pencils:
 
 class Collectives:
     def __init__(
-        self, runtime: Runtime, team: Team, heap_bytes: int | None, on_gpu: bool, any_memory: bool
+        self,
+        runtime: Runtime,
+        team: Team,
+        heap_bytes: int | None,
+        on_gpu: bool,
+        any_memory: bool,
+        compare: bool,
     ) -> None: ...
-    def add_plan(self, text: str, result: bool) -> str: ...
+    def add_plan(self, text: str | None, path: str | None, result: bool) -> str: ...
+    def tell(self, call: str, why: str) -> None: ...
     def explain(
         self, collective: str, bytes: int, in_place: bool, root: int, algorithm: str | None
     ) -> list[str]: ...
@@ -137,9 +144,8 @@ class Collectives:
         op: str,
         root: int,
         dtype: str | None,
-        algorithm: str | None,
+        algorithm: Any,
         stream: Any,
-        compare: bool,
     ) -> None: ...
     def all_to_all_v(
         self,
@@ -148,7 +154,6 @@ class Collectives:
         input_counts: list[int],
         output_counts: list[int],
         stream: Any,
-        compare: bool,
     ) -> None: ...
     def exchange(self, transfers: list[tuple[bool, int, Any]], stream: Any) -> None: ...
     def check(self) -> None: ...

@@ -107,7 +107,8 @@ pub enum Error {
         /// The outcome of the last request to it.
         reason: String,
     },
-    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed ended a wait.
+    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed ended a wait, or the limit of
+    /// [`with_limit`](crate::with_limit) did.
     #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
     Interrupted {
         /// The PE that waited.

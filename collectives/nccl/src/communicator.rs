@@ -17,6 +17,7 @@ use crate::guard::{self, Failure};
 use crate::heap_kind;
 use crate::held::{Held, POLL};
 use crate::types::CudaStream;
+use symrail_transport::env::HeapKind;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
 const HEAP: usize = 256 << 20;
@@ -47,6 +48,20 @@ pub struct Communicator {
     parts: Held<Parts>,
     /// The first failure that makes the communicator unusable.
     failed: Mutex<Option<Failure>>,
+    /// Bytes of the GPU's memory that it has.
+    gpu_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Whether calls are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Active,
+    /// Until `ncclCommResume`.
+    Suspended,
+    /// For ever: only what makes smaller communicators of it is, and what ends it.
+    Revoked,
 }
 
 /// The parts that calls use.
@@ -72,10 +87,11 @@ impl Communicator {
         if !Settings::is_set("SYMRAIL_HEAP_KIND") {
             settings.heap_kind = kind;
         }
+        let gpu_bytes = if settings.heap_kind == HeapKind::Device { settings.heap_size as u64 } else { 0 };
         let runtime = Runtime::join(settings, Box::new(bootstrap))?;
         let parts = Held::default();
         let ended = parts.ended();
-        runtime.set_interrupt(move || (!ended.load(Ordering::Acquire)).then_some(POLL));
+        runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let made = Self::parts(runtime, &gpu, nvrtc)?;
         let waits = made.collectives.abort_handle();
@@ -87,6 +103,8 @@ impl Communicator {
             scaled_sums: Mutex::default(),
             parts,
             failed: Mutex::new(None),
+            gpu_bytes,
+            state: Mutex::default(),
         })
     }
 
@@ -110,8 +128,15 @@ impl Communicator {
         done
     }
 
-    /// Fails if a lasting failure is known.
+    /// Fails if a lasting failure is known, or calls are not accepted now.
     pub fn check_failed(&self) -> Result<(), Failure> {
+        match self.state() {
+            State::Active => {}
+            State::Suspended => return Err(Failure::usage("the communicator is suspended: call ncclCommResume first")),
+            State::Revoked => {
+                return Err(Failure::usage("the communicator was revoked: shrink or split it, and destroy it"));
+            }
+        }
         lock(&self.failed).clone().map_or(Ok(()), Err)
     }
 
@@ -125,8 +150,41 @@ impl Communicator {
         }
     }
 
+    /// Whether calls are accepted.
+    pub fn state(&self) -> State {
+        *lock(&self.state)
+    }
+
+    /// Suspends the communicator, or resumes it. Its memory stays.
+    pub fn set_suspended(&self, suspended: bool) -> Result<(), Failure> {
+        let (from, to) = if suspended { (State::Active, State::Suspended) } else { (State::Suspended, State::Active) };
+        let mut state = lock(&self.state);
+        if *state != from {
+            let so_far = format!("{:?}", *state).to_lowercase();
+            return Err(Failure::usage(format!("the communicator is {so_far} already")));
+        }
+        *state = to;
+        Ok(())
+    }
+
+    /// Bytes of the GPU's memory that it has.
+    pub fn gpu_bytes(&self) -> u64 {
+        self.gpu_bytes
+    }
+
+    /// Ends the waits of all calls of this rank, and of those under way in other threads, and refuses later ones.
+    /// Returns when its kernels have ended.
+    pub fn revoke(&self) -> Result<(), Failure> {
+        *lock(&self.state) = State::Revoked;
+        let ended = self.parts.interrupt(|parts| Ok(parts.collectives.wait()?));
+        ended.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")))
+    }
+
     /// The lasting failure, if any call has failed so far. Does not wait for calls in progress.
     pub fn check(&self) -> Result<(), Failure> {
+        if self.state() == State::Revoked {
+            return Ok(());
+        }
         let mut failed = lock(&self.failed);
         if failed.is_none() {
             let checked = self.parts.look(|parts| parts.collectives.check().map_err(Failure::from)).unwrap_or(Ok(()));
@@ -143,6 +201,9 @@ impl Communicator {
 
     fn leave(&self, parts: &Parts) -> Result<(), Failure> {
         let all = &parts.collectives;
+        if self.state() == State::Revoked {
+            return Ok(all.wait()?);
+        }
         let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
         if so_far.is_err() {
             all.abort();

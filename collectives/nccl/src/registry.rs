@@ -14,11 +14,21 @@ static COMMUNICATORS: Mutex<Option<HashMap<usize, Arc<Communicator>>>> = Mutex::
 /// Handles are multiples of 16, like addresses.
 static NEXT: AtomicUsize = AtomicUsize::new(16);
 
+/// A handle, which has no communicator yet.
+pub fn reserve() -> Handle {
+    std::ptr::without_provenance_mut(NEXT.fetch_add(16, Ordering::Relaxed))
+}
+
+/// Gives a reserved handle its communicator.
+pub fn put(handle: Handle, communicator: Communicator) {
+    lock(&COMMUNICATORS).get_or_insert_default().insert(handle.addr(), Arc::new(communicator));
+}
+
 /// A handle for a communicator.
 pub fn add(communicator: Communicator) -> Handle {
-    let number = NEXT.fetch_add(16, Ordering::Relaxed);
-    lock(&COMMUNICATORS).get_or_insert_default().insert(number, Arc::new(communicator));
-    std::ptr::without_provenance_mut(number)
+    let handle = reserve();
+    put(handle, communicator);
+    handle
 }
 
 /// The communicator of a handle.

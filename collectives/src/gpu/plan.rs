@@ -1,5 +1,6 @@
 //! A plan with its memory on all PEs, which can be launched many times.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use symrail::Pe;
@@ -25,6 +26,10 @@ pub struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn span(self) -> Range<u64> {
+        self.at..self.at + self.len
+    }
+
     /// Whether the two overlap.
     #[must_use]
     pub fn overlaps(self, other: Memory) -> bool {
@@ -160,7 +165,7 @@ impl GpuPlan {
             }
         }
         match self.plan.other_op(call.op) {
-            Some((place, op)) => refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op)),
+            Some((place, op)) => refuse(format!("it is for {op}{place}, and the call for {}", call.op)),
             None => Ok(()),
         }
     }

@@ -281,7 +281,7 @@ impl Straight {
         call: &StraightCall,
     ) -> Result<()> {
         let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
-            return Err(Error::Call(format!("{collective:?} needs a plan")));
+            return Err(Error::Call(format!("{collective} needs a plan")));
         };
         for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
             if let Some(why) = memory.other_than(parts, call.part) {

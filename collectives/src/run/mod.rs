@@ -20,6 +20,7 @@ pub(crate) mod exchange;
 mod packet;
 mod shared;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use symrail::kernels::cpu::Grid;
@@ -77,6 +78,10 @@ impl Buffer {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
+    }
+
+    pub(crate) fn span(self) -> Range<u64> {
+        self.offset..self.offset + self.len
     }
 
     /// Whether the two overlap.
@@ -219,7 +224,7 @@ impl Prepared {
         let stage = name(self.stage.buffer()?)?;
         let flag = self.next_flag()?;
         if self.plan.barriers.before {
-            self.members.sync()?;
+            self.members.sync().inspect_err(|_| self.given_up = true)?;
         }
         let rank = &self.plan.ranks[me];
         let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
@@ -239,7 +244,7 @@ impl Prepared {
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
         }
         if self.plan.barriers.after {
-            self.members.sync()?;
+            self.members.sync().inspect_err(|_| self.given_up = true)?;
         }
         Ok(())
     }
@@ -254,15 +259,16 @@ impl Prepared {
             return refuse(format!("parts of {part} bytes, but memory was taken for {}", self.capacity));
         }
         if !part.is_multiple_of(call.data_type.size() as u64) {
-            return refuse(format!("parts of {part} bytes are not whole elements of {:?}", call.data_type));
+            return refuse(format!("parts of {part} bytes are not whole elements of {}", call.data_type));
         }
+        call.op.suits(call.data_type)?;
         let message = self.plan.message(part);
         let sizes = &self.plan.sizes;
         if !sizes.contains(&message) {
             return refuse(format!("messages of {message} bytes, but it is for {} to {}", sizes.start(), sizes.end()));
         }
         if let Some((place, op)) = self.plan.other_op(call.op) {
-            return refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op));
+            return refuse(format!("it is for {op}{place}, and the call for {}", call.op));
         }
         let (_, inputs, outputs) = self.plan.parts();
         for (what, buffer, parts) in [("input", call.input, inputs), ("output", call.output, outputs)] {

@@ -57,9 +57,9 @@ fn main() -> std::process::ExitCode {
             "sizes" | "large" | "several" | "graphs" => world.parts(&[what.as_str()], 0..0)?,
             "types" => {
                 let first = pe::arg(1, 0);
-                world.parts(&[], first..first + pe::arg(2, DataType::ALL.len() - first))?;
+                world.parts(&[], first..first + pe::arg(2, DataType::ON_GPUS.len() - first))?;
             }
-            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ALL.len())?,
+            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ON_GPUS.len())?,
         }
         device.close()
     })
@@ -132,7 +132,7 @@ impl<'d> World<'d> {
             }
             self.say(&format!("{name}: ok"));
         }
-        for &ty in &DataType::ALL[types] {
+        for &ty in &DataType::ON_GPUS[types] {
             for op in OPS {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;

@@ -65,15 +65,16 @@ impl GpuCommunicator {
         unsafe { self.run(stream, &Collective::AllGather, (input, output), input.len, MOVES, 0) }
     }
 
-    /// Gives every PE its part of every input. Input and output are different memory.
+    /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap.
+    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap
+    /// and are not the same.
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output))?;
+        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output), input == output)?;
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
     }
@@ -146,7 +147,7 @@ impl GpuCommunicator {
     /// # Errors
     /// As for [`GpuCommunicator::exchange`]; or there is not a part for each PE.
     pub unsafe fn all_to_all_v(&mut self, stream: &Stream, inputs: &[Memory], outputs: &[Memory]) -> Result<()> {
-        let transfers = all_to_all_v(self.members.n(), inputs, outputs)?;
+        let transfers = all_to_all_v(self.members.n(), inputs, outputs, Memory::span)?;
         // SAFETY: the caller's promise.
         unsafe { self.exchange(stream, &transfers) }
     }

@@ -35,8 +35,9 @@ impl GpuCommunicator {
             return Ok(());
         }
         if !part.is_multiple_of(ty.size() as u64) {
-            return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty:?}")));
+            return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty}")));
         }
+        reduction.op().suits_gpus(ty)?;
         if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
@@ -229,7 +230,7 @@ impl GpuCommunicator {
             (Some(_), None) => true,
         };
         if captured && (small || !self.kernels.contains_key(&ty)) {
-            let reason = format!("a first call of {part} bytes of {ty:?} cannot be captured: make it once before");
+            let reason = format!("a first call of {part} bytes of {ty} cannot be captured: make it once before");
             return Err(Error::Call(reason));
         }
         if let Some(way) = choice.way().filter(|_| small) {
