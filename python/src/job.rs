@@ -17,6 +17,7 @@ use symrail_transport::env::HeapKind;
 
 use crate::blocks::Blocks;
 use crate::device_array::DeviceArray;
+use crate::dropped::Objects;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::interrupt;
@@ -26,6 +27,8 @@ use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
+    // Dropped before the GPU and the runtime, which they borrow.
+    pub objects: Objects,
     // Dropped before the runtime, which it borrows.
     gpu: OnceLock<HeldGpu>,
     runtime: Runtime,
@@ -79,6 +82,7 @@ impl Job {
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
         let job = Arc::new(Job {
+            objects: Objects::default(),
             gpu: OnceLock::new(),
             runtime,
             left: AtomicBool::new(false),
@@ -204,6 +208,7 @@ impl Job {
             *current = None;
         }
         drop(current);
+        self.objects.forget();
         self.runtime.leave()
     }
 

@@ -33,6 +33,8 @@ pub struct Collectives {
     /// `None` after `free`.
     parts: Mutex<Option<Parts>>,
     on_gpu: bool,
+    /// Its number among the job's objects.
+    number: u64,
     /// Keeps the job, which goes after the parts.
     team: Arc<HeldTeam>,
 }
@@ -44,12 +46,15 @@ enum Device {
 
 struct Parts {
     device: Device,
-    /// The memory of a team's communicator. A caller that does not call `free` leaks it.
+    /// The memory of a team's communicator.
     heap: Option<Lent<TeamHeap<'static>>>,
 }
 
 // SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
 unsafe impl Send for Parts {}
+
+/// What PEs make together.
+const KIND: &str = "a Communicator";
 
 /// The checked parameters of a call.
 struct Call {
@@ -77,6 +82,7 @@ impl Collectives {
         job.running()?;
         let gpu = if on_gpu { Some(job.streams()?) } else { None };
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
+        runtime.make_room(py, None, KIND)?;
         // SAFETY: the parts are dropped before the team, which keeps the job.
         let rt = unsafe { held::runtime_of(job) };
         // SAFETY: as above.
@@ -102,7 +108,8 @@ impl Collectives {
             }
             Ok(parts)
         });
-        Ok(Collectives { parts: Mutex::new(Some(made.map_err(raised)?)), on_gpu, team })
+        let parts = Mutex::new(Some(made.map_err(raised)?));
+        Ok(Collectives { parts, on_gpu, number: job.objects.enter(KIND), team })
     }
 
     /// Adds an execution plan in JSON; returns its name.
@@ -227,9 +234,9 @@ impl Collectives {
     /// Frees the memory. Collective over all PEs.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { device, heap }) = taken else { return Ok(()) };
+        let Some(parts) = taken else { return Ok(()) };
         self.team.job.running()?;
-        let parts = Parts { device, heap };
+        self.team.job.objects.leave(self.number);
         py.detach(move || {
             let _current = Current::keep();
             let Parts { device, heap } = { parts };
@@ -247,7 +254,17 @@ impl Collectives {
 
 impl Drop for Collectives {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(mut parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // The memory is freed when all PEs have dropped the communicator. That of a team may be gone by then, so that
+        // only its heap stays.
+        let job = &self.team.job;
+        let Some(heap) = parts.heap.take() else {
+            job.objects.drop_later(job, self.number, Box::new(move || parts.free_of_all().map_err(raised)));
+            return;
+        };
+        // SAFETY: what uses it is dropped below, by the time that all PEs make a call for memory.
+        let free = move || unsafe { heap.take_back() }.free().map_err(failed);
+        job.objects.drop_later(job, self.number, Box::new(free));
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
         // While the interpreter ends nobody else runs, and the parts go with the closure.
         let _ = Python::try_attach(|py| {
@@ -256,6 +273,17 @@ impl Drop for Collectives {
                 drop(parts);
             });
         });
+    }
+}
+
+impl Parts {
+    /// Frees the memory of a communicator of all PEs. Collective.
+    fn free_of_all(self) -> Result<()> {
+        let _current = Current::keep();
+        match self.device {
+            Device::Host(all) => all.free(),
+            Device::Gpu(all) => all.free(),
+        }
     }
 }
 

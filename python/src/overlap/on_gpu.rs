@@ -40,6 +40,16 @@ impl OnGpu {
         self.products.check()
     }
 
+    /// Waits for the GPU, and drops plans whose memory ends with their heap.
+    pub fn end(self) -> Result<(), Error> {
+        // SAFETY: the kernels are taken back below.
+        unsafe { self.kernels.get() }.device().gpu().synchronize()?;
+        drop(self.products);
+        // SAFETY: nothing that uses them is left.
+        drop(unsafe { self.kernels.take_back() });
+        Ok(())
+    }
+
     /// Gives the plans' memory back. Collective over the team.
     pub fn free(mut self, team: &Team<'_>) -> Result<(), Error> {
         let freed = self.products.free(team);

@@ -18,8 +18,9 @@ _GROUP = 128
 class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     """Buffers of the last dispatch's shape."""
 
-    def __init__(self, runtime: _symrail.Runtime, mask_late: bool) -> None:
+    def __init__(self, runtime: _symrail.Runtime, mask_late: bool, timeout: float | None) -> None:
         super().__init__(runtime)
+        self.timeout = timeout
         self.mask_late = mask_late
         self.shape: tuple[int, int, int, int, bool] | None = None
         self.next_combine: Any = None
@@ -30,7 +31,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if self.held is None or self.shape != shape:
             must_not_capture("no buffers can be made: call it once with the same shapes before")
             self.free()
-            self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late)
+            self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late, self.timeout)
             self.shape = shape
         return self.held
 
