@@ -1,4 +1,4 @@
-//! Allocation of memory with content, which also works while a stream captures.
+//! Memory is made with content, and freed, also while a stream captures.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ impl Gpu {
 }
 
 /// While it lives, this thread may make calls that would otherwise end a stream's capture, such as allocations.
-struct RelaxedCapture {
+pub(crate) struct RelaxedCapture {
     before: CUstreamCaptureMode,
     /// It makes the type stay on its thread, whose mode it changes.
     _here: PhantomData<*const ()>,
 }
 
 impl RelaxedCapture {
-    fn begin(gpu: &Gpu) -> Result<RelaxedCapture> {
+    pub(crate) fn begin(gpu: &Gpu) -> Result<RelaxedCapture> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the driver reads the mode, and writes the former one.
         unsafe { cuda!(gpu.ordinal(), cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;

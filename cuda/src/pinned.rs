@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
 
+use super::captured::RelaxedCapture;
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
 use super::pointer::DevicePtr;
@@ -152,6 +153,8 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            // As for memory of the GPU: a graph may be captured.
+            let _relaxed = RelaxedCapture::begin(&self.gpu);
             // SAFETY: allocated by `new`, freed once.
             let _ = unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) };
         }

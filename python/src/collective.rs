@@ -44,6 +44,7 @@ impl Arrays {
                 return Err(raise(Kind::Argument, &format!("the elements of {role} are not aligned to their size")));
             }
         }
+        dest.must_be_written("dst")?;
         if dest.ty != source.ty {
             let (to, from) = (dest.ty.name(), source.ty.name());
             return Err(raise(Kind::Argument, &format!("dtypes differ: dst has {to}, src {from}")));

@@ -5,21 +5,22 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
 use symrail_decomp::{
     AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
 };
 
+use crate::dropped::{OnAllPes, OwnedByAll};
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
+use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
-use crate::view::View;
 
 /// Bytes of the heap for the words with which plans synchronise.
 const WORDS: usize = 1 << 20;
@@ -27,13 +28,15 @@ const WORDS: usize = 1 << 20;
 /// The key of a plan: whether it is for a halo, axes or axis and dimension, the period, bytes of an element, forms.
 type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-/// An array over all PEs, `None` after `free`, and the job whose heap it uses.
+/// An array over all PEs, and the job whose heap it uses.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
     grid: Grid,
     /// The mode of plans.
     mode: Mode,
-    parts: Mutex<Option<Parts>>,
+    parts: OnAllPes<Parts>,
+    /// The longest time that a call waits for PEs that live; `None`: no limit.
+    limit: Option<Duration>,
     job: Arc<Job>,
 }
 
@@ -47,6 +50,19 @@ struct Parts {
     /// There are kernels if arrays are in a GPU's memory.
     kernels: Option<GpuKernels>,
     heap: TeamHeap,
+}
+
+impl OwnedByAll for Parts {
+    const KIND: &'static str = "a Grid of symrail.decomp";
+
+    fn free_dropped(self) -> PyResult<()> {
+        let Parts { plans, work, array, kernels, heap } = self;
+        if let Some(kernels) = &kernels {
+            kernels.device().gpu().synchronize().map_err(|error| raised(error.into()))?;
+        }
+        drop((plans, work, array, kernels));
+        heap.free().map_err(failed)
+    }
 }
 
 impl Parts {
@@ -117,12 +133,15 @@ impl Pencils {
         on_gpu: bool,
         engines: Option<usize>,
         measured: bool,
+        timeout: Option<f64>,
     ) -> PyResult<Pencils> {
         let job = Arc::clone(runtime.job());
         job.running()?;
+        let limit = interrupt::limit_of(timeout)?;
         let no_gpu =
             || raise(Kind::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
         let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
+        runtime.make_room(py, timeout, Parts::KIND)?;
         let kernels = gpu.map(|gpu| {
             let nvrtc = gpu.nvrtc()?;
             GpuKernels::new(gpu.device(), &nvrtc)
@@ -130,7 +149,7 @@ impl Pencils {
         let kernels = kernels.transpose().map_err(raised)?;
         let rt = job.runtime();
         let grid = Grid { memory, ..Grid::new(extents, processes) };
-        let made = py.detach(move || {
+        let make = move || {
             let mut team = rt.team_world()?;
             let heap = TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?;
             let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
@@ -144,9 +163,9 @@ impl Pencils {
             }
             let array = Decomposition::new(&heap, team, grid)?;
             Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
-        });
-        let (grid, mode, parts) = made.map_err(raised)?;
-        Ok(Pencils { grid, mode, parts: Mutex::new(Some(parts)), job })
+        };
+        let (grid, mode, parts) = py.detach(move || interrupt::within(limit, make)).map_err(raised)?;
+        Ok(Pencils { grid, mode, parts: OnAllPes::new(Arc::clone(&job), parts), limit, job })
     }
 
     /// The process grid.
@@ -220,20 +239,15 @@ impl Pencils {
 
     /// Frees the memory. Later calls raise StateError. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { plans, work, array, kernels, heap }) = taken else { return Ok(()) };
-        if let Some(gpu) = self.job.gpu().filter(|_| kernels.is_some()) {
-            gpu.gpu().synchronize().map_err(|error| raised(error.into()))?;
-        }
-        drop((plans, work, array, kernels));
-        py.detach(move || heap.free()).map_err(failed)
+        let Some(parts) = self.parts.take(py)? else { return Ok(()) };
+        py.detach(move || interrupt::within(self.limit, || parts.free_dropped()))
     }
 }
 
 impl Pencils {
     /// Contiguous memory that may be written: of a GPU, if there is a stream, else of the host.
     fn memory(&self, array: &Bound<'_, PyAny>, role: &str, stream: Option<usize>) -> PyResult<GpuMemory> {
-        let view = View::of(array, role)?;
+        let view = self.job.any_view(array, role)?;
         let on_gpu = self.job.gpu().filter(|_| stream.is_some());
         if !view.contiguous || !view.writable || view.gpu.is_some() != on_gpu.is_some() {
             let place = if on_gpu.is_some() { "not in a GPU's memory" } else { "in a GPU's memory" };
@@ -254,16 +268,14 @@ impl Pencils {
         stream: Option<usize>,
     ) -> PyResult<()> {
         self.job.running()?;
-        let result = py.detach(|| {
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            let parts = parts.as_mut()?;
-            let run = parts.plan(key, make).and_then(|(plan, work)| {
+        let call = |parts: &mut Parts| {
+            parts.plan(key, make).and_then(|(plan, work)| {
                 // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream
                 // has come so far.
                 unsafe { plan.run(buffers, work, stream.unwrap_or(0)) }
-            });
-            Some(run)
-        });
+            })
+        };
+        let result = py.detach(|| self.parts.with(|parts| interrupt::within(self.limit, || call(parts))));
         result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))?.map_err(raised)
     }
 }

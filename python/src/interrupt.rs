@@ -70,10 +70,20 @@ pub fn waiting<T: Send>(
     timeout: Option<f64>,
     wait: impl FnOnce() -> symrail::Result<T> + Send,
 ) -> PyResult<T> {
+    let limit = limit_of(timeout)?;
+    py.detach(|| within(limit, wait)).map_err(failed)
+}
+
+/// The time that a caller names in seconds.
+pub fn limit_of(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = timeout.map(Duration::try_from_secs_f64).transpose();
-    let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
+    limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))
+}
+
+/// Runs work on this thread whose waits in the runtime end after this time altogether; `None`: as they do otherwise.
+pub fn within<T>(limit: Option<Duration>, work: impl FnOnce() -> T) -> T {
     DEADLINE.set(limit.and_then(|limit| Instant::now().checked_add(limit)));
-    let result = py.detach(wait);
+    let done = work();
     DEADLINE.set(None);
-    result.map_err(failed)
+    done
 }

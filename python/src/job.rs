@@ -17,6 +17,7 @@ use symrail_transport::env::HeapKind;
 
 use crate::blocks::Blocks;
 use crate::device_array::DeviceArray;
+use crate::dropped::Objects;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::interrupt;
@@ -26,6 +27,8 @@ use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
+    // Dropped first: what PEs have dropped goes before the GPU.
+    pub objects: Objects,
     gpu: Option<HeldGpu>,
     runtime: Runtime,
     left: AtomicBool,
@@ -79,6 +82,7 @@ impl Job {
         runtime.set_interrupt(interrupt::go_on);
         let gpu = runtime.gpu().map(|gpu| HeldGpu::new(&runtime, gpu, &joining.nvrtc)).transpose()?;
         let job = Arc::new(Job {
+            objects: Objects::default(),
             gpu,
             runtime,
             left: AtomicBool::new(false),
@@ -199,6 +203,7 @@ impl Job {
             *current = None;
         }
         drop(current);
+        self.objects.forget();
         self.runtime.leave()
     }
 

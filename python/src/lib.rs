@@ -5,7 +5,8 @@
 //! | `job` | one PE of a job for Python; the end of the process |
 //! | `required` | requirements of the program on all PEs' paths |
 //! | `blocks` | symmetric memory that each PE drops for itself and all free together |
-//! | `memory` | that memory as a Python object |
+//! | `dropped` | other objects with memory on all PEs, which are dropped and freed in the same way |
+//! | `memory` | symmetric memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |
 //! | `device_array`, `dlpack` | arrays in GPU memory, and passing them to other libraries (unsafe) |
@@ -33,6 +34,7 @@ mod collectives;
 mod decomp;
 mod device_array;
 mod dlpack;
+mod dropped;
 mod dtype;
 mod ep;
 mod errors;

@@ -76,6 +76,9 @@ impl Context {
                  symrail.torch.register(pool_bytes=…) more"
             ));
         };
+        if zeroed == 0 {
+            return self.base + offset;
+        }
         // SAFETY: inside the block that was just allocated, which no other code uses.
         match unsafe { self.gpu.fill(DevicePtr::new(self.base + offset), 0, zeroed as usize) } {
             Ok(()) => self.base + offset,

@@ -10,6 +10,7 @@ import numpy as np
 import symrail
 
 from ._symrail import DeviceArray
+from ._tensors import is_tensor, must_be_plain, resolved
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -127,6 +128,28 @@ def tensor(array: DeviceArray) -> Any:
     return torch.from_dlpack(array.view("uint8")).view(getattr(torch, name))
 
 
+def _elements(source: Any) -> NDArray[Any]:
+    """The elements of an array, a tensor in host memory, or of what NumPy makes an array of."""
+    if isinstance(source, np.ma.MaskedArray):
+        raise ArgumentError("src is a masked array, whose mask would be lost: pass filled()")
+    if not is_tensor(source):
+        return np.asarray(source)
+    if source.device.type != "cpu":
+        must_be_plain(source, "src")
+        raise ArgumentError(f"src is {source.dtype} on {source.device}, which no operation copies from: pass cpu()")
+    found: NDArray[Any]
+    source = resolved(source, "src")
+    name = type_name(source.dtype)
+    if name in _BEYOND_NUMPY:
+        import torch
+
+        bits = source.contiguous().view(torch.uint8 if source.element_size() == 1 else torch.int16)
+        found = bits.numpy().view(element_type(name))
+    else:
+        found = source.numpy()
+    return found
+
+
 def like(destination: Any, source: Any) -> NDArray[Any]:
     """A source for a copy to `destination`, an array, with its dtype and shape: numbers and shapes are broadcast."""
     if isinstance(destination, DeviceArray):
@@ -144,7 +167,7 @@ def like(destination: Any, source: Any) -> NDArray[Any]:
         except (OverflowError, TypeError, ValueError) as error:
             raise ArgumentError(f"{source!r} is no {dtype}: {error}") from None
     else:
-        found = np.asarray(source)
+        found = _elements(source)
         if not isinstance(source, np.ndarray) and np.can_cast(found.dtype, dtype, "same_kind"):
             found = found.astype(dtype, copy=False)
     if found.dtype != dtype:

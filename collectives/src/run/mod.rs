@@ -54,7 +54,9 @@ impl Buffer {
     /// # Errors
     /// They are not all in the heap.
     pub fn at(runtime: &Runtime, start: *const u8, bytes: usize) -> Result<Buffer> {
-        Ok(Buffer { offset: runtime.symmetric_offset(start, bytes)?, len: bytes as u64 })
+        // An array without elements may be anywhere: PyTorch's is at null.
+        let offset = if bytes == 0 { 0 } else { runtime.symmetric_offset(start, bytes)? };
+        Ok(Buffer { offset, len: bytes as u64 })
     }
 
     /// `len` bytes from byte `start` on.

@@ -212,6 +212,14 @@ impl GpuPointToPoint {
         Ok(device.state().check()?)
     }
 
+    /// Waits until the GPU has ended all copies, and proxies have delivered their data.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn finish(&self) -> Result<()> {
+        self.kernels.finish()
+    }
+
     /// Returns the memory to the heap when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors

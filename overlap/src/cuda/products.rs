@@ -140,6 +140,14 @@ impl GpuProducts {
         }
     }
 
+    /// Waits until the GPU has ended all rounds, and proxies have delivered their data.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn finish(&self) -> Result<()> {
+        self.kernels.finish()
+    }
+
     /// Finds a plan, or makes it. Collective over the team. Ranks compare their arguments with one collective of the
     /// host, or not at all if their shards are `known` and there is a plan.
     ///

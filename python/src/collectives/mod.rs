@@ -37,6 +37,8 @@ pub struct Collectives {
     compare: bool,
     /// Why PEs cannot compare any more.
     lost: Mutex<Option<String>>,
+    /// Its number among the job's objects.
+    number: u64,
     team: Arc<HeldTeam>,
 }
 
@@ -47,9 +49,12 @@ enum Device {
 
 struct Parts {
     device: Device,
-    /// The memory of a team's communicator. Without `free` it ends with the job.
+    /// The memory of a team's communicator.
     heap: Option<TeamHeap>,
 }
+
+/// What PEs make together.
+const KIND: &str = "a Communicator";
 
 /// The checked parameters of a call.
 struct Call {
@@ -81,6 +86,7 @@ impl Collectives {
         job.running()?;
         let gpu = if on_gpu { Some(job.streams()?) } else { None };
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
+        runtime.make_room(py, None, KIND)?;
         let (rt, members) = (job.runtime(), &*team);
         let made = py.detach(|| {
             let _current = Current::keep();
@@ -100,7 +106,7 @@ impl Collectives {
             Ok(parts)
         });
         let parts = Mutex::new(Some(made.map_err(raised)?));
-        Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), team })
+        Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), number: job.objects.enter(KIND), team })
     }
 
     /// Adds an execution plan in JSON, a text or a file's; returns its name. All PEs add the same plan. Collective.
@@ -257,27 +263,23 @@ impl Collectives {
             while self.difference(py, "free", &[], None)?.is_some() {}
         }
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { device, heap }) = taken else { return Ok(()) };
+        let Some(parts) = taken else { return Ok(()) };
         self.team.job.running()?;
-        let parts = Parts { device, heap };
-        py.detach(move || {
-            let _current = Current::keep();
-            let Parts { device, heap } = { parts };
-            match device {
-                Device::Host(all) => all.free()?,
-                Device::Gpu(all) => all.free()?,
-            }
-            // SAFETY: nothing that uses it is left.
-            heap.map_or(Ok(()), TeamHeap::free)?;
-            Ok(())
-        })
-        .map_err(raised)
+        self.team.job.objects.leave(self.number);
+        py.detach(move || parts.free()).map_err(raised)
     }
 }
 
 impl Drop for Collectives {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(mut parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // The memory is freed when all PEs have dropped the communicator. That of a team may be gone by then, so that
+        // only its heap stays.
+        let job = &self.team.job;
+        let Some(heap) = parts.heap.take() else {
+            job.objects.drop_later(job, self.number, Box::new(move || parts.free().map_err(raised)));
+            return;
+        };
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
         // While the interpreter ends nobody else runs, and the parts go with the closure.
         let _ = Python::try_attach(|py| {
@@ -286,6 +288,8 @@ impl Drop for Collectives {
                 drop(parts);
             });
         });
+        // A heap is freed when nothing that uses it is left.
+        job.objects.drop_later(job, self.number, Box::new(move || heap.free().map_err(failed)));
     }
 }
 
@@ -317,6 +321,19 @@ fn overlap(input: &View, output: &View) -> bool {
 
 fn kind_of(view: &View) -> Parameter {
     Parameter::name("kind of array", if view.gpu.is_some() { "one of a GPU" } else { "one of the host" })
+}
+
+impl Parts {
+    /// Frees the memory. Collective over all PEs.
+    fn free(self) -> Result<()> {
+        let _current = Current::keep();
+        let Parts { device, heap } = self;
+        match device {
+            Device::Host(all) => all.free()?,
+            Device::Gpu(all) => all.free()?,
+        }
+        Ok(heap.map_or(Ok(()), TeamHeap::free)?)
+    }
 }
 
 /// Part `i` has `counts[i]` elements: its number, and its bytes.

@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use symrail_ep::low_latency::{Combining, Dispatching, Shape};
 use symrail_ep::{LowLatency, TopK};
 
-use super::{Buffers, Bytes, element, elements, raised, rows, to_dict};
+use super::{Buffers, Bytes, HostBuffers, element, elements, raised, rows, to_dict};
 use crate::runtime::Runtime;
 
 /// Buffers for few tokens.
@@ -30,6 +30,12 @@ type Come<'py> = (
     Bound<'py, PyArray1<i32>>,
     Bound<'py, PyArray1<i64>>,
 );
+
+impl HostBuffers for LowLatency {
+    fn free(self) -> symrail_ep::Result<()> {
+        LowLatency::free(self)
+    }
+}
 
 #[pymethods]
 impl EpLowLatency {
@@ -65,10 +71,7 @@ impl EpLowLatency {
 
     /// Frees the memory. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        match self.0.take(py) {
-            Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
-            None => Ok(()),
-        }
+        self.0.free(py)
     }
 
     /// Sets whether late ranks are masked.
