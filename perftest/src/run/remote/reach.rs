@@ -34,7 +34,7 @@ impl Remote {
                 LaunchError::Host { host: block.host.clone(), why: format!("{command} cannot be started: {reason}") }
             };
             let connection = opened.map_err(why)?;
-            Ok(Agent { block, connection, greeting: None, ready: false, done: false, over: false })
+            Ok(Agent { block, connection, greeting: None, ready: false, done: false, asked: false, over: false })
         };
         let agents = hosts.blocks(job.n).into_iter().zip(0..).map(open).collect::<Result<_, LaunchError>>()?;
         let mut remote = Remote {
@@ -48,6 +48,7 @@ impl Remote {
             ordered: false,
             going: false,
             ending: false,
+            asking: false,
             stopped: false,
             input,
             taken: None,
