@@ -10,8 +10,6 @@ from typing import Any
 from . import _store, _symrail
 from .errors import ArgumentError, BootstrapError, SettingError
 
-_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
 
 # The job's unique id, this PE, the number of PEs; the id is None if the environment has all of it.
 Place = tuple[bytes | None, int, int]
@@ -47,15 +45,9 @@ def place(
         return _by_exchange(me, size, all_objects)
     if comm is not None:
         return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather)
-    if _is_of_torchrun():
+    if _symrail.is_of_ranks():
         return _by_torchrun()
     return None, 0, 1
-
-
-def _is_of_torchrun() -> bool:
-    """Whether only torchrun's variables describe this process: the innermost launcher wins."""
-    of_others = ("SYMRAIL_LAUNCHER_ADDRESS", "SYMRAIL_BOOTSTRAP", "SYMRAIL_BOOTSTRAP_UID")
-    return all(os.environ.get(name) for name in _TORCHRUN) and not any(os.environ.get(name) for name in of_others)
 
 
 def _number(name: str, least: int) -> int:

@@ -44,6 +44,42 @@ def test_missing_ranks_are_named() -> None:
     assert first.stdout == "(1,)\n", first
 
 
+def of_ranks(size: int, **more: str) -> dict[str, str]:
+    return {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **more}
+
+
+def nested(case: str) -> tuple[list[str], dict[str, str]]:
+    """A command in which one launcher starts another, and the variables around both."""
+    run_one, ring = [launcher(), "run", "-n", "1", "--"], [sys.executable, RING]
+    by_hand = 'for rank in 0 1; do RANK=$rank "$@" & done; wait'
+    if case == "ranks in symrail run":
+        settings = " ".join(f"{name}={value}" for name, value in of_ranks(2).items())
+        return [*run_one, "bash", "-c", f"export {settings}; {by_hand}", "bash", *ring], {}
+    if case == "mpirun in symrail run":
+        return [*run_one, *mpirun(2), *ring], {}
+    if case == "symrail run in ranks":
+        return [launcher(), "run", "-n", "2", "--", *ring], of_ranks(1, RANK="0")
+    assert case == "mpirun in ranks"
+    return [*mpirun(2), *ring], of_ranks(1, RANK="0")
+
+
+@pytest.mark.parametrize(
+    "case", ["ranks in symrail run", "mpirun in symrail run", "symrail run in ranks", "mpirun in ranks"]
+)
+def test_the_innermost_launcher_counts(case: str) -> None:
+    command, around = nested(case)
+    (ended,) = finish([start(command, **around)])
+    assert sorted(ended.stdout.splitlines()) == all_pes(2), ended
+
+
+def test_launchers_of_one_process_must_agree() -> None:
+    settings = [f"{name}={value}" for name, value in of_ranks(8, RANK="5").items()]
+    in_one = [launcher(), "run", "-n", "2", "--", "env", *settings, sys.executable, RING]
+    (ended,) = finish([start(in_one)])
+    said = [line for line in ended.stderr.splitlines() if "SettingError" in line]
+    assert ended.returncode == 1 and any("as PE 1 of 2, but RANK=5 and WORLD_SIZE=8 are set" in line for line in said), ended
+
+
 def test_mpirun() -> None:
     (ended,) = finish([start([*mpirun(2), sys.executable, RING])])
     assert sorted(ended.stdout.splitlines()) == all_pes(2), ended.stderr

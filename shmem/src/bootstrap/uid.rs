@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use symrail_transport::Pe;
-use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape};
@@ -207,12 +206,6 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
     let membership = Membership { address: id.address(), secret: id.secret(), pe, n_pes, timeout };
     let client = Client::join(&membership, KIND)?;
     Ok(Member { client, host: Host::of(id) })
-}
-
-/// Whether the environment has an id, or one of its companions: a PE that has lost its id must not start a job of its
-/// own.
-pub(super) fn present() -> bool {
-    [UID, PE, N_PES].into_iter().any(Settings::is_set)
 }
 
 /// Joins the job whose id, PE and size are in the environment.
