@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import types
 
 import pytest
 import symrail
@@ -78,6 +80,55 @@ def test_launchers_of_one_process_must_agree() -> None:
     (ended,) = finish([start(in_one)])
     said = [line for line in ended.stderr.splitlines() if "SettingError" in line]
     assert ended.returncode == 1 and any("as PE 1 of 2, but RANK=5 and WORLD_SIZE=8 are set" in line for line in said), ended
+
+
+class Store:
+    """The store of torchrun's agent, for processes that are threads here."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.changed = threading.Condition()
+        self.waiting = 0
+
+    def __call__(self, *_: object, **__: object) -> Store:
+        return self
+
+    def add(self, key: str, amount: int) -> int:
+        with self.changed:
+            self.values[key] = str(int(self.values.get(key, b"0")) + amount).encode()
+            return int(self.values[key])
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            self.values[key] = value.encode()
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            self.waiting += 1
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: key in self.values, timeout=60)
+            self.waiting -= 1
+            return self.values[key]
+
+
+def test_each_join_under_torchrun_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail import _join
+
+    store, found = Store(), []
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch.distributed", types.SimpleNamespace(TCPStore=store))
+    for _ in range(3):
+        came: list[bytes] = []
+        # It comes first, while the store has the ids of earlier joins only.
+        other = threading.Thread(target=lambda: came.append(_join._of_agent(1, "127.0.0.1", 1)))
+        other.start()
+        with store.changed:
+            assert store.changed.wait_for(lambda: store.waiting or came, timeout=60)
+        found.append(_join._of_agent(0, "127.0.0.1", 1))
+        other.join()
+        assert came == found[-1:]
+    assert len(set(found)) == 3
 
 
 def test_mpirun() -> None:
