@@ -191,6 +191,54 @@ fn pes_find_each_other() {
     }
 }
 
+/// The launcher in a network namespace of its own, after a shell line has changed its interfaces. `None` after a
+/// message if there are no such namespaces.
+fn in_namespace(setup: &str, launcher: &Command) -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["-rn", "sh", "-c", &format!("{setup}\nexec \"$@\""), "sh"]).stdin(Stdio::null());
+    command.arg(launcher.get_program()).args(launcher.get_args());
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let probe = Command::new("unshare").args(["-rn", "ip", "link", "set", "lo", "up"]).output();
+    if probe.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(command);
+    }
+    println!("SKIPPED: no network namespaces for this user, or no ip (Debian: iproute2): {probe:?}");
+    None
+}
+
+#[test]
+fn pes_of_a_host_need_no_ipv4() {
+    let only_ipv6 = "ip link set lo up && ip addr del 127.0.0.1/8 dev lo";
+    for hosts in [&[][..], &["--hosts", "localhost:2"]] {
+        let command = role(&[&["-n", "2"], hosts].concat(), "gather");
+        let Some(command) = in_namespace(only_ipv6, &command) else { return };
+        let (code, out, err) = run(command);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
+        assert!(out.iter().any(|line| line.contains("PE 1 of 2, rendezvous at [::1]:")), "{out:?}");
+    }
+    // Another address of this host.
+    let other = "ip link set lo up && ip addr add 10.9.9.9/32 dev lo && ip addr del 127.0.0.1/8 dev lo && \
+                 ip -6 addr flush dev lo";
+    let Some(command) = in_namespace(other, &role(&["-n", "2"], "gather")) else { return };
+    let (code, out, err) = run(command);
+    assert!(code == Some(0) && out.iter().any(|line| line.contains("rendezvous at 10.9.9.9:")), "{out:?} {err}");
+}
+
+#[test]
+fn a_host_without_any_address_is_told_which_to_bring_up() {
+    let Some(command) = in_namespace(":", &role(&["-n", "2"], "gather")) else { return };
+    let (code, _, err) = run(command);
+    assert!(code == Some(1) && err.contains("ip link set lo up"), "{code:?} {err}");
+}
+
+#[test]
+fn own_names_and_addresses_are_reached_without_ssh() {
+    let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let hosts = format!("127.0.0.1:1,[::1]:1,LOCALHOST:1,{own}.:1");
+    let (code, out, err) = run(shell(&["--hosts", &hosts, "--ssh", "no-such-ssh"], "echo here"));
+    assert_eq!((code, out.len()), (Some(0), 4), "{err}");
+}
+
 #[test]
 fn the_same_binary_works_under_mpirun() {
     if !Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success()) {

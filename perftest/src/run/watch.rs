@@ -1,12 +1,11 @@
 //! The launcher's loop: starts the PEs and polls signals, deaths and the rendezvous' events, until every PE is gone.
 
 use std::io::{self, ErrorKind, IsTerminal};
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
-use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape};
+use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape, nearby};
 
 use super::cause::{Trouble, Troubles};
 use super::ending::Ending;
@@ -59,7 +58,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
             let input = if input { Input::Inherited } else { Input::Nothing };
             let streams = (Streams { input, piped: job.prefix }, print_lines());
             let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
-            (Box::new(local), IpAddr::V4(Ipv4Addr::LOCALHOST), Shape::STAR)
+            (Box::new(local), nearby()?, Shape::STAR)
         }
         Some(hosts) => {
             let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));

@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use symrail::bootstrap::rendezvous::Event;
+use symrail::bootstrap::rendezvous::{Event, nearby};
 
 use super::super::ending::Ending;
 use super::super::hosts::{Block, Hosts};
@@ -99,7 +99,7 @@ impl Remote {
                 }
             }
         }
-        Ok(chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(address, _)| address))
+        chosen.map_or_else(|| Ok(nearby()?), |(address, _)| Ok(address))
     }
 
     pub(super) fn greet(&mut self, index: usize, greeting: Greeting) {
