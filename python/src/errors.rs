@@ -206,7 +206,9 @@ fn of_heap(error: &HeapError) -> (Kind, Details) {
 fn of_bootstrap(error: &Bootstrap) -> (Kind, Details) {
     let of = |pe: &Pe| Details { pe: Some(*pe), ..Details::default() };
     match error {
-        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Details::default()),
+        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } | Bootstrap::Origin { .. } => {
+            (Kind::Setting, Details::default())
+        }
         Bootstrap::Library { .. } => (Kind::Library, Details::default()),
         Bootstrap::Peer { peer, .. } | Bootstrap::Aborted { peer, .. } => (Kind::PeerLost, of(peer)),
         Bootstrap::Timeout { .. } | Bootstrap::Interrupted { .. } => (Kind::Timeout, Details::default()),

@@ -104,6 +104,17 @@ mod _symrail {
         Ok(id.map_err(failed)?.to_bytes().to_vec())
     }
 
+    /// Whether RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe this process's place in a job. Local.
+    #[pyfunction]
+    fn is_of_ranks() -> PyResult<bool> {
+        let settings = symrail::Settings::from_env().map_err(failed)?;
+        if settings.bootstrap != symrail_transport::env::BootstrapKind::Auto {
+            return Ok(false);
+        }
+        let origin = symrail::bootstrap::find_origin().map_err(failed)?;
+        Ok(origin == Some(symrail::bootstrap::Origin::Ranks))
+    }
+
     /// The libraries that are loaded at run time, as JSON. Local.
     #[pyfunction]
     fn libraries(py: Python<'_>) -> PyResult<String> {

@@ -140,9 +140,9 @@ def init(
     """Joins a job. Collective.
 
     The first of these determines the job: `uid` with `rank` and `nranks` (`get_unique_id`), `process_group` (a process
-    group of torch.distributed, or True for the default one), `comm` (an mpi4py communicator), `symrail run`, torchrun's
-    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any
-    of them this process is a job of one PE.
+    group of torch.distributed, or True for the default one), `comm` (an mpi4py communicator), the innermost launcher.
+    Launchers are `symrail run`, SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm) and torchrun's environment (RANK,
+    WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Without any of them this process is a job of one PE.
 
     `heap_bytes` is the size of each PE's symmetric heap in bytes, by default SYMRAIL_HEAP_SIZE. `heap` is the kind of
     its memory, the same on all PEs: "host", "pinned" (host memory that GPUs can access) or "device" (GPU memory), by

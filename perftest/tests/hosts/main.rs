@@ -29,13 +29,24 @@ fn pe() {
     let runtime = Runtime::init().unwrap();
     put(&runtime);
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
-    println!("PE {} of {} on {host}", runtime.my_pe(), runtime.n_pes());
+    println!("PE {} of {} on {host}, pid {}", runtime.my_pe(), runtime.n_pes(), std::process::id());
     // The agent's relay: an address that can be bound here is on this host.
     let relay: SocketAddr = std::env::var(launcher::ADDRESS).unwrap().parse().unwrap();
     assert!(std::net::TcpListener::bind((relay.ip(), 0)).is_ok(), "{relay} is not on {host}");
     match role.as_str() {
         "die" if runtime.my_pe() == 2 => kill(Pid::this(), Signal::SIGKILL).unwrap(),
         "fail" if runtime.my_pe() == 3 => std::process::exit(9),
+        "put" => {
+            let bytes = runtime.alloc_slice::<u64>(1 << 13).unwrap();
+            let next = (runtime.my_pe() + 1) % runtime.n_pes();
+            let why = loop {
+                if let Err(error) = bytes.put(0, &[1; 1 << 13], next).and_then(|()| runtime.quiet()) {
+                    break error.to_string();
+                }
+            };
+            runtime.abort(1, &why);
+            std::process::exit(1);
+        }
         "die" | "fail" | "wait" => {
             runtime.barrier_all().unwrap();
             while runtime.barrier_all().is_ok() {}
@@ -162,6 +173,26 @@ fn a_pe_that_fails_ends_the_job_on_all_hosts() {
         "{err}"
     );
     world.expect_nothing_left();
+}
+
+#[test]
+fn a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job() {
+    let name = "a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job";
+    let Some(world) = World::with_hosts(name, 2) else { return };
+    for victim in 0..3 {
+        let running = Running::start(role(&world, &["--hosts", "h1:1,h2:2"], "put"));
+        let lines: Vec<String> =
+            std::iter::repeat_with(|| running.line()).filter(|it| it.contains(" pid ")).take(3).collect();
+        let begins = format!("PE {victim} of 3 ");
+        let pid = lines.iter().find(|line| line.contains(&begins)).and_then(|line| line.rsplit(' ').next()).unwrap();
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+        let (code, _, err) = running.end(LIMIT);
+        let first = err.lines().find_map(|line| line.strip_prefix("symrail run: ")).unwrap_or("");
+        let host = if victim == 0 { "h1" } else { "h2" };
+        let expected = format!("PE {victim} on {host} (pid {pid}) was killed by signal 9 (SIGKILL)");
+        assert!(code == Some(137) && first.starts_with(&expected), "{expected}: {code:?}\n{err}");
+        world.expect_nothing_left();
+    }
 }
 
 #[test]

@@ -69,6 +69,14 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
+    /// Launchers contradict each other on this process's place, or this process cannot join the job of its launcher.
+    #[error("{what}; {remedy}")]
+    Origin {
+        /// The launchers' variables, in words.
+        what: String,
+        /// The remedy.
+        remedy: &'static str,
+    },
     /// The rendezvous service could not be started.
     #[error("no rendezvous service on {address}: {reason}; {remedy}")]
     Service {

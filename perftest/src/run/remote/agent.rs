@@ -60,7 +60,9 @@ fn serve() -> Result<(), LaunchError> {
     let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
         Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
             Ok(_) => match relay(&place, pes) {
-                Ok(relay) => Agent { local, relay, inbox, feed, signals, goes: false, over: false }.supervise(),
+                Ok(relay) => {
+                    Agent { local, relay, inbox, feed, signals, goes: false, over: false, asked: false }.supervise()
+                }
                 Err(why) => report(&Report::Refused(why)),
             },
             Err(reason) => report(&Report::Refused(format!("no thread can be started: {reason}"))),
@@ -161,6 +163,8 @@ struct Agent {
     goes: bool,
     /// All PEs have ended.
     over: bool,
+    /// The launcher waits for the ends that have begun.
+    asked: bool,
 }
 
 impl Agent {
@@ -196,12 +200,17 @@ impl Agent {
             }
             while let Some(order) = self.inbox.next() {
                 match order {
+                    Some(Order::Ask) => self.asked = true,
                     Some(Order::Go) => self.goes = true,
                     Some(Order::Signal(number)) => self.signal(number),
                     Some(Order::Input(bytes)) => drop(self.feed.send(bytes)),
                     // No launcher is left that could start another job.
                     Some(Order::Start(_) | Order::End) | None => return Ok(()),
                 }
+            }
+            if self.asked && self.local.settles() {
+                self.asked = false;
+                report(&Report::Settled)?;
             }
         }
     }
