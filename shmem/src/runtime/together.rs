@@ -5,6 +5,7 @@ use std::time::Duration;
 use symrail_core::lock;
 
 use super::Runtime;
+use crate::bootstrap::single::Single;
 use crate::collective::call::Call;
 use crate::error::{Error, Result};
 use crate::observe::Trace;
@@ -75,6 +76,9 @@ impl Runtime {
         if !self.is_forked() {
             self.0.observation.end();
             self.comm().wire.iter().for_each(Wire::stop);
+            // A job of this PE alone takes the place of the one that it has left.
+            let bootstrap = std::mem::replace(&mut *lock(&self.comm().job.bootstrap), Box::new(Single::default()));
+            drop(bootstrap);
         }
         left
     }
