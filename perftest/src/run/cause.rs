@@ -1,7 +1,13 @@
 //! Why a job fails: what was first, among what followed from it.
 
+use std::time::{Duration, Instant};
+
 use super::ending::Ending;
-use super::pes::Process;
+use super::pes::{Pes, Process};
+
+/// How long a failure waits for the end of a PE of which only a closed connection is known: behind a shell, the process
+/// that died is none of the launcher's.
+pub(super) const CAUSE: Duration = Duration::from_millis(300);
 
 /// What the rendezvous reports of a PE in trouble.
 #[derive(Debug)]
@@ -31,11 +37,12 @@ impl Troubles {
         self.0.iter().any(|(other, trouble)| *other == pe && matches!(trouble, Trouble::Lost))
     }
 
-    /// The PEs whose connections closed although they had not requested the end of the job: each is ending, or has lost
-    /// a process that it had started.
-    pub(super) fn unexplained(&self) -> impl Iterator<Item = u32> + '_ {
-        let lost = self.0.iter().filter(|(_, trouble)| matches!(trouble, Trouble::Lost));
-        lost.map(|(pe, _)| *pe).filter(|pe| !self.aborted(*pe))
+    /// Whether the cause of what happened at that time may yet show: a PE still runs whose connection closed although it
+    /// had not requested the end of the job.
+    pub(super) fn may_be_explained(&self, since: Instant, pes: &dyn Pes) -> bool {
+        let runs = |pe: u32| pes.get(pe).is_some_and(|process| process.ending.is_none());
+        let unexplained = |(pe, trouble): &(u32, Trouble)| matches!(trouble, Trouble::Lost) && !self.aborted(*pe);
+        since.elapsed() < CAUSE && self.0.iter().any(|it| unexplained(it) && runs(it.0))
     }
 
     fn aborted(&self, pe: u32) -> bool {
@@ -67,6 +74,7 @@ impl Troubles {
         let reports = self.0.iter().filter_map(|(pe, trouble)| {
             let message = match trouble {
                 Trouble::Lost => return None,
+                Trouble::LeftEarly if self.aborted(*pe) => return None,
                 Trouble::LeftEarly => (left_early(*pe), 1),
                 Trouble::Aborted(code, why) => (format!("PE {pe} aborted the job with code {code}: {why}"), *code),
             };
@@ -134,7 +142,7 @@ mod tests {
     #[test]
     fn an_abort_is_told_once_and_after_the_death_that_it_follows_from() {
         let aborted = |pe, code| (pe, Trouble::Aborted(code, "put to PE 1 failed".into()));
-        let followed = vec![aborted(0, 7), (1, Trouble::Lost), (0, Trouble::Lost)];
+        let followed = vec![aborted(0, 7), (1, Trouble::Lost), (0, Trouble::LeftEarly)];
         let failed = [failure(0, Ending::Code(7)), failure(1, killed(9))];
         assert_eq!(in_order(followed, &failed), named(&[(1, 137), (0, 7)]));
         let first = vec![aborted(1, 7), (0, Trouble::LeftEarly), (1, Trouble::Lost)];

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape, nearby};
 
-use super::cause::{Trouble, Troubles};
+use super::cause::{CAUSE, Trouble, Troubles};
 use super::ending::Ending;
 use super::guard::Guard;
 use super::inbox::Inbox;
@@ -24,9 +24,6 @@ use crate::print;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a job has to end by itself after a signal from outside has requested that.
 const ASKED: Duration = Duration::from_secs(2);
-/// How long a failure waits for the report of a death that may have caused it, where only a closed connection shows
-/// that there is one: behind a shell the process that died is none of the launcher's.
-const CAUSE: Duration = Duration::from_millis(300);
 /// How long a failure waits for processes that are ending, unless a cause is known. Freeing what they have takes time.
 const ENDING: Duration = Duration::from_secs(5);
 /// The exit code of a job that took too long, as `timeout` uses it.
@@ -263,11 +260,7 @@ impl Watch {
         if since.elapsed() >= limit {
             return true;
         }
-        self.pes.settles() && (since.elapsed() >= CAUSE || !self.troubles.unexplained().any(|pe| self.runs(pe)))
-    }
-
-    fn runs(&self, pe: u32) -> bool {
-        self.pes.get(pe).is_some_and(|process| process.ending.is_none())
+        self.pes.settles() && !self.troubles.may_be_explained(since, &*self.pes)
     }
 
     /// Prints which PEs failed; the first cause decides the exit code.

@@ -36,7 +36,7 @@ fn pe() {
     match role.as_str() {
         "die" if runtime.my_pe() == 2 => kill(Pid::this(), Signal::SIGKILL).unwrap(),
         "fail" if runtime.my_pe() == 3 => std::process::exit(9),
-        "put" => {
+        "put for ever" => {
             let bytes = runtime.alloc_slice::<u64>(1 << 13).unwrap();
             let next = (runtime.my_pe() + 1) % runtime.n_pes();
             let why = loop {
@@ -180,7 +180,7 @@ fn a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job() {
     let name = "a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job";
     let Some(world) = World::with_hosts(name, 2) else { return };
     for victim in 0..3 {
-        let running = Running::start(role(&world, &["--hosts", "h1:1,h2:2"], "put"));
+        let running = Running::start(role(&world, &["--hosts", "h1:1,h2:2"], "put for ever"));
         let lines: Vec<String> =
             std::iter::repeat_with(|| running.line()).filter(|it| it.contains(" pid ")).take(3).collect();
         let begins = format!("PE {victim} of 3 ");

@@ -83,8 +83,11 @@ fn read_secret(fd: RawFd) -> Result<Secret> {
     let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let mut pipe = open.map_err(|error| {
         let no_proc = !std::path::Path::new("/proc/self").exists();
-        let why = if no_proc { "it is opened through /proc, which is not mounted".into() } else { error.to_string() };
-        missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {why}"))
+        if no_proc {
+            let what = format!("descriptor {fd} ({SECRET_FD}) is read through /proc, which is not mounted");
+            return Error::Missing { kind: KIND, what, remedy: "mount it (mount -t proc proc /proc)" };
+        }
+        missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {error}"))
     })?;
     if !pipe.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return Err(missing(format!("descriptor {fd} ({SECRET_FD}) is not the launcher's pipe")));

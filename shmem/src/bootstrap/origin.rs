@@ -256,7 +256,8 @@ mod tests {
     #[test]
     fn launchers_of_one_process_must_agree() {
         let named = |of: &[&[&[(&str, &str)]]]| origin(of).unwrap_err().to_string();
-        for of in [&[&[RUN, RANKS][..], &[]][..], &[&[RUN, RANKS]]] {
+        let cases: [&[&[&[(&str, &str)]]]; 2] = [&[&[RUN, RANKS], &[]], &[&[RUN, RANKS]]];
+        for of in cases {
             let text = named(of);
             assert!(
                 text.contains("symrail run started this process as PE 0 of 1, but RANK=1 and WORLD_SIZE=2 are set"),

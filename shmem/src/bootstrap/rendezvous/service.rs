@@ -110,22 +110,18 @@ impl Service {
             PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
         });
         let listen = if self.accept_again.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
-        let closed = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut fds =
             vec![PollFd::new(self.woken.as_fd(), PollFlags::POLLIN), PollFd::new(self.listener.as_fd(), listen)];
         for connection in self.connections.values() {
             let write = if connection.has_output() { PollFlags::POLLOUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(connection.stream().as_fd(), PollFlags::POLLIN | closed | write));
+            fds.push(PollFd::new(connection.stream().as_fd(), PollFlags::POLLIN | write));
         }
         if poll(&mut fds, timeout).is_err() {
             return Vec::new();
         }
-        let events = fds[2..].iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty()) - PollFlags::POLLOUT);
-        let ready = self.connections.keys().copied().zip(events).filter(|(_, events)| !events.is_empty());
-        let mut ready: Vec<(Link, bool)> = ready.map(|(id, events)| (id, events == PollFlags::POLLIN)).collect();
-        // What a PE reports may follow from the loss of another.
-        ready.sort_by_key(|(_, open)| *open);
-        ready.into_iter().map(|(id, _)| id).collect()
+        let quiet = PollFlags::POLLOUT;
+        let ready = fds[2..].iter().map(|fd| fd.revents().is_some_and(|events| !(events - quiet).is_empty()));
+        self.connections.keys().zip(ready).filter(|(_, ready)| *ready).map(|(id, _)| *id).collect()
     }
 
     fn accept(&mut self) {
