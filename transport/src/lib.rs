@@ -37,6 +37,7 @@ pub mod grown;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
 pub mod ofi;
+pub mod pairing;
 pub mod rail;
 pub mod region;
 pub mod segment;

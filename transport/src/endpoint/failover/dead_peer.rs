@@ -88,10 +88,22 @@ impl Core {
             return;
         }
         let seconds = self.profile.timeout_s();
-        let fault = self.lanes.unreachable(pe).map_or_else(String::new, |(_, fault)| format!(" {}", fault.text));
-        let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?{fault}");
+        let rails = self.rails_to(pe);
+        let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive? {rails}");
         tracing::warn!(pe, why, "this PE is given up");
         self.give_up(pe, why);
+    }
+
+    /// The rails to a PE, with their addresses and faults, for an error.
+    pub(in crate::endpoint) fn rails_to(&self, pe: Pe) -> String {
+        let rail = |lane: usize| {
+            let path = self.paths.of(pe, lane, self.lanes.theirs(pe, lane));
+            let path = if path.is_empty() { path } else { format!(" ({path})") };
+            let fault = self.lanes.get(pe, lane).and_then(|c| c.failover.as_ref()?.fault());
+            let fault = fault.map_or_else(String::new, |fault| format!(": {}", fault.text));
+            format!("rail {}{path}{fault}", self.profile.caps(lane).name)
+        };
+        self.lanes.each(pe).map(rail).collect::<Vec<_>>().join("; ")
     }
 
     fn give_up(&mut self, pe: Pe, why: String) {
