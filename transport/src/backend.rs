@@ -131,7 +131,9 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons });
     }
     let library = ofi::load(settings)?;
-    let nics = ofi::discover(&library, settings, host.all_here)?;
+    let ofi::Found { nics, left_out } = ofi::discover(&library, settings, host.all_here)?;
+    let naming = "SYMRAIL_NIC_LIST can name it";
+    reasons.extend(left_out.iter().map(|interface| format!("no rail: interface {interface}; {naming}")));
     if host.all_here && settings.nic_list.is_none() && nics.iter().all(ofi::Nic::is_loopback) {
         reasons.push("loopback only: all PEs are on this machine".into());
     }
