@@ -30,6 +30,7 @@
 
 pub mod backend;
 mod bounce;
+mod descriptors;
 pub mod device;
 pub mod endpoint;
 pub mod env;

@@ -1,6 +1,7 @@
 //! Completions: from the reports of a rail to finished operations.
 
 use super::command::OpHandle;
+use super::failover::lack;
 use super::operations::{After, Held};
 use super::queue::{Work, WorkRequest};
 use super::{Core, Role, TargetAgent};
@@ -268,7 +269,7 @@ impl Core {
     /// Ends an operation that took too long.
     pub(super) fn expire(&mut self, id: OpHandle) {
         let (seconds, Some(pe)) = (self.profile.timeout_s(), self.ops.pe(id)) else { return };
-        let rails = self.rails_to(pe);
+        let rails = self.rails_to(pe) + &lack();
         let unreachable = self.lanes.unreachable(pe).map(|(lane, Fault { code, retryable, .. })| {
             let text = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive? {rails}");
             (self.profile.caps(lane).name.clone(), Fault { code: *code, text, retryable: *retryable })

@@ -13,6 +13,7 @@
 //! endpoint tells the peer which requests will not arrive, and uses the peer again. A dead peer with one lane stays
 //! dead.
 
+use crate::descriptors;
 use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
@@ -33,10 +34,16 @@ impl Endpoint {
     }
 }
 
+/// A lack of descriptors as the end of a message about a PE that was not reached; empty if there is none.
+pub(in crate::endpoint) fn lack() -> String {
+    descriptors::shortage().map_or_else(String::new, |shortage| format!("; {shortage}"))
+}
+
 impl Core {
     /// Gives up PEs that have left the job and PEs that no rail has reached for too long. The endpoint calls it once a
     /// second.
     pub(in crate::endpoint) fn give_up_late(&mut self) {
+        descriptors::check();
         let limit = self.profile.timeout_s();
         while let Some((pe, why)) = self.next_that_left() {
             self.give_up(pe, why);
@@ -88,7 +95,7 @@ impl Core {
             return;
         }
         let seconds = self.profile.timeout_s();
-        let rails = self.rails_to(pe);
+        let rails = self.rails_to(pe) + &lack();
         let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive? {rails}");
         tracing::warn!(pe, why, "this PE is given up");
         self.give_up(pe, why);

@@ -44,6 +44,8 @@ mod reconnect;
 mod repost;
 mod stream;
 
+pub(super) use dead_peer::lack;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::bounce::Slot;
