@@ -189,6 +189,32 @@ fn interfaces_that_lead_nowhere_cost_no_time_out() {
     world.expect_nothing_left();
 }
 
+/// A host whose shared memory is too small or read-only, as in containers: the error of provider shm names it.
+#[test]
+fn shared_memory_without_room_is_named() {
+    let symrail = env!("CARGO_BIN_EXE_symrail");
+    for (mount, parts) in [
+        ("size=64k", &["/dev/shm, and 65536 are", "--shm-size"][..]),
+        ("ro", &["Read-only file system", "is /dev/shm writable"]),
+    ] {
+        let there = format!("mount -t tmpfs -o {mount} none /dev/shm");
+        let job = format!("{there} && exec {symrail} perf put-lat -n 2 --hosts 2 -b 8 -e 8");
+        let inside = |line: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--mount", "sh", "-c", line]).stdin(Stdio::null());
+            command.env("SYMRAIL_LIBFABRIC_PROVIDER", "shm").output()
+        };
+        let library = format!("{there} && {symrail} info | grep -q '^  shm '");
+        if !inside(&library).is_ok_and(|output| output.status.success()) {
+            println!("SKIPPED: this needs libfabric with provider shm, and root or user namespaces");
+            return;
+        }
+        let output = inside(&job).unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && parts.iter().all(|part| err.contains(part)), "{mount}: {err}");
+    }
+}
+
 #[test]
 fn pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_here() {
     let name = "pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_here";

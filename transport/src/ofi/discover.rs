@@ -113,6 +113,12 @@ impl Nic {
         let node = unique.as_deref().or(self.source.as_deref());
         let (atomics, gpus) = (self.atomics, self.gpus);
         let infos = hints::negotiate(library, Ask { provider: &self.provider, node, atomics, gpus, automatic })?;
+        if in_memory
+            && infos.is_empty()
+            && let Some(shortage) = shared_memory::shortage()
+        {
+            return Err(shortage);
+        }
         Ok(infos
             .into_iter()
             .find(|info| in_memory || (info.domain() == self.domain && address_text(info) == self.address)))
@@ -169,7 +175,9 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
         }
         seen.extend(all.into_iter().map(|nic| format!("{} ({})", nic.name, nic.provider)));
     }
-    Err(no_rail(library, settings, &wanted, &seen))
+    let in_memory = wanted.iter().all(|provider| provider::is_in_memory(provider));
+    let shortage = if in_memory { shared_memory::shortage() } else { None };
+    Err(shortage.unwrap_or_else(|| no_rail(library, settings, &wanted, &seen)))
 }
 
 /// NICs but for network interfaces that other hosts are unlikely to reach.
