@@ -72,7 +72,8 @@ impl Job {
         let n_pes = bootstrap.n_pes();
         let scratch = if for_gpu { Runtime::gpu_scratch_bytes(n_pes) } else { 0 };
         let own = (Runtime::own_bytes(n_pes) + scratch).next_multiple_of(2 << 20);
-        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
+        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size);
+        settings.add_to_heap(own);
         bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let nearby = joining.local_rank.filter(|_| for_gpu && Gpu::current().is_none());
         let device = joining.device.or(nearby.map(|rank| rank % Gpu::count().max(1)));

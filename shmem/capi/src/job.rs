@@ -94,7 +94,7 @@ pub fn join(function: &str, thread_level: i32) {
     // The program's variables and the runtime take their room from the heap, which is to be as large as it was asked
     // for nevertheless.
     let besides = Runtime::program_data_bytes() + Runtime::own_bytes(bootstrap.n_pes());
-    settings.heap_size = settings.heap_size.saturating_add(besides.next_multiple_of(2 << 20));
+    settings.add_to_heap(besides.next_multiple_of(2 << 20));
     PE.store(i32::try_from(bootstrap.pe()).unwrap_or(-1), Ordering::Relaxed);
     let mut runtime = check(function, Runtime::join(settings, bootstrap));
     // SAFETY: OpenSHMEM is initialised by one thread; a program that writes its variables from others at this moment
