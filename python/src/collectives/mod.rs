@@ -259,12 +259,12 @@ impl Drop for Collectives {
         // only its heap stays.
         let job = &self.team.job;
         let Some(heap) = parts.heap.take() else {
-            job.objects.drop_later(job, self.number, Box::new(move || parts.free_of_all().map_err(raised)));
+            job.drop_object(self.number, Box::new(move || parts.free_of_all().map_err(raised)));
             return;
         };
         // SAFETY: what uses it is dropped below, by the time that all PEs make a call for memory.
         let free = move || unsafe { heap.take_back() }.free().map_err(failed);
-        job.objects.drop_later(job, self.number, Box::new(free));
+        job.drop_object(self.number, Box::new(free));
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
         // While the interpreter ends nobody else runs, and the parts go with the closure.
         let _ = Python::try_attach(|py| {
