@@ -12,7 +12,7 @@ use pyo3::PyErr;
 use symrail::{Pe, Reduction, Result, Runtime, Team};
 use symrail_core::lock;
 
-use crate::dropped::{AGREED, Objects};
+use crate::objects::{AGREED, Objects, hash};
 use crate::raw;
 
 /// The blocks of a job.
@@ -196,9 +196,4 @@ impl State {
         let holds = |&(start, bytes): &(usize, usize)| (start..start + bytes.max(1)).contains(&address);
         self.live.iter().find(|(_, block)| holds(block)).map(|(&number, _)| number)
     }
-}
-
-/// FNV-1a, which has the same result on all PEs.
-pub fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -17,10 +17,10 @@ use symrail_transport::env::HeapKind;
 
 use crate::blocks::Blocks;
 use crate::device_array::DeviceArray;
-use crate::dropped::Objects;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::interrupt;
+use crate::objects::{Free, Objects};
 use crate::stream;
 use crate::under_way::UnderWay;
 use crate::view::View;
@@ -206,6 +206,13 @@ impl Job {
         drop(current);
         self.objects.forget();
         self.runtime.leave()
+    }
+
+    /// This PE drops an object: `free` frees its memory when all PEs have. After the job its memory ends anyway. Local.
+    pub fn drop_object(&self, number: u64, free: Free) {
+        if !self.is_left() {
+            self.objects.drop_later(number, free);
+        }
     }
 
     /// Removes this PE from the job without the others.

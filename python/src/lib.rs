@@ -5,7 +5,7 @@
 //! | `job` | one PE of a job for Python; the end of the process |
 //! | `required` | requirements of the program on all PEs' paths |
 //! | `blocks` | symmetric memory that each PE drops for itself and all free together |
-//! | `dropped` | other objects with memory on all PEs, which are dropped and freed in the same way |
+//! | `dropped`, `objects` | other objects with memory on all PEs, dropped and freed in the same way; their numbers |
 //! | `memory` | symmetric memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |
@@ -45,6 +45,7 @@ mod interrupt;
 mod job;
 mod layout;
 mod memory;
+mod objects;
 mod on_stream;
 mod overlap;
 mod raw;

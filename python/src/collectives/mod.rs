@@ -277,7 +277,7 @@ impl Drop for Collectives {
         // only its heap stays.
         let job = &self.team.job;
         let Some(heap) = parts.heap.take() else {
-            job.objects.drop_later(job, self.number, Box::new(move || parts.free().map_err(raised)));
+            job.drop_object(self.number, Box::new(move || parts.free().map_err(raised)));
             return;
         };
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
@@ -289,7 +289,7 @@ impl Drop for Collectives {
             });
         });
         // A heap is freed when nothing that uses it is left.
-        job.objects.drop_later(job, self.number, Box::new(move || heap.free().map_err(failed)));
+        job.drop_object(self.number, Box::new(move || heap.free().map_err(failed)));
     }
 }
 
