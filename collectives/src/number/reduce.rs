@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
-use symrail_core::fp8;
+use symrail_core::{fp8, order};
 
 use super::DataType;
 
@@ -55,8 +55,8 @@ macro_rules! integer {
                 match op {
                     ReduceOp::Sum => a.wrapping_add(b),
                     ReduceOp::Prod => a.wrapping_mul(b),
-                    ReduceOp::Min => a.min(b),
-                    ReduceOp::Max => a.max(b),
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
                 }
             }
             fn divide(value: $ty, by: u32) -> $ty { (i128::from(value) / i128::from(by)) as $ty }
@@ -80,9 +80,8 @@ macro_rules! float {
                 match op {
                     ReduceOp::Sum => a + b,
                     ReduceOp::Prod => a * b,
-                    // A NaN wins on either side, so that all PEs get the same result.
-                    ReduceOp::Min => if b < a || b.is_nan() { b } else { a },
-                    ReduceOp::Max => if b > a || b.is_nan() { b } else { a },
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
                 }
             }
             fn divide(value: $worked, by: u32) -> $worked { value / by as $worked }
