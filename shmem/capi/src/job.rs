@@ -39,6 +39,8 @@ pub const THREAD_MULTIPLE: i32 = 3;
 const BEFORE: u8 = 0;
 const RUNNING: u8 = 1;
 const AFTER: u8 = 2;
+/// The end of the process has finalised a program that had not done so.
+const ENDED: u8 = 3;
 
 /// The job, or an error of this function if there is none (any more).
 #[inline]
@@ -55,6 +57,9 @@ pub fn job(function: &str) -> &'static Job {
 fn not_running(function: &str) -> ! {
     let why = match PHASE.load(Ordering::Acquire) {
         AFTER => "called after shmem_finalize",
+        ENDED => {
+            "called after the end of the process has left the job; exit handlers that are registered after shmem_init, and objects that are made after it, are ended before"
+        }
         _ => "called before shmem_init or shmem_init_thread",
     };
     fail(function, &why)
@@ -117,6 +122,10 @@ pub fn join(function: &str, thread_level: i32) {
 
 /// Leaves the job. Collective.
 pub fn leave(function: &str) {
+    leave_for(function, AFTER);
+}
+
+fn leave_for(function: &str, phase: u8) {
     // SAFETY: as in `job`.
     if unsafe { JOB.load(Ordering::Acquire).as_ref() }.is_some_and(|job| job.runtime.is_forked()) {
         return; // a child of a PE is none
@@ -124,9 +133,12 @@ pub fn leave(function: &str) {
     let _change = CHANGE.lock();
     let job = JOB.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if job.is_null() {
+        if PHASE.load(Ordering::Acquire) == ENDED {
+            return; // an exit handler that was registered before `shmem_init`
+        }
         not_running(function);
     }
-    PHASE.store(AFTER, Ordering::Release);
+    PHASE.store(phase, Ordering::Release);
     // SAFETY: `Box::into_raw` made it in `join`, and this thread alone took it out. The teams refer to the runtime, so
     // they are dropped first; `join` leaked the runtime.
     let runtime = unsafe {
@@ -156,9 +168,9 @@ unsafe extern "C" {
 fn leave_at_exit() {
     let job = job("exit");
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
-        leave("exit");
+        leave_for("exit", ENDED);
     } else if !job.runtime.is_forked() {
-        PHASE.store(AFTER, Ordering::Release);
+        PHASE.store(ENDED, Ordering::Release);
         check("exit", job.runtime.leave());
     }
 }

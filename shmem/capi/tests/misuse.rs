@@ -146,3 +146,42 @@ fn a_misspelt_variable_is_a_warning_unless_nothing_is_to_be_logged() {
     let silent = said(&[misspelt, ("SYMRAIL_LOG", "off")]);
     assert!(!silent.contains("HEAPSIZE"), "{silent}");
 }
+#[test]
+fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
+    let Some(program) = compile("ends.cpp") else { return };
+    for layout in LAYOUTS {
+        for (way, awaited) in [
+            ("return", "finalize"),
+            ("exit", "finalize"),
+            ("handler", "a barrier"),
+            ("handler_before_init", "finalize"),
+            ("static", "a barrier"),
+            ("static_before_init", "finalize"),
+            ("joins", "finalize"),
+            ("thread_local", "a barrier"),
+            ("thread_local_before_init", "a barrier"),
+        ] {
+            let outcome = run(&program, &[way], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);
+            assert_eq!(outcome.code, Some(0), "{way}, {layout:?}: {}", outcome.said);
+            let warned = format!("PE 0 has waited in {awaited} for");
+            assert!(outcome.said.contains(&warned), "{way}, {layout:?}: not {warned:?} in: {}", outcome.said);
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let Some(program) = compile("statics.c") else { return };
+    let symrail = support::built().join("symrail");
+    let c_program = format!("run -n 2 -- {}", program.display());
+    for job in [c_program.as_str(), "perf put-lat -n 2 -b 8 -e 8 -i 20"] {
+        let mut shell = support::command("bash");
+        shell.arg("-c").arg(format!("ulimit -f 100; exec {} {job}", symrail.display()));
+        let outcome = support::alone(&mut shell);
+        assert_eq!(outcome.code, Some(1), "{job}: {}", outcome.said);
+        for part in ["ftruncate for ", "bytes of symmetric heap failed: File too large", "ulimit -f"] {
+            assert!(outcome.said.contains(part), "{job}: not {part:?} in: {}", outcome.said);
+        }
+    }
+}
+
