@@ -31,7 +31,7 @@ fn elements_outside_are_refused_and_named() {
     assert!(data.wait_until(5, Cmp::Eq, 0).is_err() && data.test(5, Cmp::Eq, 0).is_err());
     // No elements at the very end exist, and may be copied.
     data.put(5, &[], 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn copies_within_a_slice_may_overlap() {
     let data = rt.alloc_slice::<u32>(6).unwrap();
     data.write_slice(0, &[1, 2, 3, 4, 5, 6]).unwrap();
     data.put_nbi(1, &data, 0, 5, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 1, 2, 3, 4, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 4, 5]);
     data.get_nbi(1, &data, 0, 5, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4, 5, 5]);
     data.put_signal_nbi(1, &data, 0, 3, (&rt.alloc_slice(1).unwrap(), 0), 1, SignalOp::Set, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 1, 2, 3, 5, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 5, 5]);
 }
 
 #[test]
@@ -61,13 +61,13 @@ fn slices_of_two_runtimes_do_not_mix() {
 fn blocks_come_back_and_are_zero_again() {
     let rt = alone();
     let first = rt.alloc_slice::<f32>(100).unwrap();
-    first.fill(2.5);
+    first.fill(2.5).unwrap();
     let address = first.as_ptr();
     first.free().unwrap();
     let again = rt.alloc_slice::<f32>(100).unwrap();
-    assert_eq!((again.as_ptr(), again.to_vec()), (address, vec![0.0; 100]));
+    assert_eq!((again.as_ptr(), again.to_vec().unwrap()), (address, vec![0.0; 100]));
     let none = rt.alloc_slice::<u64>(0).unwrap();
-    assert!(none.is_empty() && none.to_vec().is_empty() && none.read(0).is_err());
+    assert!(none.is_empty() && none.to_vec().unwrap().is_empty() && none.read(0).is_err());
     none.free().unwrap();
     assert!(rt.alloc_slice::<u64>(usize::MAX / 4).is_err());
 }
@@ -103,9 +103,9 @@ fn only_owners_free_their_blocks() {
     }
     assert_eq!(freed, [block]);
     assert!(rt.free(slice.as_ptr().cast()).unwrap_err().to_string().contains("belongs to"));
-    slice.fill(7);
+    slice.fill(7).unwrap();
     world.sync().unwrap();
-    assert_eq!(slice.to_vec(), [7; 8]);
+    assert_eq!(slice.to_vec().unwrap(), [7; 8]);
     slice.free().unwrap();
 }
 
