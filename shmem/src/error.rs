@@ -41,6 +41,25 @@ pub enum Error {
         /// Its current length.
         heap_bytes: usize,
     },
+    /// Memory of this PE that a call would access and that is not there: beyond the end of the symmetric heap or of the
+    /// program's data.
+    #[error(
+        "{what} on PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap's memory ({heap_bytes} bytes at {heap:#x}); allocate as much as the call accesses"
+    )]
+    NotAllocated {
+        /// The call.
+        what: &'static str,
+        /// This PE.
+        pe: Pe,
+        /// The address.
+        address: usize,
+        /// The length in bytes.
+        bytes: usize,
+        /// Where the heap starts.
+        heap: usize,
+        /// Its current length.
+        heap_bytes: usize,
+    },
     /// Elements beyond the end of a symmetric slice, or of the local side of a strided transfer.
     #[error("{what} with PE {pe}: {count} elements from element {start} on are not among its {len}")]
     OutOfBounds {
