@@ -126,7 +126,8 @@ pub enum Error {
         /// The outcome of the last request to it.
         reason: String,
     },
-    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed ended a wait.
+    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed, or the limit of
+    /// [`within`](crate::within), ended a wait.
     #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
     Interrupted {
         /// The PE that waited.

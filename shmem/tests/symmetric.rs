@@ -1,6 +1,8 @@
 //! Typed symmetric slices in a job of one PE: bounds, lifetimes of blocks, overlapping copies.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::time::Duration;
+
 use symrail::bootstrap::single::Single;
 use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
 
@@ -127,4 +129,39 @@ fn a_wait_ends_when_it_is_told_to() {
     // A wait that ends at once does not call the check.
     word.write(0, 1).unwrap();
     word.wait_until(0, Cmp::Eq, 1).unwrap();
+}
+
+#[test]
+fn a_wait_ends_when_the_callers_time_is_up() {
+    let rt = alone();
+    let word = rt.alloc_slice::<u64>(1).unwrap();
+    let (short, long) = (Duration::from_millis(20), Duration::from_secs(3600));
+    let ends = |limit| {
+        let Err(Error::Interrupted { waited, .. }) = symrail::within(limit, || word.wait_until(0, Cmp::Eq, 1)) else {
+            panic!("the word was never written");
+        };
+        waited
+    };
+    assert!(ends(short) >= short);
+    // The earlier one of two limits counts, and no call after the limited ones has a limit.
+    symrail::within(long, || assert!(ends(short) >= short));
+    symrail::within(short, || assert!(ends(long) < long));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| word.wait_until(0, Cmp::Eq, 1));
+        word.write(0, 1).unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_wait_for_a_word_that_is_not_there_is_refused() {
+    let rt = alone_with(256 << 20);
+    let behind = rt.malloc(64).unwrap().wrapping_add(200 << 20).cast::<u64>();
+    // SAFETY: the word is refused before it is read.
+    let refused = unsafe { rt.wait_until(behind, Cmp::Eq, 1) }.unwrap_err();
+    assert!(matches!(refused, Error::NotAllocated { pe: 0, bytes: 8, .. }), "{refused}");
+    let team = rt.team_world().unwrap();
+    // SAFETY: as above.
+    let refused = unsafe { team.alltoall(behind.cast(), behind.cast(), 8) }.unwrap_err();
+    assert!(matches!(refused, Error::NotAllocated { what: "alltoall", .. }), "{refused}");
 }

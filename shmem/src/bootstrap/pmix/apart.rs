@@ -21,7 +21,8 @@ pub(super) fn call<T: Send + 'static>(
     go_on: Option<&GoOn>,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    if go_on.is_none() {
+    let mut interrupt_poll = InterruptPoll::new(go_on);
+    if !interrupt_poll.may_end() {
         return Ok(call());
     }
     let (answer, answered) = sync_channel(1);
@@ -32,7 +33,6 @@ pub(super) fn call<T: Send + 'static>(
         Error::Pmix { who, step, call: "a thread for PMIx", text, status: ffi::SUCCESS, remedy: REMEDY }
     };
     Builder::new().name(format!("symrail-{KIND}")).spawn(work).map_err(|error| failed(error.to_string()))?;
-    let mut interrupt_poll = InterruptPoll::new(go_on);
     loop {
         match answered.recv_timeout(POLL_INTERVAL) {
             Ok(answer) => return Ok(answer),
