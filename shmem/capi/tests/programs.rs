@@ -103,6 +103,16 @@ fn variables_that_are_not_used_take_no_memory() {
 }
 
 #[test]
+fn a_root_gets_ahead_of_a_late_pe_as_far_as_its_tree_is_deep() {
+    let Some(program) = compile("run_ahead.c") else { return };
+    for (pes, layout) in
+        [(2, Layout::Mapped), (4, Layout::Mapped), (6, Layout::Mapped), (8, Layout::Mapped), (4, Layout::Wire)]
+    {
+        run_well(&program, pes, layout);
+    }
+}
+
+#[test]
 fn a_thread_with_a_small_stack_can_make_all_calls() {
     let Some(program) = compile("small_stack.c") else { return };
     for layout in LAYOUTS {
