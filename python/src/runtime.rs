@@ -133,9 +133,10 @@ impl Runtime {
 
     /// Leaves the job: completes the operations that this PE has started and waits for all PEs. This process can still
     /// read and write its arrays. Work on streams must have ended before. Later calls do nothing, and neither do those
-    /// of a forked child. Collective.
-    fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        waiting(py, None, || self.job.leave())?;
+    /// of a forked child. Collective. `timeout` is in seconds; this PE has left in any case.
+    #[pyo3(signature = (*, timeout=None))]
+    fn finalize(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        waiting(py, timeout, || self.job.leave())?;
         self.job.check()
     }
 
@@ -168,20 +169,23 @@ impl Runtime {
     }
 
     /// Allocates zeroed bytes on every PE's heap; `text` describes their use, and must be the same on all PEs.
-    /// Collective.
-    fn allocate(&self, py: Python<'_>, bytes: usize, text: String) -> PyResult<Memory> {
+    /// Collective. `timeout` is in seconds; after an exception for it the job has no more collectives.
+    #[pyo3(signature = (bytes, text, *, timeout=None))]
+    fn allocate(&self, py: Python<'_>, bytes: usize, text: String, timeout: Option<f64>) -> PyResult<Memory> {
         let rt = self.job.running()?;
         let request = Request { bytes, text };
-        match waiting(py, None, || self.job.blocks.allocate(rt, &self.world, &request))? {
+        match waiting(py, timeout, || self.job.blocks.allocate(rt, &self.world, &request))? {
             Ok((number, address)) => Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes)),
             Err(differs) => Err(differ("asks for", &differs)),
         }
     }
 
-    /// Frees the memory of arrays that all PEs have dropped, as `array` also does. Collective.
-    fn reclaim(&self, py: Python<'_>) -> PyResult<()> {
+    /// Frees the memory of arrays that all PEs have dropped, as `array` also does. Collective. `timeout` is as for
+    /// `allocate`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let rt = self.job.running()?;
-        let differs = waiting(py, None, || self.job.blocks.reclaim(rt, &self.world))?;
+        let differs = waiting(py, timeout, || self.job.blocks.reclaim(rt, &self.world))?;
         differs.map_or(Ok(()), |differs| Err(differ("calls", &differs)))
     }
 
