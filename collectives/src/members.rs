@@ -6,7 +6,7 @@ use std::time::Duration;
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};
 use symrail::team::heap::Block;
-use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, with_limit};
+use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, within};
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -101,7 +101,7 @@ impl Members {
 }
 
 fn in_time<R>(runtime: &Runtime, wait: impl FnOnce() -> R) -> R {
-    with_limit(Duration::from_secs(runtime.settings().timeout_s), wait)
+    within(Duration::from_secs(runtime.settings().timeout_s), wait)
 }
 
 /// Bytes at the same offset of all members' heaps.

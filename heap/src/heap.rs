@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::errno::Errno;
 use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::{Error, Pe};
 
@@ -418,6 +419,10 @@ fn asked(settings: &Settings) -> u64 {
 }
 
 fn refused(pe: Pe, error: MapError, bytes: u64, remedy: &'static str) -> HeapError {
+    let remedy = match error.errno {
+        Errno::EFBIG => "lower SYMRAIL_HEAP_SIZE on all PEs, or raise the limit on the size of files (ulimit -f)",
+        _ => remedy,
+    };
     HeapError::Memory { pe, call: error.call, bytes, reason: error.errno.desc().into(), remedy }
 }
 

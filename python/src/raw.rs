@@ -3,6 +3,7 @@
 //! A [`Span`] is memory of an array that the calling function got as an argument and so keeps. Peers may write into
 //! symmetric memory at any time: it is only copied, or read as atomic words, and no reference to it is made.
 
+use symrail::collective::{ElementType, Extent};
 use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
 
 use crate::view::Span;
@@ -103,22 +104,25 @@ pub fn reduce_words(team: &Team, words: &mut [u64], reduction: Reduction) -> Res
 
 /// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
 /// below.
-pub fn broadcast(team: &Team, dest: Span, source: Span, root: u32) -> Result<()> {
+pub fn broadcast(team: &Team, dest: Span, source: Span, ty: ElementType, root: u32) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: both are valid memory of this length, see above; the runtime checks that the destination is symmetric.
-    unsafe { team.broadcast(pointer(dest), pointer(source), source.bytes(), root) }
+    unsafe { team.broadcast(pointer(dest), pointer(source), extent, root) }
 }
 
-pub fn fcollect(team: &Team, dest: Span, source: Span) -> Result<()> {
+pub fn fcollect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: as for `broadcast`; the caller has made the destination long enough.
-    unsafe { team.fcollect(pointer(dest), pointer(source), source.bytes()) }
+    unsafe { team.fcollect(pointer(dest), pointer(source), extent) }
 }
 
-pub fn collect(team: &Team, dest: Span, source: Span) -> Result<()> {
+pub fn collect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: as for `fcollect`.
-    unsafe { team.collect(pointer(dest), pointer(source), source.bytes()) }
+    unsafe { team.collect(pointer(dest), pointer(source), extent) }
 }
 
-pub fn alltoall(team: &Team, dest: Span, source: Span, block: usize) -> Result<()> {
+pub fn alltoall(team: &Team, dest: Span, source: Span, block: Extent) -> Result<()> {
     // SAFETY: as for `fcollect`: both hold a block for each PE.
     unsafe { team.alltoall(pointer(dest), pointer(source), block) }
 }

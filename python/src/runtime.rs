@@ -148,9 +148,10 @@ impl Runtime {
 
     /// Leaves the job: completes the operations that this PE has started and waits for all PEs. This process can still
     /// read and write its arrays. Work on streams must have ended before. Later calls do nothing, and neither do those
-    /// of a forked child. Collective.
-    fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        waiting(py, None, || self.job.leave())?;
+    /// of a forked child. Collective. `timeout` is in seconds; this PE has left in any case.
+    #[pyo3(signature = (*, timeout=None))]
+    fn finalize(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        waiting(py, timeout, || self.job.leave())?;
         self.job.check()
     }
 
@@ -183,20 +184,22 @@ impl Runtime {
     }
 
     /// Allocates zeroed bytes on every PE's heap; `text` describes their use, and must be the same on all PEs.
-    /// Collective.
-    fn allocate(&self, py: Python<'_>, bytes: usize, text: String) -> PyResult<Memory> {
+    /// Collective. `timeout` is in seconds; after an exception for it the job has no more collectives.
+    #[pyo3(signature = (bytes, text, *, timeout=None))]
+    fn allocate(&self, py: Python<'_>, bytes: usize, text: String, timeout: Option<f64>) -> PyResult<Memory> {
         let rt = self.job.running()?;
         let request = Request { text, makes: true, captures: is_capturing(py)? };
         let all = (rt, &**self.world, &self.job.objects);
-        let (number, address) = waiting(py, None, || self.job.blocks.allocate(all, &request, bytes))?
+        let (number, address) = waiting(py, timeout, || self.job.blocks.allocate(all, &request, bytes))?
             .map_err(|why| refused("asks for", why))?;
         Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes))
     }
 
     /// Frees the memory of arrays, buffers and other objects that all PEs have dropped, as `array` also does. While a
-    /// PE captures a CUDA graph, the memory is freed later. Collective.
-    fn reclaim(&self, py: Python<'_>) -> PyResult<()> {
-        self.agree(py, None, "reclaim", false)
+    /// PE captures a CUDA graph, the memory is freed later. Collective. `timeout` is as for `allocate`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.agree(py, timeout, "reclaim", false)
     }
 
     /// Declares that this PE uses an array no more: operations refuse it from now on. Its memory is freed when its last

@@ -58,7 +58,8 @@ thread_local! {
 }
 
 fn wrong<T: Default>(what: &str) -> T {
-    WRONG.set(CString::new(what).unwrap_or_default());
+    // A thread that ends may have no message any more.
+    let _ = WRONG.try_with(|wrong| wrong.replace(CString::new(what).unwrap_or_default()));
     T::default()
 }
 
@@ -171,7 +172,7 @@ unsafe extern "C" fn flags(
 
 extern "C" fn error() -> *const c_char {
     // Valid until this thread's next failure.
-    WRONG.with_borrow(|wrong| wrong.as_ptr())
+    WRONG.try_with(|wrong| wrong.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The address of a table for the extension, which lives as long as the process, over reserved memory.

@@ -196,17 +196,18 @@ def is_initialized() -> bool:
     return _current is not None and not _current.finalized
 
 
-def finalize() -> None:
-    """Leaves the job: completes the operations that this PE has started, and waits for all PEs. Collective.
+def finalize(*, timeout: float | None = None) -> None:
+    """Leaves the job: completes the operations that this PE has started, and waits for all PEs, at most `timeout`
+    seconds. Collective.
 
     Does nothing without a job, the second time, and in a forked child. Arrays of the job keep their memory as long as
     they live. A program that exits with success without it finalizes at its end.
     """
     if _current is not None:
-        _current.finalize()
+        _current.finalize(timeout=timeout)
 
 
-def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
+def array(shape: int | tuple[int, ...], dtype: Any = "float32", *, timeout: float | None = None) -> Any:
     """A zeroed array in symmetric memory, of the same shape and dtype on all PEs. Collective.
 
     With a heap in host memory it is an ordinary NumPy array, with a heap in GPUs a `DeviceArray`. Operations accept it
@@ -215,11 +216,12 @@ def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
     that no stream still uses it then. dtypes are NumPy's or PyTorch's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need
     the package ml_dtypes in NumPy's arrays.
 
-    Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError.
+    Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError, and TimeoutError if
+    a PE does not call within `timeout` seconds, after which the job has no more collectives.
     """
     from ._arrays import allocate
 
-    return allocate(current(), shape, dtype)
+    return allocate(current(), shape, dtype, timeout)
 
 
 def buffer(nbytes: int) -> Memory:

@@ -76,16 +76,17 @@ def element_type(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def allocate(rt: Runtime, shape: Any, dtype: Any) -> Any:
+def allocate(rt: Runtime, shape: Any, dtype: Any, timeout: float | None) -> Any:
     """A zeroed symmetric array. Collective."""
     lengths = extent(shape)
     if rt.in_gpus:
         name = type_name(dtype)
-        memory = rt.allocate(math.prod(lengths) * DeviceArray.bytes_of(name), f"{lengths} {name}"[:128])
+        nbytes = math.prod(lengths) * DeviceArray.bytes_of(name)
+        memory = rt.allocate(nbytes, f"{lengths} {name}"[:128], timeout=timeout)
         return DeviceArray(memory, lengths, name)
     kind = element_type(dtype)
     nbytes = math.prod(lengths) * kind.itemsize
-    memory = rt.allocate(nbytes, f"{lengths} {kind.name}"[:128])
+    memory = rt.allocate(nbytes, f"{lengths} {kind.name}"[:128], timeout=timeout)
     return np.asarray(memory).view(kind).reshape(lengths)
 
 

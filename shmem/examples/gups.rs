@@ -60,10 +60,10 @@ fn main() -> Result<()> {
     let start = Instant::now();
     update(&table, updates)?;
     let seconds = start.elapsed().as_secs_f64();
-    let changed = table.to_vec().into_iter().zip(first..).filter(|(now, before)| now != before).count();
+    let changed = table.to_vec()?.into_iter().zip(first..).filter(|(now, before)| now != before).count();
 
     update(&table, updates)?;
-    let wrong = table.to_vec().into_iter().zip(first..).filter(|(now, before)| now != before).count();
+    let wrong = table.to_vec()?.into_iter().zip(first..).filter(|(now, before)| now != before).count();
     println!("PE {}: {changed} of {words} words changed, {wrong} wrong after undoing it", rt.my_pe());
     assert!(wrong == 0 && changed > 0, "updates were lost");
 

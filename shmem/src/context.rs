@@ -24,7 +24,7 @@
 //!     writers.into_iter().try_for_each(|writer| writer.join().expect("a thread that panicked"))
 //! })?;
 //! rt.barrier_all()?;
-//! assert_eq!(data.to_vec(), [7, 8]);
+//! assert_eq!(data.to_vec()?, [7, 8]);
 //! data.free()?;
 //! rt.finalize()
 //! # }

@@ -1,4 +1,5 @@
-//! Interrupts of waits: the check that a program installs to handle signals, how waits call it, and limits of waits.
+//! Interrupts of waits: the check that a program installs to handle signals, the limit of a caller's time, and how waits
+//! ask for both.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,29 +17,33 @@ const FIRST_POLL: Duration = Duration::from_millis(1);
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// How long each wait of this thread may last.
-    static LIMIT: Cell<Option<Duration>> = const { Cell::new(None) };
+    /// When the waits of this thread end. It has no destructor, because exit handlers wait, too.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs `work`, in which each wait of this thread for other PEs ends after `limit` with
-/// [`Error::Interrupted`](crate::Error::Interrupted). The note of
-/// [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) on interrupted collectives applies.
-pub fn with_limit<R>(limit: Duration, work: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Duration>);
+/// Makes calls whose waits, all together, end after `limit`, with [`Error::Interrupted`](crate::Error::Interrupted) (of
+/// joining: [`bootstrap::Error::Interrupted`](crate::bootstrap::Error::Interrupted)). It concerns this thread, and all
+/// calls that wait: collectives, calls on the heap, finalizing, waits for words, quiets. What is said of interrupted
+/// calls at [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) holds for these, too. Within another limit, the
+/// earlier one counts.
+pub fn within<R>(limit: Duration, calls: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Instant>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            LIMIT.set(self.0);
+            DEADLINE.set(self.0);
         }
     }
-    let _restore = Restore(LIMIT.replace(Some(limit)));
-    work()
+    let before = Restore(DEADLINE.get());
+    let until = clock::now().checked_add(limit);
+    DEADLINE.set(until.into_iter().chain(before.0).min());
+    calls()
 }
 
 /// A wait that calls the check now and then.
 #[allow(missing_debug_implementations)] // of the caller's closure
 pub struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
-    limit: Option<Duration>,
+    deadline: Option<Instant>,
     begun: Instant,
     next: Duration,
 }
@@ -46,25 +51,30 @@ pub struct InterruptPoll<'a> {
 impl<'a> InterruptPoll<'a> {
     /// Begins a wait.
     pub(crate) fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
-        InterruptPoll { go_on, limit: LIMIT.get(), begun: clock::now(), next: FIRST_POLL }
+        InterruptPoll { go_on, deadline: DEADLINE.get(), begun: clock::now(), next: FIRST_POLL }
+    }
+
+    /// Whether anything may end the wait.
+    pub(crate) fn may_end(&self) -> bool {
+        self.go_on.is_some() || self.deadline.is_some()
     }
 
     /// How long the wait has lasted, if it must end now. Calls the check only when that is due.
     pub fn ended(&mut self) -> Option<Duration> {
-        if self.go_on.is_none() && self.limit.is_none() {
+        if !self.may_end() {
             return None;
         }
         let waited = clock::since(self.begun);
-        if self.limit.is_some_and(|limit| waited >= limit) {
+        if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
             return Some(waited);
         }
-        if waited >= self.next
-            && let Some(go_on) = self.go_on
-        {
-            match go_on() {
-                Some(pause) => self.next = waited + pause,
-                None => return Some(waited),
-            }
+        let go_on = self.go_on?;
+        if waited < self.next {
+            return None;
+        }
+        match go_on() {
+            Some(pause) => self.next = waited + pause,
+            None => return Some(waited),
         }
         None
     }

@@ -168,6 +168,7 @@ impl Runtime {
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
         let space = Space {
             base,
+            reserved: heap.capacity() as usize,
             committed: AtomicUsize::new(committed),
             growth_refused: OnceLock::new(),
             bases: WipedOnFork::new(&bases)?,

@@ -137,6 +137,7 @@ impl SimulatedPe {
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
         let space = Space {
             base: heap.base().as_ptr().expose_provenance(),
+            reserved: heap.capacity() as usize,
             committed: AtomicUsize::new(committed),
             growth_refused: OnceLock::new(),
             bases: WipedOnFork::new(&bases)?,

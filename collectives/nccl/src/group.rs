@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use symrail_collectives::Transfer;
@@ -41,7 +42,9 @@ struct Group<C> {
 }
 
 thread_local! {
-    static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group::new(0)) };
+    // It has no destructor, because destructors of the program make calls, too, when the thread's other values are gone.
+    static GROUP: RefCell<ManuallyDrop<Group<Communicator>>> =
+        const { RefCell::new(ManuallyDrop::new(Group::new(0))) };
 }
 
 /// Wraps a function whose calls may be in a group: if it is refused, so is the group.

@@ -40,7 +40,7 @@ fn word(bytes: &[u8]) -> u64 {
 /// Receives the id that the first rank puts here.
 fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     inside.board.wait_until(ID_WORDS, Cmp::Ne, 0)?;
-    let words = inside.board.to_vec();
+    let words = inside.board.to_vec()?;
     inside.board.write(ID_WORDS, 0)?;
     let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
     Ok(UniqueId::from_bytes(&bytes)?)

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
-use symrail_core::fp8;
+use symrail_core::{fp8, order};
 
 use super::DataType;
 
@@ -79,8 +79,8 @@ macro_rules! integer {
                 match op {
                     ReduceOp::Sum => a.wrapping_add(b),
                     ReduceOp::Prod => a.wrapping_mul(b),
-                    ReduceOp::Min => a.min(b),
-                    ReduceOp::Max => a.max(b),
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
                     ReduceOp::And => a & b,
                     ReduceOp::Or => a | b,
                     ReduceOp::Xor => a ^ b,
@@ -107,9 +107,8 @@ macro_rules! float {
                 match op {
                     ReduceOp::Sum => a + b,
                     ReduceOp::Prod => a * b,
-                    // A NaN wins on either side, so that all PEs get the same result.
-                    ReduceOp::Min => if b < a || b.is_nan() { b } else { a },
-                    ReduceOp::Max => if b > a || b.is_nan() { b } else { a },
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
                     ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => a, // refused before
                 }
             }

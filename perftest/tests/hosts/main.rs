@@ -87,7 +87,7 @@ fn say_rails(runtime: Runtime) {
         runtime.barrier_all().unwrap();
         for from in (0..n).filter(|&pe| pe != me) {
             let expected = (0..LARGE as u64).map(|word| word * lap + u64::from(from));
-            let got = blocks.to_vec();
+            let got = blocks.to_vec().unwrap();
             assert!(got[from as usize * LARGE..][..LARGE].iter().copied().eq(expected), "from PE {from}");
         }
         runtime.barrier_all().unwrap();

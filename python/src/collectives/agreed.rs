@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use symrail::with_limit;
+use symrail::within;
 
 use super::Collectives;
 use crate::errors::{Kind, raise, raise_of};
@@ -144,7 +144,7 @@ impl Collectives {
             return Err(raise(Kind::State, &why));
         }
         let limit = Duration::from_secs(team.job.runtime().settings().timeout_s);
-        let all = waiting(py, None, || with_limit(limit, || team.gather(own)))
+        let all = waiting(py, None, || within(limit, || team.gather(own)))
             // What the others send later would be taken for a part of the next call.
             .inspect_err(|error| *lost() = Some(error.value(py).to_string()))?;
         Ok(all.chunks(own.len()).map(<[u64]>::to_vec).collect())

@@ -40,6 +40,8 @@ pub const THREAD_MULTIPLE: i32 = 3;
 const BEFORE: u8 = 0;
 const RUNNING: u8 = 1;
 const AFTER: u8 = 2;
+/// The end of the process has finalised a program that had not done so.
+const ENDED: u8 = 3;
 
 /// The job, or an error of this function if there is none (any more).
 #[inline]
@@ -54,6 +56,9 @@ pub fn job(function: &str) -> &'static Job {
 fn not_running(function: &str) -> ! {
     let why = match PHASE.load(Ordering::Acquire) {
         AFTER => "called after shmem_finalize",
+        ENDED => {
+            "called after the end of the process has left the job; exit handlers that are registered after shmem_init, and objects that are made after it, are ended before"
+        }
         _ => "called before shmem_init or shmem_init_thread",
     };
     fail(function, &why)
@@ -114,12 +119,19 @@ pub fn join(function: &str, thread_level: i32) {
 
 /// Leaves the job. Collective.
 pub fn leave(function: &str) {
+    leave_for(function, AFTER);
+}
+
+fn leave_for(function: &str, phase: u8) {
     if JOB.get().is_some_and(|job| job.runtime.is_forked()) {
         return; // a child of a PE is none
     }
     let _change = CHANGE.lock();
+    if PHASE.load(Ordering::Acquire) == ENDED {
+        return; // an exit handler that was registered before `shmem_init`
+    }
     let job = job(function);
-    PHASE.store(AFTER, Ordering::Release);
+    PHASE.store(phase, Ordering::Release);
     crate::handle::forget_all();
     drop(symrail_core::lock(&job.device).take());
     check(function, job.runtime.clone().finalize());
@@ -144,9 +156,9 @@ unsafe extern "C" {
 fn leave_at_exit() {
     let job = job("exit");
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
-        leave("exit");
+        leave_for("exit", ENDED);
     } else if !job.runtime.is_forked() {
-        PHASE.store(AFTER, Ordering::Release);
+        PHASE.store(ENDED, Ordering::Release);
         check("exit", job.runtime.leave());
     }
 }

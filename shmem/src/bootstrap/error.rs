@@ -151,7 +151,8 @@ pub enum Error {
         /// The missing PEs, in words.
         missing: String,
     },
-    /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed ended a wait.
+    /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed, or the limit of
+    /// [`within`](crate::within), ended a wait.
     #[error("PE {pe} stopped waiting in {step} after {waited:?}")]
     Interrupted {
         /// The PE that waited.

@@ -1,6 +1,6 @@
 //! Checks that all PEs of a team make the same call, with `SYMRAIL_CHECK_COLLECTIVES` only.
 
-use super::call::{Call, describe};
+use super::call::{Call, NUMBERS, describe};
 use super::same_call::Turn;
 use crate::error::{Error, Result};
 use crate::team::Team;
@@ -25,9 +25,9 @@ impl Team {
         }
         let (size, pe) = (self.group().size(), |index| self.group().pe(index));
         turn.describe(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
-        let mine = call.to_number();
-        let numbers = self.gather(&[mine])?;
-        match numbers.iter().enumerate().find(|(_, number)| **number != mine) {
+        let mine = call.to_numbers();
+        let numbers = self.gather(&mine)?;
+        match numbers.as_chunks::<NUMBERS>().0.iter().enumerate().find(|(_, numbers)| **numbers != mine) {
             None => Ok(turn),
             Some((index, &theirs)) => Err(Error::CallsDiffer {
                 pe: job.me,

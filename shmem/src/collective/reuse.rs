@@ -1,5 +1,5 @@
-//! When an active set may use its array again: all PEs must have left the array's last use, and have read the data that
-//! it brought.
+//! When an active set may use its array again: the PEs to which a PE writes must have left the array's last use, and have
+//! read the data that it brought.
 //!
 //! A PE is through with a call when it enters the next call of the same set of PEs, on any array. The other PEs know
 //! that it is through
@@ -7,7 +7,8 @@
 //! - after a broadcast, by an acknowledgement. A PE sends it to its parent of that broadcast when it enters the next
 //!   call, if that is a broadcast too. A PE that forwards the next broadcast from the same root waits for it first.
 //!   While two arrays alternate, the acknowledgements of one are in flight during the call on the other, so a slow PE
-//!   delays no other PE further;
+//!   delays no other PE further. A PE waits for its children only, so each level of the tree may be one use of the array
+//!   ahead of the next one (docs/decisions/active-sets.md);
 //! - otherwise by a barrier.
 //!
 //! Only a PE that writes to others before it has heard from them needs to know. PEs choose alike among the three,

@@ -118,6 +118,26 @@ impl Runtime {
         self.symmetric_offset(ptr, len).is_ok()
     }
 
+    /// Refuses `len` bytes at `ptr` that a host thread of this PE would access in a call (`what`) and that are not there:
+    /// they extend beyond the memory of the symmetric heap or of the program's data, or are more than the heap has. The
+    /// caller vouches for private memory.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    #[inline]
+    pub fn must_hold(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
+        self.comm().space.must_hold(what, self.my_pe(), ptr, len)
+    }
+
+    /// As [`Runtime::must_hold`], but refuses only addresses of the heap behind its memory, which costs least.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    #[inline]
+    pub fn must_not_be_behind(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
+        self.comm().space.must_not_be_behind(what, self.my_pe(), ptr, len)
+    }
+
     /// The symmetric offset of `len` bytes at `ptr`: the same on every PE.
     ///
     /// # Errors

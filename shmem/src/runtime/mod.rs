@@ -15,10 +15,10 @@ mod operations;
 mod together;
 mod waits;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use symrail_core::lock;
+use symrail_core::clock;
 use symrail_proxy::channel::Producer;
 use symrail_transport::Pe;
 use symrail_transport::endpoint::LaneCounters;
@@ -35,6 +35,9 @@ use crate::process::OfProcess;
 use crate::sync::{Everybody, SyncArea};
 use crate::team::World;
 use crate::wire::MAX_CONTEXTS;
+
+/// The longest that a PE which ends the job waits for its other threads' steps.
+const LONGEST_ABORT: Duration = Duration::from_secs(1);
 
 /// One PE of a running job.
 ///
@@ -204,11 +207,20 @@ impl Runtime {
         self.comm().wire.as_ref().map_or(0, |wire| wire.fences())
     }
 
-    /// Ends the whole job with an exit code. Returns; the caller ends this process.
+    /// Ends the whole job with an exit code. Returns; the caller ends this process. A signal's handler may call it: if
+    /// the thread that it interrupts takes part in a step of the bootstrap, the launcher learns of the end by that of
+    /// this process.
     pub fn abort(&self, code: i32, why: &str) {
         if self.is_forked() {
             return; // the job does not belong to this process
         }
-        lock(&self.comm().job.bootstrap).abort(code, why);
+        let (since, bootstrap) = (clock::now(), &self.comm().job.bootstrap);
+        while clock::since(since) < LONGEST_ABORT {
+            match bootstrap.try_lock() {
+                Ok(mut bootstrap) => return bootstrap.abort(code, why),
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner().abort(code, why),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@
 //! let ready = rt.alloc_slice::<u64>(1)?;
 //! data.put_signal(0, &[0.5, 1.5, 2.5], (&ready, 0), 1, SignalOp::Set, next)?;
 //! ready.wait_until(0, Cmp::Eq, 1)?;
-//! assert_eq!(data.to_vec(), [0.5, 1.5, 2.5]);
+//! assert_eq!(data.to_vec()?, [0.5, 1.5, 2.5]);
 //! assert!(data.put(2, &[0.0, 0.0], next).is_err(), "there is no element 3");
 //! ready.free()?;
 //! data.free()?;
@@ -281,28 +281,29 @@ impl<T: Symmetric> SymView<'_, T> {
         Ok(())
     }
 
-    /// Sets all of this PE's elements to `value`. On device memory, the next quiet returns a failure.
-    pub fn fill(&self, value: T) {
+    /// Sets all of this PE's elements to `value`.
+    ///
+    /// # Errors
+    /// Those of a put to this PE's own memory, if the CPU cannot access it.
+    pub fn fill(&self, value: T) -> Result<()> {
         if self.ops().comm.space.is_staged(self.address(0).cast()) {
-            let written = self.ops().write_staged(self.address(0), &vec![value; self.len]);
-            return written.unwrap_or_else(|error| self.ops().comm.space.note(error));
+            return self.ops().write_staged(self.address(0), &vec![value; self.len]);
         }
         for i in 0..self.len {
             // SAFETY: as for `read`, for all of them.
             unsafe { T::store(self.address(i), value) };
         }
+        Ok(())
     }
 
-    /// A copy of all of this PE's elements. On device memory, the next quiet returns a failure, and the elements are 0.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<T> {
-        if self.ops().comm.space.is_staged(self.address(0).cast()) {
-            let mut all = vec![T::default(); self.len];
-            self.read_slice(0, &mut all).unwrap_or_else(|error| self.ops().comm.space.note(error));
-            return all;
-        }
-        // SAFETY: as for `read`, for all of them.
-        (0..self.len).map(|i| unsafe { T::load(self.address(i)) }).collect()
+    /// A copy of all of this PE's elements.
+    ///
+    /// # Errors
+    /// Those of a get from this PE's own memory, if the CPU cannot access it.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut all = vec![T::default(); self.len];
+        self.read_slice(0, &mut all)?;
+        Ok(all)
     }
 
     /// The address of an element that exists.

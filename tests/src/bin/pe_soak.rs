@@ -143,7 +143,7 @@ impl<'rt> Soak<'rt> {
             assert_eq!(self.counters.read(counter)?, expected, "counter {counter} of PE {}", self.rt.my_pe());
         }
         let tickets: Vec<u64> = (0..n as u32).map(|pe| self.tickets.g(0, pe)).collect::<Result<_>>()?;
-        assert_eq!(tickets.iter().sum::<u64>(), drawn.to_vec().iter().sum::<u64>(), "tickets");
+        assert_eq!(tickets.iter().sum::<u64>(), drawn.to_vec()?.iter().sum::<u64>(), "tickets");
         self.rt.barrier_all()
     }
 }

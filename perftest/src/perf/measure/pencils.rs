@@ -125,7 +125,7 @@ impl<C: Backend> Bench<'_, C> {
 
     /// Checks that all elements of a pencil, including its halo, have their numbers.
     fn numbered(&self, array: &SymSlice<u64>, (pencil, edge): (&Pencil, usize), size: usize) -> Result<()> {
-        let found = array.to_vec();
+        let found = array.to_vec()?;
         for (index, place) in places(pencil, edge).enumerate() {
             let expected = words(place);
             if let Some(word) = (0..WORDS).find(|&word| found[WORDS * index + word] != expected[word]) {

@@ -34,7 +34,7 @@ pub(super) fn call<T: Send + 'static>(
     let (begun, mut interrupt_poll) = (Instant::now(), InterruptPoll::new(go_on));
     loop {
         let left = timeout.saturating_sub(begun.elapsed());
-        match answered.recv_timeout(if go_on.is_some() { left.min(POLL_INTERVAL) } else { left }) {
+        match answered.recv_timeout(if interrupt_poll.may_end() { left.min(POLL_INTERVAL) } else { left }) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Disconnected) => return Err(failed("it ended without an answer".into())),
             Err(RecvTimeoutError::Timeout) => {

@@ -139,7 +139,7 @@ impl Member {
         let mut status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
         while status.is_none() && begun.elapsed() < self.timeout {
             let left = self.timeout.saturating_sub(begun.elapsed());
-            let pause = if self.go_on.is_some() { left.min(POLL_INTERVAL) } else { left };
+            let pause = if interrupt_poll.may_end() { left.min(POLL_INTERVAL) } else { left };
             let waited = done.changed.wait_timeout_while(status, pause, |status| status.is_none());
             status = waited.unwrap_or_else(PoisonError::into_inner).0;
             if status.is_none()
