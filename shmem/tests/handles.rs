@@ -10,7 +10,7 @@ use symrail::bootstrap::single::Single;
 use symrail::kernels::cpu::Grid;
 use symrail::{ActiveSets, Runtime, Settings, TeamHeap};
 
-const SEEDS: u64 = 48;
+const SEEDS: u64 = 24;
 
 /// A call of a handle, which the closure owns.
 type Call = Box<dyn FnMut() -> Result<(), Box<dyn Error>>>;
