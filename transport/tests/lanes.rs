@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use symrail_transport::endpoint::command::{Command, Owner, Source};
-use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::pairing::InterfaceAddress;
 use symrail_transport::region::Segment;
+use symrail_transport::wire::{Reply, Request, RequestKind, Token};
 
 const WORDS: usize = 4096;
 const LEN: usize = 8 * WORDS;
@@ -25,6 +26,32 @@ struct World {
 
 fn interface(network: u32, ip: [u8; 4]) -> Option<InterfaceAddress> {
     Some(InterfaceAddress { ip: ip.into(), prefix: 24, network })
+}
+
+/// The part of a target agent that failover needs: it answers moves of streams, of which it has applied nothing.
+#[derive(Default)]
+struct Moves(Vec<(usize, Request)>);
+
+impl TargetAgent for Moves {
+    fn request(&mut self, lane: usize, request: &Request, _payload: &[u8]) {
+        if request.kind == RequestKind::Move {
+            self.0.push((lane, *request));
+        }
+    }
+
+    fn count(&mut self, _word: u64) {}
+}
+
+impl Moves {
+    fn answer(self, endpoint: &mut Endpoint) {
+        for (lane, Request { source, origin, lane: stream, sequence, operand, .. }) in self.0 {
+            let turn = operand as u32;
+            let reply =
+                Reply { source: endpoint.me(), lane: stream, after: sequence, applied: sequence, turn, outcomes: 0 };
+            let mut bytes = [&[0; Token::SIZE][..], &reply.encode()].concat();
+            assert!(endpoint.reply(source, origin, lane, &mut bytes));
+        }
+    }
 }
 
 impl World {
@@ -75,7 +102,9 @@ impl World {
         self.peer.tick(self.second);
         for _ in 0..1000 {
             self.host.poll(&mut NoAgent);
-            self.peer.poll(&mut NoAgent);
+            let mut moves = Moves::default();
+            self.peer.poll(&mut moves);
+            moves.answer(&mut self.peer);
         }
     }
 
