@@ -68,6 +68,9 @@ impl Data {
             ReduceOp::Prod => values.reduce(|a, b| a * b),
             ReduceOp::Min => values.reduce(f64::min),
             ReduceOp::Max => values.reduce(f64::max),
+            ReduceOp::And => values.reduce(|a, b| (a as i64 & b as i64) as f64),
+            ReduceOp::Or => values.reduce(|a, b| (a as i64 | b as i64) as f64),
+            ReduceOp::Xor => values.reduce(|a, b| (a as i64 ^ b as i64) as f64),
         };
         reduced.unwrap_or_default()
     }
