@@ -63,18 +63,14 @@ impl Data {
     /// Element `i` of the reduction of all PEs' inputs.
     fn reduced(&self, i: usize) -> f64 {
         let values = (0..self.n).map(|rank| self.value(rank, i));
-        let bits = |op: fn(i64, i64) -> i64| {
-            let values = (0..self.n).map(|rank| self.value(rank, i) as i64);
-            values.reduce(op).map(|value| value as f64)
-        };
         let reduced = match self.op {
             ReduceOp::Sum => values.reduce(|a, b| a + b),
             ReduceOp::Prod => values.reduce(|a, b| a * b),
             ReduceOp::Min => values.reduce(f64::min),
             ReduceOp::Max => values.reduce(f64::max),
-            ReduceOp::And => bits(|a, b| a & b),
-            ReduceOp::Or => bits(|a, b| a | b),
-            ReduceOp::Xor => bits(|a, b| a ^ b),
+            ReduceOp::And => values.reduce(|a, b| (a as i64 & b as i64) as f64),
+            ReduceOp::Or => values.reduce(|a, b| (a as i64 | b as i64) as f64),
+            ReduceOp::Xor => values.reduce(|a, b| (a as i64 ^ b as i64) as f64),
         };
         reduced.unwrap_or_default()
     }
