@@ -75,6 +75,8 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("different_sizes", &["shmem_malloc: ", "1000", "2000"]),
     ("alignment", &["shmem_align: ", "alignment 24"]),
     ("lock_not_held", &["shmem_clear_lock: the lock is not held"]),
+    ("lock_of_another", &["PE 1: shmem_clear_lock: the lock is not held by this PE"]),
+    ("lock_held_twice", &["shmem_set_lock: this PE holds the lock already"]),
     ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
 ];
 

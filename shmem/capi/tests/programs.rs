@@ -66,6 +66,16 @@ fn c11_generics_and_cxx_overloads_choose_the_type() {
 }
 
 #[test]
+fn locks_exclude_other_pes_also_while_their_holder_tests_them() {
+    let Some(program) = compile("locks.c") else { return };
+    for layout in LAYOUTS {
+        for pes in [1, 2, 4] {
+            run_well(&program, pes, layout);
+        }
+    }
+}
+
+#[test]
 fn kernels_without_a_gpu_are_an_error_that_says_so() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
         println!("SKIPPED: this machine has a GPU; scripts/gpu.sh runs kernels on it");

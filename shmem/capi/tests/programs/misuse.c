@@ -136,6 +136,13 @@ int main(int argc, char **argv)
     MISTAKE(different_sizes) shmem_malloc((size_t)(me + 1) * 1000);
     MISTAKE(alignment) shmem_align(24, 100);
     MISTAKE(lock_not_held) shmem_clear_lock(&lock);
+    MISTAKE(lock_of_another) {
+        if (me == 0) shmem_set_lock(&lock);
+        shmem_barrier_all();
+        if (me == 1) shmem_clear_lock(&lock);
+        shmem_barrier_all();
+    }
+    MISTAKE(lock_held_twice) { shmem_set_lock(&lock); shmem_set_lock(&lock); }
     MISTAKE(held_lock) {
         if (me == 0) shmem_set_lock(&lock);
         shmem_barrier_all();
