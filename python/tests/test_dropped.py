@@ -12,7 +12,9 @@ import symrail
 WAYS = {"mapped": (), "two hosts over two rails": ("--hosts", "2", "--rails", "2")}
 
 
-@pytest.mark.parametrize(("pes", "laps", "way"), [(1, 300, "mapped"), (3, 150, "mapped"), (2, 60, "two hosts over two rails")])
+@pytest.mark.parametrize(
+    ("pes", "laps", "way"), [(1, 300, "mapped"), (3, 150, "mapped"), (2, 60, "two hosts over two rails")]
+)
 def test_dropped_objects_give_their_memory_back(pes: int, laps: int, way: str) -> None:
     assert run("dropped.py", str(laps), pes=pes, options=WAYS[way]).count("is well") == pes
 

@@ -70,12 +70,12 @@ class Buffer:
         On tensors of a GPU `dispatch` accepts at most `num_max_tokens_per_rank` from each rank; the first one allocates
         memory for them on the heap, whatever `num_nvl_bytes` is.
 
-        A Buffer that each rank has dropped without `destroy` is freed by the next call of all PEs that makes or reclaims
-        symmetric memory. With `explicitly_destroy` that is a RuntimeWarning.
+        A Buffer that each rank has dropped without `destroy` is freed by the next call of all PEs that makes or
+        reclaims symmetric memory. With `explicitly_destroy` that is a RuntimeWarning.
 
         `timeout` is the number of seconds to wait for ranks, also while memory is made or freed, by default
-        SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the others continue; without it that is a
-        TimeoutError, whose `pes` are those ranks.
+        SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
+        others continue; without it that is a TimeoutError, whose `pes` are those ranks.
 
         Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
         """

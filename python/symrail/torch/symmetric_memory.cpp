@@ -2,8 +2,8 @@
 // functions (python/src/torch.rs).
 //
 // An allocation is local, in memory that all PEs have reserved together. Its offset may differ between PEs, which
-// exchange it in the rendezvous. Each group that meets over an allocation has signal pads of its own: slots are numbered
-// by the ranks of a group, so that a signal of one group would be another's.
+// exchange it in the rendezvous. Each group that meets over an allocation has signal pads of its own: slots are
+// numbered by the ranks of a group, so that a signal of one group would be another's.
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>

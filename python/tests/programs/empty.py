@@ -18,7 +18,10 @@ if sys.argv[1] == "torch":
     torch.set_num_threads(1)
 
     def of(array):
-        return torch.from_numpy(array) if array.size else torch.empty(array.shape, dtype=getattr(torch, array.dtype.name))
+        if array.size:
+            return torch.from_numpy(array)
+        return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name))
+
 else:
 
     def of(array):
@@ -76,7 +79,8 @@ def experts(me, n):
             come = 0 if me > 0 else 3 * (0 if who == n else n - 1)
             assert int(counts[0]) == come and tuple((rows[0] if fp8 else rows).shape) == (1, 4 * n, HIDDEN)
             back = of(np.zeros((1, 4 * n, HIDDEN), "float32")) if fp8 else rows
-            found = buffer.low_latency_combine(back, idx, weights, handle, out=of(np.zeros((count, HIDDEN), "float32")))[0]
+            out = of(np.zeros((count, HIDDEN), "float32"))
+            found = buffer.low_latency_combine(back, idx, weights, handle, out=out)[0]
             alike(found, x if not fp8 else x * 0)
         per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, n)
         for topk in ({}, dict(topk_idx=idx, topk_weights=weights)):

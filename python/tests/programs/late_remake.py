@@ -1,4 +1,4 @@
-"""Joined by a unique id: PE 1 makes a call that frees and makes memory together, PE 0 is late. Arguments: id, PE, what."""
+"""PE 1 makes a call that frees or makes memory together, and PE 0 is late. Arguments: the job's id, this PE, what."""
 
 import os
 import sys
