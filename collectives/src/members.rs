@@ -64,7 +64,9 @@ impl Members {
 
     /// Completes this PE's puts, and waits for all members.
     pub fn barrier(&self) -> Result<()> {
-        self.in_time(|| Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?))
+        self.in_time(|| {
+            Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
+        })
     }
 
     /// The numbers of all members, in the order of ranks.
