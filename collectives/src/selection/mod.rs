@@ -450,7 +450,7 @@ mod tests {
     fn plans_with_a_root_are_for_its_calls() {
         let mut all = of_two_pes(Tuning::default());
         let document = Document { name: "mine".into(), ..moves::broadcast(&Shape::one_host(2, 1), 1) };
-        all.add_plan(Plan::new(&document, Check::Result).unwrap());
+        all.add_plan(Plan::new(&document, Check::Result).unwrap()).unwrap();
         let choose = |all: &Selection, root| all.choose(&Collective::Broadcast, 100, false, root);
         assert_eq!(choose(&all, 0).unwrap(), Choice::Own(Algorithm::BroadcastFrom(0), 1));
         assert_eq!(choose(&all, 1).unwrap(), Choice::User(0));
