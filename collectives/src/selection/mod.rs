@@ -437,7 +437,8 @@ mod tests {
     #[test]
     fn what_is_explained_is_of_the_root_that_is_named() {
         let all = of_two_pes(Tuning::default());
-        for (collective, expected) in [(Collective::Broadcast, "BroadcastFrom(1)"), (Collective::Reduce, "ReduceTo(1)")]
+        for (collective, expected) in
+            [(Collective::Broadcast, "broadcast from rank 1"), (Collective::Reduce, "reduce to rank 1")]
         {
             let why = all.explain(&collective, 100, false, 1).concat();
             assert!(why.contains(expected), "{why}");
