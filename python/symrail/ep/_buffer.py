@@ -296,7 +296,8 @@ class Buffer:
 
         `x` is [received tokens, hidden] of float32 or bfloat16. `bias` is none, one or two arrays of [tokens, hidden],
         which are added at the end. Returns the sums ([tokens, hidden]), the sums of `topk_weights` ([tokens, k]) and an
-        event. Rows in the memory of `get_next_combine_buffer` are not copied. Raises as `dispatch` does.
+        event. Rows of `num_worst_tokens` that received no token are left out. Rows in the memory of
+        `get_next_combine_buffer` are not copied. Raises as `dispatch` does.
         """
         if is_on_gpu(x):
             _wait_for(previous_event)

@@ -17,7 +17,7 @@ class Handle(NamedTuple):
     rank_prefix_matrix: Any
     """For each source (first index) and each rank, its tokens for that rank and those of the sources before it."""
     recv_src_idx: Any
-    """The number of each received token at its source."""
+    """The number of each received token at its source; -1 in rows of `num_worst_tokens` that received none."""
     is_token_in_rank: Any
     routes: _symrail.EpHandle
 
@@ -82,7 +82,8 @@ def dispatch(
     come, routes = buffers.dispatch(tokens.data, of_scales, topk, in_rank, per_expert, ranks)
     rows, like = routes.rows, tokens.array
     matrix = routes.matrix.reshape(ranks, ranks).cumsum(axis=0).astype("int32")
-    source = routes.source_tokens.astype("int32")
+    source = np.full(max(rows, num_worst_tokens), -1, "int32")
+    source[:rows] = routes.source_tokens
     made = Handle(as_array(matrix, like), as_array(source, like), is_token_in_rank, routes)
     received = _made(tokens, scales, come, rows)
     of_topk: tuple[Any, Any] = (None, None)
@@ -115,7 +116,12 @@ def _longer(array: Any, wanted: int, byte: int = 0) -> Any:
 def combine(
     buffers: _symrail.EpHighThroughput, x: Any, handle: Handle, topk_weights: Any, bias: Any
 ) -> tuple[Any, Any]:
-    """See `Buffer.combine`."""
+    """See `Buffer.combine`. Rows of `num_worst_tokens` that received no token are left out."""
+    rows, made = handle.routes.rows, len(handle.recv_src_idx)
+    if len(x) == made > rows:
+        x = x[:rows]
+        if topk_weights is not None and len(topk_weights) == made:
+            topk_weights = topk_weights[:rows]
     parts = Rows(x, "x")
     biases = bias if isinstance(bias, tuple) else (bias,)
     if len(biases) > 2:

@@ -49,7 +49,7 @@ class LowLatency:
         if needed > self.budget:
             raise ArgumentError(
                 f"num_rdma_bytes={self.budget}: low latency with {most_tokens} tokens of {token} bytes from each rank, "
-                f"{experts} experts and top-{k} takes {needed} (get_low_latency_rdma_size_hint)"
+                f"{experts} experts and top-{k} takes {needed} (get_low_latency_rdma_size_hint gives it for elements of 2 bytes)"
             )
         self.free()
         made = _symrail.EpLowLatency(self.runtime, most_tokens, token, scales, experts, k, self.timeout)

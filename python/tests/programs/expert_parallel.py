@@ -79,10 +79,15 @@ def high(me: int, ranks: int) -> None:
             assert np.array_equal(got_indices, np.where(own, all_indices - me * EXPERTS_EACH, -1))
             assert np.array_equal(got_weights, np.where(own, all_weights, 0))
             worst = TOKENS * ranks
-            more, more_indices, more_weights, empty, _, _ = buffer.dispatch(x, **layout, **topk, num_worst_tokens=worst)
+            dispatched = buffer.dispatch(x, **layout, **topk, num_worst_tokens=worst)
+            more, more_indices, more_weights, empty, of_worst, _ = dispatched
             parts = zip(more, got) if of_bytes else [(more, got)]
             assert all(len(a) == worst and np.array_equal(a[: len(b)].view("uint8"), b.view("uint8")) for a, b in parts)
             assert empty == [] and (more_indices[len(wanted) :] == -1).all() and len(more_weights) == worst
+            if not of_bytes:
+                exact, of_slots, _ = buffer.combine(expert(got, me), handle, topk_weights=got_weights)
+                sums, of_more, _ = buffer.combine(expert(more, me), of_worst, topk_weights=more_weights)
+                assert np.array_equal(sums, exact) and np.array_equal(of_more, of_slots)
         else:
             again, _, _, _, _, _ = buffer.dispatch(x, handle=handle)
             parts = zip(again, got) if of_bytes else [(again, got)]
