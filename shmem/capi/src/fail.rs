@@ -2,15 +2,20 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::time::Duration;
 
 use crate::job;
 
 /// The exit code of a PE that ends the job because of an error.
 pub const EXIT_CODE: i32 = 1;
 
-/// Prints the error with the function's name and ends the job.
+/// Prints the error with the function's name and ends the job. A thread that still makes calls while the process ends in
+/// another one has made no mistake: it waits for that end.
 #[cold]
 pub fn fail(function: &str, why: &dyn Display) -> ! {
+    while job::ends_in_another_thread() {
+        std::thread::sleep(Duration::from_secs(1));
+    }
     let message = match job::pe_for_messages() {
         Some(pe) => format!("PE {pe}: {function}: {why}"),
         None => format!("{function}: {why}"),

@@ -29,6 +29,8 @@ static JOB: OnceLock<Job> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
 /// The PE, also while joining and after leaving; -1 when there is none.
 static PE: AtomicI32 = AtomicI32::new(-1);
+/// The thread in which the process ends; 0 before.
+static ENDS_IN: AtomicI32 = AtomicI32::new(0);
 /// One thread joins or leaves.
 static CHANGE: Mutex<()> = Mutex::new(());
 
@@ -68,6 +70,17 @@ fn not_running(function: &str) -> ! {
 #[inline]
 pub fn is_running() -> bool {
     PHASE.load(Ordering::Acquire) == RUNNING
+}
+
+/// Whether the process is ending in another thread, which has left the job: this one ends with the process.
+pub fn ends_in_another_thread() -> bool {
+    PHASE.load(Ordering::Acquire) == ENDED && ENDS_IN.load(Ordering::Relaxed) != this_thread()
+}
+
+/// The kernel's number of this thread, which exit handlers may ask for when the thread's values are gone.
+fn this_thread() -> i32 {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::gettid() }
 }
 
 pub fn pe_for_messages() -> Option<i32> {
@@ -155,6 +168,7 @@ unsafe extern "C" {
 /// still use it.
 fn leave_at_exit() {
     let job = job("exit");
+    ENDS_IN.store(this_thread(), Ordering::Relaxed);
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
         leave_for("exit", ENDED);
     } else if !job.runtime.is_forked() {
