@@ -13,6 +13,8 @@ pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// How long a thread has waited when it first calls the check.
 const FIRST_POLL: Duration = Duration::from_millis(1);
+/// The longest that a PE whose time is up asks the others for what they wait.
+const GRACE: Duration = Duration::from_secs(1);
 /// How often a PE that sleeps while it joins calls the check.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -37,6 +39,14 @@ pub fn within<R>(limit: Duration, calls: impl FnOnce() -> R) -> R {
     let until = clock::now().checked_add(limit);
     DEADLINE.set(until.into_iter().chain(before.0).min());
     calls()
+}
+
+/// Makes calls that find out why a wait has ended: they have [`GRACE`], whatever limit has passed.
+pub(crate) fn within_grace<R>(calls: impl FnOnce() -> R) -> R {
+    let passed = DEADLINE.take();
+    let found = within(GRACE, calls);
+    DEADLINE.set(passed);
+    found
 }
 
 /// A wait that calls the check now and then.

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::launcher;
 use symrail::{Cmp, Runtime};
+use symrail_transport::env::log;
 use world::{World, shell};
 
 /// The role of a copy of this binary that runs as a PE. It is one of the variables that all PEs get.
@@ -79,6 +80,7 @@ const LARGE: usize = 1 << 17;
 /// Puts large blocks to all other PEs, so that every lane gets some, and prints the rails, why others are none, and how
 /// often lanes were given up.
 fn say_rails(runtime: Runtime) {
+    log::start("warn");
     let (me, n) = (runtime.my_pe(), runtime.n_pes());
     let blocks = runtime.alloc_slice::<u64>(n as usize * LARGE).unwrap();
     for lap in 1..=3 {

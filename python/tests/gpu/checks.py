@@ -354,7 +354,7 @@ def marks(me, n):
         for given in ({}, dict(stream=stream)):
             refused(ArgumentError, remedy, symrail.put, there, tensor, right, **given)
             refused(ArgumentError, remedy, symrail.get, tensor, there, right, **given)
-        refused(ArgumentError, remedy, symrail.put, there, on_host, right, stream=stream)
+        refused(ArgumentError, "src", symrail.put, there, on_host, right, stream=stream)
         refused(ArgumentError, remedy, symrail.get, on_host, there, right)
         symrail.put(there, on_host, right)
         symrail.quiet()

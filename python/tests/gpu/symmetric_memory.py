@@ -79,6 +79,7 @@ def groups(symm_mem, dist, rank, size):
     # The signal is in the pad of the first group alone.
     assert handles[0].get_signal_pad(rank, (size,), torch.int32)[before] == 1
     assert not handles[1].get_signal_pad(rank, (size,), torch.int32).any()
+    dist.barrier()
     handles[1].put_signal(following, 0)
     handles[1].wait_signal(before, 0)
     handles[0].wait_signal(before, 0)

@@ -21,6 +21,11 @@ class Tensor:
 
     contiguous = detach
 
+    def is_conj(self) -> bool:
+        return False
+
+    is_neg = is_conj
+
     def reshape(self, *_: int) -> "Tensor":
         return self
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import symrail
+from symrail.errors import DifferError
 
 
 def reduced(values, dtype, op):
@@ -72,7 +73,7 @@ def differ(me, n):
     }
     try:
         calls[sys.argv[2]](symrail.team_world())
-    except symrail.DifferError as error:
+    except DifferError as error:
         assert "(int32)" in str(error) and "(float32)" in str(error), error
     else:
         raise AssertionError("no error")

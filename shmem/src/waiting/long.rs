@@ -121,8 +121,11 @@ impl<'rt> Long<'rt> {
                 return Err(self.lost(pe, "its process has ended".into()));
             }
             if let Ok(wire) = &self.ops.comm.wire {
-                let probed = WireContext::new(wire, &self.ops.comm.context).probe(pe);
-                probed.map_err(|error| self.lost(pe, error.to_string()))?;
+                match WireContext::new(wire, &self.ops.comm.context).probe(pe) {
+                    // It says nothing about the PE, and the wait ends as well.
+                    Err(Error::Interrupted { .. }) => return Ok(()),
+                    probed => probed.map_err(|error| self.lost(pe, error.to_string()))?,
+                }
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) use long::Among;
 use long::Long;
 
 use crate::error::{Error, Result};
-use crate::interrupt::InterruptPoll;
+use crate::interrupt::{self, InterruptPoll};
 use crate::operations::Operations;
 use crate::wire::{Wire, WireContext};
 
@@ -88,7 +88,8 @@ impl Operations<'_> {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).check()?;
             }
             if let Some(waited) = interrupt_poll.ended() {
-                let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
+                let missing = || long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
+                let missing = interrupt::within_grace(missing);
                 return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
             }
         }
