@@ -90,7 +90,7 @@ fn files_that_are_no_plans_are_named() {
     let error = Document::from_json("{", "/some/plan.json").unwrap_err().to_string();
     assert!(error.starts_with("/some/plan.json is not a plan: EOF"), "{error}");
     let mut json = serde_json::to_value(all_reduce::direct(&Shape::one_host(2, 1))).unwrap();
-    json["gpus"][1]["threadblocks"][0]["ops"][2]["channel_ids"][0] = "one".into();
+    json["gpus"][1]["threadblocks"][0]["ops"][2]["channel_ids"] = serde_json::json!(["one"]);
     let error = Document::from_json(&json.to_string(), "/some/plan.json").unwrap_err().to_string();
     let place = "/some/plan.json is not a plan, field gpus[1].threadblocks[0].ops[2].channel_ids[0]: invalid type";
     assert!(error.starts_with(place), "{error}");
