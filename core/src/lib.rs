@@ -20,6 +20,7 @@
 //! | [`escaped`] | untrusted text in messages |
 //! | [`encoding`] | the encoding of data that PEs exchange while they join |
 //! | [`agreement`] | values that must be equal on all PEs |
+//! | [`registry`] | handles of C interfaces |
 
 pub mod agreement;
 pub mod amo;
@@ -32,6 +33,7 @@ pub mod fp8;
 pub mod guard;
 pub mod pci;
 pub mod pe;
+pub mod registry;
 pub mod segment;
 pub mod signal;
 #[cfg(feature = "simulation")]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::gpu::GpuDevice;
+use symrail::gpu::{GpuDevice, heap_kind};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
@@ -15,7 +15,6 @@ use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
 use crate::guard::{self, Failure};
-use crate::heap_kind;
 use crate::held::{Held, POLL};
 use crate::types::CudaStream;
 

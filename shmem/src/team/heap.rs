@@ -135,10 +135,21 @@ impl<'rt> TeamHeap<'rt> {
     ///
     /// # Errors
     /// A peer that does not answer; the block stays allocated then.
-    #[allow(clippy::needless_pass_by_value)] // a block that was given back cannot be used
     pub fn give_back(&self, team: &Team<'_>, block: Block) -> Result<()> {
+        self.give_back_all(team, [block])
+    }
+
+    /// As [`TeamHeap::give_back`], for several blocks at once. PEs may list them in different orders. Collective over
+    /// the team.
+    ///
+    /// # Errors
+    /// As for [`TeamHeap::give_back`].
+    pub fn give_back_all(&self, team: &Team<'_>, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
         team.barrier()?;
-        self.taken().remove(&block.start);
+        let mut taken = self.taken();
+        for block in blocks {
+            taken.remove(&block.start);
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 program pencils
   use, intrinsic :: iso_c_binding
   use cudecomp
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   use mpi
 #endif
   implicit none
@@ -19,7 +19,7 @@ program pencils
   integer(c_int64_t) :: of_transposes, of_halos(3)
   integer(c_int32_t) :: rank, ranks, below
   integer :: round, axis
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   integer :: error
   call MPI_Init(error)
   call check(cudecompInit(handle, MPI_COMM_WORLD), 'cudecompInit')
@@ -96,7 +96,7 @@ program pencils
   call check(cudecompGridDescDestroy(handle, grid), 'cudecompGridDescDestroy')
   call check(cudecompFinalize(handle), 'cudecompFinalize')
   if (rank == 0) print '(a, i0, a, i0)', 'verified on ', config%pdims(1), ' x ', config%pdims(2)
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   call MPI_Finalize(error)
 #endif
 
