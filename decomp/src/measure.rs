@@ -112,7 +112,8 @@ fn time_parts<'rt>(
     let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
     let mut time = |rounds: u32| {
         let (mut all, mut each) = (0.0, [0.0; 4]);
-        for ((plan, in_place, weight), seconds) in parts.iter_mut().zip(&mut each).filter(|((.., weight), _)| *weight > 0.0)
+        for ((plan, in_place, weight), seconds) in
+            parts.iter_mut().zip(&mut each).filter(|((.., weight), _)| *weight > 0.0)
         {
             let used = if *in_place { [buffers[0]; 2] } else { buffers };
             // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.

@@ -169,18 +169,20 @@ impl Tuning {
             let ranges = grid.processes.into_iter().zip(self.within);
             ranges.into_iter().all(|(number, [least, most])| (least..=most).contains(&number))
         };
-        let wanted = |grid: &Grid| within(grid) && (self.uneven || even(grid)) && (self.empty || !grid.has_empty_pencils());
+        let wanted =
+            |grid: &Grid| within(grid) && (self.uneven || even(grid)) && (self.empty || !grid.has_empty_pencils());
         let updates = self.round.updates(self, Mode::default());
         let possible = |grid: &Grid| updates.iter().all(|halo| halo.flows(grid, 0).is_ok());
         let grids: Vec<Grid> = all.into_iter().filter(|grid| wanted(grid) && possible(grid)).collect();
         if grids.is_empty() {
-            let reason = format!(
-                "no process grid of {size} PEs shares {:?} out {}, with {:?} to {:?} rows and columns",
+            let mut reason = format!(
+                "no process grid of {size} PEs shares {:?} out {}",
                 grid.extents,
-                if self.uneven { "so that each PE has as many elements as the halo is wide" } else { "evenly" },
-                self.within.map(|[least, _]| least),
-                self.within.map(|[_, most]| most)
+                if self.uneven { "so that each PE has as many elements as the halo is wide" } else { "evenly" }
             );
+            if self.within != Tuning::default().within {
+                reason += &format!(", with rows and columns within {:?}", self.within);
+            }
             return Err(Error::Grid { reason });
         }
         Ok(grids)

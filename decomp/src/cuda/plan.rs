@@ -282,9 +282,10 @@ impl<'d> GpuPlan<'d> {
     /// Checks the arguments of a round. Not collective.
     pub(crate) fn accepts(&self, input: GpuMemory, output: GpuMemory, work: &Workspace) -> Result<()> {
         let buffers = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
-        let checked = self.blocks.check(buffers[0], buffers[1], work, self.blocks.unit(16)).and_then(|()| {
-            if self.is_host_memory(buffers) { Err((Refusal::HostMemory, 0, 0)) } else { Ok(()) }
-        });
+        let checked = self
+            .blocks
+            .check(buffers[0], buffers[1], work, self.blocks.unit(16))
+            .and_then(|()| if self.is_host_memory(buffers) { Err((Refusal::HostMemory, 0, 0)) } else { Ok(()) });
         checked.map_err(|wrong| self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong))
     }
 

@@ -157,7 +157,7 @@ static void on_one_rank(void) {
   double *in = calloc(x.size, 8), *out = calloc(y.size, 8);
   const int32_t below[3] = {-1, 0, 0};
   walk(&x, in, 1);
-  for (int i = 0, times = repetitions("SYMRAIL_TEST_REFUSALS", 60); i < times; i++) {
+  for (int i = 0, times = repetitions("SYMRAIL_TEST_REFUSALS", 30); i < times; i++) {
     bool it = rank == (int)drawn(size);
     switch (drawn(9)) {
     case 0: REFUSED(X_TO_Y(in, out, it ? in : work, CUDECOMP_DOUBLE, 0)); break;
@@ -214,7 +214,7 @@ static void in_random_order(void) {
   CHECK(cudecompGridDescCreate(handle, &first, &config, NULL));
   CHECK(cudecompMalloc(handle, first, &work, work_bytes(first)));
   CHECK(cudecompGridDescDestroy(handle, first));
-  for (int made = 0, times = repetitions("SYMRAIL_TEST_DESCRIPTORS", 120); made < times;) {
+  for (int made = 0, times = repetitions("SYMRAIL_TEST_DESCRIPTORS", 24); made < times;) {
     cudecompGridDesc_t *desc = &descs[drawn(AT_ONCE)];
     if (!*desc) {
       config = configuration();
