@@ -10,8 +10,11 @@ use crate::config::Checked;
 use crate::guard::{Failure, given};
 use crate::handle::{Call, Handle, Opaque, with_desc, with_handle};
 use crate::layouts::{Config, Layout, Options};
-use crate::operations::Key;
 use crate::tuning::{self, Step};
+
+/// The key of a plan: whether it is a halo's; axes; whether it is periodic; bytes of an element; halo and padding of
+/// input and output.
+pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
 /// `cudecompGridDesc_t`.
 pub struct GridDesc {

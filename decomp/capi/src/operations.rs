@@ -6,15 +6,11 @@ use symrail::kernels::cuda::Gpu;
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
 
-use crate::grid::GridDesc;
+use crate::grid::{GridDesc, Key};
 use crate::guard::{Failure, three, write};
 use crate::handle::{Call, Handle, Opaque, key_of, with_handle};
 use crate::layouts::{axis, element};
 use crate::workspaces::Workspaces;
-
-/// The key of a plan: whether it is a halo's; axes; whether it is periodic; bytes of an element; halo and padding of
-/// input and output.
-pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
 /// An operation.
 #[derive(Clone, Copy)]
