@@ -20,7 +20,8 @@ if [ ! -e "$venv/complete" ]; then
   touch "$venv/complete"
 fi
 
-cargo build --quiet -p symrail-python -p symrail-perftest || exit 1
+# The features of `cargo test --workspace`, so that nothing is compiled again.
+cargo build --quiet --workspace --lib --bins --examples || exit 1
 # The package in its installed form, without the time to build a wheel.
 mkdir -p "$staged"
 ln -sfn "$PWD/python/symrail" "$staged/symrail"

@@ -95,7 +95,7 @@ if [ -e "$newer" ]; then
 fi
 
 heading "build"
-if ! cargo test --workspace --no-run --quiet || ! cargo build --workspace --bins --examples --quiet; then
+if ! cargo test --workspace --no-run --quiet || ! cargo build --workspace --lib --bins --examples --quiet; then
   fail "the build"
   echo "$passed passed, $failed failed, 0 skipped"
   exit 1

@@ -36,7 +36,8 @@ SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u
     }
 }
 
-/* `early`: the thread's data, if it has at most one packet. */
+/* `early`: the thread's data, if it has at most one packet. A thread sends the same bytes of all parts before it stores
+ * those that have come, so an all-to-all works in place, too. */
 template <class N, int MANY>
 SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u32 block, symrail_u64 half,
                                          symrail_u32 flag, symrail_u64 early) {

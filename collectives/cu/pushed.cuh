@@ -6,7 +6,8 @@
  *                      output, and the result to all others.              take: the others' results
  *     all-gather       push: my input to all others.                      take: theirs
  *     reduce-scatter   push: each rank's part of my input to that rank.   reduce: received chunks and mine
- *     all-to-all       push: each rank's part of my input to that rank.   take: received chunks
+ *     all-to-all       push: each rank's part of my input to that rank.   take: received chunks; in place, behind the
+ *                      push of the same chunk, whose source it overwrites
  *
  * The word of the second ring counts the chunks of the first ring that a rank has processed; in an all-reduce it
  * arrives with the result. A slot is free before it is filled again:
@@ -31,8 +32,8 @@
 template <class N>
 struct symrail_pushed {
     const symrail_straight& call;
-    /* The number of chunks that the roles behind the push have processed, which the block's threads share: that of
-     * the last role, and of the one before if there are three. ~0: the role has given up. */
+    /* The number of chunks that roles have processed, which the block's threads share: that of the last role, and of
+     * the one before if there are three, or of the push in an all-to-all in place. ~0: the role has given up. */
     symrail_u64* done;
     symrail_u64 block;
     /* The number of the call's first slot. */
@@ -141,17 +142,25 @@ struct symrail_pushed {
         if (at != length) symrail_copy<S, FROM>((void*)(to + at), (const void*)(from + at), length - at);
     }
 
+    /* The word in which the push counts its chunks, if the take overwrites their sources. */
+    SYMRAIL_WAITER_FN symrail_u64* pushed() const {
+        return call.collective == SYMRAIL_ALL_TO_ALL && call.input == call.output ? done + 1 : nullptr;
+    }
+
     template <class S>
     SYMRAIL_WAITER_FN void push() const {
         symrail_u64 own = symrail_straight_source(call), kept = call.output + call.me * piece;
         for (symrail_u64 i = 0; i < chunks; i++) {
-            if (!room<S>(i)) return;
+            if (!room<S>(i)) {
+                if (pushed() != nullptr) give_up<S>(pushed());
+                return;
+            }
             for (symrail_u64 k = 1; k < call.n; k++) {
                 symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
                 symrail_u64 whose = call.collective == SYMRAIL_ALL_GATHER ? 0 : to;
                 copy<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
             }
-            tell<S>(0, i, nullptr);
+            tell<S>(0, i, pushed());
             /* Copies the part that this rank keeps, while the signal travels. */
             if (symrail_moves(call) && kept != own)
                 copy<S, symrail_own_source>(kept + start(i), own + start(i), bytes(call.me, i));
@@ -162,7 +171,7 @@ struct symrail_pushed {
     template <class S>
     SYMRAIL_WAITER_FN void take(symrail_u64 ring) const {
         for (symrail_u64 i = 0; i < chunks; i++) {
-            if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : nullptr, i + 1)) return give_up<S>(done);
+            if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : pushed(), i + 1)) return give_up<S>(done);
             for (symrail_u64 k = 1; k < call.n; k++) {
                 symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n;
                 copy<S, symrail_peer_source>(call.output + from * piece + start(i), slot(ring, i, from, call.me), bytes(from, i));

@@ -58,6 +58,30 @@ impl Reduction {
     }
 }
 
+impl std::fmt::Display for Reduction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reduction::Of(op) => op.fmt(f),
+            Reduction::Average => f.write_str("avg"),
+            Reduction::ScaledSum(_) => f.write_str("scaled sum"),
+        }
+    }
+}
+
+impl std::str::FromStr for Reduction {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Reduction> {
+        if name == "avg" {
+            return Ok(Reduction::Average);
+        }
+        let known = || ReduceOp::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        name.parse::<ReduceOp>()
+            .map(Reduction::Of)
+            .map_err(|_| Error::Call(format!("op is {name}; there are {} and avg", known())))
+    }
+}
+
 impl From<ReduceOp> for Reduction {
     fn from(op: ReduceOp) -> Self {
         Reduction::Of(op)
@@ -66,27 +90,27 @@ impl From<ReduceOp> for Reduction {
 
 /// A communicator of all PEs, or of a team's; these are its ranks. Its calls are collective: all its PEs make the same
 /// ones in the same order, with the same sizes, types and operations.
-pub struct Communicator<'rt> {
-    members: Members<'rt>,
+pub struct Communicator {
     selection: Selection,
-    prepared: BTreeMap<Choice, Prepared<'rt>>,
-    exchange: Exchange<'rt>,
+    prepared: BTreeMap<Choice, Prepared>,
+    exchange: Exchange,
     /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
+    members: Members,
 }
 
-impl std::fmt::Debug for Communicator<'_> {
+impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Communicator").field("selection", &self.selection).finish_non_exhaustive()
     }
 }
 
-impl<'rt> Communicator<'rt> {
+impl Communicator {
     /// Makes a communicator of all PEs. Collective.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn new(runtime: &'rt Runtime) -> Result<Self> {
+    pub fn new(runtime: &Runtime) -> Result<Self> {
         Communicator::among(Members::all(runtime))
     }
 
@@ -96,14 +120,14 @@ impl<'rt> Communicator<'rt> {
     ///
     /// # Errors
     /// The runtime's; or [`Error::OtherRuntime`].
-    pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
+    pub fn of_team(team: &Team, heap: &TeamHeap) -> Result<Self> {
         Communicator::among(Members::of_team(heap.runtime(), team, heap)?)
     }
 
-    fn among(members: Members<'rt>) -> Result<Self> {
-        let exchange = Exchange::new(members)?;
+    fn among(members: Members) -> Result<Self> {
+        let exchange = Exchange::new(&members)?;
         let near = |pe| !members.runtime().peer_ptr(exchange.start(), pe).is_null();
-        let (selection, accumulate) = (Selection::agree(members, CPU, "cpu".into(), near)?, Accumulate::default());
+        let (selection, accumulate) = (Selection::agree(&members, CPU, "cpu".into(), near)?, Accumulate::default());
         Ok(Communicator { members, selection, prepared: BTreeMap::new(), exchange, accumulate })
     }
 
@@ -161,12 +185,12 @@ impl<'rt> Communicator<'rt> {
         self.move_only(&Collective::AllGather, (input, output), input.len(), 0)
     }
 
-    /// Gives every PE its part of every input. Input and output are different memory.
+    /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap.
+    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap and are not the same.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output))?;
+        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output), input == output)?;
         self.move_only(&Collective::AllToAll, (input, output), part, 0)
     }
 
@@ -212,7 +236,7 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// As for [`Communicator::exchange`]; or there is not a part for each PE.
     pub fn all_to_all_v(&mut self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<()> {
-        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs)?)
+        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs, Buffer::span)?)
     }
 
     /// Frees the plans' memory. Collective.
@@ -239,6 +263,10 @@ impl<'rt> Communicator<'rt> {
         root: u32,
     ) -> Result<()> {
         self.selection.check_root(collective, root)?;
+        reduction.op().suits(data_type)?;
+        if (reduction, data_type) == (Reduction::Average, DataType::Bool) {
+            return Err(Error::Call("elements of bool have no avg".into()));
+        }
         if matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for GPUs".into()));
         }
@@ -261,7 +289,7 @@ impl<'rt> Communicator<'rt> {
     }
 
     /// A plan with memory for parts of `part` bytes.
-    fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared<'rt>> {
+    fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared> {
         let kept = self.prepared.get(choice);
         if kept.is_none_or(|kept| kept.capacity() < part) {
             let plan = match kept {
@@ -272,7 +300,7 @@ impl<'rt> Communicator<'rt> {
                 small.free()?;
             }
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.prepared.insert(choice.clone(), Prepared::of(self.members, &plan, capacity)?);
+            self.prepared.insert(choice.clone(), Prepared::of(&self.members, &plan, capacity)?);
         }
         self.prepared.get_mut(choice).ok_or_else(|| choice.unknown())
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::plan::registry::Registry;
-use crate::plan::{Check, Plan};
+use crate::plan::{Check, Document, Plan};
+use crate::selection::Selection;
 
 /// The default plans.
 #[derive(Debug, Default)]
@@ -42,7 +43,8 @@ impl Defaults {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(&path).map_err(|source| Error::Read { path: shown.clone(), source })?;
             (path.file_name(), &text).hash(&mut hasher);
-            match Plan::from_json(&text, Check::Result) {
+            let plan = Document::from_json(&text, &shown).and_then(|document| Plan::new(&document, Check::Result));
+            match plan.and_then(|plan| Selection::check_plan(&plan).map(|()| plan)) {
                 Ok(plan) => defaults.plans.add(plan),
                 Err(error) => defaults.refused.push(format!("{shown}: refused, {error}")),
             }

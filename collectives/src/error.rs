@@ -16,10 +16,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A plan's file is malformed.
-    #[error("the plan {plan} is not a plan: {source}")]
+    #[error("{plan} is not a plan{field}: {source}")]
     Syntax {
-        /// Its name or path.
+        /// Its origin: its path, if it is a file.
         plan: String,
+        /// The field that is wrong, behind a comma; empty if it is not known.
+        field: String,
         /// The error, with its position.
         source: serde_json::Error,
     },

@@ -10,7 +10,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let rt = Runtime::init()?; // alone, unless something like `symrail run` has started several of us
 //! let data = rt.alloc_slice::<f32>(1000)?;
-//! data.fill(1.0);
+//! data.fill(1.0)?;
 //! let mut all = Communicator::new(&rt)?;
 //! let buffer = Buffer::of(&data)?;
 //! all.all_reduce(buffer, buffer, DataType::F32, ReduceOp::Sum)?;

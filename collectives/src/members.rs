@@ -1,76 +1,84 @@
 //! The PEs of a communicator, which are its ranks: all of the job, or a team's. They wait for one another, exchange
-//! numbers, and allocate memory together.
+//! numbers, and allocate memory together. Each of these waits ends within `SYMRAIL_TIMEOUT_S`.
+
+use std::time::Duration;
 
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};
 use symrail::team::heap::Block;
-use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap};
+use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, within};
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::run::Buffer;
 
 /// The members of a communicator.
-#[derive(Clone, Copy)]
-pub(crate) struct Members<'rt> {
-    runtime: &'rt Runtime,
+#[derive(Clone)]
+pub(crate) struct Members {
     /// The team, and the heap in which it allocates without other PEs.
-    team: Option<(&'rt Team<'rt>, &'rt TeamHeap<'rt>)>,
+    team: Option<(Team, TeamHeap)>,
+    runtime: Runtime,
 }
 
-impl<'rt> Members<'rt> {
+impl Members {
     /// All PEs of the job.
-    pub fn all(runtime: &'rt Runtime) -> Self {
-        Members { runtime, team: None }
+    pub fn all(runtime: &Runtime) -> Self {
+        Members { team: None, runtime: runtime.clone() }
     }
 
     /// A team's PEs.
     ///
     /// # Errors
     /// Team and heap do not both belong to this runtime.
-    pub fn of_team(runtime: &'rt Runtime, team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
-        let others = [("team", !team.is_of(runtime)), ("team's heap", !std::ptr::eq(heap.runtime(), runtime))];
+    pub fn of_team(runtime: &Runtime, team: &Team, heap: &TeamHeap) -> Result<Self> {
+        let others = [("team", !team.is_of(runtime)), ("team's heap", !heap.runtime().is_same(runtime))];
         match others.iter().find(|(_, is_other)| *is_other) {
-            None => Ok(Members { runtime, team: Some((team, heap)) }),
+            None => Ok(Members { team: Some((team.clone(), heap.clone())), runtime: runtime.clone() }),
             Some((what, _)) => Err(Error::OtherRuntime { what, pe: runtime.my_pe() }),
         }
     }
 
-    pub fn runtime(&self) -> &'rt Runtime {
-        self.runtime
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// This PE's rank.
     pub fn me(&self) -> u32 {
-        self.team.map_or_else(|| self.runtime.my_pe(), |(team, _)| team.group().me())
+        self.team.as_ref().map_or_else(|| self.runtime.my_pe(), |(team, _)| team.group().me())
     }
 
     /// The number of members.
     pub fn n(&self) -> u32 {
-        self.team.map_or_else(|| self.runtime.n_pes(), |(team, _)| team.group().size())
+        self.team.as_ref().map_or_else(|| self.runtime.n_pes(), |(team, _)| team.group().size())
     }
 
     /// The PE of rank `rank`.
     pub fn pe(&self, rank: usize) -> Pe {
-        self.team.map_or(rank as Pe, |(team, _)| team.group().pe(rank as u32))
+        self.team.as_ref().map_or(rank as Pe, |(team, _)| team.group().pe(rank as u32))
     }
 
     /// Waits for all members.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.team.map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?)
+        self.in_time(|| Ok(self.team.as_ref().map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?))
     }
 
     /// Completes this PE's puts, and waits for all members.
     pub fn barrier(&self) -> Result<()> {
-        Ok(self.team.map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
+        self.in_time(|| {
+            Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
+        })
     }
 
     /// The numbers of all members, in the order of ranks.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
-        match self.team {
+        self.in_time(|| match &self.team {
             Some((team, _)) => Ok(team.gather(own)?),
             None => Ok(self.runtime.team_world()?.gather(own)?),
-        }
+        })
+    }
+
+    fn in_time<R>(&self, wait: impl FnOnce() -> R) -> R {
+        in_time(&self.runtime, wait)
     }
 
     /// Refuses a plan for another number of ranks.
@@ -83,28 +91,34 @@ impl<'rt> Members<'rt> {
     }
 
     /// Allocates `bytes` zeros, at the same offset of all their heaps, aligned for words. Collective.
-    pub fn take(&self, bytes: usize) -> Result<Taken<'rt>> {
-        let memory = match self.team {
-            Some((team, heap)) => Memory::OfTeam(heap.take_words(team, bytes)?, team, heap),
-            None => Memory::OfAll(self.runtime.alloc_slice(bytes.div_ceil(8))?),
-        };
-        Ok(Taken { runtime: self.runtime, memory, bytes })
+    pub fn take(&self, bytes: usize) -> Result<Taken> {
+        let memory = self.in_time(|| match &self.team {
+            Some((team, heap)) => {
+                heap.take_words(team, bytes).map(|block| Memory::OfTeam(block, team.clone(), heap.clone()))
+            }
+            None => self.runtime.alloc_slice(bytes.div_ceil(8)).map(Memory::OfAll),
+        })?;
+        Ok(Taken { memory, bytes, runtime: self.runtime.clone() })
     }
 }
 
+fn in_time<R>(runtime: &Runtime, wait: impl FnOnce() -> R) -> R {
+    within(Duration::from_secs(runtime.settings().timeout_s), wait)
+}
+
 /// Bytes at the same offset of all members' heaps.
-pub(crate) struct Taken<'rt> {
-    runtime: &'rt Runtime,
-    memory: Memory<'rt>,
+pub(crate) struct Taken {
+    memory: Memory,
     bytes: usize,
+    runtime: Runtime,
 }
 
-enum Memory<'rt> {
-    OfAll(SymSlice<'rt, u64>),
-    OfTeam(Block, &'rt Team<'rt>, &'rt TeamHeap<'rt>),
+enum Memory {
+    OfAll(SymSlice<u64>),
+    OfTeam(Block, Team, TeamHeap),
 }
 
-impl Taken<'_> {
+impl Taken {
     /// Their address on this PE.
     pub fn start(&self) -> *const u8 {
         match &self.memory {
@@ -120,11 +134,11 @@ impl Taken<'_> {
 
     /// The bytes as a call's buffer.
     pub fn buffer(&self) -> Result<Buffer> {
-        Buffer::at(self.runtime, self.start(), self.bytes)
+        Buffer::at(&self.runtime, self.start(), self.bytes)
     }
 
     /// The bytes as words, for kernels of the CPU device.
-    pub fn words(&self, device: &CpuDevice<'_>) -> Result<Symmetric<u64>> {
+    pub fn words(&self, device: &CpuDevice) -> Result<Symmetric<u64>> {
         let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
         Ok(device.symmetric_at(offset, self.bytes as u64 / 8)?)
     }
@@ -141,10 +155,10 @@ impl Taken<'_> {
 
     /// Frees them. Collective.
     pub fn free(self) -> Result<()> {
-        match self.memory {
-            Memory::OfAll(slice) => Ok(slice.free()?),
-            Memory::OfTeam(block, team, heap) => Ok(heap.give_back(team, block)?),
-        }
+        Ok(in_time(&self.runtime, || match self.memory {
+            Memory::OfAll(slice) => slice.free(),
+            Memory::OfTeam(block, team, heap) => heap.give_back(&team, block),
+        })?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sends and receives of one call: the order of work on them, in which no two PEs wait for each other.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 
@@ -92,11 +93,32 @@ pub(crate) fn arrange<M: Copy>(
 /// The transfers of an all-to-all of any sizes: a part to each PE, and one from each.
 ///
 /// # Errors
-/// There is not one part for each PE.
-pub(crate) fn all_to_all_v<M: Copy>(n: u32, inputs: &[M], outputs: &[M]) -> Result<Vec<Transfer<M>>> {
+/// There is not one part for each PE, or a part that arrives would overwrite one that is sent.
+pub(crate) fn all_to_all_v<M: Copy>(
+    n: u32,
+    inputs: &[M],
+    outputs: &[M],
+    span: impl Fn(M) -> Range<u64>,
+) -> Result<Vec<Transfer<M>>> {
     let (sent, received) = (inputs.len(), outputs.len());
     if sent != n as usize || received != n as usize {
         return Err(Error::Call(format!("an all-to-all of {sent} and {received} parts among {n} PEs")));
+    }
+    let mut sources: Vec<_> = inputs.iter().map(|&memory| span(memory)).filter(|source| !source.is_empty()).collect();
+    sources.sort_by_key(|source| source.start);
+    // The highest end so far.
+    let highest = |end: &mut u64, source: &Range<u64>| {
+        *end = source.end.max(*end);
+        Some(*end)
+    };
+    let ends: Vec<u64> = sources.iter().scan(0, highest).collect();
+    let overwrites = |dest: Range<u64>| {
+        let below = sources.partition_point(|source| source.start < dest.end);
+        !dest.is_empty() && below > 0 && ends[below - 1] > dest.start
+    };
+    if let Some(from) = outputs.iter().position(|&memory| overwrites(span(memory))) {
+        let why = format!("the part from PE {from} of an all-to-all overlaps the input; all_to_all works in place");
+        return Err(Error::Call(why));
     }
     let sends = (0..n).zip(inputs).map(|(to, &memory)| Transfer::Send { to, memory });
     let receives = (0..n).zip(outputs).map(|(from, &memory)| Transfer::Receive { from, memory });
@@ -125,6 +147,19 @@ mod tests {
                 // Each round and number has four transfers.
                 assert!(there.iter().enumerate().any(|(at, (row, ()))| *row == meets && at / 4 == place / 4));
             }
+        }
+    }
+
+    #[test]
+    fn no_part_of_an_all_to_all_overwrites_another() {
+        let span = |memory: (u64, u64)| memory.0..memory.0 + memory.1;
+        let of = |inputs: [(u64, u64); 2], outputs: [(u64, u64); 2]| all_to_all_v(2, &inputs, &outputs, span);
+        // The same source for both, and empty parts within others.
+        assert_eq!(of([(0, 8), (0, 8)], [(8, 4), (12, 0)]).unwrap().len(), 4);
+        assert_eq!(of([(0, 8), (4, 0)], [(8, 4), (2, 0)]).unwrap().len(), 4);
+        for outputs in [[(20, 4), (7, 4)], [(20, 4), (3, 1)], [(20, 4), (0, 30)]] {
+            let error = of([(0, 8), (9, 1)], outputs).map(drop).unwrap_err().to_string();
+            assert!(error.contains("the part from PE 1 of an all-to-all overlaps the input"), "{error}");
         }
     }
 

@@ -54,6 +54,12 @@ pub struct Way {
     pub chunk: Option<u64>,
 }
 
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} with {} blocks", self.algorithm, self.blocks)
+    }
+}
+
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.collective)?;
@@ -100,7 +106,7 @@ impl Tuning {
     /// # Errors
     /// The runtime's.
     pub fn agree(
-        members: Members<'_>,
+        members: &Members,
         (device, hosts): (&str, usize),
         check: impl Fn(&Table) -> std::result::Result<(), String>,
     ) -> Result<Tuning> {

@@ -20,7 +20,7 @@ fn the_executor_becomes_ptx_and_machine_code() {
     for (ty, arch) in
         [(DataType::U8, "sm_90"), (DataType::F64, "sm_90"), (DataType::E4M3, "sm_90"), (DataType::BF16, "sm_80")]
     {
-        let source = program::source(ty);
+        let source = program::source(ty).unwrap();
         let compiled = nvrtc.compile(&program::program(&source), arch).unwrap();
         assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(compiled.ptx());
@@ -30,6 +30,13 @@ fn the_executor_becomes_ptx_and_machine_code() {
                 .all(|one| ptx.contains(&format!(".entry {one}("))),
             "{ty:?} for {arch}"
         );
+    }
+}
+
+#[test]
+fn types_of_the_host_alone_have_no_kernels() {
+    for &ty in DataType::ALL {
+        assert_eq!(program::source(ty).is_ok(), DataType::ON_GPUS.contains(&ty), "{ty}");
     }
 }
 

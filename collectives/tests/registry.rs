@@ -1,9 +1,10 @@
 //! Which of several plans is chosen, and why the others are not; the errors of files that are no plans.
 #![allow(clippy::unwrap_used)]
 
+use symrail_collectives::Selection;
 use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::plan::registry::{Registry, Wanted};
-use symrail_collectives::plan::schema::Document;
+use symrail_collectives::plan::schema::{ChannelType, Document, Op};
 use symrail_collectives::plan::{Check, Collective, Plan};
 
 fn plan(document: &Document) -> Plan {
@@ -35,7 +36,7 @@ fn the_first_plan_that_suits_is_taken() {
     let (name, why) = chosen(8, &[0, 1], false);
     assert_eq!(name, "all-reduce-by-puts-2x1");
     assert!(why.contains("its ranks 0 and 1 use memory channels and are on two hosts"), "{why}");
-    assert!(why.contains("it is for AllGather"), "{why}");
+    assert!(why.contains("it is for all_gather"), "{why}");
     assert_eq!(chosen(8, &[0, 0, 0], false).0, "", "there are plans for two PEs only");
 }
 
@@ -85,7 +86,14 @@ fn files_that_are_no_plans_are_named() {
     let error = Plan::load("/nowhere/plan.json", Check::Result).unwrap_err().to_string();
     assert!(error.contains("/nowhere/plan.json cannot be read"), "{error}");
     let error = Plan::from_json("{\"name\": 1}", Check::Result).unwrap_err().to_string();
-    assert!(error.contains("is not a plan: invalid type"), "{error}");
+    assert!(error.contains("a text is not a plan, field name: invalid type"), "{error}");
+    let error = Document::from_json("{", "/some/plan.json").unwrap_err().to_string();
+    assert!(error.starts_with("/some/plan.json is not a plan: EOF"), "{error}");
+    let mut json = serde_json::to_value(all_reduce::direct(&Shape::one_host(2, 1))).unwrap();
+    json["gpus"][1]["threadblocks"][0]["ops"][2]["channel_ids"][0] = "one".into();
+    let error = Document::from_json(&json.to_string(), "/some/plan.json").unwrap_err().to_string();
+    let place = "/some/plan.json is not a plan, field gpus[1].threadblocks[0].ops[2].channel_ids[0]: invalid type";
+    assert!(error.starts_with(place), "{error}");
     let mut document = all_reduce::direct(&Shape::one_host(2, 1));
     document.gpus[1].threadblocks[0].ops[2].name = "glres".into();
     let error = Plan::new(&document, Check::Ends).unwrap_err().to_string();
@@ -93,4 +101,43 @@ fn files_that_are_no_plans_are_named() {
         error.starts_with("plan all-reduce-direct-2x1, rank 1, block 0, operation 2: glres: it needs switch"),
         "{error}"
     );
+}
+
+#[test]
+fn plans_that_no_call_could_use_are_not_added() {
+    let refused = |document: Document| {
+        let plan = Plan::new(&document, Check::Ends).unwrap();
+        Selection::check_plan(&plan).unwrap_err().to_string()
+    };
+    let direct = all_reduce::direct(&Shape::one_host(2, 1));
+    let error = refused(Document { collective: "sendrecv".into(), ..direct.clone() });
+    assert!(error.contains("no call performs its collective, \"sendrecv\""), "{error}");
+    let error = refused(Document { name: "direct".into(), ..direct.clone() });
+    assert!(error.contains("plan direct: a built-in algorithm has that name"), "{error}");
+    Selection::check_plan(&plan(&direct)).unwrap();
+}
+
+#[test]
+fn channels_of_packets_exist_and_lead_to_their_destinations() {
+    let changed = |change: &dyn Fn(&mut Op)| {
+        let text = include_str!("../../tests/plans/packets.json");
+        let mut document = Document::from_json(text, "packets.json").unwrap();
+        let mut changed = 0;
+        for op in document.gpus.iter_mut().flat_map(|gpu| &mut gpu.threadblocks).flat_map(|block| &mut block.ops) {
+            if op.name == "rppkt" && !op.channel_ids.is_empty() {
+                change(op);
+                changed += 1;
+            }
+        }
+        assert!(changed > 0);
+        Plan::new(&document, Check::Result)
+    };
+    changed(&|_| {}).unwrap();
+    for id in [7, 1000, 1 << 63] {
+        let error = changed(&|op| op.channel_ids = vec![id]).unwrap_err().to_string();
+        assert!(error.contains(&format!("rppkt: channel {id} of the block's")), "{error}");
+    }
+    // The channels of an operation are of memory or of ports; messages have the file's words.
+    let error = changed(&|op| op.channel_type = Some(ChannelType::Switch)).unwrap_err().to_string();
+    assert!(error.contains("rppkt: its channel_type is switch"), "{error}");
 }

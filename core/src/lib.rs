@@ -16,6 +16,7 @@
 //! | `simulation` | time and memory for a simulation of many PEs in one thread (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
 //! | [`guard`] | the boundary of C interfaces |
+//! | [`order`] | the smaller and the greater of two elements of a reduction |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | untrusted text in messages |
 //! | [`encoding`] | the encoding of data that PEs exchange while they join |
@@ -31,6 +32,7 @@ pub mod error;
 pub mod escaped;
 pub mod fp8;
 pub mod guard;
+pub mod order;
 pub mod pci;
 pub mod pe;
 pub mod registry;

@@ -35,8 +35,13 @@ impl<T> Registry<T> {
     /// Keeps an object. Returns its handle.
     pub fn add(&self, object: T) -> usize {
         let handle = number();
-        lock(&self.0).insert(handle, Arc::new(object));
+        self.put(handle, object);
         handle
+    }
+
+    /// Keeps an object by a handle that [`number`] has returned for it.
+    pub fn put(&self, handle: usize, object: T) {
+        lock(&self.0).insert(handle, Arc::new(object));
     }
 
     /// The object of a handle; `None` if it has none, or none any more.

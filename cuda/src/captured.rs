@@ -1,13 +1,11 @@
 //! Allocation of memory with content, which also works while a stream captures.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
-
-use cudarc::driver::sys::{self, CUstreamCaptureMode};
 
 use crate::driver::{DeviceBuffer, Gpu};
 use crate::error::{Result, cuda};
 use crate::pointer::DevicePtr;
+use crate::relaxed::RelaxedCapture;
 use crate::stream::Stream;
 
 impl Gpu {
@@ -23,7 +21,7 @@ impl Gpu {
         first: impl FnOnce(DevicePtr) -> Vec<u8>,
     ) -> Result<DeviceBuffer> {
         self.bind()?;
-        let _relaxed = RelaxedCapture::begin(self)?;
+        let _relaxed = RelaxedCapture::begin(self.ordinal())?;
         let (stream, mut at) = (Stream::new(self)?, 0);
         // SAFETY: the driver writes the address; the memory is ours from then on.
         unsafe { cuda!(self.ordinal(), cuMemAlloc_v2(&raw mut at, bytes.max(1))) }?;
@@ -36,28 +34,5 @@ impl Gpu {
             copied.and(cuda!(self.ordinal(), cuStreamSynchronize(stream.raw())))
         }?;
         Ok(buffer)
-    }
-}
-
-/// While it lives, this thread may make calls that would otherwise end a stream's capture, such as allocations.
-struct RelaxedCapture {
-    before: CUstreamCaptureMode,
-    /// It makes the type stay on its thread, whose mode it changes.
-    _here: PhantomData<*const ()>,
-}
-
-impl RelaxedCapture {
-    fn begin(gpu: &Gpu) -> Result<RelaxedCapture> {
-        let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the driver reads the mode, and writes the former one.
-        unsafe { cuda!(gpu.ordinal(), cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-        Ok(RelaxedCapture { before: mode, _here: PhantomData })
-    }
-}
-
-impl Drop for RelaxedCapture {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut self.before) };
     }
 }

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUcontext};
 use super::device::Device;
 use super::error::{CudaError, Result, cuda};
 use super::pointer::DevicePtr;
+use super::relaxed::RelaxedCapture;
 
 /// A GPU and a context on it, usually the primary one, which lives as long as this value.
 #[derive(Debug)]
@@ -401,6 +402,8 @@ fn inside(offset: usize, len: usize, bytes: usize) -> bool {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            // Python drops objects at any time, also while it captures a graph, which a plain call would end.
+            let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());
             // SAFETY: allocated by `Gpu::alloc`, freed once.
             let _ = unsafe { sys::cuMemFree_v2(self.at.get()) };
         }

@@ -19,6 +19,8 @@ pub struct Event {
 
 // SAFETY: events may be used from any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// Creates an event without timing, which is not recorded yet.

@@ -15,6 +15,7 @@
 //! | [`device`] | properties of GPUs that the driver reports |
 //! | [`driver`] | one GPU: its context, plain memory, copies |
 //! | `captured` | memory with content, which can be allocated while a stream captures |
+//! | `relaxed` | the mode in which a thread may make and free memory while a stream captures |
 //! | [`mod@pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs can access over PCIe |
 //! | [`rdma`] | a GPU's memory for NICs |
@@ -38,6 +39,7 @@ pub mod nvrtc;
 pub mod pinned;
 pub mod pointer;
 pub mod rdma;
+mod relaxed;
 pub mod stream;
 
 pub use cudarc::driver::sys;

@@ -107,6 +107,8 @@ pub struct Kernel {
 
 // SAFETY: as for `Module`.
 unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
 
 impl Kernel {
     /// Registers per thread.

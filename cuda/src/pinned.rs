@@ -8,6 +8,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
 use super::pointer::DevicePtr;
+use super::relaxed::RelaxedCapture;
 
 /// Memory is registered in whole pages of this size.
 const PAGE: usize = 4096;
@@ -152,6 +153,8 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            // As for memory of the GPU: a graph may be captured.
+            let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());
             // SAFETY: allocated by `new`, freed once.
             let _ = unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) };
         }

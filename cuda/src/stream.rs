@@ -39,6 +39,8 @@ pub struct Stream {
 
 // SAFETY: streams and events may be used from any thread.
 unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
 
 impl Stream {
     /// Creates a non-blocking stream.

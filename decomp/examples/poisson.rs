@@ -75,7 +75,7 @@ fn exact([x, y, z]: [f64; 3]) -> f64 {
 
 /// Solves, and returns the largest error of this PE's elements, with its part of the line along X at y = 1/8 and z = 0.
 fn solve(
-    array: &Decomposition<'_>,
+    array: &Decomposition,
     mode: &symrail_decomp::Mode,
     edge: usize,
 ) -> Result<(f64, Vec<Number>), Box<dyn Error>> {

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("edge {edge}: symmetric {direct:.1} private {staged:.1} halo {updates:.1}");
         }
         plans.into_iter().chain(halos).try_for_each(|plan| array.give_up(plan))?;
-        drop(array);
+        drop((array, work, of_halo));
         let [one, other] = arrays;
         one.free()?;
         other.free()?;
@@ -70,10 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Mean microseconds of a call on the slowest PE.
-fn time(
-    array: &Decomposition<'_>,
-    mut body: impl FnMut() -> Result<(), Box<dyn Error>>,
-) -> Result<f64, Box<dyn Error>> {
+fn time(array: &Decomposition, mut body: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
     let mut run = |rounds: u64| -> Result<u64, Box<dyn Error>> {
         array.team().sync()?;
         let start = Instant::now();

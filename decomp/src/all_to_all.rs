@@ -25,18 +25,18 @@ pub struct Span {
 }
 
 /// An all-to-all of a team, which runs any number of times. Several may exist at once.
-pub struct AllToAll<'rt, P = Plan<'rt>> {
-    heap: &'rt TeamHeap<'rt>,
+pub struct AllToAll<P = Plan> {
     /// The plan: [`Plan::run`] and [`Plan::start`], or [`GpuPlan::post`] and [`GpuPlan::check`].
     pub plan: P,
     /// The workspace of the plan.
     pub work: Workspace,
+    heap: TeamHeap,
 }
 
 /// An all-to-all of arrays in a GPU's memory, in stream order.
-pub type GpuAllToAll<'rt> = AllToAll<'rt, GpuPlan<'rt>>;
+pub type GpuAllToAll = AllToAll<GpuPlan>;
 
-impl<'rt> AllToAll<'rt> {
+impl AllToAll {
     /// Makes a plan. `sends` has the span of the input for each PE of the team, in team order; `receives` has the span
     /// of the output for each PE's block. Collective over the team.
     ///
@@ -44,48 +44,48 @@ impl<'rt> AllToAll<'rt> {
     /// [`Error::Plan`] for a number of spans that is not the team's, or elements without bytes;
     /// [`symrail::Error::ParametersDiffer`] for spans of two PEs that do not match; [`symrail::Error::TeamHeapFull`].
     pub fn new(
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
+        heap: &TeamHeap,
+        team: &Team,
         sizes: (usize, Mode),
         sends: &[Span],
         receives: &[Span],
-    ) -> Result<AllToAll<'rt>> {
+    ) -> Result<AllToAll> {
         heap.must_be_the_hosts()?;
         let path = |pe| Plan::path(heap.runtime(), pe);
         let blocks = blocks(team, sizes, (sends, receives), (path, small::MOST))?;
         let (owner, plan) = (blocks.owner, Plan::new(heap, team, blocks)?);
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
-        Ok(AllToAll { heap, plan, work })
+        Ok(AllToAll { heap: heap.clone(), plan, work })
     }
 
     /// Frees the plan and its workspace. Collective over the team.
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn give_up(self, team: &Team<'rt>) -> Result<()> {
-        self.plan.give_up(self.heap, team)?;
+    pub fn give_up(self, team: &Team) -> Result<()> {
+        self.plan.give_up(&self.heap, team)?;
         Ok(self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?)
     }
 }
 
-impl<'rt> GpuAllToAll<'rt> {
+impl GpuAllToAll {
     /// As [`AllToAll::new`], for arrays in a GPU's memory. Rounds are enqueued on streams, and graphs can capture them.
     ///
     /// # Errors
     /// As for [`AllToAll::new`]; an error of the driver.
     pub fn on_gpu(
-        kernels: &'rt GpuKernels<'rt>,
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
+        kernels: &GpuKernels,
+        heap: &TeamHeap,
+        team: &Team,
         sizes: (usize, Mode),
         sends: &[Span],
         receives: &[Span],
-    ) -> Result<GpuAllToAll<'rt>> {
+    ) -> Result<GpuAllToAll> {
         let blocks = blocks(team, sizes, (sends, receives), (|pe| GpuPlan::path(kernels, pe), 0))?;
         let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
         match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
             Err(full) if full.is_full() => plan.give_up(heap, team).and(Err(full)),
-            block => Ok(AllToAll { heap, plan, work: Workspace::new(block?, owner) }),
+            block => Ok(AllToAll { heap: heap.clone(), plan, work: Workspace::new(block?, owner) }),
         }
     }
 
@@ -94,8 +94,8 @@ impl<'rt> GpuAllToAll<'rt> {
     /// # Errors
     /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
     /// call has returned.
-    pub fn give_up_gpu(self, team: &Team<'rt>) -> Result<()> {
-        let rounds = self.plan.give_up(self.heap, team);
+    pub fn give_up_gpu(self, team: &Team) -> Result<()> {
+        let rounds = self.plan.give_up(&self.heap, team);
         self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?;
         rounds
     }
@@ -103,7 +103,7 @@ impl<'rt> GpuAllToAll<'rt> {
 
 /// The blocks of this PE, after all PEs have compared their spans.
 fn blocks(
-    team: &Team<'_>,
+    team: &Team,
     (element, mode): (usize, Mode),
     (sends, receives): (&[Span], &[Span]),
     (path, small): (impl Fn(Pe) -> Path, usize),

@@ -13,23 +13,19 @@ use crate::transpose::Transpose;
 use crate::workspace::Workspace;
 
 /// A plan on host memory or on a GPU.
-pub enum AnyPlan<'rt> {
+pub enum AnyPlan {
     /// The CPU copies.
-    Host(Plan<'rt>),
+    Host(Plan),
     /// A GPU copies, in stream order.
-    Gpu(GpuPlan<'rt>),
+    Gpu(GpuPlan),
 }
 
-impl<'rt> AnyPlan<'rt> {
+impl AnyPlan {
     /// A transpose, with the GPU's kernels if they are given. Collective over the team.
     ///
     /// # Errors
     /// Those of [`Decomposition::transpose`] and [`Decomposition::gpu_transpose`].
-    pub fn transpose(
-        array: &Decomposition<'rt>,
-        kernels: Option<&'rt GpuKernels<'rt>>,
-        transpose: &Transpose,
-    ) -> Result<AnyPlan<'rt>> {
+    pub fn transpose(array: &Decomposition, kernels: Option<&GpuKernels>, transpose: &Transpose) -> Result<AnyPlan> {
         Ok(match kernels {
             None => AnyPlan::Host(array.transpose(transpose)?),
             Some(kernels) => AnyPlan::Gpu(array.gpu_transpose(kernels, transpose)?),
@@ -40,11 +36,7 @@ impl<'rt> AnyPlan<'rt> {
     ///
     /// # Errors
     /// Those of [`Decomposition::halo`] and [`Decomposition::gpu_halo`].
-    pub fn halo(
-        array: &Decomposition<'rt>,
-        kernels: Option<&'rt GpuKernels<'rt>>,
-        halo: &Halo,
-    ) -> Result<AnyPlan<'rt>> {
+    pub fn halo(array: &Decomposition, kernels: Option<&GpuKernels>, halo: &Halo) -> Result<AnyPlan> {
         Ok(match kernels {
             None => AnyPlan::Host(array.halo(halo)?),
             Some(kernels) => AnyPlan::Gpu(array.gpu_halo(kernels, halo)?),
@@ -130,7 +122,7 @@ impl<'rt> AnyPlan<'rt> {
     ///
     /// # Errors
     /// Those of [`Decomposition::give_up`] and [`Decomposition::give_up_gpu`].
-    pub fn give_up(self, array: &Decomposition<'rt>) -> Result<()> {
+    pub fn give_up(self, array: &Decomposition) -> Result<()> {
         match self {
             AnyPlan::Host(plan) => array.give_up(plan),
             AnyPlan::Gpu(plan) => array.give_up_gpu(plan),

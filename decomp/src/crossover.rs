@@ -51,12 +51,7 @@ impl Crossover {
     ///
     /// # Errors
     /// An error that names a peer that does not answer; an error of the driver.
-    pub fn measure<'rt>(
-        kernels: &'rt GpuKernels<'rt>,
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
-        most: usize,
-    ) -> Result<Crossover> {
+    pub fn measure(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, most: usize) -> Result<Crossover> {
         let group = team.group();
         let mut others = (0..group.size()).map(|rank| group.pe(rank)).filter(|&pe| pe != heap.runtime().my_pe());
         let mapped = others.any(|pe| GpuPlan::path(kernels, pe) == Path::Mapped);
@@ -94,13 +89,7 @@ impl fmt::Display for Crossover {
 }
 
 /// Seconds of an all-to-all with blocks of `bytes` bytes.
-fn seconds<'rt>(
-    kernels: &'rt GpuKernels<'rt>,
-    heap: &'rt TeamHeap<'rt>,
-    team: &Team<'rt>,
-    bytes: usize,
-    mode: Mode,
-) -> Result<f64> {
+fn seconds(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, bytes: usize, mode: Mode) -> Result<f64> {
     let (size, me) = (team.group().size() as usize, team.group().me() as usize);
     let count = bytes / ELEMENT;
     let span = |rank| Span { offset: rank * count, count: if rank == me { 0 } else { count } };

@@ -23,19 +23,19 @@ const LARGEST_ELEMENT: usize = 1 << 16;
 
 /// An array spread over the PEs of a team. A PE's index in the team is its rank. Several decompositions may exist at
 /// once, on the same or on different teams.
-pub struct Decomposition<'rt> {
-    heap: &'rt TeamHeap<'rt>,
-    team: Team<'rt>,
+pub struct Decomposition {
     grid: Grid,
     owner: u64,
+    heap: TeamHeap,
+    team: Team,
 }
 
-impl<'rt> Decomposition<'rt> {
+impl Decomposition {
     /// Spreads a grid over a team. Collective over the team.
     ///
     /// # Errors
     /// [`Error::Grid`], [`symrail::Error::ParametersDiffer`].
-    pub fn new(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid) -> Result<Decomposition<'rt>> {
+    pub fn new(heap: &TeamHeap, team: Team, grid: Grid) -> Result<Decomposition> {
         Decomposition::owned(heap, team, grid, |_| new_owner())
     }
 
@@ -44,30 +44,20 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// As for [`Decomposition::new`].
-    pub fn sharing(
-        heap: &'rt TeamHeap<'rt>,
-        team: Team<'rt>,
-        grid: Grid,
-        sharing: &Sharing,
-    ) -> Result<Decomposition<'rt>> {
+    pub fn sharing(heap: &TeamHeap, team: Team, grid: Grid, sharing: &Sharing) -> Result<Decomposition> {
         Decomposition::owned(heap, team, grid, |group| sharing.owner(heap.runtime(), group))
     }
 
-    fn owned(
-        heap: &'rt TeamHeap<'rt>,
-        team: Team<'rt>,
-        grid: Grid,
-        owner: impl FnOnce(Group) -> u64,
-    ) -> Result<Decomposition<'rt>> {
+    fn owned(heap: &TeamHeap, team: Team, grid: Grid, owner: impl FnOnce(Group) -> u64) -> Result<Decomposition> {
         team.compare("making a decomposition", &grid.parameters())?;
         grid.check(team.group().size() as usize)?;
         let owner = owner(team.group());
-        Ok(Decomposition { heap, team, grid, owner })
+        Ok(Decomposition { heap: heap.clone(), team, grid, owner })
     }
 
     /// Returns the team. The caller frees plans and workspaces before.
     #[must_use]
-    pub fn into_team(self) -> Team<'rt> {
+    pub fn into_team(self) -> Team {
         self.team
     }
 
@@ -79,13 +69,13 @@ impl<'rt> Decomposition<'rt> {
 
     /// The PEs.
     #[must_use]
-    pub fn team(&self) -> &Team<'rt> {
+    pub fn team(&self) -> &Team {
         &self.team
     }
 
     /// The runtime of the PEs.
     #[must_use]
-    pub fn runtime(&self) -> &'rt Runtime {
+    pub fn runtime(&self) -> &Runtime {
         self.heap.runtime()
     }
 
@@ -111,7 +101,7 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
-    pub fn transpose(&self, transpose: &Transpose) -> Result<Plan<'rt>> {
+    pub fn transpose(&self, transpose: &Transpose) -> Result<Plan> {
         let (element, mode) = (transpose.element, transpose.mode);
         let flows = || transpose.flows(&self.grid, self.rank());
         self.plan("transpose", &transpose.parameters(), (element, transpose.fields, mode), flows)
@@ -121,7 +111,7 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
-    pub fn halo(&self, halo: &Halo) -> Result<Plan<'rt>> {
+    pub fn halo(&self, halo: &Halo) -> Result<Plan> {
         let flows = || halo.flows(&self.grid, self.rank());
         self.plan("halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
     }
@@ -130,7 +120,7 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// As for [`Decomposition::transpose`]; an error of the driver.
-    pub fn gpu_transpose<'d>(&self, kernels: &'d GpuKernels<'d>, transpose: &Transpose) -> Result<GpuPlan<'d>> {
+    pub fn gpu_transpose(&self, kernels: &GpuKernels, transpose: &Transpose) -> Result<GpuPlan> {
         let flows = || transpose.flows(&self.grid, self.rank());
         let sizes = (transpose.element, transpose.fields, transpose.mode);
         self.gpu_plan(kernels, "transpose", &transpose.parameters(), sizes, flows)
@@ -140,21 +130,21 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// As for [`Decomposition::halo`]; an error of the driver.
-    pub fn gpu_halo<'d>(&self, kernels: &'d GpuKernels<'d>, halo: &Halo) -> Result<GpuPlan<'d>> {
+    pub fn gpu_halo(&self, kernels: &GpuKernels, halo: &Halo) -> Result<GpuPlan> {
         let flows = || halo.flows(&self.grid, self.rank());
         self.gpu_plan(kernels, "halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
     }
 
-    fn gpu_plan<'d>(
+    fn gpu_plan(
         &self,
-        kernels: &'d GpuKernels<'d>,
+        kernels: &GpuKernels,
         what: &'static str,
         parameters: &[(&'static str, u64)],
         sizes: (usize, usize, Mode),
         flows: impl FnOnce() -> Result<Flows>,
-    ) -> Result<GpuPlan<'d>> {
+    ) -> Result<GpuPlan> {
         let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
-        GpuPlan::new(kernels, self.heap, &self.team, blocks)
+        GpuPlan::new(kernels, &self.heap, &self.team, blocks)
     }
 
     /// Frees a plan when the GPU has completed all its work. Collective over the team.
@@ -162,8 +152,8 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
     /// call has returned.
-    pub fn give_up_gpu(&self, plan: GpuPlan<'_>) -> Result<()> {
-        plan.give_up(self.heap, &self.team)
+    pub fn give_up_gpu(&self, plan: GpuPlan) -> Result<()> {
+        plan.give_up(&self.heap, &self.team)
     }
 
     fn plan(
@@ -172,11 +162,11 @@ impl<'rt> Decomposition<'rt> {
         parameters: &[(&'static str, u64)],
         (element, fields, mode): (usize, usize, Mode),
         flows: impl FnOnce() -> Result<Flows>,
-    ) -> Result<Plan<'rt>> {
+    ) -> Result<Plan> {
         self.heap.must_be_the_hosts()?;
         let path = |pe| Plan::path(self.runtime(), pe);
         let blocks = self.blocks(what, parameters, (element, fields, mode), flows, (path, small::MOST))?;
-        Plan::new(self.heap, &self.team, blocks)
+        Plan::new(&self.heap, &self.team, blocks)
     }
 
     fn blocks(
@@ -200,8 +190,8 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn give_up(&self, plan: Plan<'rt>) -> Result<()> {
-        plan.give_up(self.heap, &self.team)
+    pub fn give_up(&self, plan: Plan) -> Result<()> {
+        plan.give_up(&self.heap, &self.team)
     }
 
     /// Bytes of workspace with which this PE can run each of the four transposes, with or without halos and padding.
@@ -242,7 +232,7 @@ impl<'rt> Decomposition<'rt> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn give_up_all(&self, plans: Vec<AnyPlan<'rt>>) -> Result<()> {
+    pub fn give_up_all(&self, plans: Vec<AnyPlan>) -> Result<()> {
         let blocks = plans.into_iter().flat_map(AnyPlan::into_blocks);
         Ok(self.heap.give_back_all(&self.team, blocks)?)
     }

@@ -87,21 +87,21 @@ pub(crate) struct Link {
 }
 
 /// The words of a plan.
-pub(crate) struct Exchange<'rt> {
-    runtime: &'rt Runtime,
+pub(crate) struct Exchange {
     words: *mut u64,
     slots: usize,
     round: u64,
     /// The values of this round's words: ready words by slot, then arrived words.
     wanted: Vec<u64>,
     /// For each slot, the delivery of the last landing.
-    offered: Vec<Option<Delivery<'rt>>>,
+    offered: Vec<Option<Delivery>>,
+    runtime: Runtime,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
-unsafe impl Send for Exchange<'_> {}
+unsafe impl Send for Exchange {}
 
-impl<'rt> Exchange<'rt> {
+impl Exchange {
     /// Bytes of the words for `slots` slots.
     pub fn bytes(slots: usize) -> usize {
         ARRAYS * slots * size_of::<u64>()
@@ -109,9 +109,9 @@ impl<'rt> Exchange<'rt> {
 
     /// # Safety
     /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0. Nothing else uses them.
-    pub unsafe fn new(runtime: &'rt Runtime, words: *mut u64, slots: usize) -> Exchange<'rt> {
+    pub unsafe fn new(runtime: &Runtime, words: *mut u64, slots: usize) -> Exchange {
         let offered = (0..slots).map(|_| None).collect();
-        Exchange { runtime, words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
+        Exchange { runtime: runtime.clone(), words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
     }
 
     fn word(&self, array: usize, slot: usize) -> *mut u64 {
@@ -196,7 +196,7 @@ impl<'rt> Exchange<'rt> {
     ///
     /// # Safety
     /// `from` is valid for reads of `bytes`, and does not change until the delivery has completed.
-    pub unsafe fn put(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery<'rt>> {
+    pub unsafe fn put(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery> {
         let word = self.word(self.arrived(link), link.there);
         // SAFETY: the caller's promise.
         Ok(unsafe { self.runtime.put_counted(to, from, bytes, word, link.pe) }?)
@@ -349,7 +349,7 @@ mod tests {
     }
 
     /// The two ends after they have agreed. Each wants small blocks or not.
-    fn agreed<'rt>(ends: [(Link, Exchange<'rt>); 2], wanted: [bool; 2]) -> [(Link, Exchange<'rt>); 2] {
+    fn agreed(ends: [(Link, Exchange); 2], wanted: [bool; 2]) -> [(Link, Exchange); 2] {
         let mut wanted = wanted.into_iter();
         std::thread::scope(|scope| {
             let asked = ends.map(|(link, mut exchange)| {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     /// A block over rails is another message than the word that ends the agreement. It may arrive before that word.
-    fn blocks_that_overtake_the_agreement_are_counted(ends: [(Link, Exchange<'_>); 2], small: bool) {
+    fn blocks_that_overtake_the_agreement_are_counted(ends: [(Link, Exchange); 2], small: bool) {
         let [(link, here), (back, there)] = ends;
         // The block of round 2.
         let block = here.word(ARRIVED, link.here);
@@ -383,22 +383,18 @@ mod tests {
     }
 
     /// The block of round 3 arrives before that of round 2.
-    fn a_small_block_is_not_taken_for_the_one_before<'rt>(
-        ends: [(Link, Exchange<'rt>); 2],
-        runtime: &'rt Runtime,
-        memory: *mut u8,
-    ) {
+    fn a_small_block_is_not_taken_for_the_one_before(ends: [(Link, Exchange); 2], runtime: &Runtime, memory: *mut u8) {
         let [(link, mut here), (back, mut there)] = agreed(ends, [true, true]);
         let at = memory.wrapping_add(Exchange::bytes(2));
         // SAFETY: memory after the words.
         let [rooms, mut sent] = [(); 2].map(|()| unsafe { Small::new(at, 2, ROOM) });
-        let mut send = |there: &Exchange<'rt>, byte: u8| {
+        let mut send = |there: &Exchange, byte: u8| {
             let block = sent.outgoing(&back, there.round()).unwrap();
             // SAFETY: the buffer of a block.
             unsafe { block.write_bytes(byte, 16) };
             sent.send(there, &back, Ok(16)).unwrap();
         };
-        let found = |here: &Exchange<'rt>| {
+        let found = |here: &Exchange| {
             let block = rooms.received(&link, here.round()).unwrap();
             // SAFETY: 16 bytes of the buffer.
             unsafe { block.cast::<[u8; 16]>().read_volatile() }
@@ -417,7 +413,7 @@ mod tests {
         assert_eq!(found(&here), [3; 16]);
     }
 
-    fn small_blocks_are_for_pairs_of_which_both_ends_want_them(mut ends: [(Link, Exchange<'_>); 2]) {
+    fn small_blocks_are_for_pairs_of_which_both_ends_want_them(mut ends: [(Link, Exchange); 2]) {
         for wanted in [[true, true], [true, false], [false, true], [false, false]] {
             for counted in [[true, true], [true, false], [false, true]] {
                 for (end, counted_there) in ends.iter_mut().zip(counted) {
@@ -433,7 +429,7 @@ mod tests {
     }
 
     /// One end sends blocks, and in every third round only the word that there is none.
-    fn what_is_counted_has_arrived_in_its_round(ends: [(Link, Exchange<'_>); 2]) {
+    fn what_is_counted_has_arrived_in_its_round(ends: [(Link, Exchange); 2]) {
         let [(link, mut here), (back, mut there)] = agreed(ends, [false, false]);
         for round in 2..10 {
             here.begin([link].iter());
@@ -452,7 +448,7 @@ mod tests {
         }
     }
 
-    fn what_is_not_sent_has_arrived_as_nothing([(link, mut here), (back, mut there)]: [(Link, Exchange<'_>); 2]) {
+    fn what_is_not_sent_has_arrived_as_nothing([(link, mut here), (back, mut there)]: [(Link, Exchange); 2]) {
         let [link, back] = [link, back].map(|link| Link { small: false, counted_there: false, ..link });
         for round in 0..8 {
             here.begin(std::iter::empty());

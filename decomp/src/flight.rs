@@ -10,8 +10,8 @@ use crate::staging::{Memory, Path, Route};
 use crate::view::View;
 
 /// One round of a plan in flight: see [`Plan::start`]. Drop waits for its end.
-pub struct Flight<'p, 'rt> {
-    plan: &'p mut Plan<'rt>,
+pub struct Flight<'p> {
+    plan: &'p mut Plan,
     input: *mut u8,
     output: *mut u8,
     work: *mut u8,
@@ -24,15 +24,15 @@ pub struct Flight<'p, 'rt> {
     ended: bool,
 }
 
-impl<'p, 'rt> Flight<'p, 'rt> {
+impl<'p> Flight<'p> {
     /// Signals to the others where their blocks may go, and performs the steps that need no wait. The addresses are
     /// those of input, output and workspace, which were checked.
     pub(crate) fn begin(
-        plan: &'p mut Plan<'rt>,
+        plan: &'p mut Plan,
         (input, output, work): (*mut u8, *mut u8, *mut u8),
         [memory, output_memory]: [[Memory; 2]; 2],
         in_place: bool,
-    ) -> Result<Flight<'p, 'rt>> {
+    ) -> Result<Flight<'p>> {
         let mut flight = Flight { plan, input, output, work, memory, in_place, refused: None, ended: true };
         for i in 0..flight.plan.blocks.legs.len() {
             flight.offer(i, output_memory)?;
@@ -301,7 +301,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     }
 }
 
-impl Drop for Flight<'_, '_> {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
         if !self.ended {
             // The error is dropped, since no caller remains. The plan's next round fails for the same reason.

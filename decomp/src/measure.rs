@@ -21,7 +21,7 @@ enum Arrays {
 }
 
 impl Arrays {
-    fn new(kernels: Option<&GpuKernels<'_>>, bytes: usize) -> Result<Arrays> {
+    fn new(kernels: Option<&GpuKernels>, bytes: usize) -> Result<Arrays> {
         let Some(kernels) = kernels else { return Ok(Arrays::Host([0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]))) };
         let gpu = kernels.device().gpu();
         let buffers = [gpu.alloc(bytes.max(1))?, gpu.alloc(bytes.max(1))?];
@@ -52,20 +52,20 @@ impl Arrays {
 }
 
 /// A part of a round: a plan, whether its input and output are one buffer, and the factor of its time.
-type Part<'rt> = (AnyPlan<'rt>, bool, f64);
+type Part = (AnyPlan, bool, f64);
 
 /// Seconds of a round on the slowest PE: the sum of its parts by their weights, and each part's.
 pub(crate) type Times = (f64, [f64; 4]);
 
 /// The times of a candidate, and its outcome. A candidate that the heap has no space for allocates nothing.
-pub(crate) fn measure<'rt>(
-    array: &Decomposition<'rt>,
-    kernels: Option<&'rt GpuKernels<'rt>>,
+pub(crate) fn measure(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
     mode: Mode,
     tuning: &Tuning,
     best: f64,
 ) -> Result<(Times, Outcome)> {
-    let mut parts: Vec<Part<'rt>> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     let made = make(array, kernels, mode, tuning, &mut parts);
     let taken = made.and_then(|()| {
         let largest = parts.iter().map(|(plan, ..)| plan.workspace_bytes()).max().unwrap_or(0);
@@ -83,12 +83,12 @@ pub(crate) fn measure<'rt>(
 }
 
 /// Makes the plans of a round.
-fn make<'rt>(
-    array: &Decomposition<'rt>,
-    kernels: Option<&'rt GpuKernels<'rt>>,
+fn make(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
     mode: Mode,
     tuning: &Tuning,
-    parts: &mut Vec<Part<'rt>>,
+    parts: &mut Vec<Part>,
 ) -> Result<()> {
     for (transpose, Measured { in_place, weight, .. }) in tuning.round.transposes(tuning, mode) {
         parts.push((AnyPlan::transpose(array, kernels, &transpose)?, in_place, weight));
@@ -99,11 +99,11 @@ fn make<'rt>(
     Ok(())
 }
 
-fn time_parts<'rt>(
-    array: &Decomposition<'rt>,
-    kernels: Option<&'rt GpuKernels<'rt>>,
+fn time_parts(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
     tuning: &Tuning,
-    (parts, work): (&mut [Part<'rt>], &mut Workspace),
+    (parts, work): (&mut [Part], &mut Workspace),
     best: f64,
 ) -> Result<(Times, Outcome)> {
     let bytes = parts.iter().map(|(plan, ..)| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
@@ -133,7 +133,7 @@ fn time_parts<'rt>(
 
 /// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team.
 pub(crate) fn seconds_of_a_round(
-    team: &Team<'_>,
+    team: &Team,
     rounds: u32,
     mut round: impl FnMut() -> Result<()>,
     wait: impl FnOnce() -> Result<()>,

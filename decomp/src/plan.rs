@@ -37,13 +37,12 @@ pub(crate) struct LegState {
 }
 
 /// A plan: see the [module](self).
-pub struct Plan<'rt> {
-    pub(crate) runtime: &'rt Runtime,
+pub struct Plan {
     pub(crate) blocks: Blocks,
-    pub(crate) exchange: Exchange<'rt>,
-    pub(crate) small: Small<'rt>,
+    pub(crate) exchange: Exchange,
+    pub(crate) small: Small,
     /// The puts of this round from the input or the workspace, by leg.
-    pub(crate) leaving: Vec<Option<Delivery<'rt>>>,
+    pub(crate) leaving: Vec<Option<Delivery>>,
     /// The state of this round, by leg.
     pub(crate) states: Vec<LegState>,
     words: Block,
@@ -51,6 +50,7 @@ pub struct Plan<'rt> {
     pub(crate) done: Vec<i32>,
     /// Whether a round has begun and has not ended.
     pub(crate) under_way: bool,
+    pub(crate) runtime: Runtime,
 }
 
 /// The routes of blocks between this PE and another one.
@@ -66,12 +66,12 @@ pub struct PeerRoutes {
     pub receive: Route,
 }
 
-impl<'rt> Plan<'rt> {
+impl Plan {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
     /// [`TeamHeapFull`](symrail::Error::TeamHeapFull).
-    pub(crate) fn new(heap: &TeamHeap<'rt>, team: &Team<'_>, mut blocks: Blocks) -> Result<Plan<'rt>> {
+    pub(crate) fn new(heap: &TeamHeap, team: &Team, mut blocks: Blocks) -> Result<Plan> {
         let (runtime, slots) = (heap.runtime(), blocks.slots());
         let mut room = [Small::room(&blocks) as u64];
         team.max_of_all(&mut room)?;
@@ -86,11 +86,11 @@ impl<'rt> Plan<'rt> {
         let states = vec![LegState::default(); blocks.legs.len()];
         let leaving = blocks.legs.iter().map(|_| None).collect();
         let done = vec![1; 2 * slots];
-        Ok(Plan { runtime, blocks, exchange, small, leaving, states, words, done, under_way: false })
+        Ok(Plan { runtime: runtime.clone(), blocks, exchange, small, leaving, states, words, done, under_way: false })
     }
 
     /// Frees the plan. Collective over the team.
-    pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+    pub(crate) fn give_up(self, heap: &TeamHeap, team: &Team) -> Result<()> {
         Ok(heap.give_back(team, self.words)?)
     }
 
@@ -175,11 +175,12 @@ impl<'rt> Plan<'rt> {
         input: impl Into<Buffer<'a>>,
         output: impl Into<Buffer<'a>>,
         work: &'p mut Workspace,
-    ) -> Result<Flight<'p, 'rt>> {
+    ) -> Result<Flight<'p>> {
         let (input, output) = (input.into(), output.into());
         if self.under_way {
             return Err(Error::Broken { pe: self.runtime.my_pe(), operation: self.blocks.what });
         }
+        self.runtime.check_joined()?;
         self.under_way = true;
         self.exchange.begin(self.blocks.legs.iter().map(|leg| &leg.link));
         if let Err(wrong) = self.check(&input, &output, work) {

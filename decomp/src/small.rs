@@ -22,18 +22,18 @@ const SENT: usize = 2;
 const ROOMS: usize = 4;
 
 /// The buffers of a plan.
-pub(crate) struct Small<'rt> {
+pub(crate) struct Small {
     base: *mut u8,
     /// Bytes of each buffer.
     room: usize,
     /// For each slot, the deliveries of the last blocks with even and odd numbers.
-    deliveries: Vec<[Option<Delivery<'rt>>; 2]>,
+    deliveries: Vec<[Option<Delivery>; 2]>,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
-unsafe impl Send for Small<'_> {}
+unsafe impl Send for Small {}
 
-impl<'rt> Small<'rt> {
+impl Small {
     /// Bytes of the largest buffer that this PE needs. All PEs use the largest size that any of them needs.
     pub fn room(blocks: &Blocks) -> usize {
         let small = blocks.legs.iter().filter(|leg| leg.link.small);
@@ -48,7 +48,7 @@ impl<'rt> Small<'rt> {
 
     /// # Safety
     /// The memory is symmetric, of [`Small::bytes`] bytes. Nothing else uses it.
-    pub unsafe fn new(base: *mut u8, slots: usize, room: usize) -> Small<'rt> {
+    pub unsafe fn new(base: *mut u8, slots: usize, room: usize) -> Small {
         Small { base, room, deliveries: (0..slots).map(|_| [None, None]).collect() }
     }
 
@@ -75,7 +75,7 @@ impl<'rt> Small<'rt> {
     }
 
     /// Sends this PE's block, which has the given bytes, or the reason why there is none.
-    pub fn send(&mut self, exchange: &Exchange<'rt>, link: &Link, block: Result<usize, Refusal>) -> Result<()> {
+    pub fn send(&mut self, exchange: &Exchange, link: &Link, block: Result<usize, Refusal>) -> Result<()> {
         let round = exchange.round();
         let (from, to) = (self.at(link.here, SENT, round), self.at(link.there, RECEIVED, round));
         let (code, bytes) = block.map_or_else(|refusal| (refusal.code() + 1, 0), |bytes| (0, bytes));

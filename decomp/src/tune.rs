@@ -273,7 +273,7 @@ impl Tuned {
     /// # Errors
     /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read different results; [`Error::Grid`] if the
     /// result is for another number of PEs. All PEs get an error if one does.
-    pub fn load(path: &Path, team: &Team<'_>) -> Result<Tuned> {
+    pub fn load(path: &Path, team: &Team) -> Result<Tuned> {
         let read = std::fs::read_to_string(path).map_err(|reason| file(path, &reason));
         let parsed = read.and_then(|text| serde_json::from_str::<Tuned>(&text).map_err(|reason| file(path, &reason)));
         let size = team.group().size() as usize;
@@ -306,7 +306,7 @@ fn measured(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
 /// # Errors
 /// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure;
 /// [`symrail::Error::TeamHeapFull`] if the heap has no space for any candidate.
-pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: &Tuning) -> Result<(Team<'rt>, Tuned)> {
+pub fn tune(heap: &TeamHeap, team: Team, grid: Grid, tuning: &Tuning) -> Result<(Team, Tuned)> {
     tune_on(None, heap, team, grid, tuning)
 }
 
@@ -314,13 +314,13 @@ pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: 
 ///
 /// # Errors
 /// As for [`tune`]; an error of the driver.
-pub fn tune_on<'rt>(
-    kernels: Option<&'rt GpuKernels<'rt>>,
-    heap: &'rt TeamHeap<'rt>,
-    team: Team<'rt>,
+pub fn tune_on(
+    kernels: Option<&GpuKernels>,
+    heap: &TeamHeap,
+    team: Team,
     grid: Grid,
     tuning: &Tuning,
-) -> Result<(Team<'rt>, Tuned)> {
+) -> Result<(Team, Tuned)> {
     let modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
     tune_among(kernels, heap, team, grid, tuning, &modes)
 }
@@ -329,14 +329,14 @@ pub fn tune_on<'rt>(
 ///
 /// # Errors
 /// As for [`tune_on`].
-pub fn tune_among<'rt>(
-    kernels: Option<&'rt GpuKernels<'rt>>,
-    heap: &'rt TeamHeap<'rt>,
-    mut team: Team<'rt>,
+pub fn tune_among(
+    kernels: Option<&GpuKernels>,
+    heap: &TeamHeap,
+    mut team: Team,
     grid: Grid,
     tuning: &Tuning,
     modes: &[Mode],
-) -> Result<(Team<'rt>, Tuned)> {
+) -> Result<(Team, Tuned)> {
     let size = team.group().size() as usize;
     let [rows, columns] = tuning.processes.unwrap_or_default().map(|number| number as u64);
     let mut parameters = vec![

@@ -62,18 +62,18 @@ pub(crate) fn new_owner() -> u64 {
 }
 
 /// Lets decompositions over the same PEs use one another's workspaces.
-#[derive(Debug, Default)]
-pub struct Sharing(Mutex<Vec<((usize, Group), u64)>>);
+#[derive(Default)]
+pub struct Sharing(Mutex<Vec<(Runtime, Group, u64)>>);
 
 impl Sharing {
     /// The owner for a team with these PEs.
     pub(crate) fn owner(&self, runtime: &Runtime, group: Group) -> u64 {
-        let (mut all, key) = (lock(&self.0), (std::ptr::from_ref(runtime).addr(), group));
-        if let Some((_, owner)) = all.iter().find(|(known, _)| *known == key) {
+        let mut all = lock(&self.0);
+        if let Some((.., owner)) = all.iter().find(|(of, pes, _)| of.is_same(runtime) && *pes == group) {
             return *owner;
         }
         let owner = new_owner();
-        all.push((key, owner));
+        all.push((runtime.clone(), group, owner));
         owner
     }
 }

@@ -11,7 +11,7 @@ use libraries::{alone, build, remove_settings, succeed};
 
 #[test]
 fn solves_and_draws() {
-    let built = build(&["symrail-perftest"]);
+    let built = build();
     let plot = Path::new(env!("CARGO_TARGET_TMPDIR")).join("poisson.svg");
     let _alone = alone(&built);
     let mut command = Command::new(built.join("symrail"));

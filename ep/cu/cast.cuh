@@ -8,10 +8,12 @@
 // The groups that half a warp loads ahead.
 #define GROUPS_AHEAD 4
 
-// Rounds to the nearest e4m3, ties to even. Values above the largest e4m3 become the largest.
+// Rounds to the nearest e4m3, ties to even. Values above the largest e4m3 become the largest; a NaN stays one, as by
+// the instruction that newer GPUs have for it.
 static __device__ symrail_u32 to_e4m3(float value) {
     symrail_u32 sign = __float_as_uint(value) >> 24 & 0x80u;
     float size = fabsf(value);
+    if (value != value) return 0x7f;
     if (size >= 464.0f) return sign | 0x7e;
     // Below 2^-6 all values are 2^-9 apart; above it, 2^-3 of their power of two.
     if (size < 0.015625f) return sign | (symrail_u32)rintf(size * 512.0f);

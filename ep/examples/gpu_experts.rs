@@ -140,7 +140,7 @@ impl Memory {
 }
 
 /// Checks single rounds, and then rounds that are replayed as a graph while the routing changes.
-fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape, batches: u64) -> Result<(), Failure> {
+fn check(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, batches: u64) -> Result<(), Failure> {
     let (gpu, ranks, me) = (device.gpu(), rt.n_pes() as usize, u64::from(rt.my_pe()));
     let (share, room, bytes) = (shape.experts / ranks, ranks * shape.most_tokens, 2 * shape.hidden);
     let (buffers, memory, stream) =
@@ -208,8 +208,8 @@ fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape
 /// Replays rounds. Experts return rows unchanged (bfloat16), or the contents of their memory (FP8).
 fn replay(
     rt: &Runtime,
-    device: &GpuDevice<'_>,
-    buffers: &DeviceLowLatency<'_>,
+    device: &GpuDevice,
+    buffers: &DeviceLowLatency,
     memory: &Memory,
     stream: &Stream,
     (block, batches): (*mut u8, u64),
@@ -254,7 +254,7 @@ fn replay(
     Ok(())
 }
 
-fn finish(stream: &Stream, buffers: &DeviceLowLatency<'_>) -> Result<(), Failure> {
+fn finish(stream: &Stream, buffers: &DeviceLowLatency) -> Result<(), Failure> {
     Ok(buffers.finish(stream, LIMIT)?)
 }
 
@@ -322,7 +322,7 @@ fn equal(what: &str, found: &[u8], wanted: &[u8], (round, expert, token): (u64, 
 }
 
 /// The time of a round under a graph.
-fn time(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<(), Failure> {
+fn time(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<(), Failure> {
     const ROUNDS: u32 = 500;
     let (gpu, ranks) = (device.gpu(), rt.n_pes() as usize);
     let (buffers, memory, stream) =

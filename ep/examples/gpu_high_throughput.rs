@@ -73,7 +73,7 @@ fn bytes_of<const N: usize>(words: impl IntoIterator<Item = [u8; N]>) -> Vec<u8>
 /// The shape of some calls.
 struct Case<'a> {
     rt: &'a Runtime,
-    device: &'a GpuDevice<'a>,
+    device: &'a GpuDevice,
     shape: HighThroughputShape,
     elements: usize,
 }
@@ -153,7 +153,7 @@ impl Case<'_> {
     /// A dispatch, a second dispatch of other rows, and a combine.
     fn round(
         &self,
-        buffers: &DeviceHighThroughput<'_>,
+        buffers: &DeviceHighThroughput,
         routes: &mut DeviceRoutes,
         stream: &Stream,
         (call, element): (u64, Element),
@@ -281,7 +281,7 @@ impl Case<'_> {
     /// An error names the cause, and the next call succeeds.
     fn refusals(
         &self,
-        buffers: &DeviceHighThroughput<'_>,
+        buffers: &DeviceHighThroughput,
         routes: &mut DeviceRoutes,
         stream: &Stream,
     ) -> Result<(), Failure> {

@@ -95,21 +95,21 @@ impl<'a> Wait<'a> {
 }
 
 /// Blocks of a maximum size from every rank to every other one. See the [module](self).
-pub struct Exchange<'rt> {
-    rt: &'rt Runtime,
+pub struct Exchange {
     block: usize,
     /// The slots for the blocks of each source.
-    inbox: SymSlice<'rt, u8>,
+    inbox: SymSlice<u8>,
     /// The slots for the blocks to each destination. Empty where all PEs of the job are mapped.
-    outbox: SymSlice<'rt, u8>,
+    outbox: SymSlice<u8>,
     /// For each source and slot the number of the block that has arrived; for each destination the number of blocks
     /// that it has read.
-    words: SymSlice<'rt, u64>,
+    words: SymSlice<u64>,
     /// The number of blocks sent to each rank, and of those read from each.
     sent: Vec<u64>,
     read: Vec<u64>,
     /// For each destination and slot, the delivery of the block that was last sent from it.
-    deliveries: Vec<Option<Delivery<'rt>>>,
+    deliveries: Vec<Option<Delivery>>,
+    rt: Runtime,
 }
 
 /// Whether a condition holds on all PEs. The heap is symmetric: one PE that is not mapped somewhere gives all PEs an
@@ -130,7 +130,7 @@ fn unless_given_up(word: u64, from: Pe) -> Result<()> {
     Err(Error::Late { what: "a rank that sends to this one", me: from, ranks: vec![rank as Pe], seconds })
 }
 
-impl<'rt> Exchange<'rt> {
+impl Exchange {
     /// The heap bytes of an exchange with blocks of this size, in a job where not all PEs are mapped.
     #[must_use]
     pub fn bytes(ranks: usize, block: usize) -> usize {
@@ -148,7 +148,7 @@ impl<'rt> Exchange<'rt> {
     ///
     /// # Errors
     /// An exhausted heap.
-    pub fn new(rt: &'rt Runtime, block: usize) -> Result<Exchange<'rt>> {
+    pub fn new(rt: &Runtime, block: usize) -> Result<Exchange> {
         let (ranks, block) = (rt.n_pes() as usize, block.next_multiple_of(ALIGNMENT));
         let all = ranks * SLOTS * block;
         let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| rt.is_mapped(pe)))?;
@@ -156,7 +156,16 @@ impl<'rt> Exchange<'rt> {
         let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
         let words = rt.alloc_slice(ranks * (SLOTS + 1))?;
         let deliveries = (0..ranks * SLOTS).map(|_| None).collect();
-        Ok(Exchange { rt, block, inbox, outbox, words, sent: vec![0; ranks], read: vec![0; ranks], deliveries })
+        Ok(Exchange {
+            rt: rt.clone(),
+            block,
+            inbox,
+            outbox,
+            words,
+            sent: vec![0; ranks],
+            read: vec![0; ranks],
+            deliveries,
+        })
     }
 
     /// Frees the memory. Collective.
@@ -171,8 +180,8 @@ impl<'rt> Exchange<'rt> {
 
     /// The runtime.
     #[must_use]
-    pub fn runtime(&self) -> &'rt Runtime {
-        self.rt
+    pub fn runtime(&self) -> &Runtime {
+        &self.rt
     }
 
     /// The largest size of a block in bytes.

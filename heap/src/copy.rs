@@ -30,7 +30,7 @@ mod large {
     /// Copies `len` bytes.
     ///
     /// # Safety
-    /// As for [`super::copy`].
+    /// As for [`super::copy`], and source and destination do not overlap.
     pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { forward(src, dst, len) }
@@ -41,14 +41,14 @@ mod large {
 /// costs more than two moves.
 const LARGE: usize = 4096;
 
-/// Copies `len` bytes from `src` to `dst`.
+/// Copies `len` bytes from `src` to `dst`, which may overlap: `dst` gets what `src` was.
 ///
 /// A copy of 1, 2, 4 or 8 bytes from or to an address aligned to its length reads or writes it at once: no thread
 /// observes a part of it. For any length, later stores of the calling thread do not become visible before the copy.
 ///
 /// # Safety
-/// `src` is mapped for `len` bytes of loads and `dst` for `len` bytes of stores; they do not overlap. Both may be
-/// shared with other processes; concurrent writes of these may or may not be copied.
+/// `src` is mapped for `len` bytes of loads and `dst` for `len` bytes of stores. Both may be shared with other
+/// processes; concurrent writes of these may or may not be copied.
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every branch accesses exactly the first `len` bytes. Where two moves overlap, both are inside of them,
@@ -63,7 +63,9 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
             3 => ends::<u16>(dst, src, len),
             5..8 => ends::<u32>(dst, src, len),
             9..=16 => ends::<u64>(dst, src, len),
-            17..LARGE => std::ptr::copy_nonoverlapping(src, dst, len),
+            17..LARGE => std::ptr::copy(src, dst, len),
+            // A PE's put to itself may overlap, which most of the large routines do not allow.
+            LARGE.. if dst.addr().abs_diff(src.addr()) < len => std::ptr::copy(src, dst, len),
             LARGE.. => large::copy(dst, src, len),
         }
     }
@@ -130,6 +132,22 @@ mod tests {
         for len in (0..300).chain([511, 4095, 4096, 4097, 5000, 8191, 65_537, 1 << 20]) {
             for (from, to) in [(0, 0), (0, 1), (1, 0), (3, 5), (8, 16), (16, 8), (17, 1), (33, 63), (63, 31)] {
                 check(len, from, to);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_where_source_and_destination_overlap() {
+        for len in (0..80).chain([4095, 4096, 4097, 70_000, 300_000]) {
+            for (from, to) in [(0, 0), (0, 1), (1, 0), (0, 31), (40, 3), (0, 64), (64, 1)] {
+                let mut bytes: Vec<u8> = (0..len + 64).map(|at: usize| (at * 31 + at / 251) as u8).collect();
+                let before = bytes.clone();
+                let at = bytes.as_mut_ptr();
+                // SAFETY: the vector is long enough: from and to are at most 64.
+                unsafe { copy(at.add(to), at.add(from), len) };
+                assert!(bytes[to..to + len] == before[from..from + len], "{len} bytes, {from} to {to}");
+                assert!(bytes[..to] == before[..to], "{len} bytes, {from} to {to}: wrote before");
+                assert!(bytes[to + len..] == before[to + len..], "{len} bytes, {from} to {to}: wrote behind");
             }
         }
     }

@@ -32,7 +32,7 @@ fn is_zen_3_or_4() -> bool {
 /// Copies `len` bytes, which should be many.
 ///
 /// # Safety
-/// As for [`super::copy`].
+/// As for [`super::copy`], and source and destination do not overlap.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     let processor = *PROCESSOR;
     // SAFETY: the caller's promise; AVX is only used where the processor has it.
@@ -52,7 +52,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// The processor's own copy loop. Its stores are ordered before later stores, though not among themselves.
 ///
 /// # Safety
-/// As for [`super::copy`].
+/// As for [`copy`].
 unsafe fn by_rep_movsb(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise. The ABI keeps the direction flag clear, so the loop counts upwards.
     unsafe {
@@ -67,7 +67,7 @@ unsafe fn by_rep_movsb(dst: *mut u8, src: *const u8, len: usize) {
 /// A loop over 128 bytes, with aligned stores: non-temporal ones if `STREAM`.
 ///
 /// # Safety
-/// As for [`super::copy`], and the processor has AVX.
+/// As for [`copy`], and the processor has AVX.
 #[target_feature(enable = "avx")]
 unsafe fn by_vectors<const STREAM: bool>(dst: *mut u8, src: *const u8, len: usize) {
     const STEP: usize = 4 * size_of::<__m256i>();

@@ -5,13 +5,21 @@ use symrail_transport::Pe;
 /// The result of fallible functions of this crate.
 pub type Result<T, E = HeapError> = std::result::Result<T, E>;
 
+/// The bytes of a heap that the user has not asked for.
+fn besides(heap_size: &u64, asked: &u64) -> String {
+    match heap_size.saturating_sub(*asked) {
+        0 => String::new(),
+        besides => format!("; {besides} bytes more are for the library itself"),
+    }
+}
+
 /// An error of the symmetric heap.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapError {
     /// No free block is large enough.
     #[error(
-        "PE {pe}: the symmetric heap has no room for {requested} bytes (alignment {align}): {free} of {heap_size} bytes are free, the largest block has {largest}; raise SYMRAIL_HEAP_SIZE (now {heap_size}) on all PEs"
+        "PE {pe}: the symmetric heap has no room for {requested} bytes (alignment {align}): {free} of {heap_size} bytes are free, the largest block has {largest}; raise SYMRAIL_HEAP_SIZE (now {asked}{}) on all PEs", besides(.heap_size, .asked)
     )]
     Exhausted {
         /// The PE of the call.
@@ -26,6 +34,8 @@ pub enum HeapError {
         largest: u64,
         /// The capacity, in bytes.
         heap_size: u64,
+        /// The size that the user has chosen, in bytes; the rest is the library's own, or rounding.
+        asked: u64,
     },
     /// An unsupported alignment.
     #[error(

@@ -11,16 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::memfd::MFdFlags;
 use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
 
 use crate::copy::copy;
 use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use crate::export::Exported;
 use crate::handle::{HeapHandle, MemoryKind};
 use crate::host::HostIdentity;
-use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
+use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping, memory_file};
 use crate::memory::SEALS;
 use crate::peers::{Refusal, open_heap};
 
@@ -49,9 +48,7 @@ impl GuardedMemory {
     pub fn new(bytes: usize) -> Result<Arc<Self>, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = bytes.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = memfd_create("symrail-guarded", flags).map_err(at("memfd_create"))?;
-        ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
+        let file = memory_file("symrail-guarded", MFdFlags::MFD_ALLOW_SEALING, len as u64)?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(at("fcntl"))?;
         Self::of_file(file, len)
     }
@@ -151,8 +148,7 @@ impl GuardedCopyEngine {
     pub fn new(memory: Arc<GuardedMemory>, staging_buffer: usize, seed: u64) -> Result<Self, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = staging_buffer.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
-        let file = memfd_create("symrail-staging-buffer", MFdFlags::MFD_CLOEXEC).map_err(at("memfd_create"))?;
-        ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
+        let file = memory_file("symrail-staging-buffer", MFdFlags::empty(), len as u64)?;
         let staging_buffer = Mapping::of_file(file.as_fd(), len, Access::Open)?;
         let (to, from) = (VecDeque::new(), VecDeque::new());
         Ok(Self { memory, peers: Arc::default(), staging_buffer, to, from, between: Vec::new(), random: seed | 1 })

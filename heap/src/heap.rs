@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::errno::Errno;
 use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::{Error, Pe};
 
@@ -56,6 +57,8 @@ pub struct SymmetricHeap {
     grows_on_demand: bool,
     /// Offsets of blocks that only their owner frees.
     kept: BTreeSet<u64>,
+    /// The size that the user has chosen, in bytes.
+    asked: u64,
 }
 
 impl SymmetricHeap {
@@ -82,7 +85,7 @@ impl SymmetricHeap {
         let unit = MAPPING_ALIGN as u64;
         let bad_size = || Error::Setting {
             name: "SYMRAIL_HEAP_SIZE".into(),
-            value: settings.heap_size.to_string(),
+            value: asked(settings).to_string(),
             accepted: "a number of bytes from 64K to 64T".into(),
         };
         let capacity =
@@ -108,8 +111,8 @@ impl SymmetricHeap {
             private: settings.disable_p2p,
         };
         let (memory, allocator) = (Memory::Host(memory), Allocator::new(capacity, granule));
-        let mut heap =
-            SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept: BTreeSet::new() };
+        let (asked, kept) = (asked(settings), BTreeSet::new());
+        let mut heap = SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept, asked };
         heap.commit(granule)?;
         Ok(heap)
     }
@@ -141,7 +144,8 @@ impl SymmetricHeap {
         allocator.commit(bytes);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::over(base, bytes) };
-        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept: BTreeSet::new() })
+        let (asked, kept) = (asked(settings), BTreeSet::new());
+        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept, asked })
     }
 
     /// Allocates a block of `size` bytes with undefined contents. `None` for a size of 0.
@@ -401,7 +405,7 @@ impl SymmetricHeap {
 
     fn exhausted(&self, requested: u64, align: u64) -> HeapError {
         let Stats { free, largest, capacity, .. } = self.allocator.stats();
-        HeapError::Exhausted { pe: self.me, requested, align, free, largest, heap_size: capacity }
+        HeapError::Exhausted { pe: self.me, requested, align, free, largest, heap_size: capacity, asked: self.asked }
     }
 
     fn alignment(&self, align: u64) -> HeapError {
@@ -409,7 +413,16 @@ impl SymmetricHeap {
     }
 }
 
+/// The size that the user has chosen, in bytes.
+fn asked(settings: &Settings) -> u64 {
+    settings.heap_size.saturating_sub(settings.heap_added) as u64
+}
+
 fn refused(pe: Pe, error: MapError, bytes: u64, remedy: &'static str) -> HeapError {
+    let remedy = match error.errno {
+        Errno::EFBIG => "lower SYMRAIL_HEAP_SIZE on all PEs, or raise the limit on the size of files (ulimit -f)",
+        _ => remedy,
+    };
     HeapError::Memory { pe, call: error.call, bytes, reason: error.errno.desc().into(), remedy }
 }
 

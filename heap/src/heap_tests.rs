@@ -47,14 +47,29 @@ fn exhaustion_says_what_there_is_and_what_to_raise() {
     let first = heap.alloc(3 * MIB).unwrap().unwrap();
     let before = heap.stats();
     let text = heap.alloc(2 * MIB).unwrap_err().to_string();
-    for part in ["PE 3", "2097152 bytes", "1048576 of 4194304", "largest block has 1048576", "raise SYMRAIL_HEAP_SIZE"]
-    {
+    for part in [
+        "PE 3",
+        "2097152 bytes",
+        "1048576 of 4194304",
+        "largest block has 1048576",
+        "SYMRAIL_HEAP_SIZE (now 4194304) on",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(matches!(heap.calloc(u64::MAX, 2), Err(HeapError::Exhausted { requested: u64::MAX, .. })));
     assert!(matches!(heap.alloc(u64::MAX), Err(HeapError::Exhausted { .. })));
     assert!(matches!(heap.realloc(first.ptr.as_ptr(), u64::MAX), Err(HeapError::Exhausted { .. })));
     assert_eq!(heap.stats(), before);
+}
+
+#[test]
+fn exhaustion_names_the_size_that_the_user_has_chosen() {
+    let mut settings = Settings::default();
+    settings.heap_size = 16 << 20;
+    settings.add_to_heap(2 << 20);
+    let mut heap = SymmetricHeap::new(0, &settings).unwrap();
+    let text = heap.alloc(32 << 20).unwrap_err().to_string();
+    assert!(text.contains("SYMRAIL_HEAP_SIZE (now 16777216; 2097152 bytes more are for the library itself)"), "{text}");
 }
 
 #[test]

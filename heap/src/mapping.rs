@@ -1,11 +1,14 @@
-//! Shared mappings of a memory file. Only this module maps and unmaps them.
+//! Memory files, and shared mappings of them. Only this module maps and unmaps them.
 
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::ftruncate;
 
 /// The unit of mappings: the size of a huge page, so that the kernel can use them.
 pub const MAPPING_ALIGN: usize = 2 << 20;
@@ -23,6 +26,31 @@ pub struct MapError {
     pub call: &'static str,
     /// The error.
     pub errno: Errno,
+}
+
+/// Creates a memory file of `len` bytes.
+///
+/// # Errors
+/// The system's error; `EFBIG` beyond this process's limit on the size of files.
+pub fn memory_file(name: &str, flags: MFdFlags, len: u64) -> Result<OwnedFd, MapError> {
+    let at = |call| move |errno| MapError { call, errno };
+    may_have_size(len).map_err(at("ftruncate"))?;
+    let size = i64::try_from(len).map_err(|_| at("ftruncate")(Errno::EFBIG))?;
+    let file = memfd_create(name, MFdFlags::MFD_CLOEXEC | flags).map_err(at("memfd_create"))?;
+    ftruncate(&file, size).map_err(at("ftruncate"))?;
+    Ok(file)
+}
+
+/// Refuses files that are larger than this process may make (`ulimit -f`), memory files included: the system would send
+/// a signal that ends the process.
+///
+/// # Errors
+/// `EFBIG`.
+pub fn may_have_size(len: u64) -> Result<(), Errno> {
+    match getrlimit(Resource::RLIMIT_FSIZE) {
+        Ok((limit, _)) if len > limit => Err(Errno::EFBIG),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the pages of a new mapping are accessible.

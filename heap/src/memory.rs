@@ -9,11 +9,10 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::memfd::MFdFlags;
 use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
 
-use crate::mapping::{Access, MapError, Mapping};
+use crate::mapping::{Access, MapError, Mapping, memory_file};
 
 /// Seals that a heap's file has, and that a peer requires before it maps one.
 pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
@@ -117,10 +116,7 @@ impl HostMemory {
     pub fn reserve(capacity: u64) -> Result<Self, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = usize::try_from(capacity).map_err(|_| MapError { call: "mmap", errno: Errno::ENOMEM })?;
-        let size = i64::try_from(capacity).map_err(|_| MapError { call: "ftruncate", errno: Errno::EFBIG })?;
-        let file = memfd_create("symrail-heap", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(at("memfd_create"))?;
-        ftruncate(&file, size).map_err(at("ftruncate"))?;
+        let file = memory_file("symrail-heap", MFdFlags::MFD_ALLOW_SEALING, capacity)?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(at("fcntl(F_ADD_SEALS)"))?;
         let status = fstat(&file).map_err(at("fstat"))?;
         let mapping = Mapping::of_file(file.as_fd(), len, Access::Closed)?;
@@ -285,6 +281,8 @@ fn available() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use nix::unistd::ftruncate;
 
     use super::*;
 

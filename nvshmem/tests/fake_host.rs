@@ -26,7 +26,7 @@ fn made() -> Option<&'static Made> {
             return None;
         }
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = build(&["symrail-nvshmem"]);
+        let built = build();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nvshmem");
         let _ = std::fs::remove_dir_all(&folder);
         let prefix = folder.join("prefix");

@@ -22,14 +22,14 @@ use crate::step::Observer;
 use crate::weight::Weight;
 
 /// A product of gathered rows. A plan is made once for a shape and runs any number of times. See the [module](self).
-pub struct AllGatherMatmul<'rt> {
-    exchange: Exchange<'rt>,
+pub struct AllGatherMatmul {
+    exchange: Exchange,
     shards: Shards,
     width: usize,
     program: Program,
 }
 
-impl<'rt> AllGatherMatmul<'rt> {
+impl AllGatherMatmul {
     /// Bytes of the team's heap that a plan needs on each rank.
     #[must_use]
     pub fn bytes(shards: &Shards, width: usize, schedule: Schedule) -> usize {
@@ -43,12 +43,12 @@ impl<'rt> AllGatherMatmul<'rt> {
     /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull), on
     /// all ranks; an error that names a peer that does not answer.
     pub fn new(
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
+        heap: &TeamHeap,
+        team: &Team,
         shards: &Shards,
         width: usize,
         schedule: Schedule,
-    ) -> Result<AllGatherMatmul<'rt>> {
+    ) -> Result<AllGatherMatmul> {
         let sizes = (words(shards, schedule), numbers(shards, width));
         let exchange = Exchange::new(heap, team, Product::AllGatherMatmul, (shards, width, schedule), sizes)?;
         let program = Gather { shards, width, schedule, me: exchange.me() }.program();
@@ -59,12 +59,12 @@ impl<'rt> AllGatherMatmul<'rt> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn free(self, team: &Team<'rt>) -> Result<()> {
+    pub fn free(self, team: &Team) -> Result<()> {
         self.exchange.free(team)
     }
 
     /// Sets the function that the plan calls before each step.
-    pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
+    pub fn observe(&mut self, observer: Option<Observer>) {
         self.exchange.observe(observer);
     }
 

@@ -17,8 +17,7 @@ use crate::step::{Observer, Step};
 use crate::weight::Weight;
 
 /// The state that the ranks of one plan share. See the [module](self).
-pub(crate) struct Exchange<'rt> {
-    heap: &'rt TeamHeap<'rt>,
+pub(crate) struct Exchange {
     group: Group,
     product: Product,
     block: Block,
@@ -27,23 +26,24 @@ pub(crate) struct Exchange<'rt> {
     round: u64,
     /// Whether a round has begun and not ended.
     broken: bool,
-    observer: Option<Observer<'rt>>,
+    observer: Option<Observer>,
+    heap: TeamHeap,
 }
 
-impl<'rt> Exchange<'rt> {
+impl Exchange {
     /// Allocates `words` and `numbers` on each rank if all ranks pass the same arguments. Collective over the team.
     pub fn new(
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
+        heap: &TeamHeap,
+        team: &Team,
         product: Product,
         (shards, width, schedule): (&Shards, usize, Schedule),
         (words, numbers): (usize, usize),
-    ) -> Result<Exchange<'rt>> {
+    ) -> Result<Exchange> {
         compare(heap, team, product, (shards, width, schedule), &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
         Ok(Exchange {
-            heap,
+            heap: heap.clone(),
             group: team.group(),
             product,
             block,
@@ -59,11 +59,11 @@ impl<'rt> Exchange<'rt> {
         aligned(bytes_of_words(words.saturating_add(1)).saturating_add(numbers.saturating_mul(size_of::<f32>())))
     }
 
-    pub fn free(self, team: &Team<'rt>) -> Result<()> {
+    pub fn free(self, team: &Team) -> Result<()> {
         Ok(self.heap.give_back(team, self.block)?)
     }
 
-    pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
+    pub fn observe(&mut self, observer: Option<Observer>) {
         self.observer = observer;
     }
 
@@ -86,6 +86,7 @@ impl<'rt> Exchange<'rt> {
         if self.broken {
             return Err(Error::Broken { pe: self.runtime().my_pe(), product: self.product.name() });
         }
+        self.runtime().check_joined()?;
         self.broken = true;
         self.listen()?;
         self.round += 1;
@@ -217,7 +218,7 @@ impl<'rt> Exchange<'rt> {
         }
     }
 
-    fn runtime(&self) -> &'rt Runtime {
+    fn runtime(&self) -> &Runtime {
         self.heap.runtime()
     }
 
@@ -232,8 +233,8 @@ impl<'rt> Exchange<'rt> {
 
 /// Compares the arguments of the ranks of a team, and checks that there is a shard for each rank.
 pub(crate) fn compare(
-    heap: &TeamHeap<'_>,
-    team: &Team<'_>,
+    heap: &TeamHeap,
+    team: &Team,
     product: Product,
     (shards, width, schedule): (&Shards, usize, Schedule),
     further: &[(&'static str, u64)],

@@ -27,20 +27,16 @@ struct Course<'a> {
 
 /// Carries out a round. `local` performs the steps that concern this rank alone.
 pub(crate) fn carry_out(
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange,
     program: &Program,
-    mut local: impl FnMut(&mut Exchange<'_>, &Action),
+    mut local: impl FnMut(&mut Exchange, &Action),
 ) -> Result<()> {
     exchange.begin()?;
     steps(exchange, program, &mut local).and_then(|()| exchange.end()).inspect_err(|error| exchange.give_up(error))
 }
 
 /// Performs all steps.
-fn steps(
-    exchange: &mut Exchange<'_>,
-    program: &Program,
-    local: &mut impl FnMut(&mut Exchange<'_>, &Action),
-) -> Result<()> {
+fn steps(exchange: &mut Exchange, program: &Program, local: &mut impl FnMut(&mut Exchange, &Action)) -> Result<()> {
     let lanes = (0..program.lanes).map(|lane| (program.of_lane(lane).collect(), 0)).collect();
     let mut course = Course { program, states: vec![State::Open; program.entries.len()], lanes };
     // The steps before the first one that remains have ended.
@@ -64,9 +60,9 @@ impl Course<'_> {
     /// Performs one step of each of these lanes that can be performed now. Returns whether there was one.
     fn go_on(
         &mut self,
-        exchange: &mut Exchange<'_>,
+        exchange: &mut Exchange,
         lanes: std::ops::Range<usize>,
-        local: &mut impl FnMut(&mut Exchange<'_>, &Action),
+        local: &mut impl FnMut(&mut Exchange, &Action),
     ) -> Result<bool> {
         let mut any = false;
         for lane in lanes {
@@ -102,7 +98,7 @@ impl Course<'_> {
     }
 
     /// Waits for the first step that remains, or for what it needs.
-    fn wait(&mut self, exchange: &mut Exchange<'_>, first: Place) -> Result<()> {
+    fn wait(&mut self, exchange: &mut Exchange, first: Place) -> Result<()> {
         if let &Action::Wait { from, word, round } = &self.program.entries[first].action {
             exchange.wait(from, word, round)?;
             self.end(first);

@@ -13,11 +13,11 @@ use crate::weight::Weight;
 
 /// The plans that a team has made. All ranks call it together and compare their arguments, so that they find the same
 /// plan or make it together. When the heap is full, earlier plans are freed.
-pub struct Products<'rt> {
-    heap: &'rt TeamHeap<'rt>,
+pub struct Products {
     pieces: Option<usize>,
-    gathers: HashMap<Shape, AllGatherMatmul<'rt>>,
-    reductions: HashMap<(Shape, Reduced), MatmulReduce<'rt>>,
+    gathers: HashMap<Shape, AllGatherMatmul>,
+    reductions: HashMap<(Shape, Reduced), MatmulReduce>,
+    heap: TeamHeap,
 }
 
 /// The product of the rows of all ranks.
@@ -48,12 +48,12 @@ struct Passed {
     work: usize,
 }
 
-impl<'rt> Products<'rt> {
+impl Products {
     /// Starts without plans. Plans allocate from the heap. `pieces` is the number of pieces of a shard; with 0 a shard
     /// is not cut. Without a number, [`Schedule::choose`] decides.
     #[must_use]
-    pub fn new(heap: &'rt TeamHeap<'rt>, pieces: Option<usize>) -> Products<'rt> {
-        Products { heap, pieces, gathers: HashMap::new(), reductions: HashMap::new() }
+    pub fn new(heap: &TeamHeap, pieces: Option<usize>) -> Products {
+        Products { heap: heap.clone(), pieces, gathers: HashMap::new(), reductions: HashMap::new() }
     }
 
     /// Multiplies the rows of all ranks by this rank's weight. `own` has `rows` rows of `weight.inputs` numbers; each
@@ -65,7 +65,7 @@ impl<'rt> Products<'rt> {
     /// other, all ranks get an error.
     pub fn all_gather_matmul(
         &mut self,
-        team: &Team<'rt>,
+        team: &Team,
         (own, rows): (&[f32], usize),
         weight: &Weight<'_>,
         wanted: bool,
@@ -99,7 +99,7 @@ impl<'rt> Products<'rt> {
     /// all ranks get an error.
     pub fn matmul_reduce(
         &mut self,
-        team: &Team<'rt>,
+        team: &Team,
         (rows, all, own): (&[f32], usize, usize),
         weight: &Weight<'_>,
         reduced: Reduced,
@@ -128,25 +128,25 @@ impl<'rt> Products<'rt> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn free(&mut self, team: &Team<'rt>) -> Result<()> {
+    pub fn free(&mut self, team: &Team) -> Result<()> {
         // Ranks may free plans in different orders: no rank uses a plan once all ranks have called this function.
         self.gathers.drain().try_for_each(|(_, plan)| plan.free(team))?;
         self.reductions.drain().try_for_each(|(_, plan)| plan.free(team))
     }
 
     /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
-    fn make<P>(&mut self, team: &Team<'rt>, make: impl Fn(&'rt TeamHeap<'rt>) -> Result<P>) -> Result<P> {
-        match make(self.heap) {
+    fn make<P>(&mut self, team: &Team, make: impl Fn(&TeamHeap) -> Result<P>) -> Result<P> {
+        match make(&self.heap) {
             Err(Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
                 self.free(team)?;
-                make(self.heap)
+                make(&self.heap)
             }
             made => made,
         }
     }
 
     /// Agrees on the shape and the schedule of all ranks.
-    fn agree(&self, team: &Team<'_>, product: Product, fits: Result<()>, passed: &Passed) -> Result<Shape> {
+    fn agree(&self, team: &Team, product: Product, fits: Result<()>, passed: &Passed) -> Result<Shape> {
         let parameters = [
             ("numbers of a row", passed.width as u64),
             ("the rows of all shards", passed.all as u64),
@@ -160,7 +160,7 @@ impl<'rt> Products<'rt> {
         Ok(Shape { shards, width: passed.width, schedule })
     }
 
-    fn runtime(&self) -> &'rt Runtime {
+    fn runtime(&self) -> &Runtime {
         self.heap.runtime()
     }
 }
@@ -168,7 +168,7 @@ impl<'rt> Products<'rt> {
 /// The shards of all ranks and the most multiplications of one of their rows, if the ranks pass the same arguments and
 /// each rank's arguments match each other. Uses one collective, and more only to report what differs.
 pub(crate) fn agree(
-    team: &Team<'_>,
+    team: &Team,
     product: Product,
     fits: Result<()>,
     [own, work]: [usize; 2],

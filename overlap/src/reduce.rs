@@ -24,15 +24,15 @@ use crate::weight::Weight;
 
 /// A product whose summands are on all ranks. A plan is made once for a shape and runs any number of times. See the
 /// [module](self).
-pub struct MatmulReduce<'rt> {
-    exchange: Exchange<'rt>,
+pub struct MatmulReduce {
+    exchange: Exchange,
     shards: Shards,
     width: usize,
     reduced: Reduced,
     program: Program,
 }
 
-impl<'rt> MatmulReduce<'rt> {
+impl MatmulReduce {
     /// Bytes of the team's heap that a plan needs on each rank.
     #[must_use]
     pub fn bytes(shards: &Shards, width: usize, schedule: Schedule, reduced: Reduced) -> usize {
@@ -46,13 +46,13 @@ impl<'rt> MatmulReduce<'rt> {
     /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull), on
     /// all ranks; an error that names a peer that does not answer.
     pub fn new(
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
+        heap: &TeamHeap,
+        team: &Team,
         shards: &Shards,
         width: usize,
         schedule: Schedule,
         reduced: Reduced,
-    ) -> Result<MatmulReduce<'rt>> {
+    ) -> Result<MatmulReduce> {
         let sizes = (words(shards, schedule), numbers(shards, width, reduced));
         let exchange = Exchange::new(heap, team, reduced.product(), (shards, width, schedule), sizes)?;
         let program = Reduce { shards, width, schedule, reduced, me: exchange.me() }.program();
@@ -63,12 +63,12 @@ impl<'rt> MatmulReduce<'rt> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn free(self, team: &Team<'rt>) -> Result<()> {
+    pub fn free(self, team: &Team) -> Result<()> {
         self.exchange.free(team)
     }
 
     /// Sets the function that the plan calls before each step.
-    pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
+    pub fn observe(&mut self, observer: Option<Observer>) {
         self.exchange.observe(observer);
     }
 

@@ -59,7 +59,7 @@ impl Shards {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn gather(team: &Team<'_>, own: usize) -> Result<Shards> {
+    pub fn gather(team: &Team, own: usize) -> Result<Shards> {
         let all: Vec<usize> = team.gather(&[own as u64])?.into_iter().map(|rows| rows as usize).collect();
         Ok(Shards::new(&all))
     }

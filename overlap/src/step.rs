@@ -44,4 +44,4 @@ pub enum Step {
 }
 
 /// A function that a plan calls before each step.
-pub type Observer<'a> = Box<dyn FnMut(&Step) + Send + 'a>;
+pub type Observer = Box<dyn FnMut(&Step) + Send>;

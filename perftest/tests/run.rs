@@ -17,6 +17,8 @@ use symrail_transport::env::Settings;
 
 /// The role of a copy of this binary that runs as a PE.
 const ROLE: &str = "RUN_TEST_ROLE";
+/// The PE that exits in the role `put`.
+const EXITS: &str = "RUN_TEST_EXITS";
 
 fn open() -> Box<dyn Bootstrap> {
     bootstrap::open(&Settings::default()).unwrap()
@@ -31,6 +33,34 @@ fn gather(bootstrap: &mut dyn Bootstrap) {
     }
 }
 
+/// Puts to all PEs until that fails, and then ends the job, as programs in C do. Exits after some puts if that is asked
+/// for.
+fn put_for_ever() -> ! {
+    println!("PE {} pid {}", std::env::var(launcher::PE).unwrap(), std::process::id());
+    let exits = std::env::var(EXITS).ok().and_then(|pe| pe.parse().ok());
+    let Ok(runtime) = symrail::Runtime::init() else { std::process::exit(1) };
+    let (me, others) = (runtime.my_pe(), (0..runtime.n_pes()).filter(|pe| *pe != runtime.my_pe()));
+    let others: Vec<u32> = others.collect();
+    let mut left = 50;
+    let mut put = || -> symrail::Result<()> {
+        let bytes = vec![1; 1 << 16];
+        let area = runtime.alloc_slice::<u8>(1 << 16)?;
+        loop {
+            others.iter().try_for_each(|pe| area.put(0, &bytes, *pe))?;
+            runtime.quiet()?;
+            left -= i32::from(exits == Some(me));
+            if left == 0 {
+                // Without destructors and exit handlers, as a program that gives up.
+                // SAFETY: always allowed.
+                unsafe { libc::_exit(3) };
+            }
+        }
+    };
+    let why = put().unwrap_err().to_string();
+    runtime.abort(1, &why);
+    std::process::exit(1);
+}
+
 /// Waits for ever; the test's launcher ends it.
 fn wait_for_ever() -> ! {
     loop {
@@ -42,6 +72,9 @@ fn wait_for_ever() -> ! {
 #[test]
 fn pe() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "put" {
+        put_for_ever();
+    }
     let mut bootstrap = open();
     let pe = bootstrap.pe();
     match role.as_str() {
@@ -158,6 +191,54 @@ fn pes_find_each_other() {
     }
 }
 
+/// The launcher in a network namespace of its own, after a shell line has changed its interfaces. `None` after a
+/// message if there are no such namespaces.
+fn in_namespace(setup: &str, launcher: &Command) -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["-rn", "sh", "-c", &format!("{setup}\nexec \"$@\""), "sh"]).stdin(Stdio::null());
+    command.arg(launcher.get_program()).args(launcher.get_args());
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let probe = Command::new("unshare").args(["-rn", "ip", "link", "set", "lo", "up"]).output();
+    if probe.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(command);
+    }
+    println!("SKIPPED: no network namespaces for this user, or no ip (Debian: iproute2): {probe:?}");
+    None
+}
+
+#[test]
+fn pes_of_a_host_need_no_ipv4() {
+    let only_ipv6 = "ip link set lo up && ip addr del 127.0.0.1/8 dev lo";
+    for hosts in [&[][..], &["--hosts", "localhost:2"]] {
+        let command = role(&[&["-n", "2"], hosts].concat(), "gather");
+        let Some(command) = in_namespace(only_ipv6, &command) else { return };
+        let (code, out, err) = run(command);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
+        assert!(out.iter().any(|line| line.contains("PE 1 of 2, rendezvous at [::1]:")), "{out:?}");
+    }
+    // Another address of this host.
+    let other = "ip link set lo up && ip addr add 10.9.9.9/32 dev lo && ip addr del 127.0.0.1/8 dev lo && \
+                 ip -6 addr flush dev lo";
+    let Some(command) = in_namespace(other, &role(&["-n", "2"], "gather")) else { return };
+    let (code, out, err) = run(command);
+    assert!(code == Some(0) && out.iter().any(|line| line.contains("rendezvous at 10.9.9.9:")), "{out:?} {err}");
+}
+
+#[test]
+fn a_host_without_any_address_is_told_which_to_bring_up() {
+    let Some(command) = in_namespace(":", &role(&["-n", "2"], "gather")) else { return };
+    let (code, _, err) = run(command);
+    assert!(code == Some(1) && err.contains("ip link set lo up"), "{code:?} {err}");
+}
+
+#[test]
+fn own_names_and_addresses_are_reached_without_ssh() {
+    let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let hosts = format!("127.0.0.1:1,[::1]:1,LOCALHOST:1,{own}.:1");
+    let (code, out, err) = run(shell(&["--hosts", &hosts, "--ssh", "no-such-ssh"], "echo here"));
+    assert_eq!((code, out.len()), (Some(0), 4), "{err}");
+}
+
 #[test]
 fn the_same_binary_works_under_mpirun() {
     if !Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success()) {
@@ -191,6 +272,82 @@ fn a_pe_that_is_killed_ends_the_job_and_is_blamed() {
     let pids: Vec<&str> = out.iter().filter_map(|line| line.split_once("pid ")).map(|(_, pid)| pid).collect();
     assert_eq!(pids.len(), 4, "{out:?}");
     assert!(!pids.iter().any(|pid| is_alive(pid)));
+}
+
+/// The number of kills; runs of a hundred have named the killed PE each time.
+fn kills() -> u32 {
+    std::env::var("SYMRAIL_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}
+
+/// The launcher's first message, if there is any.
+fn first_message(err: &str) -> &str {
+    err.lines().find_map(|line| line.strip_prefix("symrail run: ")).unwrap_or_default()
+}
+
+/// How PEs of the role `put` reach each other: mapped, over one rail, or over several.
+const PATHS: [&[&str]; 5] =
+    [&[], &["--hosts", "2"], &["--hosts", "2", "--rails", "1"], &["--hosts", "2", "--rails", "2"], &["--hosts", "3"]];
+
+#[test]
+fn a_pe_that_is_killed_at_any_moment_is_named_first() {
+    let seed = std::env::var("SYMRAIL_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let mut state = seed.unwrap_or_else(|| u64::from(random()) + 1);
+    println!("SYMRAIL_TEST_SEED={state}");
+    let mut below = |limit: u64| {
+        // Of Numerical Recipes; the high bits are the better ones.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    for round in 0..kills() {
+        let options = PATHS[round as usize % PATHS.len()];
+        let n = if options == ["--hosts", "3"] { 3 + below(2) } else { 2 + below(3) };
+        let victim = below(n);
+        let (count, begins) = (n.to_string(), format!("PE {victim} pid "));
+        let running = Running::start(role(&[&["-n", &count], options].concat(), "put"));
+        let pid: String = (0..n).find_map(|_| said_pid(&running, &begins)).unwrap();
+        // While PEs load libraries, while they join, and while they put.
+        let moment = Duration::from_millis(below(1500));
+        std::thread::sleep(moment);
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+        let (code, _, err) = running.end(SOON);
+        let expected = format!("PE {victim} (pid {pid}) was killed by signal 9 (SIGKILL)");
+        let named = code == Some(137) && first_message(&err).starts_with(&expected);
+        assert!(named, "round {round}: {n} PEs {options:?}, after {moment:?}, {expected}: {code:?}\n{err}");
+    }
+}
+
+/// The rest of the next line that begins in this way, among those up to the next that tells of a process id.
+fn said_pid(running: &Running, begins: &str) -> Option<String> {
+    loop {
+        let line = running.line();
+        // The test harness may have begun the line.
+        if let Some((_, rest)) = line.split_once(begins) {
+            return Some(rest.to_owned());
+        }
+        if line.contains(" pid ") {
+            return None;
+        }
+    }
+}
+
+#[test]
+fn a_pe_that_exits_or_crashes_in_the_midst_of_others_puts_is_named_first() {
+    for options in PATHS {
+        let options = [&["-n", "3"], options].concat();
+        let mut command = role(&options, "put");
+        command.env(EXITS, "1");
+        let (code, _, err) = run(command);
+        let first = first_message(&err);
+        let named = first.starts_with("PE 1 (pid ") && first.ends_with(" exited with code 3");
+        assert!(code == Some(3) && named, "{options:?}: {code:?}\n{err}");
+        let running = Running::start(role(&options, "put"));
+        let pid = (0..3).find_map(|_| said_pid(&running, "PE 2 pid ")).unwrap();
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGILL).unwrap();
+        let (code, _, err) = running.end(SOON);
+        let first = first_message(&err);
+        let named = first.starts_with("PE 2 (pid ") && first.contains("killed by signal 4 (SIGILL)");
+        assert!(code == Some(132) && named, "{options:?}: {code:?}\n{err}");
+    }
 }
 
 #[test]

@@ -88,6 +88,12 @@ impl Proxy {
         Ok(Proxy { driver: Arc::new(Driver::new(engine)?), thread: None })
     }
 
+    /// Lets the thread end, soon after it returns.
+    pub fn stop(&self) {
+        self.driver.stop.store(true, Ordering::Release);
+        self.driver.wake();
+    }
+
     /// The driver of the engine.
     #[must_use]
     pub fn driver(&self) -> &Arc<Driver> {
@@ -97,8 +103,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.driver.stop.store(true, Ordering::Release);
-        self.driver.wake();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             // The thread's own panic message is enough.
             let _ = thread.join();

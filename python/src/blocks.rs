@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use symrail::{Reduction, Result, Runtime, Team};
+use pyo3::PyErr;
+use symrail::{Pe, Reduction, Result, Runtime, Team};
 use symrail_core::lock;
 
+use crate::objects::{AGREED, Objects, hash};
 use crate::raw;
 
 /// The blocks of a job.
@@ -32,10 +34,23 @@ struct State {
     freed: BTreeSet<u64>,
 }
 
-/// A request on which PEs that allocate together must agree; the text is for people.
+/// A request on which PEs must agree.
 pub struct Request {
-    pub bytes: usize,
+    /// For people.
     pub text: String,
+    /// Whether memory is made, and not freed alone.
+    pub makes: bool,
+    /// Whether this thread captures a graph, in which memory can neither be made nor freed.
+    pub captures: bool,
+}
+
+/// A request that all PEs refuse.
+pub enum Refused {
+    Differs(Differs),
+    /// This PE, perhaps among others, captures a graph.
+    Captures(Pe),
+    /// An object that was dropped cannot be freed.
+    Object(PyErr),
 }
 
 /// PEs made different requests.
@@ -47,22 +62,22 @@ pub struct Differs {
 
 impl Blocks {
     /// Allocates a zeroed block; returns its number and address. Blocks that all PEs have let go are freed first.
-    /// Collective; `Ok(Err(_))` if PEs make different requests, and then no PE gets memory.
-    pub fn allocate(&self, rt: &Runtime, team: &Team<'_>, request: &Request) -> Result<Result<(u64, usize), Differs>> {
-        if let Some(differs) = self.agree(rt, team, &request.text)? {
-            return Ok(Err(differs));
+    /// Collective; `Ok(Err(_))` if PEs refuse the request, and then no PE gets memory.
+    pub fn allocate(
+        &self,
+        (rt, team, objects): (&Runtime, &Team, &Objects),
+        request: &Request,
+        bytes: usize,
+    ) -> Result<Result<(u64, usize), Refused>> {
+        if let Err(refused) = self.agree((rt, team, objects), request)? {
+            return Ok(Err(refused));
         }
-        let address = rt.calloc(1, request.bytes.max(1))?.expose_provenance();
+        let address = rt.calloc(1, bytes.max(1))?.expose_provenance();
         let mut state = lock(&self.state);
         let number = state.next;
         state.next += 1;
-        state.live.insert(number, (address, request.bytes));
+        state.live.insert(number, (address, bytes));
         Ok(Ok((number, address)))
-    }
-
-    /// Frees the blocks that all PEs have let go. Collective.
-    pub fn reclaim(&self, rt: &Runtime, team: &Team<'_>) -> Result<Option<Differs>> {
-        self.agree(rt, team, "reclaim")
     }
 
     /// This PE lets a block go. Local, and returns at once, because Python may drop an object anywhere.
@@ -95,10 +110,19 @@ impl Blocks {
         (state.live.len(), state.live.values().map(|&(_, bytes)| bytes).sum())
     }
 
-    /// Compares the requests of all PEs, and frees the blocks that all have let go.
-    fn agree(&self, rt: &Runtime, team: &Team<'_>, text: &str) -> Result<Option<Differs>> {
+    /// Compares the requests of all PEs, and frees the objects and blocks that all have let go, unless one captures a
+    /// graph. Collective.
+    pub fn agree(
+        &self,
+        (rt, team, objects): (&Runtime, &Team, &Objects),
+        request: &Request,
+    ) -> Result<Result<(), Refused>> {
+        let Request { text, makes, captures } = request;
         let hash = hash(text);
-        let mut words = vec![hash, !hash];
+        let (owned, of_objects) = objects.words();
+        let mut words = vec![hash, !hash, if *captures { 0 } else { u64::MAX }];
+        words.extend(of_objects);
+        let of_blocks = words.len();
         let numbers: Vec<u64> = {
             let state = lock(&self.state);
             let numbers: Vec<u64> = state.live.keys().copied().collect();
@@ -112,9 +136,20 @@ impl Blocks {
         };
         raw::and_of_all(team, &mut words)?;
         if words[0] != hash || words[1] != !hash {
-            return Self::who_differs(team, hash, text).map(Some);
+            return Ok(Err(Refused::Differs(Self::who_differs(team, hash, text)?)));
         }
-        for (part, word) in numbers.chunks(64).zip(&words[2..]) {
+        if words[2] == 0 {
+            if !makes {
+                return Ok(Ok(()));
+            }
+            let mut first = [if *captures { team.group().me().into() } else { u64::MAX }];
+            raw::reduce_words(team, &mut first, Reduction::min::<u64>())?;
+            return Ok(Err(Refused::Captures(u32::try_from(first[0]).unwrap_or(0))));
+        }
+        if let Err(error) = objects.free_dropped(&owned, &words[of_blocks - AGREED..of_blocks]) {
+            return Ok(Err(Refused::Object(error)));
+        }
+        for (part, word) in numbers.chunks(64).zip(&words[of_blocks..]) {
             for (&number, _) in part.iter().zip(0..).filter(|(_, bit)| word >> bit & 1 == 1) {
                 let address = lock(&self.state).live.get(&number).map(|&(address, _)| address);
                 let Some(address) = address else { continue };
@@ -127,11 +162,11 @@ impl Blocks {
                 }
             }
         }
-        Ok(None)
+        Ok(Ok(()))
     }
 
     /// The first PE with a request other than PE 0's, and both requests.
-    fn who_differs(team: &Team<'_>, hash: u64, text: &str) -> Result<Differs> {
+    fn who_differs(team: &Team, hash: u64, text: &str) -> Result<Differs> {
         let me = team.group().me();
         let mut first = [if me == 0 { hash } else { 0 }];
         raw::reduce_words(team, &mut first, Reduction::or::<u64>())?;
@@ -161,9 +196,4 @@ impl State {
         let holds = |&(start, bytes): &(usize, usize)| (start..start + bytes.max(1)).contains(&address);
         self.live.iter().find(|(_, block)| holds(block)).map(|(&number, _)| number)
     }
-}
-
-/// FNV-1a, which has the same result on all PEs.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use symrail::Reduction;
-use symrail::collective::Complex;
+use symrail::collective::{Bool, Complex, ElementType, bf16, f16};
 use symrail::kernels::cuda::collectives::{self as on_stream, Combine, Element};
 
 use crate::dtype::Type;
@@ -44,6 +44,7 @@ impl Arrays {
                 return Err(raise(Kind::Argument, &format!("the elements of {role} are not aligned to their size")));
             }
         }
+        dest.must_be_written("dst")?;
         if dest.ty != source.ty {
             let (to, from) = (dest.ty.name(), source.ty.name());
             return Err(raise(Kind::Argument, &format!("dtypes differ: dst has {to}, src {from}")));
@@ -73,16 +74,17 @@ impl Arrays {
         self.order.is_none()
     }
 
-    /// Performs it: on the stream, or on the host by `on_host` with destination and source.
+    /// Performs it: on the stream, or on the host by `on_host` with destination and source, which are all that `what`
+    /// may lack.
     pub fn run(
         &self,
         py: Python<'_>,
         team: &HeldTeam,
-        what: Collective,
+        what: impl Into<Option<Collective>>,
         on_host: impl FnOnce(Span, Span) -> symrail::Result<()> + Send,
     ) -> PyResult<()> {
-        match self.order {
-            Some(order) => {
+        match self.order.zip(what.into()) {
+            Some((order, what)) => {
                 order.start(py, &team.job, |gpu, stream| gpu.collective(team, what, (&self.dest, &self.source), stream))
             }
             None => {
@@ -97,43 +99,72 @@ impl Arrays {
 /// The combination of elements, for host threads and for kernels.
 pub struct Combining {
     pub on_host: Reduction,
-    pub on_stream: on_stream::Reduction,
+    on_stream: Option<on_stream::Reduction>,
+    /// The operation and the type, for messages.
+    text: String,
 }
+
+/// What callers may name.
+const OPS: [&str; 8] = ["sum", "prod", "min", "max", "and", "or", "xor", "avg"];
 
 impl Combining {
     /// The combination that a caller names, for elements of a type.
     pub fn of(op: &Bound<'_, PyAny>, ty: Type) -> PyResult<Combining> {
         use Combine::{And, Max, Min, Or, Product, Sum, Xor};
-        let op = words::chosen(op, &["sum", "prod", "min", "max", "and", "or", "xor"], "op")?;
+        let op = words::chosen(op, &OPS, "op")?;
+        let text = format!("reduction {} of elements of type {}", OPS[op], ty.name());
         macro_rules! of {
-            ($t:ty, $element:ident: $($method:ident),*) => {
-                [$(Reduction::$method::<$t>()),*].get(op).copied().map(|on_host| (on_host, Element::$element))
+            ($t:ty, $element:expr; $($number:literal: $method:ident)*) => {
+                match op {
+                    $($number => Some((Reduction::$method::<$t>(), $element)),)*
+                    _ => None,
+                }
             };
         }
         macro_rules! integer {
-            ($t:ty, $element:ident) => { of!($t, $element: sum, product, min, max, and, or, xor) };
+            ($t:ty, $element:ident) => {
+                of!($t, Some(Element::$element); 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor 7: average)
+            };
         }
-        let found = match (ty.kind, ty.bytes) {
-            (b'i', 1) => integer!(i8, I8),
-            (b'i', 2) => integer!(i16, I16),
-            (b'i', 4) => integer!(i32, I32),
-            (b'i', 8) => integer!(i64, I64),
-            (b'u', 1) => integer!(u8, U8),
-            (b'u', 2) => integer!(u16, U16),
-            (b'u', 4) => integer!(u32, U32),
-            (b'u', 8) => integer!(u64, U64),
-            (b'f', 4) => of!(f32, F32: sum, product, min, max),
-            (b'f', 8) => of!(f64, F64: sum, product, min, max),
-            (b'c', 8) => of!(Complex<f32>, C64: sum, product),
-            (b'c', 16) => of!(Complex<f64>, C128: sum, product),
+        macro_rules! float {
+            ($t:ty, $element:expr) => { of!($t, $element; 0: sum 1: product 2: min 3: max 7: average) };
+        }
+        macro_rules! complex {
+            ($t:ty, $element:ident) => { of!($t, Some(Element::$element); 0: sum 1: product 7: average) };
+        }
+        let found = match ty.element() {
+            ElementType::I8 => integer!(i8, I8),
+            ElementType::I16 => integer!(i16, I16),
+            ElementType::I32 => integer!(i32, I32),
+            ElementType::I64 => integer!(i64, I64),
+            ElementType::U8 => integer!(u8, U8),
+            ElementType::U16 => integer!(u16, U16),
+            ElementType::U32 => integer!(u32, U32),
+            ElementType::U64 => integer!(u64, U64),
+            ElementType::F16 => float!(f16, None),
+            ElementType::BF16 => float!(bf16, None),
+            ElementType::F32 => float!(f32, Some(Element::F32)),
+            ElementType::F64 => float!(f64, Some(Element::F64)),
+            ElementType::C64 => complex!(Complex<f32>, C64),
+            ElementType::C128 => complex!(Complex<f64>, C128),
+            ElementType::Bool => of!(Bool, None; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor),
             _ => None,
         };
+        let Some((on_host, element)) = found else { return Err(raise(Kind::Argument, &format!("there is no {text}"))) };
         let combine = [Sum, Product, Min, Max, And, Or, Xor].get(op).copied();
-        match found.zip(combine) {
-            Some(((on_host, element), combine)) => {
-                Ok(Combining { on_host, on_stream: on_stream::Reduction { combine, element } })
-            }
-            None => Err(raise(Kind::Argument, &format!("no such reduction of elements of type {}", ty.name()))),
+        let on_stream = element.zip(combine).map(|(element, combine)| on_stream::Reduction { combine, element });
+        Ok(Combining { on_host, on_stream, text })
+    }
+
+    /// The path of a call with these arrays: `None` if host threads perform it.
+    ///
+    /// # Errors
+    /// Kernels lack the combination.
+    pub fn on_stream(&self, of: &Arrays) -> PyResult<Option<on_stream::Reduction>> {
+        if of.on_host() {
+            return Ok(None);
         }
+        let lacks = || format!("{} is not done on streams; use arrays in host memory, or a Communicator", self.text);
+        self.on_stream.map(Some).ok_or_else(|| raise(Kind::Unsupported, &lacks()))
     }
 }

@@ -5,22 +5,22 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
 use symrail_decomp::{
     AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
 };
 
+use crate::dropped::{OnAllPes, OwnedByAll};
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held::{self, Lent};
+use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
-use crate::view::View;
 
 /// Bytes of the heap for the words with which plans synchronise.
 const WORDS: usize = 1 << 20;
@@ -28,41 +28,52 @@ const WORDS: usize = 1 << 20;
 /// The key of a plan: whether it is for a halo, axes or axis and dimension, the period, bytes of an element, forms.
 type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-/// An array over all PEs, and the job whose heap it uses, which is dropped after it. `None` after `free`.
+/// An array over all PEs, and the job whose heap it uses.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
     grid: Grid,
     /// The mode of plans.
     mode: Mode,
-    parts: Mutex<Option<Parts>>,
+    parts: OnAllPes<Parts>,
+    /// The longest time that a call waits for PEs that live; `None`: no limit.
+    limit: Option<Duration>,
     job: Arc<Job>,
 }
 
 /// The kernels, if there are any.
-type Kernels = Option<&'static GpuKernels<'static>>;
+type Kernels<'a> = Option<&'a GpuKernels>;
 
 struct Parts {
-    plans: HashMap<Key, AnyPlan<'static>>,
+    plans: HashMap<Key, AnyPlan>,
     work: Option<Workspace>,
-    array: Decomposition<'static>,
-    /// Taken back when all above is gone. There are kernels if arrays are in a GPU's memory.
-    kernels: Option<Lent<GpuKernels<'static>>>,
-    heap: Lent<TeamHeap<'static>>,
+    array: Decomposition,
+    /// There are kernels if arrays are in a GPU's memory.
+    kernels: Option<GpuKernels>,
+    heap: TeamHeap,
 }
 
-// SAFETY: heap and kernels are used under the mutex, or by the parts that are.
-unsafe impl Send for Parts {}
+impl OwnedByAll for Parts {
+    const KIND: &'static str = "a Grid of symrail.decomp";
+
+    fn free_dropped(self) -> PyResult<()> {
+        let Parts { plans, work, array, kernels, heap } = self;
+        if let Some(kernels) = &kernels {
+            kernels.device().gpu().synchronize().map_err(|error| raised(error.into()))?;
+        }
+        drop((plans, work, array, kernels));
+        heap.free().map_err(failed)
+    }
+}
 
 impl Parts {
     /// The plan with this key, and a workspace for it.
     fn plan(
         &mut self,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>>,
-    ) -> symrail_decomp::Result<(&mut AnyPlan<'static>, &mut Workspace)> {
+        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan>,
+    ) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
         let Parts { plans, work, array, kernels, .. } = self;
-        // SAFETY: `free` drops what uses them first.
-        let kernels = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
+        let kernels = kernels.as_ref();
         let plan = match plans.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -122,43 +133,39 @@ impl Pencils {
         on_gpu: bool,
         engines: Option<usize>,
         measured: bool,
+        timeout: Option<f64>,
     ) -> PyResult<Pencils> {
         let job = Arc::clone(runtime.job());
         job.running()?;
+        let limit = interrupt::limit_of(timeout)?;
         let no_gpu =
             || raise(Kind::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
         let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
+        runtime.make_room(py, timeout, Parts::KIND)?;
         let kernels = gpu.map(|gpu| {
             let nvrtc = gpu.nvrtc()?;
-            // SAFETY: `Pencils` drops what is made before the job that it keeps.
-            let kernels = GpuKernels::new(unsafe { gpu.device() }, &nvrtc)?;
-            Ok::<_, Error>(Lent::new(kernels))
+            GpuKernels::new(gpu.device(), &nvrtc)
         });
         let kernels = kernels.transpose().map_err(raised)?;
-        // SAFETY: `Pencils` drops what is made before the job that it keeps.
-        let rt = unsafe { held::runtime_of(&job) };
+        let rt = job.runtime();
         let grid = Grid { memory, ..Grid::new(extents, processes) };
-        let made = py.detach(move || {
+        let make = move || {
             let mut team = rt.team_world()?;
-            let heap = Lent::new(TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?);
-            // SAFETY: `free` drops what uses it first.
-            let borrowed = unsafe { heap.get() };
-            // SAFETY: as above.
-            let of_gpu = kernels.as_ref().map(|kernels| unsafe { kernels.get() });
+            let heap = TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?;
             let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
             let processes = Some(grid.processes).filter(|&given| given != [0, 0]);
             if measured || processes.is_none() {
                 // Plans are made in this mode alone.
                 let only = Some(mode).filter(|_| !measured);
                 let tuning = Tuning { element, processes, mode: only, ..Tuning::default() };
-                let (same_team, tuned) = tune_on(of_gpu, borrowed, team, grid, &tuning)?;
+                let (same_team, tuned) = tune_on(kernels.as_ref(), &heap, team, grid, &tuning)?;
                 (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
             }
-            let array = Decomposition::new(borrowed, team, grid)?;
+            let array = Decomposition::new(&heap, team, grid)?;
             Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
-        });
-        let (grid, mode, parts) = made.map_err(raised)?;
-        Ok(Pencils { grid, mode, parts: Mutex::new(Some(parts)), job })
+        };
+        let (grid, mode, parts) = py.detach(move || interrupt::within(limit, make)).map_err(raised)?;
+        Ok(Pencils { grid, mode, parts: OnAllPes::new(Arc::clone(&job), parts), limit, job })
     }
 
     /// The process grid.
@@ -232,24 +239,15 @@ impl Pencils {
 
     /// Frees the memory. Later calls raise StateError. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { plans, work, array, kernels, heap }) = taken else { return Ok(()) };
-        if let Some(gpu) = self.job.gpu().filter(|_| kernels.is_some()) {
-            gpu.gpu().synchronize().map_err(|error| raised(error.into()))?;
-        }
-        drop((plans, work, array));
-        // SAFETY: nothing that uses them is left.
-        drop(kernels.map(|kernels| unsafe { kernels.take_back() }));
-        // SAFETY: as above.
-        let heap = unsafe { heap.take_back() };
-        py.detach(move || heap.free()).map_err(failed)
+        let Some(parts) = self.parts.take(py)? else { return Ok(()) };
+        py.detach(move || interrupt::within(self.limit, || parts.free_dropped()))
     }
 }
 
 impl Pencils {
     /// Contiguous memory that may be written: of a GPU, if there is a stream, else of the host.
     fn memory(&self, array: &Bound<'_, PyAny>, role: &str, stream: Option<usize>) -> PyResult<GpuMemory> {
-        let view = View::of(array, role)?;
+        let view = self.job.any_view(array, role)?;
         let on_gpu = self.job.gpu().filter(|_| stream.is_some());
         if !view.contiguous || !view.writable || view.gpu.is_some() != on_gpu.is_some() {
             let place = if on_gpu.is_some() { "not in a GPU's memory" } else { "in a GPU's memory" };
@@ -265,21 +263,19 @@ impl Pencils {
         &self,
         py: Python<'_>,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>> + Send,
+        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan> + Send,
         buffers: [GpuMemory; 2],
         stream: Option<usize>,
     ) -> PyResult<()> {
         self.job.running()?;
-        let result = py.detach(|| {
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            let parts = parts.as_mut()?;
-            let run = parts.plan(key, make).and_then(|(plan, work)| {
+        let call = |parts: &mut Parts| {
+            parts.plan(key, make).and_then(|(plan, work)| {
                 // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream
                 // has come so far.
                 unsafe { plan.run(buffers, work, stream.unwrap_or(0)) }
-            });
-            Some(run)
-        });
+            })
+        };
+        let result = py.detach(|| self.parts.with(|parts| interrupt::within(self.limit, || call(parts))));
         result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))?.map_err(raised)
     }
 }

@@ -1,5 +1,8 @@
 //! Types of elements: NumPy's letters for kinds, DLPack's codes, and names.
 
+use symrail::collective::ElementType;
+use symrail_core::VariantArray;
+
 /// The type of an array's elements, as far as operations distinguish types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Type {
@@ -53,6 +56,12 @@ impl Type {
         }
         let beyond = BEYOND_NUMPY.iter().find(|(_, code, size)| BEYOND | code == kind && *size == bytes);
         beyond.map_or_else(|| format!("{} of {bytes} bytes", char::from(kind)), |(name, ..)| (*name).into())
+    }
+
+    /// The type as collectives compare it: bytes, if they know no type of this name.
+    pub fn element(self) -> ElementType {
+        let name = self.name();
+        ElementType::VARIANTS.iter().copied().find(|ty| ty.name() == name).unwrap_or(ElementType::Bytes)
     }
 
     /// DLPack's code and number of bits; `None` for types that DLPack lacks.

@@ -157,6 +157,7 @@ fn sort(error: &Error) -> (Kind, Details) {
             (Kind::Timeout, Details { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
         }
         Error::Forked { pe, .. } => (Kind::Forked, Details { pe: Some(*pe), ..plain() }),
+        Error::Finalized { pe } | Error::InUse { pe, .. } => (Kind::State, Details { pe: Some(*pe), ..plain() }),
         Error::CallsDiffer { other, .. } | Error::ParametersDiffer { other, .. } => {
             (Kind::Differ, Details { pe: Some(*other), ..plain() })
         }
@@ -205,7 +206,9 @@ fn of_heap(error: &HeapError) -> (Kind, Details) {
 fn of_bootstrap(error: &Bootstrap) -> (Kind, Details) {
     let of = |pe: &Pe| Details { pe: Some(*pe), ..Details::default() };
     match error {
-        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Details::default()),
+        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } | Bootstrap::Origin { .. } => {
+            (Kind::Setting, Details::default())
+        }
         Bootstrap::Library { .. } => (Kind::Library, Details::default()),
         Bootstrap::Peer { peer, .. } | Bootstrap::Aborted { peer, .. } => (Kind::PeerLost, of(peer)),
         Bootstrap::Timeout { .. } | Bootstrap::Interrupted { .. } => (Kind::Timeout, Details::default()),

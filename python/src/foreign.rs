@@ -3,27 +3,53 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::dlpack;
 use crate::dtype::Type;
 use crate::errors::{Kind, raise};
 use crate::layout::Layout;
 
-/// The layout of an array's elements, and the GPU whose memory it is in; `None` if the object is no known array.
-pub fn layout(array: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
-    if let Some(tensor) = tensor_type(array.py())?
-        && array.is_instance(tensor)?
-    {
-        return match dlpack::layout(array)? {
-            Some(found) => Ok(Some(found)),
-            None => of_torch(array).map(Some),
-        };
+/// An array of another library.
+pub struct Found {
+    pub layout: Layout,
+    /// The GPU whose memory it is in; `None` for host memory.
+    pub gpu: Option<i32>,
+    pub writable: bool,
+}
+
+/// The layout of an array's elements; `None` if the object is no known array. An error for tensors whose elements are
+/// not what is in memory at their address.
+pub fn layout(array: &Bound<'_, PyAny>, role: &str) -> PyResult<Option<Found>> {
+    if is_tensor(array)? {
+        let found = dlpack::layout(array)?.map_or_else(|| of_torch(array), Ok);
+        // The class explains what is wrong, which takes longer than to see that something is.
+        if !found.as_ref().is_ok_and(|(layout, _)| is_plain(array, layout)) {
+            let module = array.py().import("symrail._tensors")?;
+            module.getattr("must_be_plain")?.call1((array, role))?;
+        }
+        return found.map(|(layout, gpu)| Some(Found { layout, gpu, writable: true }));
     }
     match array.getattr_opt(intern!(array.py(), "__cuda_array_interface__"))? {
-        Some(interface) => of_interface(array, &interface.cast_into()?).map(Some),
+        Some(interface) => of_interface(array, &interface.cast_into()?, role).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether an object is a tensor of PyTorch.
+pub fn is_tensor(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    tensor_type(array.py())?.map_or(Ok(false), |tensor| array.is_instance(tensor))
+}
+
+/// Whether a tensor's elements are in memory as they are: not marked as conjugated or negated, and at an address.
+fn is_plain(tensor: &Bound<'_, PyAny>, layout: &Layout) -> bool {
+    let is = |mark: &Bound<'_, PyString>| {
+        tensor.call_method0(mark).and_then(|found| found.extract::<bool>()).is_ok_and(|found| !found)
+    };
+    let py = tensor.py();
+    (layout.address != 0 || layout.len() == 0)
+        && is(intern!(py, "is_neg"))
+        && (layout.ty.kind != b'c' || is(intern!(py, "is_conj")))
 }
 
 /// PyTorch's class of tensors, if the program has imported PyTorch.
@@ -78,13 +104,16 @@ fn torch_type(dtype: &Bound<'_, PyAny>) -> PyResult<Type> {
     Ok(ty)
 }
 
-fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyResult<(Layout, Option<i32>)> {
+fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>, role: &str) -> PyResult<Found> {
     let py = array.py();
     let item = |name: &str| Ok::<_, PyErr>(interface.get_item(name)?.filter(|item| !item.is_none()));
     let wanted = |name: &str| {
         item(name)?.ok_or_else(|| raise(Kind::Argument, &format!("__cuda_array_interface__ without {name}")))
     };
-    let (address, _): (usize, bool) = wanted("data")?.extract()?;
+    if item("mask")?.is_some() {
+        return Err(raise(Kind::Argument, &format!("{role} has a mask, which would be lost: pass its elements alone")));
+    }
+    let (address, read_only): (usize, bool) = wanted("data")?.extract()?;
     let shape: Vec<usize> = wanted("shape")?.extract()?;
     let typestr: String = wanted("typestr")?.extract()?;
     let ty = Type::of_typestr(&typestr)
@@ -96,7 +125,7 @@ fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyRe
         Some(strides) => Layout { address, shape, strides: strides.extract()?, ty },
         None => Layout::contiguous(address, shape, ty),
     };
-    Ok((layout, Some(gpu.unwrap_or(ANY_GPU))))
+    Ok(Found { layout, gpu: Some(gpu.unwrap_or(ANY_GPU)), writable: !read_only })
 }
 
 /// Memory of some GPU; the array's owner does not name it.

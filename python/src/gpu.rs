@@ -24,16 +24,11 @@ pub const DEFAULT_STREAM: usize = 0;
 pub struct HeldGpu {
     /// The kernels, or the reason why there are none.
     ops: std::result::Result<(OnStream, Collectives), Error>,
-    device: GpuDevice<'static>,
+    device: GpuDevice,
     scratch: Scratch,
     /// Folders in which NVRTC may be.
     nvrtc: Vec<PathBuf>,
 }
-
-// SAFETY: an address, handles of the driver that any thread may use, and words that are read as atomics or volatile.
-unsafe impl Send for HeldGpu {}
-// SAFETY: as above; only the record of errors changes through a shared reference, and its words are written one by one.
-unsafe impl Sync for HeldGpu {}
 
 /// A signal word's update.
 pub type Signal = (Span, u64, SignalOp);
@@ -41,12 +36,7 @@ pub type Signal = (Span, u64, SignalOp);
 impl HeldGpu {
     /// Makes the GPU the PE's device, and compiles the kernels for streams; NVRTC is in one of the folders, or where
     /// CUDA's toolkit usually is. Collective.
-    ///
-    /// # Safety
-    /// The runtime does not move, and lives longer than this.
-    pub unsafe fn new(runtime: &Runtime, gpu: &Arc<Gpu>, nvrtc: &[PathBuf]) -> Result<HeldGpu> {
-        // SAFETY: the caller's promise.
-        let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(runtime) };
+    pub fn new(runtime: &Runtime, gpu: &Arc<Gpu>, nvrtc: &[PathBuf]) -> Result<HeldGpu> {
         let device = runtime.gpu_device(gpu)?;
         let scratch = device.scratch()?;
         let ops = compiler(nvrtc).and_then(|nvrtc| kernels(&device, &nvrtc));
@@ -87,7 +77,7 @@ impl HeldGpu {
     }
 
     /// A team for kernels. Collective over the team.
-    pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
+    pub fn team(&self, team: &Team) -> Result<DeviceTeam> {
         self.device.team(team)
     }
 
@@ -110,13 +100,9 @@ impl HeldGpu {
         &self.scratch
     }
 
-    /// The device, for objects that are kept together with the job.
-    ///
-    /// # Safety
-    /// These objects are dropped before the job.
-    pub unsafe fn device(&self) -> &'static GpuDevice<'static> {
-        // SAFETY: it does not move while the job lives; the caller's promise.
-        unsafe { &*std::ptr::from_ref(&self.device) }
+    /// The device.
+    pub fn device(&self) -> &GpuDevice {
+        &self.device
     }
 
     /// The GPU's address of memory that it can access, symmetric or not.
@@ -255,7 +241,7 @@ impl HeldGpu {
 }
 
 /// The kernels for streams. Both programs are compiled at the same time, each in about a second.
-fn kernels(device: &GpuDevice<'_>, nvrtc: &Nvrtc) -> std::result::Result<(OnStream, Collectives), Error> {
+fn kernels(device: &GpuDevice, nvrtc: &Nvrtc) -> std::result::Result<(OnStream, Collectives), Error> {
     let (arch, folder) = (device.gpu().arch(), device.runtime().settings().cache_dir.clone());
     let (ops, compiled) = std::thread::scope(|scope| {
         let compiling = scope.spawn(|| compiled(nvrtc, &Program::COLLECTIVES, &arch, folder.as_deref()));

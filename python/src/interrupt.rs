@@ -2,7 +2,7 @@
 //!
 //! Every call that may wait releases Python's lock, and waits in the runtime, which calls [`go_on`] now and then.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -13,37 +13,30 @@ use crate::errors::{Kind, failed, raise};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// The deadline of the caller.
-    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The exception that a signal's handler has raised.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
 /// The time until the next call; `None` if the calling thread must stop waiting.
 pub fn go_on() -> Option<Duration> {
-    let left = match DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-        Some(Duration::ZERO) => return None,
-        Some(left) => left.min(POLL_INTERVAL),
-        None => POLL_INTERVAL,
-    };
     // When Python has ended or is about to, no code can receive an exception.
     match Python::try_attach(|py| py.check_signals()) {
         Some(Err(exception)) => {
-            RAISED.set(Some(exception));
+            // An exit handler may wait when the thread's values are gone; nobody takes the exception then.
+            let _ = RAISED.try_with(|raised| raised.replace(Some(exception)));
             None
         }
-        _ => Some(left),
+        _ => Some(POLL_INTERVAL),
     }
 }
 
 /// The exception that ended the wait, if it was a signal's.
 pub fn take() -> Option<PyErr> {
-    RAISED.take()
+    RAISED.try_with(RefCell::take).ok().flatten()
 }
 
 /// Waits until a condition holds, while Python's other threads run.
 pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, E> + Send) -> PyResult<Result<(), E>> {
-    DEADLINE.set(None);
     py.detach(|| {
         let mut look = Instant::now() + POLL_INTERVAL;
         loop {
@@ -70,10 +63,20 @@ pub fn waiting<T: Send>(
     timeout: Option<f64>,
     wait: impl FnOnce() -> symrail::Result<T> + Send,
 ) -> PyResult<T> {
+    let limit = limit_of(timeout)?;
+    py.detach(|| within(limit, wait)).map_err(failed)
+}
+
+/// The time that a caller names in seconds.
+pub fn limit_of(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = timeout.map(Duration::try_from_secs_f64).transpose();
-    let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
-    DEADLINE.set(limit.and_then(|limit| Instant::now().checked_add(limit)));
-    let result = py.detach(wait);
-    DEADLINE.set(None);
-    result.map_err(failed)
+    limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))
+}
+
+/// Runs work whose waits, all together, end after `limit`, if there is one.
+pub fn within<T>(limit: Option<Duration>, work: impl FnOnce() -> T) -> T {
+    match limit {
+        Some(limit) => symrail::within(limit, work),
+        None => work(),
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -20,14 +20,16 @@ use crate::device_array::DeviceArray;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::interrupt;
+use crate::objects::{Free, Objects};
 use crate::stream;
 use crate::under_way::UnderWay;
 use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
-    // Dropped before the runtime, which it borrows.
-    gpu: OnceLock<HeldGpu>,
+    // Dropped first: what PEs have dropped goes before the GPU.
+    pub objects: Objects,
+    gpu: Option<HeldGpu>,
     runtime: Runtime,
     left: AtomicBool,
     pub blocks: Blocks,
@@ -70,7 +72,8 @@ impl Job {
         let n_pes = bootstrap.n_pes();
         let scratch = if for_gpu { Runtime::gpu_scratch_bytes(n_pes) } else { 0 };
         let own = (Runtime::own_bytes(n_pes) + scratch).next_multiple_of(2 << 20);
-        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
+        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size);
+        settings.add_to_heap(own);
         bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let nearby = joining.local_rank.filter(|_| for_gpu && Gpu::current().is_none());
         let device = joining.device.or(nearby.map(|rank| rank % Gpu::count().max(1)));
@@ -78,18 +81,15 @@ impl Job {
         let _current = device.map(Gpu::open).transpose()?;
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
+        let gpu = runtime.gpu().map(|gpu| HeldGpu::new(&runtime, gpu, &joining.nvrtc)).transpose()?;
         let job = Arc::new(Job {
-            gpu: OnceLock::new(),
+            objects: Objects::default(),
+            gpu,
             runtime,
             left: AtomicBool::new(false),
             blocks: Blocks::default(),
             under_way: UnderWay::default(),
         });
-        if let Some(gpu) = job.runtime.gpu() {
-            // SAFETY: the job does not move any more, and drops its GPU first.
-            let held = unsafe { HeldGpu::new(&job.runtime, gpu, &joining.nvrtc) }?;
-            job.gpu.get_or_init(|| held);
-        }
         *lock(&CURRENT) = Some(Arc::clone(&job));
         Ok(job)
     }
@@ -112,7 +112,7 @@ impl Job {
 
     /// The GPU that the heap is in or pinned for.
     pub fn gpu(&self) -> Option<&HeldGpu> {
-        self.gpu.get()
+        self.gpu.as_ref()
     }
 
     /// As above, for operations on streams.
@@ -204,7 +204,15 @@ impl Job {
             *current = None;
         }
         drop(current);
+        self.objects.forget();
         self.runtime.leave()
+    }
+
+    /// This PE drops an object: `free` frees its memory when all PEs have. After the job its memory ends anyway. Local.
+    pub fn drop_object(&self, number: u64, free: Free) {
+        if !self.is_left() {
+            self.objects.drop_later(number, free);
+        }
     }
 
     /// Removes this PE from the job without the others.

@@ -5,7 +5,8 @@
 //! | `job` | one PE of a job for Python; the end of the process |
 //! | `required` | requirements of the program on all PEs' paths |
 //! | `blocks` | symmetric memory that each PE drops for itself and all free together |
-//! | `memory` | that memory as a Python object |
+//! | `dropped`, `objects` | other objects with memory on all PEs, dropped and freed in the same way; their numbers |
+//! | `memory` | symmetric memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |
 //! | `device_array`, `dlpack` | arrays in GPU memory, and passing them to other libraries (unsafe) |
@@ -33,6 +34,7 @@ mod collectives;
 mod decomp;
 mod device_array;
 mod dlpack;
+mod dropped;
 mod dtype;
 mod ep;
 mod errors;
@@ -43,6 +45,7 @@ mod interrupt;
 mod job;
 mod layout;
 mod memory;
+mod objects;
 mod on_stream;
 mod overlap;
 mod raw;
@@ -100,6 +103,17 @@ mod _symrail {
         let address = parsed.map_err(refused)?;
         let id = py.detach(|| symrail::bootstrap::uid::create(address));
         Ok(id.map_err(failed)?.to_bytes().to_vec())
+    }
+
+    /// Whether RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe this process's place in a job. Local.
+    #[pyfunction]
+    fn is_of_ranks() -> PyResult<bool> {
+        let settings = symrail::Settings::from_env().map_err(failed)?;
+        if settings.bootstrap != symrail_transport::env::BootstrapKind::Auto {
+            return Ok(false);
+        }
+        let origin = symrail::bootstrap::find_origin().map_err(failed)?;
+        Ok(origin == Some(symrail::bootstrap::Origin::Ranks))
     }
 
     /// The libraries that are loaded at run time, as JSON. Local.

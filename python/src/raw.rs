@@ -3,6 +3,7 @@
 //! A [`Span`] is memory of an array that the calling function got as an argument and so keeps. Peers may write into
 //! symmetric memory at any time: it is only copied, or read as atomic words, and no reference to it is made.
 
+use symrail::collective::{ElementType, Extent};
 use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
 
 use crate::view::Span;
@@ -86,12 +87,12 @@ pub fn copy(dest: Span, source: Span) {
 }
 
 /// The bits that all PEs of the team have set, word by word. Collective over the team.
-pub fn and_of_all(team: &Team<'_>, words: &mut [u64]) -> Result<()> {
+pub fn and_of_all(team: &Team, words: &mut [u64]) -> Result<()> {
     reduce_words(team, words, Reduction::and::<u64>())
 }
 
 /// Combines the words of all PEs of the team. Collective over the team.
-pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) -> Result<()> {
+pub fn reduce_words(team: &Team, words: &mut [u64], reduction: Reduction) -> Result<()> {
     // Up to 8 KiB need not be symmetric.
     for part in words.chunks_mut(1024) {
         let at = part.as_mut_ptr().cast::<u8>();
@@ -103,32 +104,35 @@ pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) ->
 
 /// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
 /// below.
-pub fn broadcast(team: &Team<'_>, dest: Span, source: Span, root: u32) -> Result<()> {
+pub fn broadcast(team: &Team, dest: Span, source: Span, ty: ElementType, root: u32) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: both are valid memory of this length, see above; the runtime checks that the destination is symmetric.
-    unsafe { team.broadcast(pointer(dest), pointer(source), source.bytes(), root) }
+    unsafe { team.broadcast(pointer(dest), pointer(source), extent, root) }
 }
 
-pub fn fcollect(team: &Team<'_>, dest: Span, source: Span) -> Result<()> {
+pub fn fcollect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: as for `broadcast`; the caller has made the destination long enough.
-    unsafe { team.fcollect(pointer(dest), pointer(source), source.bytes()) }
+    unsafe { team.fcollect(pointer(dest), pointer(source), extent) }
 }
 
-pub fn collect(team: &Team<'_>, dest: Span, source: Span) -> Result<()> {
+pub fn collect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
+    let extent = Extent { bytes: source.bytes(), ty };
     // SAFETY: as for `fcollect`.
-    unsafe { team.collect(pointer(dest), pointer(source), source.bytes()) }
+    unsafe { team.collect(pointer(dest), pointer(source), extent) }
 }
 
-pub fn alltoall(team: &Team<'_>, dest: Span, source: Span, block: usize) -> Result<()> {
+pub fn alltoall(team: &Team, dest: Span, source: Span, block: Extent) -> Result<()> {
     // SAFETY: as for `fcollect`: both hold a block for each PE.
     unsafe { team.alltoall(pointer(dest), pointer(source), block) }
 }
 
-pub fn reduce(team: &Team<'_>, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
+pub fn reduce(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
     // SAFETY: as for `broadcast`: both hold so many elements of the reduction's type.
     unsafe { team.reduce(pointer(dest), pointer(source), count, reduction) }
 }
 
-pub fn reduce_scatter(team: &Team<'_>, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
+pub fn reduce_scatter(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
     // SAFETY: as for `reduce`: the source holds so many elements for each PE.
     unsafe { team.reduce_scatter(pointer(dest), pointer(source), count, reduction) }
 }

@@ -24,7 +24,7 @@ impl Required {
     }
 
     /// The PEs that do not meet their requirements; the same on all PEs. Waits for all. Collective.
-    pub fn unmet(&self, rt: &Runtime, world: &Team<'_>) -> Result<Option<Unmet>> {
+    pub fn unmet(&self, rt: &Runtime, world: &Team) -> Result<Option<Unmet>> {
         let description = rt.description();
         let here = self.0.iter().find_map(|&requirement| description.unmet(requirement));
         let (n, me) = (rt.n_pes(), rt.my_pe());

@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 use symrail::Pe;
 use symrail_transport::env::HeapKind;
 
-use crate::blocks::{Differs, Request};
+use crate::blocks::{Differs, Refused, Request};
 use crate::device_array::DeviceArray;
+use crate::dropped::is_capturing;
 use crate::errors::{Kind, failed, is_of_arguments, json, raise, raise_of, raise_of_all};
 use crate::gpu::{HeldGpu, Signal};
 use crate::held::HeldTeam;
@@ -54,6 +55,20 @@ impl Runtime {
     /// The PE's job.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
+    }
+
+    /// Before all PEs make an object with memory on each: frees what all have dropped. An error on all of them if they
+    /// make different objects, or if one captures a graph. Collective.
+    pub fn make_room(&self, py: Python<'_>, timeout: Option<f64>, object: &str) -> PyResult<()> {
+        self.agree(py, timeout, object, true)
+    }
+
+    fn agree(&self, py: Python<'_>, timeout: Option<f64>, text: &str, makes: bool) -> PyResult<()> {
+        let rt = self.job.running()?;
+        let request = Request { text: text.into(), makes, captures: is_capturing(py)? };
+        let all = (rt, &**self.world, &self.job.objects);
+        waiting(py, timeout, || self.job.blocks.agree(all, &request))?
+            .map_err(|why| refused(if makes { "asks for" } else { "calls" }, why))
     }
 
     /// Performs a copy: on the stream, or by this thread.
@@ -133,9 +148,10 @@ impl Runtime {
 
     /// Leaves the job: completes the operations that this PE has started and waits for all PEs. This process can still
     /// read and write its arrays. Work on streams must have ended before. Later calls do nothing, and neither do those
-    /// of a forked child. Collective.
-    fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        waiting(py, None, || self.job.leave())?;
+    /// of a forked child. Collective. `timeout` is in seconds; this PE has left in any case.
+    #[pyo3(signature = (*, timeout=None))]
+    fn finalize(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        waiting(py, timeout, || self.job.leave())?;
         self.job.check()
     }
 
@@ -168,21 +184,22 @@ impl Runtime {
     }
 
     /// Allocates zeroed bytes on every PE's heap; `text` describes their use, and must be the same on all PEs.
-    /// Collective.
-    fn allocate(&self, py: Python<'_>, bytes: usize, text: String) -> PyResult<Memory> {
+    /// Collective. `timeout` is in seconds; after an exception for it the job has no more collectives.
+    #[pyo3(signature = (bytes, text, *, timeout=None))]
+    fn allocate(&self, py: Python<'_>, bytes: usize, text: String, timeout: Option<f64>) -> PyResult<Memory> {
         let rt = self.job.running()?;
-        let request = Request { bytes, text };
-        match waiting(py, None, || self.job.blocks.allocate(rt, &self.world, &request))? {
-            Ok((number, address)) => Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes)),
-            Err(differs) => Err(differ("asks for", &differs)),
-        }
+        let request = Request { text, makes: true, captures: is_capturing(py)? };
+        let all = (rt, &**self.world, &self.job.objects);
+        let (number, address) = waiting(py, timeout, || self.job.blocks.allocate(all, &request, bytes))?
+            .map_err(|why| refused("asks for", why))?;
+        Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes))
     }
 
-    /// Frees the memory of arrays that all PEs have dropped, as `array` also does. Collective.
-    fn reclaim(&self, py: Python<'_>) -> PyResult<()> {
-        let rt = self.job.running()?;
-        let differs = waiting(py, None, || self.job.blocks.reclaim(rt, &self.world))?;
-        differs.map_or(Ok(()), |differs| Err(differ("calls", &differs)))
+    /// Frees the memory of arrays, buffers and other objects that all PEs have dropped, as `array` also does. While a
+    /// PE captures a CUDA graph, the memory is freed later. Collective. `timeout` is as for `allocate`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.agree(py, timeout, "reclaim", false)
     }
 
     /// Declares that this PE uses an array no more: operations refuse it from now on. Its memory is freed when its last
@@ -505,9 +522,17 @@ impl Runtime {
 }
 
 /// PEs do not make the same call for memory.
-fn differ(verb: &str, Differs { here, other, there }: &Differs) -> PyErr {
-    let message = format!("PE 0 {verb} {here} where PE {other} asks for {there}");
-    raise_of(Kind::Differ, &message, *other)
+fn refused(verb: &str, why: Refused) -> PyErr {
+    match why {
+        Refused::Differs(Differs { here, other, there }) => {
+            raise_of(Kind::Differ, &format!("PE 0 {verb} {here} where PE {other} asks for {there}"), other)
+        }
+        Refused::Captures(pe) => {
+            let why = "captures a CUDA graph, in which no symmetric memory can be made: make it before the capture";
+            raise_of(Kind::State, &format!("PE {pe} {why}"), pe)
+        }
+        Refused::Object(error) => error,
+    }
 }
 
 /// A failed operation may still be in flight, unless only its arguments were wrong: the array that it reads or writes

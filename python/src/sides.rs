@@ -4,6 +4,7 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use crate::errors::{Kind, raise};
+use crate::foreign::is_tensor;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::job::Job;
 use crate::view::View;
@@ -50,15 +51,19 @@ impl<'py> Sides<'py> {
         stream: Option<usize>,
     ) -> PyResult<Sides<'py>> {
         if stream.is_none() && are_alike(dest, source) {
-            return Ok(Sides::of_host(job.view(dest, "dst")?, job.view(source, "src")?, source.clone()));
+            let to = job.view(dest, "dst")?;
+            to.must_not_share("dst")?;
+            return Ok(Sides::of_host(to, job.view(source, "src")?, source.clone()));
         }
         let to = job.any_view(dest, "dst")?;
+        to.must_not_share("dst")?;
         let source = match job.any_view(source, "src") {
             Ok(from) if to.gpu.is_some() || from.gpu.is_some() || stream.is_some() => {
                 agree((dest, &to), (source, &from))?;
                 return Sides::on_gpu(job, (dest, to), (source, from), source.clone(), stream);
             }
-            Err(error) if is_freed(&error, dest.py()) => return Err(error),
+            // A copy of a tensor could be gone before the stream reads it.
+            Err(error) if is_freed(&error, dest.py()) || stream.is_some() && is_tensor(source)? => return Err(error),
             _ => dest.py().import("symrail._arrays")?.getattr("like")?.call1((dest, source))?,
         };
         let from = job.any_view(&source, "src")?;
@@ -82,9 +87,7 @@ impl<'py> Sides<'py> {
             agree((dest, &to), (source, &from))?;
             Sides::on_gpu(job, (dest, to), (source, from), dest.clone(), stream)?
         };
-        if !of.to.writable {
-            return Err(raise(Kind::Argument, "dst cannot be written to (its flag `writeable` is false)"));
-        }
+        of.to.must_be_written("dst")?;
         Ok(of)
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
+use symrail::collective::Extent;
 use symrail::{Pe, Reduction};
 
 use crate::collective::{Arrays, Combining};
@@ -71,7 +72,16 @@ impl Team {
 
     /// Makes a team of `size` of this team's PEs: those numbered `start`, `start + stride`, …. None on PEs that are not
     /// among them. PEs may name different parts in one call, if these have no PE in common. Collective over this team.
-    fn split_strided(&self, py: Python<'_>, start: i64, stride: i64, size: i64) -> PyResult<Option<Team>> {
+    /// `timeout` is as for `barrier`.
+    #[pyo3(signature = (start, stride, size, *, timeout=None))]
+    fn split_strided(
+        &self,
+        py: Python<'_>,
+        start: i64,
+        stride: i64,
+        size: i64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Team>> {
         let team = self.held()?;
         let part = team.group().part(start, stride, size).ok_or_else(|| {
             let pes = team.group().size();
@@ -80,16 +90,17 @@ impl Team {
                 &format!("{size} PEs from {start} on, {stride} apart, are not among the team's {pes}"),
             )
         })?;
-        let made = waiting(py, None, || team.split(part))?;
+        let made = waiting(py, timeout, || team.split(part))?;
         Ok(made.map(|made| Team::of(Arc::new(made))))
     }
 
-    /// Gives the team up. Later calls on it raise StateError. Collective over the team.
-    fn destroy(&self, py: Python<'_>) -> PyResult<()> {
+    /// Gives the team up. Later calls on it raise StateError. Collective over the team. `timeout` is as for `barrier`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn destroy(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let mut place = self.team.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         match place.take().map(Arc::try_unwrap) {
             None => Ok(()),
-            Some(Ok(team)) => waiting(py, None, || team.destroy()),
+            Some(Ok(team)) => waiting(py, timeout, || team.destroy()),
             Some(Err(used)) => {
                 *place = Some(used);
                 Err(raise(Kind::State, "the team is that of all PEs, or another thread is in one of its calls"))
@@ -115,11 +126,12 @@ impl Team {
         team.job.barrier(py, (team.on_gpu.as_ref(), false), stream, || waiting(py, timeout, || team.sync()))
     }
 
-    /// Whether all PEs of the team pass True. Collective over the team.
-    fn all_agree(&self, py: Python<'_>, agrees: bool) -> PyResult<bool> {
+    /// Whether all PEs of the team pass True. Collective over the team. `timeout` is as for `barrier`.
+    #[pyo3(signature = (agrees, *, timeout=None))]
+    fn all_agree(&self, py: Python<'_>, agrees: bool, timeout: Option<f64>) -> PyResult<bool> {
         let team = self.held()?;
         let mut word = [u64::from(agrees)];
-        waiting(py, None, || raw::and_of_all(&team, &mut word))?;
+        waiting(py, timeout, || raw::and_of_all(&team, &mut word))?;
         Ok(word[0] == 1)
     }
 
@@ -136,8 +148,9 @@ impl Team {
         let team = self.held()?;
         team.pe(root).map_err(failed)?;
         let (of, root) = (Arrays::of(&team, dst, src, stream)?, root as u32);
+        let ty = of.dest.ty.element();
         of.need((of.dest.len, of.dest.len))?;
-        of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, root))
+        of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, ty, root))
     }
 
     /// Copies `src` of each PE, as long on all, to `dst` on all, one behind the other. Collective over the team.
@@ -152,7 +165,8 @@ impl Team {
         let team = self.held()?;
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
         of.need((of.source.len * pes, of.source.len))?;
-        of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from))
+        let ty = of.dest.ty.element();
+        of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from, ty))
     }
 
     /// As `fcollect`, where PEs have sources of different lengths; `dst` holds them all. On a stream, `quiet` raises it
@@ -175,11 +189,12 @@ impl Team {
                 return Err(raise(Kind::Argument, &why));
             }
         }
-        of.run(py, &team, Collective::Collect, |to, from| raw::collect(&team, to, from))
+        let ty = of.dest.ty.element();
+        of.run(py, &team, Collective::Collect, |to, from| raw::collect(&team, to, from, ty))
     }
 
-    /// Combines the elements of all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor". The
-    /// result has the same bits on all PEs. Collective over the team.
+    /// Combines the elements of all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor", "avg".
+    /// The result has the same bits on all PEs; "min" and "max" of a NaN are NaN. Collective over the team.
     #[pyo3(signature = (dst, src, op, *, stream=None))]
     fn reduce(
         &self,
@@ -193,9 +208,8 @@ impl Team {
         let of = Arrays::of(&team, dst, src, stream)?;
         of.need((of.dest.len, of.dest.len))?;
         let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
-        of.run(py, &team, Collective::Reduce(how.on_stream), |to, from| {
-            raw::reduce(&team, to, from, count, how.on_host)
-        })
+        let (on_host, on_stream) = (how.on_host, how.on_stream(&of)?);
+        of.run(py, &team, on_stream.map(Collective::Reduce), |to, from| raw::reduce(&team, to, from, count, on_host))
     }
 
     /// Combines the blocks of all PEs' `src`, one for each PE of the team, and leaves each PE its own in `dst`.
@@ -213,8 +227,9 @@ impl Team {
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
         of.need((of.dest.len, of.dest.len * pes))?;
         let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
-        of.run(py, &team, Collective::ReduceScatter(how.on_stream), |to, from| {
-            raw::reduce_scatter(&team, to, from, count, how.on_host)
+        let (on_host, on_stream) = (how.on_host, how.on_stream(&of)?);
+        of.run(py, &team, on_stream.map(Collective::ReduceScatter), |to, from| {
+            raw::reduce_scatter(&team, to, from, count, on_host)
         })
     }
 
@@ -233,7 +248,8 @@ impl Team {
         let whole = of.source.len.next_multiple_of(pes);
         of.need((whole, whole))?;
         let block = of.source.bytes() / pes;
-        of.run(py, &team, Collective::Alltoall(block), |to, from| raw::alltoall(&team, to, from, block))
+        let extent = Extent { bytes: block, ty: of.dest.ty.element() };
+        of.run(py, &team, Collective::Alltoall(block), |to, from| raw::alltoall(&team, to, from, extent))
     }
 
     fn __repr__(&self) -> String {

@@ -58,7 +58,8 @@ thread_local! {
 }
 
 fn wrong<T: Default>(what: &str) -> T {
-    WRONG.set(CString::new(what).unwrap_or_default());
+    // A thread that ends may have no message any more.
+    let _ = WRONG.try_with(|wrong| wrong.replace(CString::new(what).unwrap_or_default()));
     T::default()
 }
 
@@ -76,6 +77,9 @@ impl Context {
                  symrail.torch.register(pool_bytes=…) more"
             ));
         };
+        if zeroed == 0 {
+            return self.base + offset;
+        }
         // SAFETY: inside the block that was just allocated, which no other code uses.
         match unsafe { self.gpu.fill(DevicePtr::new(self.base + offset), 0, zeroed as usize) } {
             Ok(()) => self.base + offset,
@@ -168,7 +172,7 @@ unsafe extern "C" fn flags(
 
 extern "C" fn error() -> *const c_char {
     // Valid until this thread's next failure.
-    WRONG.with_borrow(|wrong| wrong.as_ptr())
+    WRONG.try_with(|wrong| wrong.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The address of a table for the extension, which lives as long as the process, over reserved memory.
@@ -180,7 +184,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
     let kernels = kernels(held).map_err(failed_on_gpu)?;
     let mut blocks = Allocator::new(bytes as u64, MIN_ALIGN);
     blocks.commit(bytes as u64);
-    let context = Box::leak(Box::new(Context {
+    let context = Box::into_raw(Box::new(Context {
         kept: Arc::clone(kept),
         gpu: Arc::clone(held.gpu()),
         base: address as u64,
@@ -204,7 +208,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
         flags,
         error,
     };
-    Ok(std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance())
+    Ok(Box::into_raw(Box::new(table)).expose_provenance())
 }
 
 fn kernels(held: &HeldGpu) -> Result<[Kernel; 3], Error> {

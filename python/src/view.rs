@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::dtype::Type;
 use crate::errors::{Kind, raise};
-use crate::foreign;
+use crate::foreign::{self, Found};
 use crate::layout::Layout;
 
 /// Bytes of one array, or of a part of it. Only this module makes one from an array; parts of it are checked.
@@ -53,8 +53,8 @@ impl View {
     /// and for arrays of Python objects.
     pub fn of(array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
         let Ok(array) = array.cast::<PyUntypedArray>() else {
-            if let Some((layout, gpu)) = foreign::layout(array)? {
-                return Ok(View::of_layout(&layout, gpu));
+            if let Some(Found { layout, gpu, writable }) = foreign::layout(array, role)? {
+                return Ok(View { writable, ..View::of_layout(&layout, gpu) });
             }
             let name = array.get_type().name()?;
             let hint = if array.get_type().module()? == "numpy" {
@@ -64,6 +64,10 @@ impl View {
             };
             return Err(raise(Kind::Argument, &format!("{role} is a {name}, not an array{hint}")));
         };
+        if !array.is_exact_instance_of::<PyUntypedArray>() && array.get_type().name()? == "MaskedArray" {
+            let why = format!("{role} is a masked array, whose mask would be lost: pass filled()");
+            return Err(raise(Kind::Argument, &why));
+        }
         let descr = array.dtype();
         if descr.has_object() {
             return Err(raise(
@@ -139,6 +143,48 @@ impl View {
     /// Bytes of its elements.
     pub fn bytes(&self) -> usize {
         self.len * self.ty.bytes
+    }
+
+    /// Refuses what cannot be written to, and elements that share memory: the last one written would remain in it.
+    pub fn must_be_written(&self, role: &str) -> PyResult<()> {
+        if !self.writable {
+            let why = format!("{role} cannot be written to (its flag `writeable` is false)");
+            return Err(raise(Kind::Argument, &why));
+        }
+        self.must_not_share(role)
+    }
+
+    /// As above, for the layout of an array on another PE, where it can be written to.
+    pub fn must_not_share(&self, role: &str) -> PyResult<()> {
+        match self.shares_memory() {
+            false => Ok(()),
+            true => Err(raise(Kind::Argument, &format!("elements of {role} share memory, so it cannot be written to"))),
+        }
+    }
+
+    /// Whether two elements have a byte in common.
+    fn shares_memory(&self) -> bool {
+        let mut dims: Vec<_> = self.dims.iter().filter(|(n, _)| *n > 1).collect();
+        dims.sort_unstable_by_key(|(_, stride)| stride.unsigned_abs());
+        let mut reach = self.ty.bytes;
+        let are_apart = dims.iter().all(|(n, stride)| {
+            let here = stride.unsigned_abs() >= reach;
+            reach = reach.saturating_add((n - 1).saturating_mul(stride.unsigned_abs()));
+            here
+        });
+        if self.contiguous || are_apart {
+            return false;
+        }
+        // Rows that lie between others' elements: their starts decide.
+        let mut starts: Vec<isize> = vec![0];
+        for &&(n, stride) in &dims {
+            if stride == 0 {
+                return true;
+            }
+            starts = starts.iter().flat_map(|start| (0..n as isize).map(move |i| start + i * stride)).collect();
+        }
+        starts.sort_unstable();
+        starts.windows(2).any(|pair| pair[1] - pair[0] < self.ty.bytes as isize)
     }
 
     /// One element.

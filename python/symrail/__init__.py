@@ -140,9 +140,9 @@ def init(
     """Joins a job. Collective.
 
     The first of these determines the job: `uid` with `rank` and `nranks` (`get_unique_id`), `process_group` (a process
-    group of torch.distributed, or True for the default one), `comm` (an mpi4py communicator), `symrail run`, torchrun's
-    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any
-    of them this process is a job of one PE.
+    group of torch.distributed, or True for the default one), `comm` (an mpi4py communicator), the innermost launcher.
+    Launchers are `symrail run`, SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm) and torchrun's environment (RANK,
+    WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Without any of them this process is a job of one PE.
 
     `heap_bytes` is the size of each PE's symmetric heap in bytes, by default SYMRAIL_HEAP_SIZE. `heap` is the kind of
     its memory, the same on all PEs: "host", "pinned" (host memory that GPUs can access) or "device" (GPU memory), by
@@ -196,17 +196,18 @@ def is_initialized() -> bool:
     return _current is not None and not _current.finalized
 
 
-def finalize() -> None:
-    """Leaves the job: completes the operations that this PE has started, and waits for all PEs. Collective.
+def finalize(*, timeout: float | None = None) -> None:
+    """Leaves the job: completes the operations that this PE has started, and waits for all PEs, at most `timeout`
+    seconds. Collective.
 
     Does nothing without a job, the second time, and in a forked child. Arrays of the job keep their memory as long as
     they live. A program that exits with success without it finalizes at its end.
     """
     if _current is not None:
-        _current.finalize()
+        _current.finalize(timeout=timeout)
 
 
-def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
+def array(shape: int | tuple[int, ...], dtype: Any = "float32", *, timeout: float | None = None) -> Any:
     """A zeroed array in symmetric memory, of the same shape and dtype on all PEs. Collective.
 
     With a heap in host memory it is an ordinary NumPy array, with a heap in GPUs a `DeviceArray`. Operations accept it
@@ -215,11 +216,12 @@ def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
     that no stream still uses it then. dtypes are NumPy's or PyTorch's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need
     the package ml_dtypes in NumPy's arrays.
 
-    Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError.
+    Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError, and TimeoutError if
+    a PE does not call within `timeout` seconds, after which the job has no more collectives.
     """
     from ._arrays import allocate
 
-    return allocate(current(), shape, dtype)
+    return allocate(current(), shape, dtype, timeout)
 
 
 def buffer(nbytes: int) -> Memory:

@@ -10,6 +10,7 @@ import numpy as np
 import symrail
 
 from ._symrail import DeviceArray
+from ._tensors import is_tensor, must_be_plain, resolved
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -75,16 +76,17 @@ def element_type(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def allocate(rt: Runtime, shape: Any, dtype: Any) -> Any:
+def allocate(rt: Runtime, shape: Any, dtype: Any, timeout: float | None) -> Any:
     """A zeroed symmetric array. Collective."""
     lengths = extent(shape)
     if rt.in_gpus:
         name = type_name(dtype)
-        memory = rt.allocate(math.prod(lengths) * DeviceArray.bytes_of(name), f"{lengths} {name}"[:128])
+        nbytes = math.prod(lengths) * DeviceArray.bytes_of(name)
+        memory = rt.allocate(nbytes, f"{lengths} {name}"[:128], timeout=timeout)
         return DeviceArray(memory, lengths, name)
     kind = element_type(dtype)
     nbytes = math.prod(lengths) * kind.itemsize
-    memory = rt.allocate(nbytes, f"{lengths} {kind.name}"[:128])
+    memory = rt.allocate(nbytes, f"{lengths} {kind.name}"[:128], timeout=timeout)
     return np.asarray(memory).view(kind).reshape(lengths)
 
 
@@ -127,6 +129,28 @@ def tensor(array: DeviceArray) -> Any:
     return torch.from_dlpack(array.view("uint8")).view(getattr(torch, name))
 
 
+def _elements(source: Any) -> NDArray[Any]:
+    """The elements of an array, a tensor in host memory, or of what NumPy makes an array of."""
+    if isinstance(source, np.ma.MaskedArray):
+        raise ArgumentError("src is a masked array, whose mask would be lost: pass filled()")
+    if not is_tensor(source):
+        return np.asarray(source)
+    if source.device.type != "cpu":
+        must_be_plain(source, "src")
+        raise ArgumentError(f"src is {source.dtype} on {source.device}, which no operation copies from: pass cpu()")
+    found: NDArray[Any]
+    source = resolved(source, "src")
+    name = type_name(source.dtype)
+    if name in _BEYOND_NUMPY:
+        import torch
+
+        bits = source.contiguous().view(torch.uint8 if source.element_size() == 1 else torch.int16)
+        found = bits.numpy().view(element_type(name))
+    else:
+        found = source.numpy()
+    return found
+
+
 def like(destination: Any, source: Any) -> NDArray[Any]:
     """A source for a copy to `destination`, an array, with its dtype and shape: numbers and shapes are broadcast."""
     if isinstance(destination, DeviceArray):
@@ -144,7 +168,7 @@ def like(destination: Any, source: Any) -> NDArray[Any]:
         except (OverflowError, TypeError, ValueError) as error:
             raise ArgumentError(f"{source!r} is no {dtype}: {error}") from None
     else:
-        found = np.asarray(source)
+        found = _elements(source)
         if not isinstance(source, np.ndarray) and np.can_cast(found.dtype, dtype, "same_kind"):
             found = found.astype(dtype, copy=False)
     if found.dtype != dtype:

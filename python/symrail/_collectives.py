@@ -51,9 +51,12 @@ def collect(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
 
 
 def reduce(team: Team, dst: Any, src: Any, op: str = "sum", *, stream: Any = None) -> None:
-    """Combines all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor". Collective.
+    """Combines all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor", "avg". Collective.
 
-    `dst` and `src` have one length and dtype: integers and floats of 32 and 64 bits; complex numbers have sum and prod.
+    `dst` and `src` have one length and dtype. Integers have all operations; floats all but "and", "or" and "xor";
+    complex numbers "sum", "prod" and "avg"; bool all but "avg", where a sum is true if one of the values is. "min" and
+    "max" are NaN if one of the elements is a NaN. float16 and bfloat16 are rounded after each step. On streams there
+    are neither float16, bfloat16 and bool nor "avg".
     `src` is symmetric, or without a stream at most 8 KiB of any memory, and may be `dst`.
     """
     team.reduce(dst, src, op, stream=stream)

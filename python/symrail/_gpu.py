@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ def reached(gpu: int | None) -> int:
             'symrail.init(heap="device") or SYMRAIL_HEAP_KIND=device, on a machine with a GPU'
         )
     return gpu
+
+
+def is_capturing() -> bool:
+    """Whether work on the current stream of PyTorch or CuPy is captured in a graph."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing():
+        return True
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not hasattr(cupy, "cuda"):
+        return False
+    try:
+        return bool(cupy.cuda.get_current_stream().is_capturing())
+    except RuntimeError as error:
+        # The default stream has no answer while another one captures; without a GPU there is none either.
+        return "capture" in str(error).lower()
 
 
 def is_on_gpu(array: Any) -> bool:

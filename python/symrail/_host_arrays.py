@@ -7,28 +7,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._tensors import is_tensor, must_be_plain, resolved
 from .errors import ArgumentError, UnsupportedError
-
-
-def is_tensor(array: Any) -> bool:
-    """Whether it is a tensor of torch, which may not be installed."""
-    return type(array).__module__.split(".")[0] == "torch"
 
 
 def _host(array: Any, role: str) -> Any:
     """Refuses arrays outside host memory, and objects that are no arrays."""
     if is_tensor(array):
-        if array.device.type != "cpu":
+        if array.device.type not in ("cpu", "meta"):
             raise UnsupportedError(f"{role} is on {array.device}; it has to be in host memory: {role}.cpu()")
-        return array.detach()
+        return resolved(array, role)
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"{role} is a {type(array).__name__}, not an array of NumPy or a tensor of torch")
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(f"{role} is a masked array, whose mask would be lost: pass filled()")
+    if array.dtype.hasobject:
+        raise ArgumentError(f"{role} holds Python objects, which are of use to this process alone")
     return array
+
+
+def dtype_name_of(dtype: Any) -> str:
+    """The name of a dtype of NumPy's or torch's."""
+    return str(dtype).rpartition(".")[2]
 
 
 def dtype_name(array: Any) -> str:
     """The name of an array's dtype."""
-    return str(array.dtype).rpartition(".")[2]
+    return dtype_name_of(array.dtype)
 
 
 class Rows:
@@ -49,6 +54,8 @@ class Rows:
         if is_tensor(self.array):
             import torch
 
+            if self.array.numel() == 0:
+                return np.empty(0, np.uint8), self.bytes
             return self.array.contiguous().reshape(-1).view(torch.uint8).numpy(), self.bytes
         return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8), self.bytes
 
@@ -62,7 +69,8 @@ def as_dtype(data: NDArray[Any], like: Any, dtype: Any, shape: tuple[int, ...]) 
     if is_tensor(like):
         import torch
 
-        return torch.from_numpy(data).view(dtype).reshape(shape)
+        # A tensor of an empty array has no stride that a view as another type accepts.
+        return torch.from_numpy(data).view(dtype).reshape(shape) if data.size else torch.empty(shape, dtype=dtype)
     return data.view(dtype).reshape(shape)
 
 
@@ -84,7 +92,8 @@ def as_array(data: NDArray[Any], like: Any) -> Any:
     if is_tensor(like):
         import torch
 
-        return torch.from_numpy(data)
+        found = torch.from_numpy(data)
+        return found if data.size else torch.empty(data.shape, dtype=found.dtype)
     return data
 
 
@@ -102,6 +111,27 @@ def numbers(array: Any, role: str, dtype: str, shape: tuple[int | None, ...]) ->
     return np.ascontiguousarray(array).reshape(-1).astype(dtype, copy=False)
 
 
+def must_take(into: Any, role: str, shape: tuple[int, ...], dtype: Any = None) -> None:
+    """Raises ArgumentError unless `store` can write elements of this shape, and dtype, into the caller's array."""
+    found = tuple(getattr(into, "shape", ()))
+    if not is_tensor(into) and not isinstance(into, np.ndarray):
+        raise ArgumentError(f"{role} is a {type(into).__name__}, not an array of NumPy or a tensor of torch")
+    wanted = dtype_name(into) if dtype is None else dtype_name_of(dtype)
+    if found != shape or dtype_name(into) != wanted:
+        raise ArgumentError(f"{role} is {found} of {dtype_name(into)}; wanted is {shape} of {wanted}")
+    if is_tensor(into):
+        must_be_plain(into, role)
+        strides = into.stride()
+    else:
+        strides = into.strides
+        if not into.flags.writeable:
+            raise ArgumentError(f"{role} cannot be written to (its flag `writeable` is false)")
+    if 0 not in shape and any(stride == 0 and length > 1 for stride, length in zip(strides, shape)):
+        raise ArgumentError(f"elements of {role} share memory (a stride of 0), so it cannot be written to")
+
+
 def store(into: Any, values: Any) -> None:
     """Writes values into an array of the caller."""
+    if is_tensor(into):
+        into = into.detach()
     into[...] = values

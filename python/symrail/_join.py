@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from . import _store, _symrail
-from .errors import ArgumentError, BootstrapError, SettingError
-
-_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+from .errors import ArgumentError, BootstrapError, SettingError, TimeoutError
 
 
 # The job's unique id, this PE, the number of PEs; the id is None if the environment has all of it.
@@ -47,15 +46,9 @@ def place(
         return _by_exchange(me, size, all_objects)
     if comm is not None:
         return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather)
-    if _is_of_torchrun():
+    if _symrail.is_of_ranks():
         return _by_torchrun()
     return None, 0, 1
-
-
-def _is_of_torchrun() -> bool:
-    """Whether only torchrun's variables describe this process: the innermost launcher wins."""
-    of_others = ("SYMRAIL_LAUNCHER_ADDRESS", "SYMRAIL_BOOTSTRAP", "SYMRAIL_BOOTSTRAP_UID")
-    return all(os.environ.get(name) for name in _TORCHRUN) and not any(os.environ.get(name) for name in of_others)
 
 
 def _number(name: str, least: int) -> int:
@@ -99,11 +92,21 @@ def _of_agent(me: int, host: str, port: int) -> bytes:
         raise BootstrapError(
             f"torchrun has a store of its own at {host}:{port}, and torch cannot be imported; give init a unique id"
         ) from None
-    key = f"symrail.uid.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    store = TCPStore(host, port, is_master=False)
-    if me == 0:
-        store.set(key, _symrail.create_uid(_store.resolve(host, port)[1][0]).hex())
-    return bytes.fromhex(store.get(key).decode())
+    seconds = _seconds()
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=seconds))
+        # The store outlives jobs, so each join has keys of its own: all ranks make the same joins.
+        joins = store.add(f"symrail.joins.{restart}.{me}", 1)
+        key = f"symrail.uid.{restart}.{joins}"
+        if me == 0:
+            store.set(key, _symrail.create_uid(_store.resolve(host, port)[1][0]).hex())
+        return bytes.fromhex(store.get(key).decode())
+    except RuntimeError as error:  # torch's errors of stores
+        details = {"pe": 0, "pes": [0], "operation": "init"}
+        raise TimeoutError(
+            f"PE {me}: torchrun's store at {host}:{port} had no id of PE 0 within {seconds:.0f} s: {error}", details
+        ) from error
 
 
 def _by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) -> Place:

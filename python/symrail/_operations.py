@@ -43,8 +43,8 @@ def free(array: Any) -> None:
 
 
 @_described
-def reclaim() -> None:
-    (symrail._current or symrail.current()).reclaim()
+def reclaim(*, timeout: float | None = None) -> None:
+    (symrail._current or symrail.current()).reclaim(timeout=timeout)
 
 
 @_described

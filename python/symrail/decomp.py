@@ -110,6 +110,9 @@ class Grid:
     On GPUs multiprocessors copy between PEs whose memory is mapped, or with `engines` copy engines, for blocks of at
     least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.
     Workspaces then need four times the elements of a PE more.
+
+    A call waits for PEs that live for at most `timeout` seconds altogether, by default without a limit, also while it
+    makes or frees memory: TimeoutError, whose `pes` are those PEs.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Grid:
         heap_bytes: int | None = None,
         arrays: ModuleType = np,
         engines: int | str | None = None,
+        timeout: float | None = None,
     ) -> None:
         if order not in ("x", "axis"):
             raise ArgumentError(f"order {order!r}: use 'x' or 'axis'")
@@ -144,7 +148,7 @@ class Grid:
         self._runtime = symrail.current()
         self._pencils = _symrail.Pencils(
             self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np,
-            least, engines == "measured",
+            least, engines == "measured", timeout,
         )  # fmt: skip
         self._arrays = arrays
         self.shape = tuple(shape)

@@ -161,3 +161,51 @@ def test_what_a_graph_cannot_hold_is_refused_by_name(monkeypatch: pytest.MonkeyP
     low.held, low.shape = None, None
     with pytest.raises(StateError, match="before"):
         low.prepare(1, 16, 1, 1, False)
+
+
+def test_low_latency_calls_on_a_gpu_come_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep._device import DeviceLowLatency, _Round
+    from symrail.errors import StateError
+
+    captures = [False]
+    cuda = SimpleNamespace(is_current_stream_capturing=lambda: captures[0])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    sources, others = (SimpleNamespace(data_ptr=lambda at=at: at) for at in (64, 128))
+    low = DeviceLowLatency.__new__(DeviceLowLatency)
+    low.round = None
+
+    def refused(named: str, call: int, of: Any = None) -> None:
+        with pytest.raises(StateError, match=named):
+            low._begin(call, of)
+
+    def made(call: int) -> None:
+        low._begin(call, sources)
+        low._end(call)
+
+    for _ in range(2):
+        low._begin(0)
+        low.round = _Round(sources)
+        refused("before the dispatch was received", 2, sources)
+        refused("one at a time", 0)
+        made(1)
+        refused("a second", 1, sources)
+        refused("handle is not that", 2, others)
+        made(2)
+        refused("a second low_latency_combine", 2, sources)
+        refused("one at a time", 0)
+        made(3)
+        refused("a second low_latency_combine", 2, sources)
+        refused("a second", 3, sources)
+    # What a graph's replays make is not known.
+    captures[0] = True
+    low._begin(2, others)
+    captures[0] = False
+    low._begin(0)
+
+
+def test_the_dtype_of_indices_is_torchs() -> None:
+    of_torch = "import torch; from symrail.ep import topk_idx_t; assert topk_idx_t is torch.int64"
+    of_numpy = "import sys, numpy; sys.modules['torch'] = None; from symrail.ep import topk_idx_t as t; assert t is numpy.int64"
+    for python, code in ((sys.executable, of_numpy), (python_with_torch(), of_torch)):
+        told = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment(), timeout=600)
+        assert told.returncode == 0, told

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import types
 
 import pytest
 import symrail
@@ -42,6 +44,91 @@ def test_missing_ranks_are_named() -> None:
     pes = [start([sys.executable, "-c", code], RANK=str(pe), SYMRAIL_TIMEOUT_S="10", **settings) for pe in (0, 2)]
     first, _ = finish(pes)
     assert first.stdout == "(1,)\n", first
+
+
+def of_ranks(size: int, **more: str) -> dict[str, str]:
+    return {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **more}
+
+
+def nested(case: str) -> tuple[list[str], dict[str, str]]:
+    """A command in which one launcher starts another, and the variables around both."""
+    run_one, ring = [launcher(), "run", "-n", "1", "--"], [sys.executable, RING]
+    by_hand = 'for rank in 0 1; do RANK=$rank "$@" & done; wait'
+    if case == "ranks in symrail run":
+        settings = " ".join(f"{name}={value}" for name, value in of_ranks(2).items())
+        return [*run_one, "bash", "-c", f"export {settings}; {by_hand}", "bash", *ring], {}
+    if case == "mpirun in symrail run":
+        return [*run_one, *mpirun(2), *ring], {}
+    if case == "symrail run in ranks":
+        return [launcher(), "run", "-n", "2", "--", *ring], of_ranks(1, RANK="0")
+    assert case == "mpirun in ranks"
+    return [*mpirun(2), *ring], of_ranks(1, RANK="0")
+
+
+@pytest.mark.parametrize(
+    "case", ["ranks in symrail run", "mpirun in symrail run", "symrail run in ranks", "mpirun in ranks"]
+)
+def test_the_innermost_launcher_counts(case: str) -> None:
+    command, around = nested(case)
+    (ended,) = finish([start(command, **around)])
+    assert sorted(ended.stdout.splitlines()) == all_pes(2), ended
+
+
+def test_launchers_of_one_process_must_agree() -> None:
+    settings = [f"{name}={value}" for name, value in of_ranks(8, RANK="5").items()]
+    in_one = [launcher(), "run", "-n", "2", "--", "env", *settings, sys.executable, RING]
+    (ended,) = finish([start(in_one)])
+    said = [line for line in ended.stderr.splitlines() if "SettingError" in line]
+    assert ended.returncode == 1 and any("as PE 1 of 2, but RANK=5 and WORLD_SIZE=8 are set" in line for line in said), ended
+
+
+class Store:
+    """The store of torchrun's agent, for processes that are threads here."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.changed = threading.Condition()
+        self.waiting = 0
+
+    def __call__(self, *_: object, **__: object) -> Store:
+        return self
+
+    def add(self, key: str, amount: int) -> int:
+        with self.changed:
+            self.values[key] = str(int(self.values.get(key, b"0")) + amount).encode()
+            return int(self.values[key])
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            self.values[key] = value.encode()
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            self.waiting += 1
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: key in self.values, timeout=60)
+            self.waiting -= 1
+            return self.values[key]
+
+
+def test_each_join_under_torchrun_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail import _join
+
+    store, found = Store(), []
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch.distributed", types.SimpleNamespace(TCPStore=store))
+    for _ in range(3):
+        came: list[bytes] = []
+        # It comes first, while the store has the ids of earlier joins only.
+        other = threading.Thread(target=lambda: came.append(_join._of_agent(1, "127.0.0.1", 1)))
+        other.start()
+        with store.changed:
+            assert store.changed.wait_for(lambda: store.waiting or came, timeout=60)
+        found.append(_join._of_agent(0, "127.0.0.1", 1))
+        other.join()
+        assert came == found[-1:]
+    assert len(set(found)) == 3
 
 
 def test_mpirun() -> None:

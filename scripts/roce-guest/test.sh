@@ -7,10 +7,11 @@ set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 cd "$here/../.."
 # The tests of jobs start programs in the same folder: the launcher, and the programs that are built with the tests.
-cargo build -q -p symrail-perftest --bins
+# The features of `cargo test --workspace`, so that nothing is compiled again.
+cargo build -q --workspace --lib --bins --examples
 # The line tells a watcher of the output that builds, which take minutes on a loaded machine, make progress.
 echo "guest: programs are built"
-binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p symrail-tests --test 'verbs_*' |
+binaries=$(cargo test -q --no-run --message-format=json --workspace --test 'verbs_*' |
   sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p')
 [ -n "$binaries" ] || { echo "$0: no test binaries" >&2; exit 1; }
 echo "guest: tests are built"

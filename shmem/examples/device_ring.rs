@@ -16,10 +16,10 @@ type Failure = Box<dyn std::error::Error>;
 const NUMBERS: usize = 1000;
 
 /// The arrays that the kernels use.
-struct Ring<'a> {
-    inbox: SymSlice<'a, f64>,
-    outbox: SymSlice<'a, f64>,
-    arrived: SymSlice<'a, u64>,
+struct Ring {
+    inbox: SymSlice<f64>,
+    outbox: SymSlice<f64>,
+    arrived: SymSlice<u64>,
     laps: u64,
     next: u32,
 }
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// `device_ring.cu` on this PE's GPU.
-fn on_a_gpu(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
+fn on_a_gpu(rt: &Runtime, ring: &Ring) -> Result<(), Failure> {
     let gpu = rt.own_gpu()?;
     let device = rt.gpu_device(&gpu)?; // collective
     let program = Program::new("device_ring.cu", include_str!("device_ring.cu"));
@@ -76,7 +76,7 @@ fn on_a_gpu(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
 }
 
 /// The kernel as CPU threads run it.
-fn on_cpu_threads(rt: &Runtime, ring: &Ring<'_>) -> Result<(), Failure> {
+fn on_cpu_threads(rt: &Runtime, ring: &Ring) -> Result<(), Failure> {
     let device = rt.cpu_device()?;
     let (inbox, outbox) = (device.symmetric::<_, f64>(&ring.inbox)?, device.symmetric::<_, f64>(&ring.outbox)?);
     let arrived = device.symmetric::<_, u64>(&ring.arrived)?;

@@ -32,7 +32,7 @@ fn at_position(mut n: u64) -> u64 {
 }
 
 /// Does this PE's share of the updates; they are complete on all PEs when it returns.
-fn update(table: &SymSlice<'_, u64>, updates: u64) -> Result<()> {
+fn update(table: &SymSlice<u64>, updates: u64) -> Result<()> {
     let rt = table.runtime();
     let words = table.len() as u64;
     let all = words * u64::from(rt.n_pes());
@@ -60,10 +60,10 @@ fn main() -> Result<()> {
     let start = Instant::now();
     update(&table, updates)?;
     let seconds = start.elapsed().as_secs_f64();
-    let changed = table.to_vec().into_iter().zip(first..).filter(|(now, before)| now != before).count();
+    let changed = table.to_vec()?.into_iter().zip(first..).filter(|(now, before)| now != before).count();
 
     update(&table, updates)?;
-    let wrong = table.to_vec().into_iter().zip(first..).filter(|(now, before)| now != before).count();
+    let wrong = table.to_vec()?.into_iter().zip(first..).filter(|(now, before)| now != before).count();
     println!("PE {}: {changed} of {words} words changed, {wrong} wrong after undoing it", rt.my_pe());
     assert!(wrong == 0 && changed > 0, "updates were lost");
 

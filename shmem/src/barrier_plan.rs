@@ -89,6 +89,7 @@ pub(crate) fn run(
     (flags, count): (u64, u64),
     mine: bool,
 ) -> Result<bool> {
+    ops.comm.job.here()?;
     let (set, number) = (flags + (count & 1) * SET, (count & NUMBERS) as u8);
     let mut any = mine;
     for &step in &plan.0 {

@@ -24,7 +24,7 @@
 //!     writers.into_iter().try_for_each(|writer| writer.join().expect("a thread that panicked"))
 //! })?;
 //! rt.barrier_all()?;
-//! assert_eq!(data.to_vec(), [7, 8]);
+//! assert_eq!(data.to_vec()?, [7, 8]);
 //! data.free()?;
 //! rt.finalize()
 //! # }
@@ -41,31 +41,44 @@
 //! view.p(0, 1, 0).unwrap();
 //! ```
 
-use std::ops::Deref;
-
 use crate::error::{Error, Result};
-use crate::operations::{Communicator, Operations};
+use crate::operations::Operations;
+use crate::runtime::Runtime;
 use crate::wire::MAX_CONTEXTS;
 
-/// A context: see the [module](self). Its operations are those of [`Operations`].
+/// A context: see the [module](self). It keeps its runtime alive.
 ///
 /// Dropping it completes its operations; [`Context::destroy`] also returns their errors.
-pub struct Context<'rt> {
-    operations: Operations<'rt>,
+pub struct Context {
     number: usize,
+    runtime: Runtime,
 }
 
-impl<'rt> Context<'rt> {
-    pub(crate) fn new(comm: &'rt Communicator) -> Result<Context<'rt>> {
-        let (number, context) = comm.contexts.take().ok_or(Error::TooManyContexts { limit: MAX_CONTEXTS })?;
-        Ok(Context { operations: Operations::on(comm, context), number })
+impl Context {
+    pub(crate) fn new(runtime: &Runtime) -> Result<Context> {
+        let number = runtime.comm().contexts.take().ok_or(Error::TooManyContexts { limit: MAX_CONTEXTS })?;
+        Ok(Context { number, runtime: runtime.clone() })
     }
 
-    /// Operations of this context, for a caller that owns the context.
+    /// The operations of this context.
     #[inline]
     #[must_use]
-    pub fn operations(&self) -> Operations<'rt> {
-        self.operations
+    pub fn operations(&self) -> Operations<'_> {
+        Operations::on(self.runtime.comm(), self.number)
+    }
+
+    /// The runtime that it belongs to.
+    #[inline]
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Its number among this PE's contexts, for [`Runtime::operations_on`].
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Completes the context's operations, and destroys it.
@@ -77,20 +90,13 @@ impl<'rt> Context<'rt> {
     }
 }
 
-impl<'rt> Deref for Context<'rt> {
-    type Target = Operations<'rt>;
-
-    #[inline]
-    fn deref(&self) -> &Operations<'rt> {
-        &self.operations
-    }
-}
-
-impl Drop for Context<'_> {
+impl Drop for Context {
     fn drop(&mut self) {
-        if let Err(error) = self.quiet() {
+        if let Err(error) = self.quiet()
+            && !matches!(error, Error::Finalized { .. } | Error::Forked { .. })
+        {
             tracing::warn!(%error, "an operation failed on a context that was dropped");
         }
-        self.comm.contexts.give_back(self.number);
+        self.runtime.comm().contexts.give_back(self.number);
     }
 }

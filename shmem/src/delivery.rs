@@ -2,25 +2,39 @@
 
 use crate::error::Result;
 use crate::operations::Operations;
+use crate::runtime::Runtime;
 use crate::wire::{Sent, Tracked};
 
 /// The delivery of one operation; complete at once for mapped memory.
 ///
 /// A quiet of all operations would also wait for operations to a dead PE.
 #[must_use]
-pub struct Delivery<'rt> {
-    ops: Operations<'rt>,
-    /// `None` once the outcome was returned.
-    sent: Option<Sent>,
+pub struct Delivery {
+    /// `None` for mapped memory, and once the outcome was returned.
+    under_way: Option<UnderWay>,
 }
 
-impl<'rt> Delivery<'rt> {
-    pub(crate) fn new(ops: Operations<'rt>, tracked: Option<Tracked>) -> Delivery<'rt> {
-        Delivery { ops, sent: tracked.map(Sent::Tracked) }
+/// An operation on the wire, which keeps its runtime alive.
+struct UnderWay {
+    sent: Sent,
+    /// The number of its context; `None` for the default context.
+    context: Option<usize>,
+    runtime: Runtime,
+}
+
+impl UnderWay {
+    fn ops(&self) -> Operations<'_> {
+        self.context.map_or_else(|| self.runtime.operations(), |number| Operations::on(self.runtime.comm(), number))
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new((runtime, context): (&Runtime, Option<usize>), tracked: Option<Tracked>) -> Delivery {
+        Delivery::of_counted((runtime, context), tracked.map(Sent::Tracked))
     }
 
-    pub(crate) fn of_counted(ops: Operations<'rt>, sent: Option<Sent>) -> Delivery<'rt> {
-        Delivery { ops, sent }
+    pub(crate) fn of_counted((runtime, context): (&Runtime, Option<usize>), sent: Option<Sent>) -> Delivery {
+        Delivery { under_way: sent.map(|sent| UnderWay { sent, context, runtime: runtime.clone() }) }
     }
 
     /// Whether the data is in the target's memory and will not be sent again. Then the source may be reused, and so may
@@ -32,13 +46,14 @@ impl<'rt> Delivery<'rt> {
     ///
     /// [`Runtime::put_counted`]: crate::Runtime::put_counted
     pub fn is_done(&mut self) -> Result<bool> {
-        let end = match &self.sent {
-            None => return Ok(true),
-            Some(Sent::Tracked(tracked)) => self.ops.on_wire()?.take_end(tracked),
-            Some(Sent::Counted) => self.ops.on_wire()?.poll_counted().map(|left| left.then_some(())).transpose(),
+        let Some(under_way) = &self.under_way else { return Ok(true) };
+        let wire = under_way.ops().on_wire()?;
+        let end = match &under_way.sent {
+            Sent::Tracked(tracked) => wire.take_end(tracked),
+            Sent::Counted => wire.poll_counted().map(|left| left.then_some(())).transpose(),
         };
         let Some(end) = end else { return Ok(false) };
-        self.sent = None;
+        self.under_way = None;
         end.map(|()| true)
     }
 
@@ -50,16 +65,18 @@ impl<'rt> Delivery<'rt> {
         if self.is_done()? {
             return Ok(());
         }
-        match self.sent {
-            Some(Sent::Counted) => self.ops.counted_have_left(),
-            _ => self.ops.quiet().and_then(|()| self.is_done()).map(drop),
+        match &self.under_way {
+            None => Ok(()),
+            Some(under_way) if matches!(under_way.sent, Sent::Counted) => under_way.ops().counted_have_left(),
+            Some(under_way) => under_way.ops().quiet().and_then(|()| self.is_done()).map(drop),
         }
     }
 }
 
-impl Drop for Delivery<'_> {
+impl Drop for Delivery {
     fn drop(&mut self) {
-        if let (Some(Sent::Tracked(tracked)), Some(wire)) = (&self.sent, self.ops.on_wire_if_any()) {
+        let Some(under_way) = &self.under_way else { return };
+        if let (Sent::Tracked(tracked), Some(wire)) = (&under_way.sent, under_way.ops().on_wire_if_any()) {
             wire.abandon(tracked);
         }
     }

@@ -13,9 +13,9 @@ use crate::symmetric::{SymSlice, Symmetric};
 use crate::team::Team;
 
 /// The CPU device of a PE, made by [`Runtime::cpu_device`]: runs closures as kernels.
-pub struct CpuDevice<'a> {
-    runtime: &'a Runtime,
+pub struct CpuDevice {
     view: DeviceView,
+    runtime: Runtime,
 }
 
 impl Runtime {
@@ -23,7 +23,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The heap is in memory that the CPU cannot access.
-    pub fn cpu_device(&self) -> Result<CpuDevice<'_>> {
+    pub fn cpu_device(&self) -> Result<CpuDevice> {
         if self.comm().space.staged.is_some() {
             let what = "a CPU device on a heap in a GPU's memory".into();
             let remedy = "use Runtime::gpu_device, or set SYMRAIL_HEAP_KIND=host".into();
@@ -32,12 +32,12 @@ impl Runtime {
         // A thread that waits drives the engines, so it does not wait until a proxy thread gets the core.
         let drivers = self.comm().wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.drivers().to_vec());
         let progress = move || drivers.iter().map(|driver| driver.try_poll()).sum::<usize>() > 0;
-        // SAFETY: the bases are those of the runtime's mappings, which the device borrows. No copy of the view leaves
+        // SAFETY: the bases are those of the runtime's mappings, which the device keeps alive. No copy of the view leaves
         // `launch`, whose threads have ended when it returns.
         let view = unsafe { DeviceView::new(self.cpu_device_parts(Arc::new(progress))) };
         let view =
             view.map_err(|error| Error::System { what: "making CPU threads a device", reason: error.to_string() })?;
-        Ok(CpuDevice { runtime: self, view })
+        Ok(CpuDevice { view, runtime: self.clone() })
     }
 
     /// The parts of a CPU device of this PE. Its waiting threads call `progress` (see [`DeviceParts::progress`]). Valid
@@ -50,7 +50,7 @@ impl Runtime {
             n_pes: job.n_pes,
             heap_base: space.base,
             heap_size: space.committed.load(Ordering::Relaxed) as u64,
-            peer_bases: Arc::from(&space.bases[..]),
+            peer_bases: Arc::from(space.bases.to_vec()),
             producers: self.producers().to_vec(),
             progress,
             direct_amos: self.cpu_performs_amos(),
@@ -60,14 +60,14 @@ impl Runtime {
     }
 }
 
-impl CpuDevice<'_> {
+impl CpuDevice {
     /// The kernels' name of a slice of the heap.
     ///
     /// # Errors
     /// The slice is in a part of the heap that was committed after the device was made.
     pub fn symmetric<S: Symmetric, T: Element>(
         &self,
-        slice: &SymSlice<'_, S>,
+        slice: &SymSlice<S>,
     ) -> Result<symrail_kernels::cpu::Symmetric<T>> {
         let bytes = slice.len() * size_of::<S>();
         let offset = self.runtime.symmetric_offset(slice.as_ptr().cast(), bytes)?;
@@ -102,10 +102,10 @@ impl CpuDevice<'_> {
     }
 }
 
-impl Team<'_> {
+impl Team {
     /// The team for threads of a CPU device, the same each time. It must not be used after the team is destroyed.
     #[must_use]
     pub fn on_cpu_device(&self) -> Arc<DeviceTeam> {
-        Arc::clone(&self.on_device)
+        Arc::clone(self.on_device())
     }
 }

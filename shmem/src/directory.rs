@@ -102,7 +102,10 @@ mod tests {
         let mut address = |rail: u32| {
             let port: u16 = random.random();
             let ip = [10, rail as u8, (pe / 8 / 256) as u8, (pe / 8) as u8];
-            [&b"\x51\x0btcp;ofi_rxm\x02\0"[..], &port.to_be_bytes(), &ip, &[0; 8], &token].concat()
+            // The prefix and the network namespace, then a socket address.
+            let network = (pe / 8).wrapping_mul(0x9e37_79b9).to_le_bytes();
+            let head = [&b"\x52\x0btcp;ofi_rxm\x18"[..], &network, &[2, 0]].concat();
+            [&head[..], &port.to_be_bytes(), &ip, &[0; 8], &token].concat()
         };
         let host_addresses = (0..4).map(&mut address).collect();
         let addresses = (0..4).map(&mut address).collect();
@@ -123,8 +126,8 @@ mod tests {
         let (first, grown, other) = (segment(5, 0), segment(6, 4096), segment(7, 8192));
         let encoded: Vec<_> = infos.iter().map(ConnectionInfo::encode).collect();
         let directory = Arc::new(Directory::new(&encoded, 1, first));
-        // A token, a key, eight ports, and the ends of addresses.
-        assert!(directory.entries.width() <= 12 + 8 + 16 + 2, "{} bytes a PE", directory.entries.width());
+        // A token, a key, eight ports, the ends of addresses, and a network namespace.
+        assert!(directory.entries.width() <= 12 + 8 + 16 + 2 + 4, "{} bytes a PE", directory.entries.width());
         let of_thread = |thread| OfThread { directory: Arc::clone(&directory), thread };
         for (pe, info) in (0..).zip(&infos) {
             let expected = Addresses { host: info.host_addresses.clone(), proxy: info.proxies[0].addresses.clone() };

@@ -41,6 +41,25 @@ pub enum Error {
         /// Its current length.
         heap_bytes: usize,
     },
+    /// Memory of this PE that a call would access and that is not there: beyond the end of the symmetric heap or of the
+    /// program's data.
+    #[error(
+        "{what} on PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap's memory ({heap_bytes} bytes at {heap:#x}); allocate as much as the call accesses"
+    )]
+    NotAllocated {
+        /// The call.
+        what: &'static str,
+        /// This PE.
+        pe: Pe,
+        /// The address.
+        address: usize,
+        /// The length in bytes.
+        bytes: usize,
+        /// Where the heap starts.
+        heap: usize,
+        /// Its current length.
+        heap_bytes: usize,
+    },
     /// Elements beyond the end of a symmetric slice, or of the local side of a strided transfer.
     #[error("{what} with PE {pe}: {count} elements from element {start} on are not among its {len}")]
     OutOfBounds {
@@ -107,7 +126,8 @@ pub enum Error {
         /// The outcome of the last request to it.
         reason: String,
     },
-    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed ended a wait.
+    /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed, or the limit of
+    /// [`within`](crate::within), ended a wait.
     #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
     Interrupted {
         /// The PE that waited.
@@ -131,6 +151,24 @@ pub enum Error {
         joined: u32,
         /// This process.
         here: u32,
+    },
+    /// This PE has left the job: [`Runtime::finalize`](crate::Runtime::finalize) was called on one of its handles.
+    #[error("PE {pe} has left the job (finalize); join a new job for further operations")]
+    Finalized {
+        /// The PE.
+        pe: Pe,
+    },
+    /// What is to be freed or destroyed is in use on some PE; nothing was freed.
+    #[error(
+        "PE {pe}: {what} is in use, here by {handles} other handles, or on another PE; free what uses it first, on all PEs"
+    )]
+    InUse {
+        /// This PE.
+        pe: Pe,
+        /// What is in use.
+        what: &'static str,
+        /// The number of other handles on this PE.
+        handles: usize,
     },
     /// PEs of a team made different collective calls. Detected only with `SYMRAIL_CHECK_COLLECTIVES`.
     #[error(

@@ -1,5 +1,7 @@
-//! Interrupts of waits: the check that a program installs to handle signals, and how waits call it.
+//! Interrupts of waits: the check that a program installs to handle signals, the limit of a caller's time, and how waits
+//! ask for both.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,10 +16,34 @@ const FIRST_POLL: Duration = Duration::from_millis(1);
 /// How often a PE that sleeps while it joins calls the check.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+thread_local! {
+    /// When the waits of this thread end. It has no destructor, because exit handlers wait, too.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Makes calls whose waits, all together, end after `limit`, with [`Error::Interrupted`](crate::Error::Interrupted) (of
+/// joining: [`bootstrap::Error::Interrupted`](crate::bootstrap::Error::Interrupted)). It concerns this thread, and all
+/// calls that wait: collectives, calls on the heap, finalizing, waits for words, quiets. What is said of interrupted
+/// calls at [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) holds for these, too. Within another limit, the
+/// earlier one counts.
+pub fn within<R>(limit: Duration, calls: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Instant>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            DEADLINE.set(self.0);
+        }
+    }
+    let before = Restore(DEADLINE.get());
+    let until = clock::now().checked_add(limit);
+    DEADLINE.set(until.into_iter().chain(before.0).min());
+    calls()
+}
+
 /// A wait that calls the check now and then.
 #[allow(missing_debug_implementations)] // of the caller's closure
 pub struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
+    deadline: Option<Instant>,
     begun: Instant,
     next: Duration,
 }
@@ -25,13 +51,24 @@ pub struct InterruptPoll<'a> {
 impl<'a> InterruptPoll<'a> {
     /// Begins a wait.
     pub(crate) fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
-        InterruptPoll { go_on, begun: clock::now(), next: FIRST_POLL }
+        InterruptPoll { go_on, deadline: DEADLINE.get(), begun: clock::now(), next: FIRST_POLL }
+    }
+
+    /// Whether anything may end the wait.
+    pub(crate) fn may_end(&self) -> bool {
+        self.go_on.is_some() || self.deadline.is_some()
     }
 
     /// How long the wait has lasted, if it must end now. Calls the check only when that is due.
     pub fn ended(&mut self) -> Option<Duration> {
-        let go_on = self.go_on?;
+        if !self.may_end() {
+            return None;
+        }
         let waited = clock::since(self.begun);
+        if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return Some(waited);
+        }
+        let go_on = self.go_on?;
         if waited < self.next {
             return None;
         }

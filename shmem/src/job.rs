@@ -8,15 +8,15 @@ use symrail_transport::env::Settings;
 use crate::bootstrap::Bootstrap;
 use crate::error::{Error, Result};
 use crate::interrupt::GoOn;
-use crate::process::Process;
+use crate::process::Membership;
 use crate::team::group::Group;
 
 /// A PE's data about its job.
 pub(crate) struct Job {
     pub me: Pe,
     pub n_pes: u32,
-    /// The process that joined.
-    pub process: Process,
+    /// Whether this process takes part in the job.
+    pub membership: Membership,
     /// NICs perform all AMOs and signals; all PEs agree on it.
     pub native_amo: bool,
     /// The first PE of each PE's host; a PE that no PE may map counts as its own host.
@@ -28,15 +28,19 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Fails in a process that was forked from the one that joined.
+    /// Fails when this PE has left, and in a process that was forked from the one that joined.
     #[inline]
     pub fn here(&self) -> Result<()> {
-        if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
+        if self.membership.lasts() { Ok(()) } else { Err(self.not_here()) }
     }
 
     #[cold]
-    fn forked(&self) -> Error {
-        Error::Forked { pe: self.me, joined: self.process.pid(), here: std::process::id() }
+    fn not_here(&self) -> Error {
+        let process = self.membership.process();
+        if process.is_here() {
+            return Error::Finalized { pe: self.me };
+        }
+        Error::Forked { pe: self.me, joined: process.pid(), here: std::process::id() }
     }
 
     /// All PEs.

@@ -35,7 +35,7 @@ use crate::observe::console::on_stderr;
 use crate::observe::figures::Figures;
 use crate::observe::{Observation, Reporter, Trace};
 use crate::operations::Communicator;
-use crate::process::{Process, WipedOnFork};
+use crate::process::{Membership, Process, WipedOnFork};
 use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};
 use crate::space::Space;
@@ -163,11 +163,12 @@ impl Runtime {
         let said = stages.step("reach of devices", &mut *bootstrap, |all| all.allgather(&mine_reach))?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let device_hosts = if device_hosts == hosts { Arc::clone(&hosts) } else { device_hosts };
-        let process = Process::this();
+        let membership = Membership::of(Process::this());
         let mut heap = heap;
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
         let space = Space {
             base,
+            reserved: heap.capacity() as usize,
             committed: AtomicUsize::new(committed),
             growth_refused: OnceLock::new(),
             bases: WipedOnFork::new(&bases)?,
@@ -191,7 +192,7 @@ impl Runtime {
         let lanes = wire.as_ref().ok().map(Wire::lanes);
         let reporter = Reporter::start(figures, lanes, Arc::clone(&bootstrap));
         let reporter = reporter.inspect_err(|error| tracing::warn!(%error, "nobody can read this PE's figures")).ok();
-        let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap, interrupt };
+        let job = Job { me, n_pes, membership, native_amo: mine.native_amo, hosts, settings, bootstrap, interrupt };
         let context = wire.as_ref().map_or_else(|_| ContextState::default(), ContextState::first);
         let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
         let observation = Observation::new(trace, reporter);

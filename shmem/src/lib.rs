@@ -82,7 +82,7 @@ pub use collective::{ActiveSet, ActiveSets, Reduction};
 pub use context::Context;
 pub use delivery::Delivery;
 pub use error::{Error, Result};
-pub use interrupt::{GoOn, InterruptPoll};
+pub use interrupt::{GoOn, InterruptPoll, within};
 pub use operations::Operations;
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;

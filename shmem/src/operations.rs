@@ -27,7 +27,7 @@ impl Communicator {
     /// The endpoints.
     ///
     /// # Errors
-    /// There are none, with the reason; this process was forked from the one that joined.
+    /// There are none, with the reason; the PE has left; this process was forked from the one that joined.
     pub fn wire(&self) -> Result<&Wire> {
         self.job.here()?;
         self.wire.as_ref().map_err(Error::clone)
@@ -62,9 +62,10 @@ impl<'rt> Operations<'rt> {
         Operations { comm, context: &comm.context }
     }
 
-    /// The operations on another context.
-    pub(crate) fn on(comm: &'rt Communicator, context: &'rt ContextState) -> Operations<'rt> {
-        Operations { comm, context }
+    /// The operations on the context with this number.
+    #[inline]
+    pub(crate) fn on(comm: &'rt Communicator, number: usize) -> Operations<'rt> {
+        Operations { comm, context: comm.contexts.get(number) }
     }
 
     #[inline]
@@ -75,7 +76,7 @@ impl<'rt> Operations<'rt> {
     /// As [`Operations::on_wire`]; `None` when there is no wire.
     #[inline]
     pub(crate) fn on_wire_if_any(&self) -> Option<WireContext<'rt>> {
-        let wire = self.comm.wire.as_ref().ok().filter(|_| self.comm.job.process.is_here());
+        let wire = self.comm.wire.as_ref().ok().filter(|_| self.comm.job.membership.lasts());
         wire.map(|wire| WireContext::new(wire, self.context))
     }
 

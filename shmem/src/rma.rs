@@ -28,7 +28,11 @@ pub struct Strided {
 
 impl Strided {
     /// Bytes from the first to the last element of `blocks` blocks, with elements `stride` apart; at most `usize::MAX`.
-    pub(crate) fn span(&self, stride: usize, blocks: u32) -> usize {
+    #[must_use]
+    pub fn span(&self, stride: usize, blocks: u32) -> usize {
+        if self.count == 0 {
+            return 0;
+        }
         let steps = self.count.saturating_mul(blocks as usize).saturating_sub(1);
         steps.saturating_mul(stride).saturating_add(1).saturating_mul(self.size)
     }

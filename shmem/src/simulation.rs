@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observe::Observation;
 use crate::operations::Communicator;
-use crate::process::{Process, WipedOnFork};
+use crate::process::{Membership, Process, WipedOnFork};
 use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};
 use crate::space::Space;
@@ -137,6 +137,7 @@ impl SimulatedPe {
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
         let space = Space {
             base: heap.base().as_ptr().expose_provenance(),
+            reserved: heap.capacity() as usize,
             committed: AtomicUsize::new(committed),
             growth_refused: OnceLock::new(),
             bases: WipedOnFork::new(&bases)?,
@@ -150,7 +151,7 @@ impl SimulatedPe {
         let job = Job {
             me,
             n_pes,
-            process: Process::this(),
+            membership: Membership::of(Process::this()),
             native_amo: false,
             hosts: Arc::clone(&hosts),
             settings,

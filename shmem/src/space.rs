@@ -15,6 +15,8 @@ use crate::staged::{STAGED_OFFSET, Staged};
 /// The heaps of a job as one PE accesses them, and the program's variables among them.
 pub(crate) struct Space {
     pub base: usize,
+    /// Bytes of addresses from the base on; those behind what is committed cannot be accessed.
+    pub reserved: usize,
     /// Bytes of the heap that are committed, on every PE.
     pub committed: AtomicUsize,
     /// Why the heap cannot grow further.
@@ -38,18 +40,50 @@ impl Space {
     /// The symmetric offset of `len` bytes at `ptr`.
     #[inline]
     pub fn offset(&self, operation: Operation, pe: Pe, ptr: *const u8, len: usize) -> Result<u64> {
+        self.find(ptr, len).ok_or_else(|| self.not_symmetric(operation, pe, ptr, len))
+    }
+
+    /// As [`Space::offset`]; `None` if the bytes are not symmetric.
+    #[inline]
+    fn find(&self, ptr: *const u8, len: usize) -> Option<u64> {
         let committed = self.committed.load(Ordering::Relaxed);
         let offset = ptr.addr().wrapping_sub(self.base);
         if offset <= committed && len <= committed - offset {
-            return Ok(offset as u64);
+            return Some(offset as u64);
         }
-        if let Some(offset) = self.data.offset_of(ptr, len) {
-            return Ok(offset);
+        let in_data = self.data.offset_of(ptr, len);
+        in_data.or_else(|| self.staged.as_ref().and_then(|staged| staged.offset_of(ptr.addr(), len)))
+    }
+
+    /// Refuses `len` bytes of PE `me`, this one, that a host thread would access and that are not there, because they
+    /// extend beyond the memory of the heap or of the program's data. The caller vouches for private memory; but no
+    /// call accesses more of it than the heap has, so that products of sizes do not wrap and buffers of so many bytes
+    /// can be allocated.
+    pub fn must_hold(&self, what: &'static str, me: Pe, ptr: *const u8, len: usize) -> Result<()> {
+        if len == 0 || self.find(ptr, len).is_some() {
+            return Ok(());
         }
-        if let Some(offset) = self.staged.as_ref().and_then(|staged| staged.offset_of(ptr.addr(), len)) {
-            return Ok(offset);
+        let starts_in_data = self.data.offset_of(ptr, 1).is_some();
+        if starts_in_data || len > self.committed.load(Ordering::Relaxed) {
+            return Err(self.not_allocated(what, me, ptr, len));
         }
-        Err(self.not_symmetric(operation, pe, ptr, len))
+        self.must_not_be_behind(what, me, ptr, len)
+    }
+
+    /// Refuses `len` bytes some of which are in the heap's addresses behind its memory.
+    #[inline]
+    pub fn must_not_be_behind(&self, what: &'static str, me: Pe, ptr: *const u8, len: usize) -> Result<()> {
+        let end = self.base + self.committed.load(Ordering::Relaxed);
+        if ptr.addr() >= self.base + self.reserved || ptr.addr().saturating_add(len) <= end || len == 0 {
+            return Ok(());
+        }
+        Err(self.not_allocated(what, me, ptr, len))
+    }
+
+    #[cold]
+    fn not_allocated(&self, what: &'static str, pe: Pe, ptr: *const u8, bytes: usize) -> Error {
+        let heap_bytes = self.committed.load(Ordering::Relaxed);
+        Error::NotAllocated { what, pe, address: ptr.addr(), bytes, heap: self.base, heap_bytes }
     }
 
     /// The location of `len` bytes of `pe` with the symmetric address `ptr`. `local` is the operation's buffer here:
@@ -75,13 +109,13 @@ impl Space {
     }
 
     /// The address of `pe`'s heap in this process. 0 if the operation needs the wire: the peer is not mapped, or
-    /// `offset` there or the local buffer is in memory that the CPU cannot access. In a forked child all addresses are
-    /// 0, and the wire refuses the operation.
+    /// `offset` there or the local buffer is in memory that the CPU cannot access. In a forked child, and when the PE has
+    /// left, all addresses are 0, and the wire refuses the operation.
     #[inline]
     pub fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
         match self.bases.get(pe as usize) {
             Some(_) if self.staged.is_some() && (offset >= STAGED_OFFSET || self.is_staged(local)) => Ok(0),
-            Some(&base) => Ok(base),
+            Some(base) => Ok(base),
             None => Err(self.no_such_pe(pe)),
         }
     }
@@ -123,7 +157,7 @@ impl Space {
 
     /// Whether host threads access `pe`'s memory by loads and stores.
     pub fn is_mapped(&self, pe: Pe) -> bool {
-        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|&b| b != 0)
+        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|base| base != 0)
     }
 
     /// Whether an address is in memory that the CPU cannot access.

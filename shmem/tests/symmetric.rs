@@ -1,6 +1,8 @@
 //! Typed symmetric slices in a job of one PE: bounds, lifetimes of blocks, overlapping copies.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::time::Duration;
+
 use symrail::bootstrap::single::Single;
 use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
 
@@ -31,7 +33,7 @@ fn elements_outside_are_refused_and_named() {
     assert!(data.wait_until(5, Cmp::Eq, 0).is_err() && data.test(5, Cmp::Eq, 0).is_err());
     // No elements at the very end exist, and may be copied.
     data.put(5, &[], 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -40,11 +42,11 @@ fn copies_within_a_slice_may_overlap() {
     let data = rt.alloc_slice::<u32>(6).unwrap();
     data.write_slice(0, &[1, 2, 3, 4, 5, 6]).unwrap();
     data.put_nbi(1, &data, 0, 5, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 1, 2, 3, 4, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 4, 5]);
     data.get_nbi(1, &data, 0, 5, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4, 5, 5]);
     data.put_signal_nbi(1, &data, 0, 3, (&rt.alloc_slice(1).unwrap(), 0), 1, SignalOp::Set, 0).unwrap();
-    assert_eq!(data.to_vec(), [1, 1, 2, 3, 5, 5]);
+    assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 5, 5]);
 }
 
 #[test]
@@ -61,13 +63,13 @@ fn slices_of_two_runtimes_do_not_mix() {
 fn blocks_come_back_and_are_zero_again() {
     let rt = alone();
     let first = rt.alloc_slice::<f32>(100).unwrap();
-    first.fill(2.5);
+    first.fill(2.5).unwrap();
     let address = first.as_ptr();
     first.free().unwrap();
     let again = rt.alloc_slice::<f32>(100).unwrap();
-    assert_eq!((again.as_ptr(), again.to_vec()), (address, vec![0.0; 100]));
+    assert_eq!((again.as_ptr(), again.to_vec().unwrap()), (address, vec![0.0; 100]));
     let none = rt.alloc_slice::<u64>(0).unwrap();
-    assert!(none.is_empty() && none.to_vec().is_empty() && none.read(0).is_err());
+    assert!(none.is_empty() && none.to_vec().unwrap().is_empty() && none.read(0).is_err());
     none.free().unwrap();
     assert!(rt.alloc_slice::<u64>(usize::MAX / 4).is_err());
 }
@@ -103,9 +105,9 @@ fn only_owners_free_their_blocks() {
     }
     assert_eq!(freed, [block]);
     assert!(rt.free(slice.as_ptr().cast()).unwrap_err().to_string().contains("belongs to"));
-    slice.fill(7);
+    slice.fill(7).unwrap();
     world.sync().unwrap();
-    assert_eq!(slice.to_vec(), [7; 8]);
+    assert_eq!(slice.to_vec().unwrap(), [7; 8]);
     slice.free().unwrap();
 }
 
@@ -127,4 +129,39 @@ fn a_wait_ends_when_it_is_told_to() {
     // A wait that ends at once does not call the check.
     word.write(0, 1).unwrap();
     word.wait_until(0, Cmp::Eq, 1).unwrap();
+}
+
+#[test]
+fn a_wait_ends_when_the_callers_time_is_up() {
+    let rt = alone();
+    let word = rt.alloc_slice::<u64>(1).unwrap();
+    let (short, long) = (Duration::from_millis(20), Duration::from_secs(3600));
+    let ends = |limit| {
+        let Err(Error::Interrupted { waited, .. }) = symrail::within(limit, || word.wait_until(0, Cmp::Eq, 1)) else {
+            panic!("the word was never written");
+        };
+        waited
+    };
+    assert!(ends(short) >= short);
+    // The earlier one of two limits counts, and no call after the limited ones has a limit.
+    symrail::within(long, || assert!(ends(short) >= short));
+    symrail::within(short, || assert!(ends(long) < long));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| word.wait_until(0, Cmp::Eq, 1));
+        word.write(0, 1).unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_wait_for_a_word_that_is_not_there_is_refused() {
+    let rt = alone_with(256 << 20);
+    let behind = rt.malloc(64).unwrap().wrapping_add(200 << 20).cast::<u64>();
+    // SAFETY: the word is refused before it is read.
+    let refused = unsafe { rt.wait_until(behind, Cmp::Eq, 1) }.unwrap_err();
+    assert!(matches!(refused, Error::NotAllocated { pe: 0, bytes: 8, .. }), "{refused}");
+    let team = rt.team_world().unwrap();
+    // SAFETY: as above.
+    let refused = unsafe { team.alltoall(behind.cast(), behind.cast(), 8) }.unwrap_err();
+    assert!(matches!(refused, Error::NotAllocated { what: "alltoall", .. }), "{refused}");
 }

@@ -1,13 +1,13 @@
 //! A view borrows its slice, and frees nothing.
 use symrail::{Context, Result, SymSlice};
 
-fn after_free<'rt>(slice: SymSlice<'rt, u8>, context: &Context<'rt>) -> Result<()> {
+fn after_free(slice: SymSlice<u8>, context: &Context) -> Result<()> {
     let view = slice.on(context)?;
     slice.free()?;
     view.write(0, 1)
 }
 
-fn twice<'rt>(slice: &SymSlice<'rt, u8>, context: &Context<'rt>) -> Result<()> {
+fn twice(slice: &SymSlice<u8>, context: &Context) -> Result<()> {
     slice.on(context)?.free()
 }
 

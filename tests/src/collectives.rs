@@ -42,7 +42,7 @@ impl Data {
         let mixed = i * 7 + rank * 13 + self.round * 5;
         // One PE's elements differ where sums of many are not exact.
         let stands_out = (i + self.round) % self.n == rank;
-        let signed = !matches!(self.ty, DataType::U8 | DataType::U32 | DataType::U64);
+        let signed = !matches!(self.ty, DataType::U8 | DataType::U16 | DataType::U32 | DataType::U64 | DataType::Bool);
         let small = matches!(self.ty, DataType::E4M3 | DataType::E5M2 | DataType::E4M3B15);
         match self.op {
             ReduceOp::Prod if stands_out => 1.5f64.max(if small || signed { 0.0 } else { 2.0 }).floor(),
@@ -68,6 +68,9 @@ impl Data {
             ReduceOp::Prod => values.reduce(|a, b| a * b),
             ReduceOp::Min => values.reduce(f64::min),
             ReduceOp::Max => values.reduce(f64::max),
+            ReduceOp::And => values.reduce(|a, b| (a as i64 & b as i64) as f64),
+            ReduceOp::Or => values.reduce(|a, b| (a as i64 | b as i64) as f64),
+            ReduceOp::Xor => values.reduce(|a, b| (a as i64 ^ b as i64) as f64),
         };
         reduced.unwrap_or_default()
     }
@@ -101,6 +104,11 @@ impl Data {
             DataType::E4M3 => vec![fp8::f32_to_e4m3(value as f32)],
             DataType::E5M2 => vec![fp8::f32_to_e5m2(value as f32)],
             DataType::E4M3B15 => vec![fp8::f32_to_e4m3b15(value as f32)],
+            DataType::Bool => vec![u8::from(value != 0.0)],
+            DataType::I16 => (value as i16).to_ne_bytes().to_vec(),
+            DataType::U16 => (value as u16).to_ne_bytes().to_vec(),
+            DataType::C64 => [value as f32, 0.0].map(f32::to_ne_bytes).concat(),
+            DataType::C128 => [value, 0.0].map(f64::to_ne_bytes).concat(),
             _ => panic!("{:?} has no bytes here", self.ty),
         }
     }

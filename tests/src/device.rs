@@ -22,7 +22,7 @@ pub fn view(rt: &Runtime) -> DeviceView {
 pub fn name<S: symrail::Symmetric, T: Element>(
     view: &DeviceView,
     rt: &Runtime,
-    slice: &SymSlice<'_, S>,
+    slice: &SymSlice<S>,
 ) -> Result<Symmetric<T>, DeviceError> {
     let offset = rt.symmetric_offset(slice.as_ptr().cast(), 0).unwrap_or(u64::MAX);
     view.symmetric(offset, slice.len() as u64)

@@ -104,7 +104,7 @@ fn fill(array: &mut Array, grid: &Grid, pencil: &Pencil, element: usize, fields:
 ///
 /// # Errors
 /// The plan's.
-pub fn transpose(array: &Decomposition<'_>, wanted: &Transpose, place: Place, rounds: usize) -> Result<(), Error> {
+pub fn transpose(array: &Decomposition, wanted: &Transpose, place: Place, rounds: usize) -> Result<(), Error> {
     let mut plan = array.transpose(wanted)?;
     let mut work = array.workspace(plan.workspace_bytes())?;
     let bytes = (plan.input_bytes(), plan.output_bytes());
@@ -128,7 +128,7 @@ pub fn transpose(array: &Decomposition<'_>, wanted: &Transpose, place: Place, ro
 /// # Errors
 /// That of `run`.
 pub fn transposed(
-    array: &Decomposition<'_>,
+    array: &Decomposition,
     wanted: &Transpose,
     place: Place,
     bytes: (usize, usize),
@@ -162,7 +162,7 @@ pub fn transposed(
 /// # Errors
 /// The plan's.
 pub fn halo(
-    array: &Decomposition<'_>,
+    array: &Decomposition,
     (axis, form, periodic): (Axis, Form, bool),
     (element, fields, mode): (usize, usize, Mode),
     symmetric: Option<*mut u64>,
@@ -183,7 +183,7 @@ pub fn halo(
 /// # Errors
 /// That of `run`.
 pub fn updated(
-    array: &Decomposition<'_>,
+    array: &Decomposition,
     (axis, form, periodic): (Axis, Form, bool),
     (element, fields): (usize, usize),
     symmetric: Option<*mut u64>,
@@ -204,7 +204,7 @@ pub fn updated(
     Ok(())
 }
 
-fn end<'rt>(array: &Decomposition<'rt>, plan: Plan<'rt>, work: Workspace) -> Result<(), Error> {
+fn end(array: &Decomposition, plan: Plan, work: Workspace) -> Result<(), Error> {
     array.give_up(plan)?;
     array.give_back(work)
 }

@@ -11,13 +11,17 @@ pub fn own(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(format!("lib{name}.so"))
 }
 
-/// Builds packages in the running test's profile, and returns their folder. Waits if the build folder is in use.
+/// Builds libraries and programs in the running test's profile, and returns their folder. Waits if the build folder is
+/// in use.
+///
+/// The selection of packages and targets decides Cargo's features: this one has those of `cargo test --workspace`, so
+/// that nothing is compiled again.
 #[allow(dead_code, reason = "not every test that loads libraries builds any")]
-pub fn build(packages: &[&str]) -> PathBuf {
+pub fn build() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "-q"]).args(packages.iter().flat_map(|package| ["-p", package]));
+    cargo.args(["build", "-q", "--workspace", "--lib", "--bins", "--examples"]);
     cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
     if folder.ends_with("release") {
         cargo.arg("--release");

@@ -112,7 +112,7 @@ fn default_plans_come_first() {
     let none = job().succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(same.matches("of-the-folder: chosen").count(), 2, "{same}");
-    assert_eq!(none.matches("OneShot with 1 blocks: chosen").count(), 2, "{none}");
+    assert_eq!(none.matches("one_shot with 1 blocks: chosen").count(), 2, "{none}");
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn default_plans_of_broadcasts_and_reductions_are_for_their_roots() {
     let out = job.env("SYMRAIL_CACHE_DIR", folder.to_str().unwrap()).succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
     for line in [
-        "Broadcast of PE 0: BroadcastFrom(0) with 1 blocks: chosen",
+        "Broadcast of PE 0: broadcast from rank 0 with 1 blocks: chosen",
         "Broadcast of PE 1: from-1: chosen",
         "Reduce of PE 0: to-0: chosen",
-        "Reduce of PE 1: ReduceTo(1) with 1 blocks: chosen",
+        "Reduce of PE 1: reduce to rank 1 with 1 blocks: chosen",
     ] {
         assert_eq!(out.matches(line).count(), 2, "{line}: {out}");
     }
@@ -161,9 +161,9 @@ fn a_table_that_all_have_is_taken() {
     let one = job("tuned").args(["defaults", folder.to_str().unwrap()]).succeed().out;
     let wrong = job(&foreign).args(["defaults"]).succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
-    let own = "OneShot with 1 blocks: chosen, for one host";
+    let own = "one_shot with 1 blocks: chosen, for one host";
     let by_table =
-        |out: &str| out.lines().filter(|line| line.contains("ByPuts with 2 blocks: chosen, by table ")).count();
+        |out: &str| out.lines().filter(|line| line.contains("by_puts with 2 blocks: chosen, by table ")).count();
     assert_eq!((by_table(&all), all.matches("row 1: allreduce of any size").count()), (3, 3), "{all}");
     assert_eq!((by_table(&off), off.matches(own).count()), (0, 3), "{off}");
     assert_eq!((by_table(&one), one.matches(own).count()), (0, 3), "{one}");

@@ -189,7 +189,7 @@ fn all_algorithms_types_and_operations() {
         let reduces = document.collective.contains("reduce");
         let in_place = document.collective != "alltoall";
         let mut pes = Pes::new(&document, 4096, 3, |_, _| true);
-        for &ty in DataType::ALL {
+        for &ty in DataType::ON_GPUS {
             for op in OPS {
                 if op != ReduceOp::Sum && !reduces {
                     continue;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::descriptors;
 use crate::endpoint::{Endpoint, Role};
 use crate::env::{AmoPath, GpuDirect, Settings, TransportKind};
 use crate::error::{Error, Result};
@@ -11,6 +12,9 @@ use crate::topology::{
     CpuSet, Machine, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Place, ProxyPe, detect, proxy_cores, rails_of,
 };
 use crate::{ofi, verbs};
+
+/// Descriptors that a rail over TCP takes without any connection, rounded up.
+const DESCRIPTORS_OF_A_RAIL: u64 = 16;
 
 /// The NICs of one backend, in lane order.
 pub enum Nics {
@@ -131,7 +135,9 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons });
     }
     let library = ofi::load(settings)?;
-    let nics = ofi::discover(&library, settings, host.all_here)?;
+    let ofi::Found { nics, left_out } = ofi::discover(&library, settings, host.all_here)?;
+    let naming = "SYMRAIL_NIC_LIST can name it";
+    reasons.extend(left_out.iter().map(|interface| format!("no rail: interface {interface}; {naming}")));
     if host.all_here && settings.nic_list.is_none() && nics.iter().all(ofi::Nic::is_loopback) {
         reasons.push("loopback only: all PEs are on this machine".into());
     }
@@ -304,6 +310,11 @@ impl Choice {
 
     fn open_some(&self, rails: &[usize], role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         let destinations = Endpoint::destinations(role, n_pes);
+        if let Nics::Libfabric(_, nics) = &self.nics
+            && nics.iter().any(ofi::Nic::is_software)
+        {
+            descriptors::make_room(rails.len() as u64 * (u64::from(destinations) + DESCRIPTORS_OF_A_RAIL));
+        }
         match &self.nics {
             Nics::Libfabric(library, nics) => rails
                 .iter()

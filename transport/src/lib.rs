@@ -30,6 +30,7 @@
 
 pub mod backend;
 mod bounce;
+mod descriptors;
 pub mod device;
 pub mod endpoint;
 pub mod env;
@@ -37,6 +38,7 @@ pub mod grown;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
 pub mod ofi;
+pub mod pairing;
 pub mod rail;
 pub mod region;
 pub mod segment;

@@ -17,6 +17,7 @@ use std::os::fd::RawFd;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, unreached};
 use crate::error::{Fault, Result};
+use crate::pairing::InterfaceAddress;
 
 /// The id of a work request: the poster chooses it, and the completion returns it.
 pub type OpId = u64;
@@ -242,6 +243,12 @@ pub unsafe trait Rail: Send {
 
     /// The address that peers need to connect to this rail. Only the same backend can read it.
     fn address(&self) -> Vec<u8>;
+
+    /// The address of the network interface of the rail that has this [`Rail::address`], one of this PE or of a peer;
+    /// `None` where it does not show which rails reach each other.
+    fn interface(&self, _address: &[u8]) -> Option<InterfaceAddress> {
+        None
+    }
 
     /// Makes a peer's rail reachable as `dest`. `address` is the peer's [`Rail::address`]. `return_dest` is the index
     /// under which the peer connects to this rail; connection-oriented backends use it to pair queue pairs.

@@ -17,7 +17,7 @@ struct Known {
     segment: Segment,
     /// One registration per rail.
     local: Vec<Registration>,
-    /// The remote address and key of each lane, by PE; empty where they are not known.
+    /// The remote address and key of each of the peer's rails, by PE; empty where they are not known.
     remote: Sparse<Box<[RemoteBuf]>>,
 }
 
@@ -33,7 +33,7 @@ struct Buffer {
 struct SeparateSegment {
     offset: u64,
     len: u64,
-    /// One remote address and key per lane.
+    /// One remote address and key for each of its PE's rails.
     remote: Vec<RemoteBuf>,
 }
 
@@ -44,13 +44,14 @@ pub struct Regions {
     buffers: Vec<Buffer>,
     /// For each PE, its segments in order of their offsets; empty when memory is symmetric.
     separate: Vec<Vec<SeparateSegment>>,
-    lanes: usize,
+    rails: usize,
 }
 
 impl Regions {
-    /// An empty set of regions; every peer has at most `lanes` lanes.
-    pub fn new(lanes: usize) -> Self {
-        Regions { lanes, ..Regions::default() }
+    /// An empty set of regions, which keeps the addresses and keys of the first `rails` rails of each peer.
+    #[must_use]
+    pub fn new(rails: usize) -> Self {
+        Regions { rails, ..Regions::default() }
     }
 
     /// Adds a segment of this PE with its registrations, one per rail.
@@ -107,7 +108,7 @@ impl Regions {
     /// As for [`Regions::learn`].
     pub fn learn_of(&mut self, pe: Pe, id: u32, connection_info: &[u8]) -> Result<()> {
         if let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) {
-            *known.remote.enter(pe) = read_connection_info(pe, connection_info, self.lanes)?.collect();
+            *known.remote.enter(pe) = read_connection_info(pe, connection_info, self.rails)?.collect();
         }
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Regions {
         if pe >= n_pes {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
-        let remote: Vec<_> = read_connection_info(pe, connection_info, self.lanes)?.collect();
+        let remote: Vec<_> = read_connection_info(pe, connection_info, self.rails)?.collect();
         self.separate.resize_with(n_pes as usize, Vec::new);
         let theirs = &mut self.separate[pe as usize];
         theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
@@ -162,18 +163,18 @@ impl Regions {
         theirs.get(at).filter(|a| offset - a.offset < a.len)
     }
 
-    /// The remote place of `offset` on `pe` over `lane`, and the bytes that follow it in its segment. The address comes
-    /// from the peer and may be anything; the target's rail checks it against the key.
+    /// The remote place of `offset` on `pe` for its rail `rail`, and the bytes that follow it in its segment. The address
+    /// comes from the peer and may be anything; the target's rail checks it against the key.
     #[inline]
-    pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
+    pub fn remote(&self, pe: Pe, rail: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
         if !self.separate.is_empty() {
             let a = self.separate_at(pe, offset)?;
-            let (within, place) = (offset - a.offset, a.remote.get(lane)?);
+            let (within, place) = (offset - a.offset, place_of(&a.remote, rail)?);
             return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
         }
         let known = self.segment_of(offset)?;
         let within = offset - known.segment.offset();
-        let place = known.remote.get(pe).get(lane)?;
+        let place = place_of(known.remote.get(pe), rail)?;
         Some((
             RemoteBuf { address: place.address.wrapping_add(within), key: place.key },
             known.segment.bytes() - within,
@@ -267,15 +268,21 @@ impl Regions {
     }
 }
 
-/// The entries of a peer's connection info, one for each of `lanes` lanes.
-fn read_connection_info(pe: Pe, connection_info: &[u8], lanes: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
+/// The entry of a rail. Where there are fewer, those of a segment that some rails share, they repeat.
+#[inline]
+fn place_of(places: &[RemoteBuf], rail: usize) -> Option<&RemoteBuf> {
+    places.get(rail).or_else(|| places.get(rail.checked_rem(places.len())?))
+}
+
+/// The first `rails` entries of a peer's connection info, which has one for each of its rails.
+fn read_connection_info(pe: Pe, connection_info: &[u8], rails: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
     let (entries, rest) = connection_info.as_chunks::<16>();
     if entries.is_empty() || !rest.is_empty() {
         let why = format!("{} bytes is not a list of rail keys", connection_info.len());
         return Err(Error::Malformed { what: "segment connection info", pe, why });
     }
-    Ok((0..lanes).map(|lane| {
-        let (address, key) = entries[lane % entries.len()].split_at(8);
+    Ok(entries.iter().take(rails).map(|entry| {
+        let (address, key) = entry.split_at(8);
         RemoteBuf { address: le(address), key: le(key) }
     }))
 }

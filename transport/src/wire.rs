@@ -25,7 +25,7 @@ pub use crate::token::Token;
 
 /// Version of everything in this module, and of the data about memory that PEs exchange. PEs with different versions do
 /// not connect.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// The endpoint of a PE that sends a request: 0 is the proxy endpoint, 1 the host endpoint, others belong to contexts.
 pub type Origin = u8;
@@ -126,8 +126,8 @@ pub struct Request {
     pub fetch: bool,
     /// Whether the source waits for the acknowledgement. The target acknowledges other requests at leisure.
     pub urgent: bool,
-    /// The lane that identifies the request's stream, together with `source` and `origin`; the request may travel on
-    /// another.
+    /// The lane that identifies the request's stream, together with `source` and `origin`, by the number of the target's
+    /// rail; the request may travel on another. In a ping the number of the source's rail.
     pub lane: u8,
     /// The PE that sends the request.
     pub source: Pe,
@@ -296,7 +296,7 @@ impl<'a> Iterator for Outcomes<'a> {
 pub struct Reply {
     /// The PE that answers.
     pub source: Pe,
-    /// The lane that identifies the stream of requests.
+    /// The lane that identifies the stream of requests, as these name it.
     pub lane: u8,
     /// The reply has no outcomes of requests up to this one.
     pub after: u32,
@@ -423,7 +423,7 @@ mod tests {
     /// A PE of an older version refuses an unknown request only when one arrives, so a new request needs a new version.
     #[test]
     fn another_request_has_another_version_of_the_protocol() {
-        assert_eq!((PROTOCOL_VERSION, RequestKind::VARIANTS.len()), (11, 15));
+        assert_eq!((PROTOCOL_VERSION, RequestKind::VARIANTS.len()), (12, 15));
     }
 
     proptest! {

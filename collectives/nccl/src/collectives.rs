@@ -12,8 +12,8 @@ use crate::export::nccl;
 use crate::group::{self, Work, submit};
 use crate::guard::Failure;
 use crate::operations::reduction;
-use crate::registry;
 use crate::types::{CudaStream, Handle, data_type};
+use crate::{config, registry};
 
 /// A collective and its buffers.
 pub enum Collective {
@@ -90,15 +90,25 @@ impl Call {
     }
 }
 
-/// Defines functions of calls, which may be in a group.
+/// Defines functions of calls, which may be in a group; those of collectives also with a configuration.
 macro_rules! call {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         nccl! { fn $name($($arg: $ty),*) of $comm { group::call(|| $body) } }
     };
+    (fn $name:ident, $with_config:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
+        call! { fn $name($($arg: $ty),*) of $comm $body }
+        call! {
+            fn $with_config($($arg: $ty,)* config: *const c_void) of $comm {
+                // SAFETY: C's caller vouches for its pointers.
+                unsafe { config::of_call(config) }?;
+                $body
+            }
+        }
+    };
 }
 
 call! {
-    fn ncclAllReduce(
+    fn ncclAllReduce, ncclAllReduceConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -115,7 +125,7 @@ call! {
 }
 
 call! {
-    fn ncclReduce(
+    fn ncclReduce, ncclReduceConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -136,7 +146,7 @@ call! {
 }
 
 call! {
-    fn ncclReduceScatter(
+    fn ncclReduceScatter, ncclReduceScatterConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -170,7 +180,7 @@ fn broadcast(
 }
 
 call! {
-    fn ncclBroadcast(
+    fn ncclBroadcast, ncclBroadcastConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -190,7 +200,7 @@ call! {
 }
 
 call! {
-    fn ncclAllGather(
+    fn ncclAllGather, ncclAllGatherConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -205,7 +215,7 @@ call! {
 }
 
 call! {
-    fn ncclAlltoAll(
+    fn ncclAlltoAll, ncclAlltoAllConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -242,7 +252,7 @@ fn parts(call: &Call, at: *const c_void) -> Result<impl Iterator<Item = (u32, Me
 }
 
 call! {
-    fn ncclGather(
+    fn ncclGather, ncclGatherConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,
@@ -262,7 +272,7 @@ call! {
 }
 
 call! {
-    fn ncclScatter(
+    fn ncclScatter, ncclScatterConfig(
         from: *const c_void,
         to: *mut c_void,
         count: usize,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::gpu::{GpuDevice, heap_kind};
+use symrail::gpu::heap_kind::{self, HeapKind};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
@@ -29,16 +29,13 @@ pub const ID_WORDS: usize = UniqueId::LEN / 8;
 /// Words of the board: an id, and a word that marks its arrival.
 const BOARD_WORDS: usize = ID_WORDS + 1;
 
-/// The parts of a communicator. They are dropped in this order.
+/// The parts of a communicator.
 struct Parts {
-    collectives: GpuCommunicator<'static>,
+    collectives: GpuCommunicator,
     /// Words for the ids of further communicators: see `split`.
-    board: SymSlice<'static, u64>,
-    owned: Owned,
+    board: SymSlice<u64>,
+    runtime: Runtime,
 }
-
-// SAFETY: handles of the driver that any thread may use, and memory that the parts own; a mutex guards them.
-unsafe impl Send for Parts {}
 
 /// This process's rank of a communicator.
 pub struct Communicator {
@@ -50,12 +47,26 @@ pub struct Communicator {
     parts: Held<Parts>,
     /// The first failure that makes the communicator unusable.
     failed: Mutex<Option<Failure>>,
+    /// Bytes of the GPU's memory that it has.
+    gpu_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Whether calls are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Active,
+    /// Until `ncclCommResume`.
+    Suspended,
+    /// For ever: only what makes smaller communicators of it is, and what ends it.
+    Revoked,
 }
 
 /// The parts that calls use.
 pub struct Inside<'a> {
-    pub collectives: &'a mut GpuCommunicator<'static>,
-    pub board: &'a SymSlice<'static, u64>,
+    pub collectives: &'a mut GpuCommunicator,
+    pub board: &'a SymSlice<u64>,
     pub runtime: &'a Runtime,
 }
 
@@ -75,15 +86,13 @@ impl Communicator {
         if !Settings::is_set("SYMRAIL_HEAP_KIND") {
             settings.heap_kind = kind;
         }
-        let runtime = Box::new(Runtime::join(settings, Box::new(bootstrap))?);
+        let gpu_bytes = if settings.heap_kind == HeapKind::Device { settings.heap_size as u64 } else { 0 };
+        let runtime = Runtime::join(settings, Box::new(bootstrap))?;
         let parts = Held::default();
         let ended = parts.ended();
-        runtime.set_interrupt(move || (!ended.load(Ordering::Acquire)).then_some(POLL));
+        runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
-        let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
-        // SAFETY: it lives until `owned` is dropped, after everything that borrows it.
-        let stays: &'static Runtime = unsafe { &*owned.runtime };
-        let made = Self::parts(stays, &gpu, nvrtc, owned)?;
+        let made = Self::parts(runtime, &gpu, nvrtc)?;
         let waits = made.collectives.abort_handle();
         parts.put(made, move || waits.abort());
         Ok(Communicator {
@@ -93,25 +102,23 @@ impl Communicator {
             scaled_sums: Mutex::default(),
             parts,
             failed: Mutex::new(None),
+            gpu_bytes,
+            state: Mutex::default(),
         })
     }
 
-    fn parts(stays: &'static Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc, mut owned: Owned) -> Result<Parts, Failure> {
-        let board = stays.alloc_slice::<u64>(BOARD_WORDS)?;
-        let device = Box::into_raw(Box::new(stays.gpu_device(gpu)?));
-        owned.device = Some(device);
-        // SAFETY: as for the runtime.
-        let mut collectives = GpuCommunicator::new(unsafe { &*device }, nvrtc)?;
+    fn parts(runtime: Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc) -> Result<Parts, Failure> {
+        let board = runtime.alloc_slice::<u64>(BOARD_WORDS)?;
+        let mut collectives = GpuCommunicator::new(&runtime.gpu_device(gpu)?, nvrtc)?;
         collectives.accept_any_memory()?;
-        Ok(Parts { collectives, board, owned })
+        Ok(Parts { collectives, board, runtime })
     }
 
     /// Calls `body` with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
-            // SAFETY: it lives as long as the parts.
-            let runtime = unsafe { &*parts.owned.runtime };
-            body(Inside { collectives: &mut parts.collectives, board: &parts.board, runtime })
+            let Parts { collectives, board, runtime } = parts;
+            body(Inside { collectives, board, runtime })
         });
         let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
         if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {
@@ -120,8 +127,15 @@ impl Communicator {
         done
     }
 
-    /// Fails if a lasting failure is known.
+    /// Fails if a lasting failure is known, or calls are not accepted now.
     pub fn check_failed(&self) -> Result<(), Failure> {
+        match self.state() {
+            State::Active => {}
+            State::Suspended => return Err(Failure::usage("the communicator is suspended: call ncclCommResume first")),
+            State::Revoked => {
+                return Err(Failure::usage("the communicator was revoked: shrink or split it, and destroy it"));
+            }
+        }
         lock(&self.failed).clone().map_or(Ok(()), Err)
     }
 
@@ -135,8 +149,41 @@ impl Communicator {
         }
     }
 
+    /// Whether calls are accepted.
+    pub fn state(&self) -> State {
+        *lock(&self.state)
+    }
+
+    /// Suspends the communicator, or resumes it. Its memory stays.
+    pub fn set_suspended(&self, suspended: bool) -> Result<(), Failure> {
+        let (from, to) = if suspended { (State::Active, State::Suspended) } else { (State::Suspended, State::Active) };
+        let mut state = lock(&self.state);
+        if *state != from {
+            let so_far = format!("{:?}", *state).to_lowercase();
+            return Err(Failure::usage(format!("the communicator is {so_far} already")));
+        }
+        *state = to;
+        Ok(())
+    }
+
+    /// Bytes of the GPU's memory that it has.
+    pub fn gpu_bytes(&self) -> u64 {
+        self.gpu_bytes
+    }
+
+    /// Ends the waits of all calls of this rank, and of those under way in other threads, and refuses later ones.
+    /// Returns when its kernels have ended.
+    pub fn revoke(&self) -> Result<(), Failure> {
+        *lock(&self.state) = State::Revoked;
+        let ended = self.parts.interrupt(|parts| Ok(parts.collectives.wait()?));
+        ended.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")))
+    }
+
     /// The lasting failure, if any call has failed so far. Does not wait for calls in progress.
     pub fn check(&self) -> Result<(), Failure> {
+        if self.state() == State::Revoked {
+            return Ok(());
+        }
         let mut failed = lock(&self.failed);
         if failed.is_none() {
             let checked = self.parts.look(|parts| parts.collectives.check().map_err(Failure::from)).unwrap_or(Ok(()));
@@ -153,6 +200,9 @@ impl Communicator {
 
     fn leave(&self, parts: &Parts) -> Result<(), Failure> {
         let all = &parts.collectives;
+        if self.state() == State::Revoked {
+            return Ok(all.wait()?);
+        }
         let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
         if so_far.is_err() {
             all.abort();
@@ -161,8 +211,7 @@ impl Communicator {
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         if !all.is_direct() {
-            // SAFETY: it lives as long as the parts.
-            unsafe { &*parts.owned.runtime }.barrier_all()?;
+            parts.runtime.barrier_all()?;
         }
         Ok(())
     }
@@ -205,23 +254,5 @@ impl Inside<'_> {
             others.iter().try_for_each(|other| other.wait_for(&after))?;
         }
         Ok(())
-    }
-}
-
-/// Parts that the other parts borrow: dropped after them.
-struct Owned {
-    device: Option<*mut GpuDevice<'static>>,
-    runtime: *mut Runtime,
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: both were boxes, and nothing borrows them any more.
-        unsafe {
-            if let Some(device) = self.device {
-                drop(Box::from_raw(device));
-            }
-            drop(Box::from_raw(self.runtime));
-        }
     }
 }

@@ -36,3 +36,44 @@ macro_rules! nccl {
     };
 }
 pub(crate) use nccl;
+
+/// Defines a function that returns a value and no result code: as [`nccl!`], and `none` for what cannot be answered.
+macro_rules! answer {
+    (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $answer:ty, else $none:expr, leaves ($theirs:expr) $body:block) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $ty),*) -> $answer {
+            let there = |at: *const std::ffi::c_void| {
+                // SAFETY: the function of this name of a library with NCCL's interface.
+                let there: extern "C" fn($($ty),*) -> $answer = unsafe { std::mem::transmute(at) };
+                there($($arg),*)
+            };
+            let name = concat!(stringify!($name), "\0");
+            let mut answer = $none;
+            $crate::guard::guarded(|| {
+                answer = match $crate::library::forwarded(name, || $theirs, there)? {
+                    Some(theirs) => theirs,
+                    None => (|| -> Result<$answer, $crate::guard::Failure> { $body })()?,
+                };
+                Ok(())
+            });
+            answer
+        }
+        const _: () = {
+            #[unsafe(export_name = concat!("p", stringify!($name)))]
+            extern "C" fn with_p($($arg: $ty),*) -> $answer {
+                $name($($arg),*)
+            }
+        };
+    };
+}
+pub(crate) use answer;
+
+/// Defines functions that this library refuses, with the reason: a table of NCCL's functions.
+macro_rules! refused {
+    ($why:literal: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) leaves ($theirs:expr);)*) => {$(
+        $crate::export::nccl! {
+            fn $name($($arg: $ty),*) leaves ($theirs) { $crate::guard::refuse(stringify!($name), $why) }
+        }
+    )*};
+}
+pub(crate) use refused;

@@ -1,9 +1,10 @@
-//! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, all sends and receives of a communicator
-//! at once, whatever streams they are on. A refused call keeps the whole group from beginning. If a later call cannot
+//! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, first the new communicators, then the
+//! others, all sends and receives of a communicator at once, whatever streams they are on. A refused call keeps the whole group from beginning. If a later call cannot
 //! begin, ranks would wait for the rest: so all communicators of the group fail.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use symrail_collectives::Transfer;
@@ -14,6 +15,7 @@ use crate::communicator::Communicator;
 use crate::export::nccl;
 use crate::guard::{Failure, guarded};
 use crate::library;
+use crate::rank::Joining;
 use crate::types::CudaStream;
 
 /// The work of a call.
@@ -33,13 +35,16 @@ struct Waiting<C> {
 /// The calling thread's group.
 struct Group<C> {
     depth: usize,
+    joining: Vec<Joining>,
     waiting: Vec<Waiting<C>>,
     /// The failure of the first call that was refused.
     refused: Option<Failure>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group { depth: 0, waiting: Vec::new(), refused: None }) };
+    // It has no destructor, because destructors of the program make calls, too, when the thread's other values are gone.
+    static GROUP: RefCell<ManuallyDrop<Group<Communicator>>> =
+        const { RefCell::new(ManuallyDrop::new(Group::new(0))) };
 }
 
 /// Wraps a function whose calls may be in a group: if it is refused, so is the group.
@@ -66,7 +71,23 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
     kept.map_or(Ok(()), |call| begin(&call.communicator, call.stream, call.work))
 }
 
+/// Makes a communicator, or keeps it for the end of the group.
+pub fn join(joining: Joining) -> Result<(), Failure> {
+    let now = GROUP.with_borrow_mut(|group| match group.depth {
+        0 => Some(joining),
+        _ => {
+            group.joining.push(joining);
+            None
+        }
+    });
+    now.map_or(Ok(()), Joining::finish)
+}
+
 impl<C> Group<C> {
+    const fn new(depth: usize) -> Group<C> {
+        Group { depth, joining: Vec::new(), waiting: Vec::new(), refused: None }
+    }
+
     /// Merges the sends and receives of a communicator into one call, at the position of the first: they wait for one
     /// another's peers.
     fn add(&mut self, new: Waiting<C>) {
@@ -128,18 +149,22 @@ nccl! {
     }
 }
 
+/// The calls of a group.
+type Calls = (Vec<Joining>, Vec<Waiting<Communicator>>);
+
 /// Ends the innermost group. At the end of the outermost group returns its calls, unless one of them was refused.
-fn end() -> Result<Vec<Waiting<Communicator>>, Failure> {
+fn end() -> Result<Calls, Failure> {
     GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.checked_sub(1).ok_or_else(|| Failure::usage("the end of a group without a start"))?;
         if group.depth > 0 {
-            return Ok(Vec::new());
+            return Ok(Calls::default());
         }
-        let waiting = std::mem::take(&mut group.waiting);
+        let calls = (std::mem::take(&mut group.joining), std::mem::take(&mut group.waiting));
         match group.refused.take() {
-            None => Ok(waiting),
+            None => Ok(calls),
             Some(why) => {
-                Err(why.within(&format!("nothing of the group was begun, also not {} other calls", waiting.len())))
+                let others = calls.0.len() + calls.1.len();
+                Err(why.within(&format!("nothing of the group was begun, also not {others} other calls")))
             }
         }
     })
@@ -147,7 +172,11 @@ fn end() -> Result<Vec<Waiting<Communicator>>, Failure> {
 
 nccl! {
     fn ncclGroupEnd() as {
-        let ours = guarded(|| begin_all(end()?, begin, Communicator::fail));
+        let ours = guarded(|| {
+            let (joining, waiting) = end()?;
+            joining.into_iter().try_for_each(Joining::finish)?;
+            begin_all(waiting, begin, Communicator::fail)
+        });
         // The other library's group ends in any case.
         let theirs = library::too("ncclGroupEnd\0");
         if ours == 0 { theirs } else { ours }
@@ -178,7 +207,7 @@ mod tests {
         let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
         let receive = || Work::Transfers(Vec::new(), vec![Transfer::Receive { from: 1, memory }]);
         let (one, other) = (Arc::new(1), Arc::new(2));
-        let mut group = Group { depth: 1, waiting: Vec::new(), refused: None };
+        let mut group = Group::new(1);
         let broadcast = || Work::Collective(Collective::Broadcast(memory, memory, 0));
         for (communicator, at, work) in [
             (&one, 7, send()),

@@ -42,6 +42,12 @@ impl Failure {
     }
 }
 
+/// The refusal of a function that this library does not have.
+pub fn refuse<T>(name: &str, why: &str) -> Result<T, Failure> {
+    let remedy = "SYMRAIL_NCCL_LIBRARY names one that has it, for its own communicators";
+    Err(Failure::usage(format!("{name}: this library does not have {why}; {remedy}")))
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {

@@ -1,6 +1,6 @@
 //! A value that calls use one after the other, until a final call takes it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ pub const POLL: Duration = Duration::from_millis(20);
 /// See above.
 pub struct Held<T> {
     inside: Mutex<Option<T>>,
-    ended: Arc<AtomicBool>,
+    /// How many calls want waits to end.
+    ended: Arc<AtomicU32>,
     /// Ends the waits of kernels, which do not check the flag.
     at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -30,8 +31,8 @@ impl<T> Held<T> {
         *lock(&self.inside) = Some(what);
     }
 
-    /// The flag that waits of calls check: whether they must end.
-    pub fn ended(&self) -> Arc<AtomicBool> {
+    /// The number that waits of calls check: they must end unless it is 0.
+    pub fn ended(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.ended)
     }
 
@@ -57,10 +58,19 @@ impl<T> Held<T> {
         inside.take().map(body)
     }
 
-    /// Ends the waits of the current user. Returns at once.
+    /// Ends the waits of the current user, and of all later ones. Returns at once.
     pub fn let_waits_end(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.ended.fetch_add(1, Ordering::AcqRel);
         self.let_kernels_end();
+    }
+
+    /// Ends the waits of the current user and of kernels, and calls `body` behind that user. Later users wait again,
+    /// except for kernels; `None` if the value was taken.
+    pub fn interrupt<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.let_waits_end();
+        let mut inside = lock(&self.inside);
+        self.ended.fetch_sub(1, Ordering::AcqRel);
+        inside.as_mut().map(body)
     }
 
     /// Ends the waits of kernels alone.
@@ -73,10 +83,15 @@ impl<T> Held<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     /// Runs work that lasts until its waits must end, while another thread ends them.
-    fn ends(work: impl FnOnce(&Held<u32>, &dyn Fn() -> bool) -> Option<bool> + Send) -> Held<u32> {
+    fn ends(
+        work: impl FnOnce(&Held<u32>, &dyn Fn() -> bool) -> Option<bool> + Send,
+        end: impl FnOnce(&Held<u32>),
+    ) -> Held<u32> {
         let (held, by_kernel) = (Held::default(), Arc::new(AtomicBool::new(false)));
         let set = Arc::clone(&by_kernel);
         held.put(5, move || set.store(true, Ordering::Release));
@@ -88,7 +103,7 @@ mod tests {
                     let _ = begun.send(());
                     // A wait for a peer that never arrives, and a driver call that a kernel blocks.
                     let begin = std::time::Instant::now();
-                    while !(held.ended().load(Ordering::Acquire) && by_kernel.load(Ordering::Acquire)) {
+                    while held.ended().load(Ordering::Acquire) == 0 || !by_kernel.load(Ordering::Acquire) {
                         if begin.elapsed().as_secs() > 60 {
                             return false;
                         }
@@ -99,7 +114,7 @@ mod tests {
             });
             let _ = has_begun.recv();
             assert_eq!(held.look(|five| *five), None, "somebody works with it");
-            held.let_waits_end();
+            end(held);
             assert!(matches!(call.join(), Ok(Some(true))));
         });
         held
@@ -107,14 +122,25 @@ mod tests {
 
     #[test]
     fn an_end_does_not_wait_for_a_call_that_waits() {
-        let held = ends(|held, wait| held.with(|_| wait()));
+        let held = ends(|held, wait| held.with(|_| wait()), Held::let_waits_end);
         assert_eq!(held.finish(|five| five), Some(5));
         assert_eq!((held.finish(|five| five), held.with(|five| *five)), (None, None));
     }
 
     #[test]
     fn an_end_does_not_wait_for_the_last_work() {
-        let held = ends(|held, wait| held.finish(|_| wait()));
+        let held = ends(|held, wait| held.finish(|_| wait()), Held::let_waits_end);
         assert_eq!(held.finish(|five| five), None);
+    }
+
+    #[test]
+    fn later_users_of_an_interrupted_value_wait_again() {
+        let interrupt = |held: &Held<u32>| assert_eq!(held.interrupt(|five| *five), Some(5));
+        let held = ends(|held, wait| held.with(|_| wait()), interrupt);
+        assert_eq!((held.ended().load(Ordering::Acquire), held.with(|five| *five)), (0, Some(5)));
+        // An end that comes meanwhile lasts.
+        held.let_waits_end();
+        interrupt(&held);
+        assert_eq!(held.ended().load(Ordering::Acquire), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! `libsymrail_nccl.so`: collectives of GPUs with the interface of NCCL 2.28, loaded in its place (`libnccl.so.2`).
+//! `libsymrail_nccl.so`: collectives of GPUs with the interface of NCCL, loaded in its place (`libnccl.so.2`).
 //!
 //! | file | concept |
 //! |---|---|
@@ -11,7 +11,12 @@
 //! | `held` | a value that calls use one after the other, until an abort or the end takes it |
 //! | `registry` | handles, and their communicators |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
-//! | `joining` | creating and destroying communicators |
+//! | `joining` | creating communicators |
+//! | `rank` | a rank that joins, at once or at the end of a group |
+//! | `ending` | finalizing, destroying, aborting, revoking and suspending communicators |
+//! | `config` | configurations of communicators and of calls |
+//! | `questions` | what the library and a communicator say of themselves |
+//! | `loaded` | another NCCL in the same process |
 //! | `split` | communicators of some of a communicator's ranks |
 //! | `collectives` | collectives, sends and receives |
 //! | `operations` | sums of scaled inputs |
@@ -20,15 +25,20 @@
 
 mod collectives;
 mod communicator;
+mod config;
+mod ending;
 mod export;
 mod group;
 mod guard;
 mod held;
 mod joining;
 mod library;
+mod loaded;
 mod memory;
 mod operations;
 mod others;
+mod questions;
+mod rank;
 mod registry;
 mod split;
 mod texts;

@@ -30,7 +30,7 @@ fn load() -> Result<Option<Library>, Failure> {
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) }
         .map_err(|error| Failure::usage(format!("SYMRAIL_NCCL_LIBRARY={shown} cannot be loaded: {error}")))?;
     let version = at(&library, "ncclGetVersion\0")?;
-    if version == crate::joining::ncclGetVersion as *const c_void {
+    if version == crate::questions::ncclGetVersion as *const c_void {
         let remedy = "give the path of NVIDIA's";
         return Err(Failure::usage(format!("SYMRAIL_NCCL_LIBRARY={shown} is this library itself: {remedy}")));
     }
@@ -47,23 +47,25 @@ fn at(library: &Library, name: &str) -> Result<*const c_void, Failure> {
         .map_err(|_| Failure::usage(format!("{name}: neither this library nor the one of SYMRAIL_NCCL_LIBRARY has it")))
 }
 
-/// Forwards a call to the other library, if there is one and the call is `theirs`, and returns its result.
+/// Forwards a call to the other library, if there is one and the call is `theirs`, and returns its answer.
+pub fn forwarded<R>(
+    name: &str,
+    theirs: impl FnOnce() -> bool,
+    call: impl FnOnce(*const c_void) -> R,
+) -> Result<Option<R>, Failure> {
+    if !theirs() {
+        return Ok(None);
+    }
+    other()?.map(|library| at(library, name).map(call)).transpose()
+}
+
+/// As [`forwarded`], for functions that return a result code.
 pub fn elsewhere(
     name: &str,
     theirs: impl FnOnce() -> bool,
     call: impl FnOnce(*const c_void) -> c_int,
 ) -> Option<c_int> {
-    if !theirs() {
-        return None;
-    }
-    match other() {
-        Ok(None) => None,
-        Ok(Some(library)) => Some(match at(library, name) {
-            Ok(function) => call(function),
-            Err(failure) => guarded(|| Err(failure)),
-        }),
-        Err(failure) => Some(guarded(|| Err(failure))),
-    }
+    forwarded(name, theirs, call).unwrap_or_else(|failure| Some(guarded(|| Err(failure))))
 }
 
 /// Also calls a function without arguments in the other library, if there is one.

@@ -30,7 +30,7 @@ pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result
             let scaled = op.checked_sub(FIRST).and_then(|i| known.get(usize::try_from(i).ok()?).copied()?);
             let (factor, of) = scaled.ok_or_else(|| Failure::argument(format!("there is no reduction {op}")))?;
             if of != ty {
-                return Err(Failure::argument(format!("reduction {op} is for {of:?}, and the call for {ty:?}")));
+                return Err(Failure::argument(format!("reduction {op} is for {of}, and the call for {ty}")));
             }
             Reduction::ScaledSum(factor)
         }

@@ -2,13 +2,23 @@
 
 use std::sync::Arc;
 
-use symrail_core::registry::{Registry, is_known};
+use symrail_core::registry::{Registry, is_known, number};
 
 use crate::communicator::Communicator;
 use crate::guard::Failure;
 use crate::types::Handle;
 
 static COMMUNICATORS: Registry<Communicator> = Registry::new();
+
+/// A handle, which has no communicator yet.
+pub fn reserve() -> Handle {
+    std::ptr::without_provenance_mut(number())
+}
+
+/// Gives a reserved handle its communicator.
+pub fn put(handle: Handle, communicator: Communicator) {
+    COMMUNICATORS.put(handle.addr(), communicator);
+}
 
 /// A handle for a communicator.
 pub fn add(communicator: Communicator) -> Handle {
@@ -41,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_handle_that_is_none_any_more_is_not_the_other_librarys() {
-        let given = symrail_core::registry::number();
+        let given = number();
         let handle = std::ptr::without_provenance_mut;
         assert!(find(handle(given)).is_err(), "its communicator is gone");
         assert!(!is_unknown(handle(given)) && !is_unknown(std::ptr::null_mut()));

@@ -10,8 +10,11 @@ use crate::communicator::{Communicator, ID_WORDS, Inside};
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::joining::interface;
-use crate::registry;
 use crate::types::{Handle, NO_COLOR};
+use crate::{config, registry};
+
+/// `NCCL_SHRINK_ABORT`
+const ABORT: c_int = 1;
 
 /// Joins a communicator of these ranks; this one is number `place`.
 fn join(parent: &Communicator, members: &[u32], place: usize) -> Result<Communicator, Failure> {
@@ -37,7 +40,7 @@ fn word(bytes: &[u8]) -> u64 {
 /// Receives the id that the first rank puts here.
 fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     inside.board.wait_until(ID_WORDS, Cmp::Ne, 0)?;
-    let words = inside.board.to_vec();
+    let words = inside.board.to_vec()?;
     inside.board.write(ID_WORDS, 0)?;
     let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
     Ok(UniqueId::from_bytes(&bytes)?)
@@ -57,6 +60,8 @@ nccl! {
         // SAFETY: C's caller vouches for its pointers.
         let new = unsafe { given("newcomm", new) }?;
         *new = std::ptr::null_mut();
+        // SAFETY: as above.
+        unsafe { config::of_communicator(config) }?;
         if color < NO_COLOR {
             return Err(Failure::argument(format!("the color {color} of a split is below 0")));
         }
@@ -85,7 +90,13 @@ nccl! {
         // SAFETY: C's caller vouches for its pointers.
         let new = unsafe { given("newcomm", new) }?;
         *new = std::ptr::null_mut();
+        // SAFETY: as above.
+        unsafe { config::of_communicator(config) }?;
         let parent = registry::find(comm)?;
+        if !(flags == 0 || flags == ABORT) {
+            let why = format!("shrinkFlags is {flags}: there are NCCL_SHRINK_DEFAULT (0) and NCCL_SHRINK_ABORT ({ABORT})");
+            return Err(Failure::argument(why));
+        }
         if excluded.is_null() || count <= 0 {
             return Err(Failure::argument("a communicator without any rank less is not smaller"));
         }
@@ -95,6 +106,9 @@ nccl! {
         let Some(place) = members.iter().position(|&rank| rank == parent.rank) else {
             return Err(Failure::usage(format!("rank {} is excluded, and takes no part in shrinking", parent.rank)));
         };
+        if flags == ABORT {
+            parent.revoke()?;
+        }
         *new = registry::add(join(&parent, &members, place)?);
         Ok(())
     }

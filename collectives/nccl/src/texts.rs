@@ -34,6 +34,7 @@ extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
         INVALID_USAGE => c"a call that is not accepted (ncclGetLastError has the reason)",
         REMOTE_ERROR => c"another rank is late, gone or has given up (ncclGetLastError has the reason)",
         7 => c"the call is still under way",
+        8 => c"the time is over (ncclGetLastError has the reason)",
         _ => c"there is no such result",
     };
     text.as_ptr()

@@ -43,6 +43,20 @@ impl UniqueId {
     }
 }
 
+/// `ncclTeam_t`: ranks of a communicator, for kernels.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Team {
+    pub size: c_int,
+    pub rank: c_int,
+    pub stride: c_int,
+}
+
+impl Team {
+    /// A team without ranks.
+    pub const NONE: Team = Team { size: 0, rank: 0, stride: 0 };
+}
+
 /// `ncclComm_t`: a number that identifies a communicator.
 pub type Handle = *mut c_void;
 

@@ -38,60 +38,173 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(last(null_mut())) }.to_string_lossy().into_owned()
 }
 
-/// The functions that PyTorch 2.11 uses, and others of nccl.h 2.28.
-const NAMES: [&str; 43] = [
-    "ncclGetVersion",
-    "ncclGetUniqueId",
-    "ncclGetErrorString",
-    "ncclGetLastError",
-    "ncclCommInitRank",
-    "ncclCommInitRankConfig",
-    "ncclCommInitRankScalable",
-    "ncclCommInitAll",
-    "ncclCommSplit",
-    "ncclCommShrink",
-    "ncclCommFinalize",
-    "ncclCommDestroy",
-    "ncclCommAbort",
-    "ncclCommGetAsyncError",
-    "ncclCommCount",
-    "ncclCommCuDevice",
-    "ncclCommUserRank",
-    "ncclCommRegister",
-    "ncclCommDeregister",
-    "ncclCommWindowRegister",
-    "ncclCommWindowDeregister",
-    "ncclDevCommCreate",
-    "ncclDevCommDestroy",
-    "ncclMemAlloc",
-    "ncclMemFree",
-    "ncclRedOpCreatePreMulSum",
-    "ncclRedOpDestroy",
-    "ncclGroupStart",
-    "ncclGroupEnd",
-    "ncclGroupSimulateEnd",
-    "ncclAllReduce",
-    "ncclReduce",
-    "ncclBcast",
-    "ncclBroadcast",
-    "ncclAllGather",
-    "ncclReduceScatter",
-    "ncclAlltoAll",
-    "ncclGather",
-    "ncclScatter",
-    "ncclSend",
-    "ncclRecv",
-    "ncclResetDebugInit",
-    "ncclWinGetUserPtr",
+/// What a function answers to null pointers and zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// Success.
+    Good,
+    /// An error with this code, whose text has these words.
+    Error(c_int, &'static str),
+    /// No result code: a value that says that there is none, and an error text with these words.
+    Nothing(c_int, &'static str),
+    /// No result code, and no error.
+    Text,
+}
+
+use Answer::{Error, Good, Nothing, Text};
+
+const NULL: Answer = Error(INVALID_ARGUMENT, "is a null pointer");
+const NO_COMM: Answer = Error(INVALID_ARGUMENT, "is no communicator");
+const WINDOWS: Answer = Error(INVALID_USAGE, "windows of symmetric memory");
+const KERNELS: Answer = Error(INVALID_USAGE, "communicators for kernels");
+const GROWTH: Answer = Error(INVALID_USAGE, "communicators that grow");
+const PARAMETERS: Answer = Error(INVALID_USAGE, "NCCL's parameters");
+
+/// The functions of nccl.h and of nccl_device/host.h up to 2.32, and their answers.
+const NAMES: [(&str, Answer); 97] = [
+    ("ncclMemAlloc", NULL),
+    ("ncclMemFree", Good),
+    ("ncclGetVersion", NULL),
+    ("ncclGetUniqueId", NULL),
+    ("ncclCommInitRankConfig", NULL),
+    ("ncclCommInitRank", NULL),
+    ("ncclCommInitAll", Error(INVALID_USAGE, "0 ranks in one process")),
+    ("ncclCommFinalize", NO_COMM),
+    ("ncclCommDestroy", Good),
+    ("ncclCommAbort", Good),
+    ("ncclCommRevoke", NO_COMM),
+    ("ncclCommSplit", NULL),
+    ("ncclCommShrink", NULL),
+    ("ncclCommGetUniqueId", GROWTH),
+    ("ncclCommGrow", GROWTH),
+    ("ncclCommInitRankScalable", Error(INVALID_ARGUMENT, "0 ids")),
+    ("ncclGetErrorString", Text),
+    ("ncclGetLastError", Text),
+    ("ncclResetDebugInit", Text),
+    ("ncclCommGetAsyncError", NULL),
+    ("ncclCommCount", NO_COMM),
+    ("ncclCommCuDevice", NO_COMM),
+    ("ncclCommUserRank", NO_COMM),
+    ("ncclCommRegister", NO_COMM),
+    ("ncclCommDeregister", NO_COMM),
+    ("ncclCommSuspend", Error(INVALID_ARGUMENT, "NCCL_SUSPEND_MEM")),
+    ("ncclCommResume", NO_COMM),
+    ("ncclCommMemStats", NO_COMM),
+    ("ncclCommWindowRegister", WINDOWS),
+    ("ncclCommWindowDeregister", WINDOWS),
+    ("ncclWinGetUserPtr", WINDOWS),
+    ("ncclRedOpCreatePreMulSum", NULL),
+    ("ncclRedOpDestroy", NO_COMM),
+    ("ncclReduce", NO_COMM),
+    ("ncclBcast", NO_COMM),
+    ("ncclBroadcast", NO_COMM),
+    ("ncclAllReduce", NO_COMM),
+    ("ncclReduceScatter", NO_COMM),
+    ("ncclAllGather", NO_COMM),
+    ("ncclAlltoAll", NO_COMM),
+    ("ncclGather", NO_COMM),
+    ("ncclScatter", NO_COMM),
+    ("ncclAllReduceConfig", NO_COMM),
+    ("ncclBroadcastConfig", NO_COMM),
+    ("ncclReduceConfig", NO_COMM),
+    ("ncclAllGatherConfig", NO_COMM),
+    ("ncclReduceScatterConfig", NO_COMM),
+    ("ncclAlltoAllConfig", NO_COMM),
+    ("ncclGatherConfig", NO_COMM),
+    ("ncclScatterConfig", NO_COMM),
+    ("ncclSend", NO_COMM),
+    ("ncclRecv", NO_COMM),
+    ("ncclPutSignal", WINDOWS),
+    ("ncclSignal", WINDOWS),
+    ("ncclWaitSignal", WINDOWS),
+    ("ncclGroupStart", Good),
+    ("ncclGroupEnd", Good),
+    ("ncclGroupSimulateEnd", Error(INVALID_USAGE, "the end of a group without a start")),
+    ("ncclSetEncryption", Error(INVALID_USAGE, "encryption")),
+    ("ncclParamBind", PARAMETERS),
+    ("ncclParamGetI8", PARAMETERS),
+    ("ncclParamGetI16", PARAMETERS),
+    ("ncclParamGetI32", PARAMETERS),
+    ("ncclParamGetI64", PARAMETERS),
+    ("ncclParamGetU8", PARAMETERS),
+    ("ncclParamGetU16", PARAMETERS),
+    ("ncclParamGetU32", PARAMETERS),
+    ("ncclParamGetU64", PARAMETERS),
+    ("ncclParamGetStr", PARAMETERS),
+    ("ncclParamGet", PARAMETERS),
+    ("ncclParamGetParameter", PARAMETERS),
+    ("ncclParamGetAllParameterKeys", PARAMETERS),
+    ("ncclParamDumpAll", PARAMETERS),
+    ("ncclCommQueryProperties", NO_COMM),
+    ("ncclDevCommCreate", KERNELS),
+    ("ncclDevCommDestroy", KERNELS),
+    ("ncclGetLsaMultimemDevicePointer", WINDOWS),
+    ("ncclGetMultimemDevicePointer", WINDOWS),
+    ("ncclGetLsaDevicePointer", WINDOWS),
+    ("ncclGetPeerDevicePointer", WINDOWS),
+    ("ncclGetMultimemDeviceLeInfo", WINDOWS),
+    ("ncclGetCftDeviceLeInfo", WINDOWS),
+    ("ncclGetPeerDeviceLeInfo", WINDOWS),
+    ("ncclTeamWorld", Nothing(0, "is no communicator")),
+    ("ncclTeamLsa", Nothing(0, "ncclTeamLsa")),
+    ("ncclTeamRail", Nothing(0, "ncclTeamRail")),
+    ("ncclTeamCft", Nothing(0, "ncclTeamCft")),
+    ("ncclTeamCftMultimem", Nothing(0, "ncclTeamCftMultimem")),
+    ("ncclTeamRankToWorld", Nothing(-1, "is no communicator")),
+    ("ncclTeamRankToLsa", Nothing(-1, "ncclTeamRankToLsa")),
+    ("ncclLsaBarrierCreateRequirement", KERNELS),
+    ("ncclGinBarrierCreateRequirement", KERNELS),
+    ("ncclCftBarrierCreateRequirement", KERNELS),
+    ("ncclLLA2ACalcSlots", Nothing(0, "ncclLLA2ACalcSlots")),
+    ("ncclLLA2ACreateRequirement", KERNELS),
+    ("ncclGinOutboxCreateRequirement", KERNELS),
+    ("ncclGinInboxA2ACreateRequirement", KERNELS),
 ];
 
+/// A function of integers and pointers, and of structures of them: six in registers, the others on the stack. One that
+/// takes fewer does not look at the rest.
+type Any = extern "C" fn(usize, usize, usize, usize, usize, usize, Rest) -> c_int;
+
+#[repr(C)]
+struct Rest([usize; 24]);
+
 #[test]
-fn all_names_are_there() {
-    for name in NAMES {
-        function::<extern "C" fn()>(name);
-        // The names for programs that replace NCCL's functions themselves.
-        function::<extern "C" fn()>(&format!("p{name}"));
+fn every_name_is_there_twice_and_answers() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: arguments beyond those of a function are known to be harmless on x86-64 alone");
+        return;
     }
+    for (name, answer) in NAMES {
+        // Programs that replace NCCL's functions call those with a `p`.
+        for name in [name.to_owned(), format!("p{name}")] {
+            let code = function::<Any>(&name)(0, 0, 0, 0, 0, 0, Rest([0; 24]));
+            let (expected, words) = match answer {
+                Text => continue,
+                Good => (0, ""),
+                Error(code, words) | Nothing(code, words) => (code, words),
+            };
+            assert_eq!(code, expected, "{name}: {}", last_error());
+            assert!(last_error().contains(words), "{name}: {}", last_error());
+        }
+    }
+}
+
+/// The functions that vLLM 0.33, SGLang and PyTorch 2.15 look for are all in the table.
+#[test]
+fn nothing_is_exported_that_the_table_lacks() {
+    if libraries::missing("nm") {
+        return;
+    }
+    let library = libraries::own("symrail_nccl");
+    let out = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let mut found: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    found.retain(|name| name.starts_with("nccl") || name.starts_with("pnccl"));
+    found.sort_unstable();
+    let mut expected: Vec<String> =
+        NAMES.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("p{name}")]).collect();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -132,6 +245,42 @@ fn what_is_wrong_is_named() {
         function::<extern "C" fn(Handle, Handle, usize, *mut Handle, c_int) -> c_int>("ncclCommWindowRegister");
     assert_eq!(window(null_mut(), null_mut(), 0, null_mut(), 0), INVALID_USAGE);
     assert!(last_error().contains("ncclCommWindowRegister"), "{}", last_error());
+}
+
+#[test]
+fn configurations_are_those_of_nccls_initializers() {
+    type Init = extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *const u32) -> c_int;
+    let init = function::<Init>("ncclCommInitRankConfig");
+    let mut new: Handle = null_mut();
+    let mut id = UniqueId([0; 128]);
+    assert_eq!(function::<extern "C" fn(*mut UniqueId) -> c_int>("ncclGetUniqueId")(&raw mut id), 0);
+    let mut of = |words: [u32; 6]| {
+        assert_eq!(init(&raw mut new, 2, id, 0, words.as_ptr()), INVALID_ARGUMENT, "{}", last_error());
+        last_error()
+    };
+    assert!(of([24, 0, 0, 22_809, 1, 2]).contains("ncclConfig_t has the size 24 and the mark 0x0"));
+    assert!(of([24, 0, 0xcafe_beef, 22_809, 7, 2]).contains("blocking is 7"));
+}
+
+#[test]
+fn two_ranks_of_an_id_in_a_group_are_refused_at_once() {
+    let [start, end] = ["ncclGroupStart", "ncclGroupEnd"].map(function::<extern "C" fn() -> c_int>);
+    let init = function::<extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> c_int>("ncclCommInitRank");
+    let count = function::<extern "C" fn(Handle, *mut c_int) -> c_int>("ncclCommCount");
+    let mut id = UniqueId([0; 128]);
+    assert_eq!(function::<extern "C" fn(*mut UniqueId) -> c_int>("ncclGetUniqueId")(&raw mut id), 0);
+    for _ in 0..2 {
+        let mut new: [Handle; 2] = [null_mut(); 2];
+        assert_eq!(start(), 0);
+        assert_eq!(init(&raw mut new[0], 2, id, 0), 0, "it joins at the end of the group");
+        assert_eq!(init(&raw mut new[1], 2, id, 1), INVALID_USAGE);
+        assert!(last_error().contains("rank 1 of an id of which rank 0 is in this process"), "{}", last_error());
+        assert_eq!(end(), INVALID_USAGE);
+        assert!(last_error().contains("nothing of the group was begun"), "{}", last_error());
+        assert!(!new[0].is_null() && new[1].is_null());
+        let mut size = 0;
+        assert_eq!(count(new[0], &raw mut size), INVALID_ARGUMENT, "it was not made");
+    }
 }
 
 #[test]

@@ -315,6 +315,7 @@ mod tests {
             moves::all_gather(shape),
             moves::reduce_scatter(shape),
             moves::all_to_all(shape),
+            moves::all_to_all_in_place(shape),
             moves::broadcast(shape, 0),
             moves::broadcast(shape, shape.pes() - 1),
             moves::reduce(shape, 0),
@@ -334,8 +335,11 @@ mod tests {
         for hosts in shapes {
             for blocks in [1, 3] {
                 let shape = Shape { hosts: hosts.to_vec(), blocks };
-                // All but the all-to-all also work in place.
-                let in_place = |plan: &Document| Document { inplace: plan.collective != "alltoall", ..plan.clone() };
+                // All but the all-to-alls work both ways.
+                let in_place = |plan: &Document| Document {
+                    inplace: plan.inplace || plan.collective != "alltoall",
+                    ..plan.clone()
+                };
                 let plans = all(&shape);
                 for document in plans.iter().cloned().chain(plans.iter().map(in_place)) {
                     let plan = Plan::new(&document, Check::Result);

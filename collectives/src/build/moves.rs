@@ -123,6 +123,33 @@ pub fn all_to_all(shape: &Shape) -> Document {
     plan.document
 }
 
+/// Every PE puts each PE's part into that PE's scratch chunks, and copies what has come over its own parts. Input and
+/// output are the same memory.
+#[must_use]
+pub fn all_to_all_in_place(shape: &Shape) -> Document {
+    let (n, b) = (shape.pes(), shape.blocks);
+    let mut plan = Builder::new("all-to-all-in-place", "alltoall", shape, Protocol::Simple, [n * b; 3]);
+    plan.document.inplace = true;
+    for rank in 0..n {
+        for block in 0..b {
+            let of = |peer: usize| peer * b + block;
+            let mut ops = plan.block(rank, block);
+            // No scratch chunk is read any more.
+            ops.barrier(shape, rank);
+            for ty in BOTH {
+                let peers = shape.peers(rank, ty);
+                let puts: Vec<_> = peers.iter().map(|&peer| (input(of(peer)), peer, scratch(of(rank)))).collect();
+                ops.put_and_signal(ty, &puts);
+            }
+            // What is still on its way must not be overwritten.
+            ops.sync("flush", ChannelType::Port, &shape.peers(rank, ChannelType::Port));
+            BOTH.iter().for_each(|&ty| ops.wait(ty, &shape.peers(rank, ty)));
+            shape.others(rank).for_each(|peer| ops.copy(scratch(of(peer)), output(of(peer))));
+        }
+    }
+    plan.document
+}
+
 /// One PE puts its input into all outputs. The input may be the output.
 #[must_use]
 pub fn broadcast(shape: &Shape, root: usize) -> Document {

@@ -11,30 +11,30 @@ use super::report::{REPORT_BYTES, Report};
 use crate::error::{Error, Result};
 
 /// Makes memory channels, without the peers' help: their memory exists on all PEs from the start.
-pub struct MemoryChannels<'d> {
-    device: &'d GpuDevice<'d>,
+pub struct MemoryChannels {
     tags: u32,
     /// The first word names a PE that has given up; the others hold, for each PE and tag, the signals from that PE.
-    words: SymSlice<'d, u64>,
+    words: SymSlice<u64>,
     /// For each of these words, the number of signals that were awaited.
     expected: DeviceBuffer,
     report: PinnedBuffer,
     made: HashMap<(Pe, u64, u32), DeviceBuffer>,
+    device: GpuDevice,
 }
 
-impl<'d> MemoryChannels<'d> {
+impl MemoryChannels {
     /// Has semaphores for channels with `tags` different tags to each PE. Collective.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(device: &'d GpuDevice<'d>, tags: u32) -> Result<Self> {
+    pub fn new(device: &GpuDevice, tags: u32) -> Result<Self> {
         let runtime = device.runtime();
         let semaphores = runtime.n_pes() as usize * tags as usize;
         let words = runtime.alloc_slice::<u64>(1 + semaphores)?;
         let expected = device.gpu().alloc(8 * semaphores)?;
         let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
         runtime.barrier_all()?;
-        Ok(MemoryChannels { device, tags, words, expected, report, made: HashMap::new() })
+        Ok(MemoryChannels { device: device.clone(), tags, words, expected, report, made: HashMap::new() })
     }
 
     /// The channel between a buffer of this PE and the copy of `pe`: the address that kernels take as `const

@@ -293,7 +293,8 @@ impl<'a> Lists<'a> {
         }
         let op = match details.op {
             None => 0,
-            Some(op) => op_number(op),
+            Some(op) if ReduceOp::ON_GPUS.contains(&op) => op_number(op),
+            Some(op) => return Err(self.refuse(step, format!("{op} is an operation of the host alone"))),
         };
         let flags = details.flags | if details.op.is_some() { OWN_OP } else { 0 };
         let first_span = self.spans.len() as u32 / 2;
@@ -389,12 +390,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// The reduction's number in `symrail/number.cuh`.
+/// The number in `symrail/number.cuh` of a reduction of [`ReduceOp::ON_GPUS`].
 pub fn op_number(op: ReduceOp) -> u32 {
-    match op {
-        ReduceOp::Sum => 0,
-        ReduceOp::Prod => 1,
-        ReduceOp::Min => 2,
-        ReduceOp::Max => 3,
-    }
+    ReduceOp::ON_GPUS.iter().position(|&known| known == op).unwrap_or_default() as u32
 }

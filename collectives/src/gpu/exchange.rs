@@ -123,26 +123,21 @@ impl Places {
 }
 
 /// The memory of sends and receives between this PE and all other members.
-pub(super) struct Exchange<'d> {
-    device: &'d GpuDevice<'d>,
-    members: Members<'d>,
+pub(super) struct Exchange {
     image: DeviceBuffer,
     report: Arc<PinnedBuffer>,
+    members: Members,
+    device: GpuDevice,
 }
 
-impl<'d> Exchange<'d> {
+impl Exchange {
     /// Allocates the memory, for PEs of which some need the proxy if `wired`, on all PEs alike; `abort` ends its waits.
     /// All PEs do so at the same point in the order of their allocations.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(
-        device: &'d GpuDevice<'d>,
-        memory: &mut SymmetricMemory<'d>,
-        abort: &AbortHandle,
-        wired: bool,
-    ) -> Result<Self> {
-        let members = memory.members();
+    pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle, wired: bool) -> Result<Self> {
+        let members = memory.members().clone();
         let n = u64::from(members.n());
         let words = memory.take_behind_stop(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
@@ -150,7 +145,7 @@ impl<'d> Exchange<'d> {
         let outgoing = if wired { memory.take(slots)? } else { 0 };
         let report = abort.report(device.gpu())?;
         let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
-        let (me, pes) = (members.me(), reached(device, members, words));
+        let (me, pes) = (members.me(), reached(device, &members, words));
         let report_at = report.device().get();
         let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
         image.write(0, &bytes(&places.image()))?;
@@ -160,7 +155,7 @@ impl<'d> Exchange<'d> {
         let of_empty = DevicePtr::new(words + 8 * before as u64);
         // SAFETY: words of this PE, which no other PE writes before this PE has sent.
         unsafe { device.gpu().write(of_empty, &bytes(&first[before..])) }?;
-        Ok(Exchange { device, members, image, report })
+        Ok(Exchange { device: device.clone(), members, image, report })
     }
 
     /// Puts transfers on a stream.

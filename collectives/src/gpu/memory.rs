@@ -11,24 +11,30 @@ use crate::members::{Members, Taken};
 const PIECE: usize = 24 << 20;
 const ALIGNMENT: usize = 256;
 
-pub(super) struct SymmetricMemory<'d> {
-    device: &'d GpuDevice<'d>,
-    members: Members<'d>,
-    pieces: Vec<Taken<'d>>,
+pub(super) struct SymmetricMemory {
+    pieces: Vec<Taken>,
     /// Bytes of the last chunk that are in use.
     used: usize,
     /// Words that tell kernels which PE has given up: the chunk of each, and its offset there.
     stops: Vec<(usize, usize)>,
+    members: Members,
+    device: GpuDevice,
 }
 
-impl<'d> SymmetricMemory<'d> {
-    pub fn new(device: &'d GpuDevice<'d>, members: Members<'d>) -> Self {
-        SymmetricMemory { device, members, pieces: Vec::new(), used: 0, stops: Vec::new() }
+impl SymmetricMemory {
+    pub fn new(device: &GpuDevice, members: &Members) -> Self {
+        SymmetricMemory {
+            device: device.clone(),
+            members: members.clone(),
+            pieces: Vec::new(),
+            used: 0,
+            stops: Vec::new(),
+        }
     }
 
     /// The members whose memory it is.
-    pub fn members(&self) -> Members<'d> {
-        self.members
+    pub fn members(&self) -> &Members {
+        &self.members
     }
 
     /// The device's address of `bytes` zeros, at the same offset of the heap on all members, which make the same

@@ -1,5 +1,6 @@
 //! A plan with its memory on all PEs, which can be launched many times.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use symrail::Pe;
@@ -25,6 +26,10 @@ pub struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn span(self) -> Range<u64> {
+        self.at..self.at + self.len
+    }
+
     /// Whether the two overlap.
     #[must_use]
     pub fn overlaps(self, other: Memory) -> bool {
@@ -40,7 +45,7 @@ impl Memory {
 }
 
 /// All members in the view of this PE's device, by its own address of some symmetric word.
-pub(super) fn reached(device: &GpuDevice<'_>, members: Members<'_>, word: u64) -> Vec<Reached> {
+pub(super) fn reached(device: &GpuDevice, members: &Members, word: u64) -> Vec<Reached> {
     let reach = device.state().reach();
     let distance = |pe: Pe| reach.find(word, 8, pe).map(|there| there.wrapping_sub(word));
     let pes = (0..members.n()).map(|rank| members.pe(rank as usize));
@@ -59,9 +64,7 @@ pub(super) struct Call {
 }
 
 /// A plan with its memory.
-pub(super) struct GpuPlan<'d> {
-    device: &'d GpuDevice<'d>,
-    members: Members<'d>,
+pub(super) struct GpuPlan {
     plan: Plan,
     capacity: u64,
     blocks: u32,
@@ -70,22 +73,24 @@ pub(super) struct GpuPlan<'d> {
     image: DeviceBuffer,
     /// Whether peers access its input, and its output.
     shared: [bool; 2],
+    members: Members,
+    device: GpuDevice,
 }
 
-impl<'d> GpuPlan<'d> {
+impl GpuPlan {
     /// Allocates memory for a plan and parts of up to `capacity` bytes; `abort` ends its waits. All members do so in
     /// the same order.
     ///
     /// # Errors
     /// The plan is for another number of PEs, needs something that this GPU cannot do, or there is no memory.
     pub fn new(
-        device: &'d GpuDevice<'d>,
-        memory: &mut SymmetricMemory<'d>,
+        device: &GpuDevice,
+        memory: &mut SymmetricMemory,
         abort: &AbortHandle,
         plan: Plan,
         capacity: u64,
     ) -> Result<Self> {
-        let members = memory.members();
+        let members = memory.members().clone();
         members.suit(&plan)?;
         let own = memory.take_behind_stop(8 * words(&plan))?;
         let scratch = memory.take(plan.scratch_memory(capacity) as usize)?;
@@ -96,7 +101,7 @@ impl<'d> GpuPlan<'d> {
             scratch,
             capacity,
             report: report.device().get(),
-            ranks: reached(device, members, own),
+            ranks: reached(device, &members, own),
         };
         let me = members.me() as usize;
         // The image's size does not depend on its address.
@@ -106,7 +111,7 @@ impl<'d> GpuPlan<'d> {
         image.write(0, &encoded.bytes)?;
         let (blocks, steps) = (encoded.blocks, encoded.steps);
         let shared = [plan.shares(BufferType::Input), plan.shares(BufferType::Output)];
-        Ok(GpuPlan { device, members, plan, capacity, blocks, steps, report, image, shared })
+        Ok(GpuPlan { device: device.clone(), members, plan, capacity, blocks, steps, report, image, shared })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -160,7 +165,7 @@ impl<'d> GpuPlan<'d> {
             }
         }
         match self.plan.other_op(call.op) {
-            Some((place, op)) => refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op)),
+            Some((place, op)) => refuse(format!("it is for {op}{place}, and the call for {}", call.op)),
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Module, Program};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::number::DataType;
 
 /// A program.
@@ -22,9 +22,9 @@ pub(super) enum Which {
 ///
 /// # Errors
 /// The compiler's error, or the driver's.
-pub(super) fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
+pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
     Ok(match which {
-        Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)))?,
+        Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)?))?,
         Which::Exchange => device.load(nvrtc, &exchange())?,
     })
 }
@@ -42,9 +42,11 @@ const HEADERS: [(&std::ffi::CStr, &str); 9] = [
     (c"exchange.cuh", include_str!("../../cu/exchange.cuh")),
 ];
 
-/// The source for elements of a type.
-#[must_use]
-pub fn source(ty: DataType) -> String {
+/// The source for elements of a type of [`DataType::ON_GPUS`].
+///
+/// # Errors
+/// The type is another one.
+pub fn source(ty: DataType) -> Result<String> {
     let number = match ty {
         DataType::I8 => "i8",
         DataType::U8 => "u8",
@@ -59,8 +61,11 @@ pub fn source(ty: DataType) -> String {
         DataType::E4M3 => "e4m3",
         DataType::E5M2 => "e5m2",
         DataType::E4M3B15 => "e4m3b15",
+        DataType::Bool | DataType::I16 | DataType::U16 | DataType::C64 | DataType::C128 => {
+            return Err(Error::Call(format!("there are no kernels for elements of {ty}")));
+        }
     };
-    format!("#define SYMRAIL_NUMBER symrail_{number}\n{}", include_str!("../../cu/executor.cu"))
+    Ok(format!("#define SYMRAIL_NUMBER symrail_{number}\n{}", include_str!("../../cu/executor.cu")))
 }
 
 /// The program of a [`source`].

@@ -31,7 +31,7 @@ impl Stage {
     ///
     /// # Errors
     /// The runtime's.
-    pub(super) fn new(memory: &mut SymmetricMemory<'_>) -> Result<Stage> {
+    pub(super) fn new(memory: &mut SymmetricMemory) -> Result<Stage> {
         Ok(Stage::at(memory.take(Self::BYTES as usize)?))
     }
 

@@ -202,8 +202,7 @@ impl StraightCall {
 }
 
 /// A communicator's memory for both algorithms.
-pub(super) struct Straight<'d> {
-    device: &'d GpuDevice<'d>,
+pub(super) struct Straight {
     me: u64,
     sizes: Sizes,
     at: Addresses,
@@ -212,16 +211,17 @@ pub(super) struct Straight<'d> {
     early: bool,
     /// Kept as long as kernels may use it.
     _words: DeviceBuffer,
+    device: GpuDevice,
 }
 
-impl<'d> Straight<'d> {
+impl Straight {
     /// Allocates the memory that both algorithms need. All ranks do so at the same point in the order of their
     /// allocations.
     ///
     /// # Errors
     /// The runtime's, or the driver's.
-    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, abort: &AbortHandle) -> Result<Self> {
-        let members = memory.members();
+    pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle) -> Result<Self> {
+        let members = memory.members().clone();
         let sizes = Sizes::of(u64::from(members.n()));
         let stop = memory.take_behind_stop(8 + sizes.filled() as usize)?;
         let report = abort.report(device.gpu())?;
@@ -232,11 +232,11 @@ impl<'d> Straight<'d> {
             stop,
             filled: stop + 8,
             words: words.at().get(),
-            ranks: reached(device, members, stop),
+            ranks: reached(device, &members, stop),
             ..Addresses::default()
         };
         let early = device.runtime().settings().early_launch && device.gpu().compute_capability().0 >= 9;
-        Ok(Straight { device, me: u64::from(members.me()), sizes, at, report, early, _words: words })
+        Ok(Straight { device: device.clone(), me: u64::from(members.me()), sizes, at, report, early, _words: words })
     }
 
     fn memory(&mut self, way: Way) -> (&mut u64, u64) {
@@ -256,7 +256,7 @@ impl<'d> Straight<'d> {
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.
-    pub fn prepare(&mut self, way: Way, memory: &mut SymmetricMemory<'d>) -> Result<()> {
+    pub fn prepare(&mut self, way: Way, memory: &mut SymmetricMemory) -> Result<()> {
         let (at, bytes) = self.memory(way);
         if *at == 0 {
             *at = memory.take(bytes as usize)?;
@@ -281,7 +281,7 @@ impl<'d> Straight<'d> {
         call: &StraightCall,
     ) -> Result<()> {
         let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
-            return Err(Error::Call(format!("{collective:?} needs a plan")));
+            return Err(Error::Call(format!("{collective} needs a plan")));
         };
         for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
             if let Some(why) = memory.other_than(parts, call.part) {

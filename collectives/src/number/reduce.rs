@@ -2,13 +2,26 @@
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
-use symrail_core::fp8;
+use symrail_core::{fp8, order};
 
 use super::DataType;
 
-/// The operation on the elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The operation on the elements. Its text is its name, as plans have it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ReduceOp {
     /// The sum; integers wrap.
     Sum,
@@ -18,6 +31,17 @@ pub enum ReduceOp {
     Min,
     /// The maximum.
     Max,
+    /// All bits that are set in all elements; of integers and booleans, as the next two.
+    And,
+    /// All bits that are set in any.
+    Or,
+    /// All bits that are set in an odd number of them.
+    Xor,
+}
+
+impl ReduceOp {
+    /// All of them.
+    pub const ALL: &[ReduceOp] = <ReduceOp as strum::VariantArray>::VARIANTS;
 }
 
 /// The type in which elements of less than 32 bits are accumulated.
@@ -55,8 +79,11 @@ macro_rules! integer {
                 match op {
                     ReduceOp::Sum => a.wrapping_add(b),
                     ReduceOp::Prod => a.wrapping_mul(b),
-                    ReduceOp::Min => a.min(b),
-                    ReduceOp::Max => a.max(b),
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
+                    ReduceOp::And => a & b,
+                    ReduceOp::Or => a | b,
+                    ReduceOp::Xor => a ^ b,
                 }
             }
             fn divide(value: $ty, by: u32) -> $ty { (i128::from(value) / i128::from(by)) as $ty }
@@ -64,7 +91,7 @@ macro_rules! integer {
     )*};
 }
 
-integer! { i8 u8 i32 u32 i64 u64 }
+integer! { i8 u8 i16 u16 i32 u32 i64 u64 }
 
 macro_rules! float {
     ($($name:ty, $worked:ty, $stored:ty, $load:expr, $store:expr;)*) => {$(
@@ -80,15 +107,67 @@ macro_rules! float {
                 match op {
                     ReduceOp::Sum => a + b,
                     ReduceOp::Prod => a * b,
-                    // A NaN wins on either side, so that all PEs get the same result.
-                    ReduceOp::Min => if b < a || b.is_nan() { b } else { a },
-                    ReduceOp::Max => if b > a || b.is_nan() { b } else { a },
+                    ReduceOp::Min => order::least(a, b),
+                    ReduceOp::Max => order::greatest(a, b),
+                    ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => a, // refused before
                 }
             }
             fn divide(value: $worked, by: u32) -> $worked { value / by as $worked }
         }
     )*};
 }
+
+/// The sum of booleans is whether any is true, and their product whether all are, as NumPy has it.
+impl Number for bool {
+    type Worked = bool;
+    const BYTES: usize = 1;
+    fn load(bytes: &[u8]) -> bool {
+        bytes[0] != 0
+    }
+    fn store(value: bool, bytes: &mut [u8]) {
+        bytes[0] = value.into();
+    }
+    fn apply(op: ReduceOp, a: bool, b: bool) -> bool {
+        match op {
+            ReduceOp::Sum | ReduceOp::Max | ReduceOp::Or => a | b,
+            ReduceOp::Prod | ReduceOp::Min | ReduceOp::And => a & b,
+            ReduceOp::Xor => a ^ b,
+        }
+    }
+    fn divide(value: bool, _by: u32) -> bool {
+        value
+    }
+}
+
+/// A complex number, by its real and its imaginary part.
+struct Complex<T>(T);
+
+macro_rules! complex {
+    ($($part:ty)*) => {$(
+        impl Number for Complex<$part> {
+            type Worked = ($part, $part);
+            const BYTES: usize = 2 * size_of::<$part>();
+            fn load(bytes: &[u8]) -> Self::Worked {
+                let (real, imaginary) = bytes.split_at(Self::BYTES / 2);
+                (<$part>::from_ne_bytes(array(real)), <$part>::from_ne_bytes(array(imaginary)))
+            }
+            fn store(value: Self::Worked, bytes: &mut [u8]) {
+                let (real, imaginary) = bytes.split_at_mut(Self::BYTES / 2);
+                real.copy_from_slice(&value.0.to_ne_bytes());
+                imaginary.copy_from_slice(&value.1.to_ne_bytes());
+            }
+            fn apply(op: ReduceOp, a: Self::Worked, b: Self::Worked) -> Self::Worked {
+                match op {
+                    ReduceOp::Prod => (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0),
+                    _ => (a.0 + b.0, a.1 + b.1), // others are refused before
+                }
+            }
+            fn divide(value: Self::Worked, by: u32) -> Self::Worked { (value.0 / by as $part, value.1 / by as $part) }
+        }
+    )*};
+}
+
+complex! { f32 f64 }
 
 struct E4M3;
 struct E5M2;
@@ -127,6 +206,11 @@ macro_rules! for_type {
             DataType::E4M3 => $function::<E4M3>($($argument),*),
             DataType::E5M2 => $function::<E5M2>($($argument),*),
             DataType::E4M3B15 => $function::<E4M3B15>($($argument),*),
+            DataType::Bool => $function::<bool>($($argument),*),
+            DataType::I16 => $function::<i16>($($argument),*),
+            DataType::U16 => $function::<u16>($($argument),*),
+            DataType::C64 => $function::<Complex<f32>>($($argument),*),
+            DataType::C128 => $function::<Complex<f64>>($($argument),*),
         }
     };
 }
@@ -173,7 +257,7 @@ fn reduce_as<N: Number>(op: ReduceOp, accumulate: Accumulate, dest: &mut [u8], s
 }
 
 fn rounded<N: Number>(value: N::Worked) -> N::Worked {
-    let mut bytes = [0; 8];
+    let mut bytes = [0; 16];
     N::store(value, &mut bytes[..N::BYTES]);
     N::load(&bytes[..N::BYTES])
 }
@@ -240,6 +324,62 @@ mod tests {
                 assert!(f32::from_ne_bytes(array(&found)).is_nan(), "{op:?} of {values:?}");
             }
         }
+    }
+
+    #[test]
+    fn complex_numbers_are_added_and_multiplied() {
+        let complex = |parts: [f32; 4]| of(&parts, f32::to_ne_bytes);
+        let sources = [complex([1.0, 2.0, 0.0, 1.0]), complex([3.0, -1.0, 0.0, 1.0])];
+        for (op, result) in [(ReduceOp::Sum, [4.0, 1.0, 0.0, 2.0]), (ReduceOp::Prod, [5.0, 5.0, -1.0, 0.0])] {
+            for accumulate in [Accumulate::F32, Accumulate::Own] {
+                assert_eq!(reduced(DataType::C64, op, accumulate, &sources), complex(result), "{op}");
+            }
+        }
+        let wide = [of(&[1.0, 2.0], f64::to_ne_bytes), of(&[3.0, -1.0], f64::to_ne_bytes)];
+        let found = reduced(DataType::C128, ReduceOp::Prod, Accumulate::Own, &wide);
+        assert_eq!(found, of(&[5.0, 5.0], f64::to_ne_bytes));
+    }
+
+    #[test]
+    fn bits_of_integers_and_booleans() {
+        let sources = [of(&[0b1100u16, 3], u16::to_ne_bytes), of(&[0b1010u16, 3], u16::to_ne_bytes)];
+        for (op, result) in [(ReduceOp::And, [0b1000u16, 3]), (ReduceOp::Or, [0b1110, 3]), (ReduceOp::Xor, [0b0110, 0])]
+        {
+            assert_eq!(reduced(DataType::U16, op, Accumulate::F32, &sources), of(&result, u16::to_ne_bytes), "{op}");
+        }
+        // Any byte but 0 is true, and results are 0 and 1.
+        let booleans = [vec![0, 0, 7, 1], vec![0, 9, 0, 255]];
+        for (op, result) in [
+            (ReduceOp::Sum, [0, 1, 1, 1]),
+            (ReduceOp::Prod, [0, 0, 0, 1]),
+            (ReduceOp::Min, [0, 0, 0, 1]),
+            (ReduceOp::Max, [0, 1, 1, 1]),
+            (ReduceOp::And, [0, 0, 0, 1]),
+            (ReduceOp::Or, [0, 1, 1, 1]),
+            (ReduceOp::Xor, [0, 1, 1, 0]),
+        ] {
+            assert_eq!(reduced(DataType::Bool, op, Accumulate::F32, &booleans), result, "{op}");
+        }
+    }
+
+    #[test]
+    fn what_elements_do_not_have_is_refused_by_name() {
+        let text = |op: ReduceOp, ty| op.suits(ty).map_or_else(|error| error.to_string(), |()| String::new());
+        assert_eq!(text(ReduceOp::Min, DataType::C64), "elements of complex64 have no min; there are sum, prod");
+        assert!(text(ReduceOp::Xor, DataType::BF16).contains("elements of bfloat16 have no xor"));
+        for &ty in DataType::ALL {
+            let there = ReduceOp::ALL.iter().filter(|op| op.suits(ty).is_ok()).count();
+            let expected = match ty {
+                DataType::C64 | DataType::C128 => 2,
+                _ if ty.has_bits() => 7,
+                _ => 4,
+            };
+            assert_eq!(there, expected, "{ty}");
+        }
+        let on_gpus = |op: ReduceOp, ty| op.suits_gpus(ty).map_or_else(|error| error.to_string(), |()| String::new());
+        assert!(on_gpus(ReduceOp::Sum, DataType::I16).contains("int16 are reduced on the host alone"));
+        assert!(on_gpus(ReduceOp::Or, DataType::I32).contains("or is an operation of the host alone"));
+        assert_eq!(on_gpus(ReduceOp::Max, DataType::E4M3B15), "");
     }
 
     #[test]

@@ -45,16 +45,36 @@ pub enum Collective {
     Other(String),
 }
 
+/// Collectives by their names in calls; plans and tables omit the underscores.
+const CALLS: [(&str, Collective); 6] = [
+    ("all_reduce", Collective::AllReduce),
+    ("all_gather", Collective::AllGather),
+    ("reduce_scatter", Collective::ReduceScatter),
+    ("all_to_all", Collective::AllToAll),
+    ("broadcast", Collective::Broadcast),
+    ("reduce", Collective::Reduce),
+];
+
 impl Collective {
+    /// The collective of a plan or of a table's row.
     pub(crate) fn of(name: &str) -> Collective {
-        match name {
-            "allreduce" => Collective::AllReduce,
-            "allgather" => Collective::AllGather,
-            "reducescatter" => Collective::ReduceScatter,
-            "alltoall" => Collective::AllToAll,
-            "broadcast" => Collective::Broadcast,
-            "reduce" => Collective::Reduce,
-            other => Collective::Other(other.into()),
+        let known = CALLS.into_iter().find(|(call, _)| call.replace('_', "") == name);
+        known.map_or_else(|| Collective::Other(name.into()), |(_, collective)| collective)
+    }
+
+    /// The collective of a communicator's function, such as `all_reduce`.
+    #[must_use]
+    pub fn of_call(name: &str) -> Option<Collective> {
+        CALLS.into_iter().find(|(call, _)| *call == name).map(|(_, collective)| collective)
+    }
+}
+
+impl std::fmt::Display for Collective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self, CALLS.iter().find(|(_, call)| call == self)) {
+            (_, Some((name, _))) => f.write_str(name),
+            (Collective::Other(name), None) => write!(f, "{name:?}"),
+            (_, None) => Ok(()),
         }
     }
 }
@@ -200,11 +220,7 @@ impl Plan {
     /// # Errors
     /// The file cannot be read, or the plan is refused: the error names plan, rank, block and operation.
     pub fn load(path: impl AsRef<Path>, check: Check) -> Result<Plan> {
-        let path = path.as_ref();
-        let shown = || path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: shown(), source })?;
-        let document = serde_json::from_str(&text).map_err(|source| Error::Syntax { plan: shown(), source })?;
-        Plan::new(&document, check)
+        Plan::new(&Document::load(path)?, check)
     }
 
     /// Checks a plan in JSON.
@@ -212,8 +228,7 @@ impl Plan {
     /// # Errors
     /// As for [`Plan::load`].
     pub fn from_json(text: &str, check: Check) -> Result<Plan> {
-        let document = serde_json::from_str(text).map_err(|source| Error::Syntax { plan: "(text)".into(), source })?;
-        Plan::new(&document, check)
+        Plan::new(&Document::from_json(text, "a text")?, check)
     }
 
     /// Checks a plan.

@@ -69,7 +69,7 @@ impl Plan {
     fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
         let hosts = wanted.hosts;
         if self.collective != wanted.collective {
-            return Some(format!("it is for {:?}", self.collective));
+            return Some(format!("it is for {}", self.collective));
         }
         let has_root = matches!(self.collective, Collective::Broadcast | Collective::Reduce);
         match self.root.filter(|_| has_root) {

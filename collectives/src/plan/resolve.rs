@@ -118,7 +118,7 @@ fn check_chunks(collective: &Collective, gpus: &[Gpu]) -> Result<(), (usize, Str
             Collective::Other(_) => true,
         };
         if !fits {
-            return Err((rank, format!("{input} chunks of input and {output} of output do not suit {collective:?}")));
+            return Err((rank, format!("{input} chunks of input and {output} of output do not suit {collective}")));
         }
         if (input, output) != (gpus[0].input_chunks, gpus[0].output_chunks) {
             return Err((rank, "it has other numbers of chunks than rank 0".into()));
@@ -300,17 +300,20 @@ impl Scope<'_> {
                 // Data that a port channel sends as packets is stored as packets in the scratch buffer already.
                 let pairs = self.pairs(op, Side::Scratch, Side::RemoteScratch)?;
                 expect(pairs.len() == 1 || pairs.iter().all(|p| p.0 == pairs[0].0), "one source only")?;
+                self.channels_to(op, pairs.iter().map(|(_, dest)| dest))?;
                 Action::Forward { source: pairs[0].0, dests: pairs.iter().map(|pair| pair.1).collect() }
             }
             "ppkt" => Action::Pack { pairs: self.pairs(op, Side::Local, Side::RemoteScratch)? },
             "cpkt" => Action::Pack { pairs: self.pairs(op, Side::Local, Side::Scratch)? },
             "rppkt" => {
+                self.channels(op)?;
                 let [source] = self.spans(&op.src_buff, op, |_| Side::Scratch)?[..] else {
                     return Err("it has one source".into());
                 };
                 let dests = self.spans(&op.dst_buff, op, |_| Side::RemoteScratch)?;
                 expect(!dests.is_empty(), "it has no destination")?;
                 same_size(&dests, &source)?;
+                self.channels_to(op, &dests)?;
                 Action::Forward { source, dests }
             }
             "upkt" => {
@@ -332,14 +335,10 @@ impl Scope<'_> {
             return Err("it needs a memory or a port channel".into());
         };
         let pairs = self.pairs(op, Side::Local, Side::Remote)?;
-        let channels = self.channels(op)?;
+        let channels = self.channels_to(op, pairs.iter().map(|(_, dest)| dest))?;
         if op.name != "put" {
             expect(by == ChannelType::Port, "only port channels put with a signal")?;
             expect(channels.len() == pairs.len(), "it needs a channel for each destination")?;
-        }
-        // Without a signal the channels add no information to the buffers.
-        for (channel, (_, dest)) in channels.iter().zip(&pairs) {
-            expect(channel.peer == dest.rank, "a destination is not at the other end of its channel")?;
         }
         let then = if op.name == "put" { Vec::new() } else { channels.iter().map(|channel| channel.there).collect() };
         Ok(Action::Copy { pairs, by, then, flush: op.name == "pwsf" })
@@ -370,11 +369,21 @@ impl Scope<'_> {
         }
     }
 
+    /// The channels to these destinations. Without a signal they add no information to the buffers.
+    fn channels_to<'a>(&self, op: &Op, dests: impl IntoIterator<Item = &'a Span>) -> Result<Vec<Channel>, String> {
+        let channels = self.channels(op)?;
+        for (channel, dest) in channels.iter().zip(dests) {
+            expect(channel.peer == dest.rank, "a destination is not at the other end of its channel")?;
+        }
+        Ok(channels)
+    }
+
     fn channels(&self, op: &Op) -> Result<Vec<Channel>, String> {
         let ty = match op.channel_type {
             _ if op.channel_ids.is_empty() => return Ok(Vec::new()),
             Some(ty @ (ChannelType::Memory | ChannelType::Port)) => ty,
-            ty => return Err(format!("its channels are of the type {ty:?}")),
+            Some(ty) => return Err(format!("its channel_type is {ty}, and channels are of memory or port")),
+            None => return Err("it has channel_ids, and no channel_type".into()),
         };
         let of_block = self.block.channels.iter().filter(|refs| refs.channel_type == ty);
         let of_block: Vec<usize> = of_block.flat_map(|ChannelRefs { channel_ids, .. }| channel_ids).copied().collect();
@@ -407,7 +416,7 @@ impl Scope<'_> {
         let (rank, buffer) = match (chunks.buffer, chunks.buffer_id, side) {
             (Some(buffer), None, Side::Local | Side::Scratch) => (self.rank, buffer),
             (None, Some(id), Side::Remote | Side::RemoteScratch) => self.remote_buffer(id, op)?,
-            _ => return Err(format!("a buffer that is to be {side:?} is not")),
+            _ => return Err(format!("{side} is expected, and the buffer is another one")),
         };
         if matches!(side, Side::Scratch | Side::RemoteScratch) && buffer != BufferType::Scratch {
             return Err("packets lie in scratch buffers only".into());
@@ -420,7 +429,7 @@ impl Scope<'_> {
         };
         let (index, size) = (chunks.index, chunks.size);
         if size == 0 || index.checked_add(size).is_none_or(|end| end > there) {
-            return Err(format!("chunks {index}..{index}+{size} of {buffer:?} of rank {rank}, which has {there}"));
+            return Err(format!("chunks {index}..{index}+{size} of the {buffer} of rank {rank}, which has {there}"));
         }
         Ok(Span { rank, buffer, index, size })
     }
@@ -441,11 +450,15 @@ impl Scope<'_> {
 }
 
 /// The buffers that an operation may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 enum Side {
+    #[strum(serialize = "a buffer of this rank")]
     Local,
+    #[strum(serialize = "this rank's scratch buffer")]
     Scratch,
+    #[strum(serialize = "a buffer of another rank")]
     Remote,
+    #[strum(serialize = "another rank's scratch buffer")]
     RemoteScratch,
 }
 

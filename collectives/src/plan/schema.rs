@@ -1,7 +1,10 @@
 //! A plan in its file's form: the JSON that MSCCL++'s language writes, field by field.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::number::ReduceOp;
 
 /// A plan for all ranks.
@@ -35,6 +38,39 @@ pub struct Document {
     /// The largest message for which it is intended, in bytes.
     #[serde(default = "default_max")]
     pub max_message_size: u64,
+}
+
+impl Document {
+    /// Reads a plan's file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is malformed: the error names the file and the field.
+    pub fn load(path: impl AsRef<Path>) -> Result<Document> {
+        let path = path.as_ref();
+        let shown = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Document::from_json(&text, &shown),
+            Err(source) => Err(Error::Read { path: shown, source }),
+        }
+    }
+
+    /// Reads a plan in JSON, which is from `origin`.
+    ///
+    /// # Errors
+    /// As for [`Document::load`].
+    pub fn from_json(text: &str, origin: &str) -> Result<Document> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let refuse = |field: String, source| Error::Syntax { plan: origin.into(), field, source };
+        let document = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            // The path of the whole document is a dot, and an unknown field's is a question mark.
+            let path = error.path().to_string();
+            let path = path.trim_end_matches(['.', '?']);
+            let field = if path.is_empty() { String::new() } else { format!(", field {path}") };
+            refuse(field, error.into_inner())
+        })?;
+        json.end().map_err(|source| refuse(String::new(), source))?;
+        Ok(document)
+    }
 }
 
 fn default_threads() -> u32 {
@@ -83,8 +119,9 @@ pub struct Gpu {
 }
 
 /// How a channel moves data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ChannelType {
     /// Loads and stores.
     Memory,
@@ -122,7 +159,8 @@ pub struct RankGroup {
 }
 
 /// A buffer of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum BufferType {
     /// The input.
     #[serde(rename = "i")]

@@ -29,15 +29,15 @@ fn word_of(number: u64, size: u64) -> u64 {
     (number + 1) << SIZE_BITS | size & ((1 << SIZE_BITS) - 1)
 }
 
-pub(crate) struct Exchange<'rt> {
-    members: Members<'rt>,
+pub(crate) struct Exchange {
     /// In the layout of [`Words`].
-    words: Taken<'rt>,
-    slots: Taken<'rt>,
+    words: Taken,
+    slots: Taken,
     /// For each rank, the number of slots filled there, and emptied here.
     sent: Vec<u64>,
     received: Vec<u64>,
     given_up: bool,
+    members: Members,
 }
 
 /// The remaining transfers with a PE in one direction, in order.
@@ -64,16 +64,16 @@ impl Queue {
     }
 }
 
-impl<'rt> Exchange<'rt> {
+impl Exchange {
     /// Allocates memory. Collective over the members.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn new(members: Members<'rt>) -> Result<Self> {
+    pub fn new(members: &Members) -> Result<Self> {
         let n = members.n() as usize;
         let slots = members.take(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
         let words = members.take(8 * Words::number(n as u64) as usize)?;
-        Ok(Exchange { members, words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
+        Ok(Exchange { members: members.clone(), words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
     }
 
     /// The address of some of its memory on this PE.
@@ -101,6 +101,7 @@ impl<'rt> Exchange<'rt> {
                 "an earlier send or receive has failed, and what still arrives is that one's".into(),
             ));
         }
+        self.members.runtime().check_joined()?;
         let arranged = arrange(self.members.me(), self.members.n(), transfers, Buffer::len)?;
         let runtime = self.members.runtime();
         let device = runtime.cpu_device()?;
@@ -109,11 +110,11 @@ impl<'rt> Exchange<'rt> {
         let words = Words { all, n: self.members.n().into() };
         let queues = Mutex::new(self.queues(&arranged.others)?);
         let grid = Grid { blocks: 1, threads_per_block: 1 };
+        let members = &self.members;
         let run = device.launch(grid, |thread| {
             for &(from, to) in &arranged.own {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }
-            let members = self.members;
             let ways = Ways { thread, members, words, slots, slot: slot_bytes(members.n().into()), name: &name };
             ways.all(&mut lock(&queues), Duration::from_secs(runtime.settings().timeout_s))
         });
@@ -182,11 +183,11 @@ impl Words {
 /// The calling thread's access to slots.
 struct Ways<'a, 't, F> {
     thread: &'a Thread<'t>,
-    members: Members<'a>,
     words: Words,
     slots: Symmetric<u8>,
     slot: u64,
     name: &'a F,
+    members: &'a Members,
 }
 
 impl<F> Ways<'_, '_, F>

@@ -20,6 +20,7 @@ pub(crate) mod exchange;
 mod packet;
 mod shared;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use symrail::kernels::cpu::Grid;
@@ -44,7 +45,7 @@ impl Buffer {
     ///
     /// # Errors
     /// The slice is not in the heap any more.
-    pub fn of<T: Symmetric>(slice: &SymSlice<'_, T>) -> Result<Buffer> {
+    pub fn of<T: Symmetric>(slice: &SymSlice<T>) -> Result<Buffer> {
         Buffer::at(slice.runtime(), slice.as_ptr().cast(), slice.len() * size_of::<T>())
     }
 
@@ -53,7 +54,9 @@ impl Buffer {
     /// # Errors
     /// They are not all in the heap.
     pub fn at(runtime: &Runtime, start: *const u8, bytes: usize) -> Result<Buffer> {
-        Ok(Buffer { offset: runtime.symmetric_offset(start, bytes)?, len: bytes as u64 })
+        // An array without elements may be anywhere: PyTorch's is at null.
+        let offset = if bytes == 0 { 0 } else { runtime.symmetric_offset(start, bytes)? };
+        Ok(Buffer { offset, len: bytes as u64 })
     }
 
     /// `len` bytes from byte `start` on.
@@ -77,6 +80,10 @@ impl Buffer {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
+    }
+
+    pub(crate) fn span(self) -> Range<u64> {
+        self.offset..self.offset + self.len
     }
 
     /// Whether the two overlap.
@@ -106,40 +113,40 @@ pub struct Call {
 }
 
 /// A plan with its memory on all PEs, which can be run many times.
-pub struct Prepared<'rt> {
-    members: Members<'rt>,
+pub struct Prepared {
     plan: Plan,
     /// The largest part.
     capacity: u64,
     /// The first word names a PE that has given up; signals arrive in the others.
-    words: Taken<'rt>,
+    words: Taken,
     /// Plain chunks, then packets, each in one or two halves.
-    scratch: Taken<'rt>,
+    scratch: Taken,
     /// A staging buffer for each block.
-    stage: Taken<'rt>,
+    stage: Taken,
     /// For each word, the number of signals that were awaited.
     expected: Vec<AtomicU64>,
     epoch: u64,
     given_up: bool,
+    members: Members,
 }
 
-impl std::fmt::Debug for Prepared<'_> {
+impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("plan", &self.plan.name()).field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
-impl<'rt> Prepared<'rt> {
+impl Prepared {
     /// Allocates memory for a plan and parts of up to `capacity` bytes. Collective over all PEs.
     ///
     /// # Errors
     /// The plan is for another number of PEs, or there is no memory.
-    pub fn new(runtime: &'rt Runtime, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
-        Prepared::of(Members::all(runtime), plan, capacity)
+    pub fn new(runtime: &Runtime, plan: &Plan, capacity: u64) -> Result<Prepared> {
+        Prepared::of(&Members::all(runtime), plan, capacity)
     }
 
     /// As above, for a communicator's PEs. Collective over these.
-    pub(crate) fn of(members: Members<'rt>, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
+    pub(crate) fn of(members: &Members, plan: &Plan, capacity: u64) -> Result<Prepared> {
         members.suit(plan)?;
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
         let words = members.take(8 * (1 + most(|rank| rank.inbound.len())))?;
@@ -148,7 +155,17 @@ impl<'rt> Prepared<'rt> {
         let inbound = plan.ranks[members.me() as usize].inbound.len();
         let expected = (0..inbound).map(|_| AtomicU64::new(0)).collect();
         let plan = plan.clone();
-        Ok(Prepared { members, plan, capacity, words, scratch, stage, expected, epoch: 0, given_up: false })
+        Ok(Prepared {
+            members: members.clone(),
+            plan,
+            capacity,
+            words,
+            scratch,
+            stage,
+            expected,
+            epoch: 0,
+            given_up: false,
+        })
     }
 
     /// The plan.
@@ -186,9 +203,10 @@ impl<'rt> Prepared<'rt> {
     /// The call does not suit the plan; a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]); the device
     /// failed. After a late PE, an abort or a failure of the device the plan cannot be run any more.
     pub fn run(&mut self, call: &Call) -> Result<()> {
+        self.members.runtime().check_joined()?;
         self.check(call)?;
         let runtime = self.members.runtime();
-        let device = runtime.cpu_device()?;
+        let (device, seconds) = (runtime.cpu_device()?, runtime.settings().timeout_s);
         let me = self.members.me() as usize;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
         let scratch = self.scratch.buffer()?;
@@ -208,11 +226,10 @@ impl<'rt> Prepared<'rt> {
         let stage = name(self.stage.buffer()?)?;
         let flag = self.next_flag()?;
         if self.plan.barriers.before {
-            self.members.sync()?;
+            self.members.sync().inspect_err(|_| self.given_up = true)?;
         }
         let rank = &self.plan.ranks[me];
-        let seconds = runtime.settings().timeout_s;
-        let shared = Shared::new(&self.plan, self.members, call, memory, &self.expected, flag, seconds);
+        let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
         let run = if grid.blocks == 0 {
             Ok(Vec::new())
@@ -229,7 +246,7 @@ impl<'rt> Prepared<'rt> {
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
         }
         if self.plan.barriers.after {
-            self.members.sync()?;
+            self.members.sync().inspect_err(|_| self.given_up = true)?;
         }
         Ok(())
     }
@@ -244,15 +261,16 @@ impl<'rt> Prepared<'rt> {
             return refuse(format!("parts of {part} bytes, but memory was taken for {}", self.capacity));
         }
         if !part.is_multiple_of(call.data_type.size() as u64) {
-            return refuse(format!("parts of {part} bytes are not whole elements of {:?}", call.data_type));
+            return refuse(format!("parts of {part} bytes are not whole elements of {}", call.data_type));
         }
+        call.op.suits(call.data_type)?;
         let message = self.plan.message(part);
         let sizes = &self.plan.sizes;
         if !sizes.contains(&message) {
             return refuse(format!("messages of {message} bytes, but it is for {} to {}", sizes.start(), sizes.end()));
         }
         if let Some((place, op)) = self.plan.other_op(call.op) {
-            return refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op));
+            return refuse(format!("it is for {op}{place}, and the call for {}", call.op));
         }
         let (_, inputs, outputs) = self.plan.parts();
         for (what, buffer, parts) in [("input", call.input, inputs), ("output", call.output, outputs)] {

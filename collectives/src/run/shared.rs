@@ -31,7 +31,6 @@ pub(super) struct Memory {
 pub(super) struct Shared<'a> {
     pub plan: &'a Plan,
     pub me: usize,
-    members: Members<'a>,
     pub memory: Memory,
     pub geometry: Geometry,
     pub flag: u32,
@@ -44,12 +43,13 @@ pub(super) struct Shared<'a> {
     expected: &'a [AtomicU64],
     timeout: Duration,
     first_error: Mutex<Option<Error>>,
+    members: &'a Members,
 }
 
 impl<'a> Shared<'a> {
     pub fn new(
         plan: &'a Plan,
-        members: Members<'a>,
+        members: &'a Members,
         call: &Call,
         memory: Memory,
         expected: &'a [AtomicU64],

@@ -18,6 +18,7 @@ pub(crate) enum Algorithm {
     AllGather,
     ReduceScatter,
     AllToAll,
+    AllToAllInPlace,
     BroadcastFrom(u32),
     ReduceTo(u32),
 }
@@ -33,6 +34,20 @@ pub(super) const NAMES: [(&str, Algorithm); 8] = [
     ("hierarchical", Algorithm::Hierarchical),
     ("by_puts", Algorithm::ByPuts),
 ];
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Algorithm::AllGather => f.write_str("all_gather"),
+            Algorithm::ReduceScatter => f.write_str("reduce_scatter"),
+            Algorithm::AllToAll => f.write_str("all_to_all"),
+            Algorithm::AllToAllInPlace => f.write_str("all_to_all in place"),
+            Algorithm::BroadcastFrom(root) => write!(f, "broadcast from rank {root}"),
+            Algorithm::ReduceTo(root) => write!(f, "reduce to rank {root}"),
+            named => f.write_str(named.name()),
+        }
+    }
+}
 
 impl Algorithm {
     /// Its name in tables: collectives with one algorithm have no names for it.
@@ -53,6 +68,7 @@ impl Algorithm {
             Algorithm::AllGather => moves::all_gather(shape),
             Algorithm::ReduceScatter => moves::reduce_scatter(shape),
             Algorithm::AllToAll => moves::all_to_all(shape),
+            Algorithm::AllToAllInPlace => moves::all_to_all_in_place(shape),
             Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
             Algorithm::ReduceTo(root) => moves::reduce(shape, root as usize),
         })

@@ -1,6 +1,7 @@
 //! What users ask of a communicator's choices, and set.
 
 use super::Algorithm;
+use super::algorithm::NAMES;
 use super::limits::{MOST_BLOCKS_OF_PACKETS, MOST_BLOCKS_OF_PUSHES};
 use super::{Choice, Selection};
 use crate::error::{Error, Result};
@@ -8,9 +9,29 @@ use crate::plan::{Collective, Plan};
 use crate::tuning::{Row, Table, Tuning, Way};
 
 impl Selection {
-    /// Adds a plan, which has precedence over built-in plans if it suits.
-    pub fn add_plan(&mut self, plan: Plan) {
+    /// Adds a plan, which has precedence over built-in plans if it suits: on all PEs the same one.
+    ///
+    /// # Errors
+    /// As for [`Selection::check_plan`].
+    pub fn add_plan(&mut self, plan: Plan) -> Result<()> {
+        Selection::check_plan(&plan)?;
         self.users.add(plan);
+        Ok(())
+    }
+
+    /// Whether a plan can be added.
+    ///
+    /// # Errors
+    /// No call performs its collective, or it has the name of a built-in algorithm.
+    pub fn check_plan(plan: &Plan) -> Result<()> {
+        let refuse = |why: String| Err(Error::Call(format!("plan {}: {why}", plan.name())));
+        if let Collective::Other(name) = plan.collective() {
+            return refuse(format!("no call performs its collective, {name:?}"));
+        }
+        if NAMES.iter().any(|(name, _)| *name == plan.name()) {
+            return refuse("a built-in algorithm has that name: give the plan another one".into());
+        }
+        Ok(())
     }
 
     /// The kind of device, as in tables of `symrail tune`.
@@ -38,7 +59,7 @@ impl Selection {
             };
             (0..=most.ilog2()).map(move |power| Way { algorithm: one.name().into(), blocks: 1 << power, chunk: None })
         };
-        self.algorithms(collective, 0).into_iter().flat_map(of).collect()
+        self.algorithms(collective, 0, false).into_iter().flat_map(of).collect()
     }
 
     /// A table with these rows for such PEs and hosts.
@@ -68,7 +89,7 @@ impl Selection {
         if let Some(name) = &self.asked {
             return vec![match self.named(name, &wanted) {
                 Ok(Choice::Own(algorithm, blocks)) => {
-                    let row = self.row(collective, message, root, Some(algorithm));
+                    let row = self.row(&wanted, Some(algorithm));
                     let why = row.map_or_else(String::new, |(row, ..)| format!(", the blocks {row}"));
                     format!("{name} with {blocks} blocks: chosen, asked for by its name{why}")
                 }
@@ -84,9 +105,9 @@ impl Selection {
         lines.extend(self.tuning.untaken.clone());
         lines.push(match self.choose(collective, message, in_place, root) {
             Ok(Choice::Own(algorithm, blocks)) => {
-                let row = self.row(collective, message, root, None).map(|(row, ..)| row);
+                let row = self.row(&wanted, None).map(|(row, ..)| row);
                 let why = row.unwrap_or_else(|| self.reason(algorithm));
-                format!("{algorithm:?} with {blocks} blocks: chosen, {why}")
+                format!("{algorithm} with {blocks} blocks: chosen, {why}")
             }
             Ok(Choice::User(_) | Choice::Default(_)) => return lines,
             Err(error) => error.to_string(),

@@ -41,9 +41,19 @@ pub(crate) enum Choice {
     Own(Algorithm, usize),
 }
 
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Choice::User(place) => write!(f, "the user's number {place}"),
+            Choice::Default(place) => write!(f, "the default number {place}"),
+            Choice::Own(algorithm, blocks) => write!(f, "{algorithm} with {blocks} blocks"),
+        }
+    }
+}
+
 impl Choice {
     pub fn unknown(&self) -> Error {
-        Error::Call(format!("there is no plan {self:?}"))
+        Error::Call(format!("there is no plan of {self}"))
     }
 }
 
@@ -91,7 +101,7 @@ impl Selection {
     /// # Errors
     /// The runtime's; or PEs have different default plans.
     pub(crate) fn agree(
-        members: Members<'_>,
+        members: &Members,
         limits: Limits,
         device: String,
         near: impl Fn(Pe) -> bool,
@@ -133,17 +143,17 @@ impl Selection {
         }
         let known = |row: &Row| {
             let collective = Collective::of(&row.collective);
-            let way = self.algorithms(&collective, 0).into_iter().any(|one| one.name() == row.way.algorithm);
+            let way = self.algorithms(&collective, 0, false).into_iter().any(|one| one.name() == row.way.algorithm);
             way && (1..=MOST_BLOCKS).contains(&row.way.blocks)
         };
         match rows.iter().position(|row| !known(row)) {
-            Some(place) => Err(format!("row {}: there is no such way here: {:?}", place + 1, rows[place].way)),
+            Some(place) => Err(format!("row {}: there is no such way here: {}", place + 1, rows[place].way)),
             None => Ok(()),
         }
     }
 
     /// The algorithms of a collective among these hosts.
-    fn algorithms(&self, collective: &Collective, root: u32) -> Vec<Algorithm> {
+    fn algorithms(&self, collective: &Collective, root: u32, in_place: bool) -> Vec<Algorithm> {
         let straight = match straight::parts(collective, 0) {
             Some(_) if self.straight => vec![Algorithm::Packets, Algorithm::Pushed],
             _ => Vec::new(),
@@ -158,6 +168,7 @@ impl Selection {
             Collective::AllReduce => vec![Algorithm::OneRound, Algorithm::ByPuts],
             Collective::AllGather => vec![Algorithm::AllGather],
             Collective::ReduceScatter => vec![Algorithm::ReduceScatter],
+            Collective::AllToAll if in_place => vec![Algorithm::AllToAllInPlace],
             Collective::AllToAll => vec![Algorithm::AllToAll],
             Collective::Broadcast => vec![Algorithm::BroadcastFrom(root)],
             Collective::Reduce => vec![Algorithm::ReduceTo(root)],
@@ -190,18 +201,12 @@ impl Selection {
 
     /// The row of the table for a message, limited to one algorithm if it is `asked` for: the file, the row's number
     /// from 1 on, and its content.
-    fn row(
-        &self,
-        collective: &Collective,
-        message: u64,
-        root: u32,
-        asked: Option<Algorithm>,
-    ) -> Option<(String, Algorithm, usize)> {
+    fn row(&self, call: &Wanted<'_>, asked: Option<Algorithm>) -> Option<(String, Algorithm, usize)> {
         let (file, table) = self.tuning.table.as_ref()?;
         let wanted = |name: &str| asked.is_none_or(|one| one.name() == name);
-        let (place, row) = table.row(collective, message, wanted)?;
+        let (place, row) = table.row(&call.collective, call.message, wanted)?;
         let named = |one: &Algorithm| one.name() == row.way.algorithm;
-        let algorithm = self.algorithms(collective, root).into_iter().find(named)?;
+        let algorithm = self.algorithms(&call.collective, call.root, call.in_place).into_iter().find(named)?;
         Some((format!("by table {file}, row {}: {row}", place + 1), algorithm, row.way.blocks))
     }
 
@@ -222,17 +227,17 @@ impl Selection {
         if (root as usize) < n {
             return Ok(());
         }
-        Err(Error::Call(format!("{collective:?} with PE {root} of {n} as its root")))
+        Err(Error::Call(format!("{collective} with PE {root} of {n} as its root")))
     }
 
-    /// The bytes that each PE gets of an all-to-all's input.
-    pub(crate) fn part_of_all_to_all(&self, input: u64, overlap: bool) -> Result<u64> {
+    /// The bytes that each PE gets of an all-to-all's input. Input and output do not overlap, or are the same memory.
+    pub(crate) fn part_of_all_to_all(&self, input: u64, overlap: bool, same: bool) -> Result<u64> {
         let n = self.hosts.len() as u64;
         if !input.is_multiple_of(n) {
             return Err(Error::Call(format!("an all-to-all of {input} bytes among {n} PEs")));
         }
-        if overlap {
-            return Err(Error::Call("an all-to-all's input and output overlap".into()));
+        if overlap && !same {
+            return Err(Error::Call("an all-to-all's input and output overlap, and are not the same memory".into()));
         }
         Ok(input / n)
     }
@@ -241,7 +246,7 @@ impl Selection {
     pub(crate) fn log(&self, collective: &Collective, message: u64, in_place: bool, root: u32) {
         if tracing::enabled!(tracing::Level::INFO) {
             let why = self.explain(collective, message, in_place, root).join("; ");
-            tracing::info!("collectives: {collective:?} of {message} bytes: {why}");
+            tracing::info!("collectives: {collective} of {message} bytes: {why}");
         }
     }
 
@@ -253,7 +258,7 @@ impl Selection {
         if let Some(choice) = self.added(&wanted) {
             return Ok(choice);
         }
-        if let Some((_, algorithm, blocks)) = self.row(collective, message, root, None) {
+        if let Some((_, algorithm, blocks)) = self.row(&wanted, None) {
             return Ok(self.own(collective, message, algorithm, blocks));
         }
         if let Some(algorithm) = self.straight(collective, message) {
@@ -269,6 +274,7 @@ impl Selection {
             Collective::AllReduce => Algorithm::ByPuts,
             Collective::AllGather => Algorithm::AllGather,
             Collective::ReduceScatter => Algorithm::ReduceScatter,
+            Collective::AllToAll if in_place => Algorithm::AllToAllInPlace,
             Collective::AllToAll => Algorithm::AllToAll,
             Collective::Broadcast => Algorithm::BroadcastFrom(root),
             Collective::Reduce => Algorithm::ReduceTo(root),
@@ -310,7 +316,7 @@ impl Selection {
             None => {}
         }
         if matches!(collective, Collective::Broadcast | Collective::Reduce) {
-            return refuse(format!("{collective:?} has one algorithm, which has no name"));
+            return refuse(format!("{collective} has one algorithm, which has no name"));
         }
         let Some(&(_, algorithm)) = NAMES.iter().find(|(known, _)| *known == name) else {
             let known = NAMES.map(|(known, _)| known).join(", ");
@@ -327,7 +333,7 @@ impl Selection {
             }
             Algorithm::Packets | Algorithm::Pushed if straight::parts(collective, 0).is_none() => {
                 let those = "all-reduces, all-gathers, reduce-scatters and all-to-alls";
-                refuse(format!("it is for {those}, and not for {collective:?}"))
+                refuse(format!("it is for {those}, and not for {collective}"))
             }
             Algorithm::Packets | Algorithm::Pushed => Ok(Choice::Own(algorithm, self.measured(wanted, algorithm))),
             _ if *collective != Collective::AllReduce => refuse("it is an all-reduce".into()),
@@ -343,7 +349,7 @@ impl Selection {
 
     /// The number of blocks of a requested algorithm.
     fn measured(&self, wanted: &Wanted<'_>, algorithm: Algorithm) -> usize {
-        let measured = self.row(&wanted.collective, wanted.message, 0, Some(algorithm)).map(|(.., blocks)| blocks);
+        let measured = self.row(wanted, Some(algorithm)).map(|(.., blocks)| blocks);
         measured.unwrap_or_else(|| self.limits.blocks(algorithm, wanted.message))
     }
 
@@ -431,7 +437,8 @@ mod tests {
     #[test]
     fn what_is_explained_is_of_the_root_that_is_named() {
         let all = of_two_pes(Tuning::default());
-        for (collective, expected) in [(Collective::Broadcast, "BroadcastFrom(1)"), (Collective::Reduce, "ReduceTo(1)")]
+        for (collective, expected) in
+            [(Collective::Broadcast, "broadcast from rank 1"), (Collective::Reduce, "reduce to rank 1")]
         {
             let why = all.explain(&collective, 100, false, 1).concat();
             assert!(why.contains(expected), "{why}");
@@ -444,7 +451,7 @@ mod tests {
     fn plans_with_a_root_are_for_its_calls() {
         let mut all = of_two_pes(Tuning::default());
         let document = Document { name: "mine".into(), ..moves::broadcast(&Shape::one_host(2, 1), 1) };
-        all.add_plan(Plan::new(&document, Check::Result).unwrap());
+        all.add_plan(Plan::new(&document, Check::Result).unwrap()).unwrap();
         let choose = |all: &Selection, root| all.choose(&Collective::Broadcast, 100, false, root);
         assert_eq!(choose(&all, 0).unwrap(), Choice::Own(Algorithm::BroadcastFrom(0), 1));
         assert_eq!(choose(&all, 1).unwrap(), Choice::User(0));

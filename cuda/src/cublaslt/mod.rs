@@ -30,6 +30,8 @@ pub struct CublasLt {
 
 // SAFETY: the library's handle may be used from any thread.
 unsafe impl Send for CublasLt {}
+// SAFETY: its calls with one handle may be concurrent; `multiply` says which calls may share the workspace.
+unsafe impl Sync for CublasLt {}
 
 /// Bytes of the workspace, NVIDIA's advice for Hopper.
 const WORKSPACE: usize = 32 << 20;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
+use symrail::within;
 use symrail_core::registry;
 use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode};
 
@@ -25,14 +26,14 @@ pub struct GridDesc {
     /// The modes of transposes and halos.
     pub modes: [Mode; 2],
     /// The plans. All ranks together make a plan when they first run it.
-    pub plans: HashMap<Key, AnyPlan<'static>>,
+    pub plans: HashMap<Key, AnyPlan>,
     /// `None` if there are more elements than can be counted: the geometry can still be asked for.
-    array: Option<Decomposition<'static>>,
+    array: Option<Decomposition>,
     config: Config,
 }
 
 impl GridDesc {
-    pub fn array(&self) -> Result<&Decomposition<'static>, Failure> {
+    pub fn array(&self) -> Result<&Decomposition, Failure> {
         let extents = self.grid.extents;
         self.array
             .as_ref()
@@ -125,7 +126,11 @@ impl Handle {
         config.pdims = grid.processes.map(|number| number as i32);
         (config.transpose_comm_backend, config.halo_comm_backend) = (transposes.number, halos.number);
         let array = match grid.is_countable() {
-            true => Some(Decomposition::sharing(self.job.heap()?, self.job.team()?, grid, &self.sharing)?),
+            true => {
+                let (heap, team) = (self.job.heap(), self.job.team()?);
+                let make = || Decomposition::sharing(heap, team, grid, &self.sharing);
+                Some(within(self.job.limit(1), make)?)
+            }
             false => None,
         };
         let on_gpu = self.job.kernels().is_some();
@@ -148,7 +153,7 @@ extern "C" fn cudecompGridDescDestroy(handle: Opaque, desc: Opaque) -> c_int {
         handle.job.settle();
         // What earlier rounds returned, or have left behind, is no reason to keep anything.
         agreed?;
-        Ok(array.give_up_all(plans.into_values().collect())?)
+        Ok(within(handle.job.limit(1), || array.give_up_all(plans.into_values().collect()))?)
     })
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 
-use symrail::Team;
+use symrail::{Team, within};
 use symrail_core::lock;
 use symrail_core::registry::Registry;
 use symrail_decomp::workspace::Sharing;
@@ -23,22 +23,19 @@ pub type Opaque = *mut c_void;
 
 static HANDLES: Registry<Mutex<Option<Handle>>> = Registry::new();
 
-/// A handle's state. The fields are dropped in this order: the job is borrowed by those before it.
+/// A handle's state.
 pub struct Handle {
     pub descs: BTreeMap<usize, GridDesc>,
     pub workspaces: Workspaces,
     /// Lets all descriptors use the handle's workspaces.
     pub sharing: Sharing,
-    team: Team<'static>,
+    team: Team,
     /// The number of descriptors that were made.
     made: u64,
     /// Why calls of all ranks are not possible any more: ranks lost their common order.
     lost: Option<Failure>,
     pub job: Job,
 }
-
-// SAFETY: all parts may be used by any thread; a mutex guards the handle.
-unsafe impl Send for Handle {}
 
 /// A call of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +104,9 @@ impl Handle {
         if let Some(lost) = &self.lost {
             return arguments.and_then(|_| Err(lost.clone()));
         }
-        self.job.limit_waits(1);
         let code = arguments.as_ref().map_or_else(|failure| failure.code, |_| 0);
         let mine = [call as u64, desc, key, code as u64];
-        let all = match self.team.gather(&mine) {
+        let all = match within(self.job.limit(1), || self.team.gather(&mine)) {
             Ok(all) => all,
             Err(error) => {
                 let why = format!("{}: {error}; end this handle and make another one", Call::name(call as u64));
@@ -147,14 +143,14 @@ impl Handle {
 
     /// Compares named parameters of all ranks. Collective.
     pub fn compare(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<(), Failure> {
-        Ok(self.team.compare(call, parameters)?)
+        Ok(within(self.job.limit(1), || self.team.compare(call, parameters))?)
     }
 
     /// Leaves the job. Whatever is left is freed, whatever its state.
     fn end(self) -> Result<(), Failure> {
-        let Handle { descs, workspaces, job, lost, team, .. } = self;
+        let Handle { descs, workspaces, sharing, job, lost, team, .. } = self;
         job.settle();
-        drop((descs, workspaces, team));
+        drop((descs, workspaces, sharing, team));
         // The others would not notice that this rank leaves.
         if lost.is_some() { Ok(()) } else { job.leave() }
     }

@@ -1,14 +1,12 @@
-//! The job of a handle: the runtime, and what borrows it.
+//! The job of a handle: the runtime, the memory for plans and workspaces, and the GPU's kernels.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use symrail::bootstrap::Bootstrap;
 use symrail::gpu::{GpuDevice, heap_kind};
 use symrail::kernels::cuda::Gpu;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::{Runtime, Settings, Team, TeamHeap};
+use symrail::{Runtime, Settings, Team, TeamHeap, within};
 use symrail_decomp::cuda::GpuKernels;
 
 use crate::guard::Failure;
@@ -20,32 +18,14 @@ const PART: usize = 4;
 /// The time-out of every wait in seconds, unless `SYMRAIL_TIMEOUT_S` is set: programs let ranks wait much longer for one
 /// another than PEs of one job usually do.
 const TIMEOUT_S: u64 = 600;
-/// How often a wait looks whether its time is over.
-const POLL: Duration = Duration::from_millis(20);
 
-/// What a handle's calls need. Parts are dropped in the order of the fields of [`Owned`].
+/// What a handle's calls need.
 pub struct Job {
-    owned: Owned,
-    time_limit: Arc<TimeLimit>,
+    /// The kernels, if arrays are in a GPU's memory.
+    kernels: Option<GpuKernels>,
+    heap: TeamHeap,
+    runtime: Runtime,
 }
-
-/// When waits of the current call end.
-struct TimeLimit {
-    since: Instant,
-    /// Milliseconds after `since`; 0: never.
-    ends: AtomicU64,
-}
-
-/// Each part borrows those after it.
-struct Owned {
-    kernels: Option<*mut GpuKernels<'static>>,
-    device: Option<*mut GpuDevice<'static>>,
-    heap: Option<*mut TeamHeap<'static>>,
-    runtime: *mut Runtime,
-}
-
-// SAFETY: the parts are owned boxes, each of which may be used by any thread; a mutex guards the handle.
-unsafe impl Send for Job {}
 
 impl Job {
     /// The job that a launcher has started.
@@ -86,98 +66,59 @@ impl Job {
 
     fn new(runtime: Runtime) -> Result<Job, Failure> {
         let bytes = runtime.settings().heap_size;
-        let time_limit = Arc::new(TimeLimit { since: Instant::now(), ends: AtomicU64::new(0) });
-        let limit = Arc::clone(&time_limit);
-        runtime.set_interrupt(move || (!limit.is_over()).then_some(POLL));
-        let owned = Owned { kernels: None, device: None, heap: None, runtime: Box::into_raw(Box::new(runtime)) };
-        let mut job = Job { owned, time_limit };
-        let heap = TeamHeap::new(job.runtime(), bytes - OWN.min(bytes / 2))?;
-        job.owned.heap = Some(Box::into_raw(Box::new(heap)));
-        if let Some(gpu) = job.runtime().gpu() {
-            let nvrtc = Nvrtc::find().map_err(symrail_decomp::Error::from)?;
-            let device = Box::into_raw(Box::new(job.runtime().gpu_device(gpu)?));
-            job.owned.device = Some(device);
-            // SAFETY: the device lives until `owned` is dropped, after the kernels.
-            let kernels = GpuKernels::new(unsafe { &*device }, &nvrtc)?;
-            job.owned.kernels = Some(Box::into_raw(Box::new(kernels)));
-        }
-        Ok(job)
+        let heap = TeamHeap::new(&runtime, bytes - OWN.min(bytes / 2))?;
+        let kernels = match runtime.gpu() {
+            None => None,
+            Some(gpu) => {
+                let nvrtc = Nvrtc::find().map_err(symrail_decomp::Error::from)?;
+                Some(GpuKernels::new(&runtime.gpu_device(gpu)?, &nvrtc)?)
+            }
+        };
+        Ok(Job { kernels, heap, runtime })
     }
 
-    /// The runtime. It lives as long as the job: whoever keeps the reference is dropped before.
-    pub fn runtime(&self) -> &'static Runtime {
-        // SAFETY: a box that `owned` frees last.
-        unsafe { &*self.owned.runtime }
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
-    /// The memory for workspaces and plans, as [`Job::runtime`].
-    pub fn heap(&self) -> Result<&'static TeamHeap<'static>, Failure> {
-        let none = || Failure::runtime("the job has no memory for teams");
-        // SAFETY: as for the runtime.
-        self.owned.heap.map(|heap| unsafe { &*heap }).ok_or_else(none)
+    /// The memory for workspaces and plans.
+    pub fn heap(&self) -> &TeamHeap {
+        &self.heap
     }
 
-    /// The kernels, if arrays are in a GPU's memory, as [`Job::runtime`].
-    pub fn kernels(&self) -> Option<&'static GpuKernels<'static>> {
-        // SAFETY: as for the runtime.
-        self.owned.kernels.map(|kernels| unsafe { &*kernels })
+    /// The kernels, if arrays are in a GPU's memory.
+    pub fn kernels(&self) -> Option<&GpuKernels> {
+        self.kernels.as_ref()
     }
 
     /// The team of all ranks.
-    pub fn team(&self) -> Result<Team<'static>, Failure> {
-        Ok(self.runtime().team_world()?)
+    pub fn team(&self) -> Result<Team, Failure> {
+        Ok(self.runtime.team_world()?)
     }
 
-    /// Lets waits end when this call has lasted `times` times the time-out.
-    pub fn limit_waits(&self, times: u64) {
-        let seconds = self.runtime().settings().timeout_s.saturating_mul(times);
-        let ends = (self.time_limit.since.elapsed().as_millis() as u64).saturating_add(seconds.saturating_mul(1000));
-        self.time_limit.ends.store(ends.max(1), Ordering::Relaxed);
+    /// The limit of the waits of a step that all ranks take together: `times` times the time-out.
+    pub fn limit(&self, times: u64) -> Duration {
+        Duration::from_secs(self.runtime.settings().timeout_s.saturating_mul(times))
     }
 
     /// Waits for the GPU's work. Its errors concern what was computed, and not what follows.
     pub fn settle(&self) {
-        if let Some(kernels) = self.kernels() {
+        if let Some(kernels) = &self.kernels {
             let _ = kernels.device().gpu().synchronize();
         }
     }
 
-    /// Leaves the job together with the other ranks.
-    pub fn leave(mut self) -> Result<(), Failure> {
-        self.limit_waits(1);
-        let closed = self.owned.close();
-        let left = self.runtime().leave();
-        closed.and(Ok(left?))
-    }
-}
-
-impl TimeLimit {
-    fn is_over(&self) -> bool {
-        let ends = self.ends.load(Ordering::Relaxed);
-        ends != 0 && self.since.elapsed().as_millis() as u64 > ends
-    }
-}
-
-impl Owned {
-    /// Frees the kernels, and the device's memory together with the other ranks.
-    fn close(&mut self) -> Result<(), Failure> {
-        // SAFETY: both were boxes, and nothing borrows them any more.
-        let device = unsafe {
-            drop(self.kernels.take().map(|kernels| Box::from_raw(kernels)));
-            self.device.take().map(|device| Box::from_raw(device))
-        };
-        Ok(device.map_or(Ok(()), |device| device.close())?)
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: all were boxes, and nothing borrows them any more: each part is dropped before those it borrows.
-        unsafe {
-            drop(self.kernels.take().map(|kernels| Box::from_raw(kernels)));
-            drop(self.device.take().map(|device| Box::from_raw(device)));
-            drop(self.heap.take().map(|heap| Box::from_raw(heap)));
-            drop(Box::from_raw(self.runtime));
-        }
+    /// Frees the memory and leaves the job together with the other ranks. Nothing made with it exists any more.
+    pub fn leave(self) -> Result<(), Failure> {
+        let limit = self.limit(1);
+        let Job { kernels, heap, runtime } = self;
+        let device = kernels.as_ref().map(|kernels| kernels.device().clone());
+        drop(kernels);
+        within(limit, || {
+            let freed = heap.free();
+            let closed = device.map_or(Ok(()), GpuDevice::close);
+            let left = runtime.finalize();
+            Ok(freed.and(closed).and(left)?)
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use symrail::kernels::cuda::Gpu;
+use symrail::within;
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
 
@@ -111,20 +112,21 @@ impl GridDesc {
 impl Handle {
     /// Makes the plan. Collective.
     fn make(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(), Failure> {
-        let kernels = self.job.kernels();
-        let desc = self.desc(desc)?;
-        let plan = match wanted {
+        let (kernels, limit) = (self.job.kernels().cloned(), self.job.limit(1));
+        let (kernels, desc) = (kernels.as_ref(), self.desc(desc)?);
+        let (array, modes) = (desc.array()?, desc.modes);
+        let plan = within(limit, || match wanted {
             Wanted::Transpose(transpose) => {
-                AnyPlan::transpose(desc.array()?, kernels, &Transpose { mode: desc.modes[0], ..*transpose })
+                AnyPlan::transpose(array, kernels, &Transpose { mode: modes[0], ..*transpose })
             }
-            Wanted::Halo(halo) => AnyPlan::halo(desc.array()?, kernels, &Halo { mode: desc.modes[1], ..*halo }),
-        }?;
+            Wanted::Halo(halo) => AnyPlan::halo(array, kernels, &Halo { mode: modes[1], ..*halo }),
+        })?;
         desc.plans.insert(wanted.key(), plan);
         Ok(())
     }
 
     /// The plan of an operation, and the handle's workspaces.
-    fn plan(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(&mut AnyPlan<'static>, &mut Workspaces), Failure> {
+    fn plan(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(&mut AnyPlan, &mut Workspaces), Failure> {
         let Handle { descs, workspaces, .. } = self;
         let plan = descs.get_mut(&desc.addr()).and_then(|desc| desc.plans.get_mut(&wanted.key()));
         Ok((plan.ok_or_else(|| Failure::usage("there is no such plan"))?, workspaces))
@@ -139,6 +141,7 @@ impl Handle {
 
     /// Runs or enqueues a round.
     fn round(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
+        let limit = self.job.limit(1);
         let (plan, workspaces) = self.plan(desc, wanted)?;
         // What another rank was given in an earlier round is no fault of this one. No earlier call could tell.
         if let Err(earlier @ Error::RefusedBy { .. }) = plan.check() {
@@ -152,14 +155,14 @@ impl Handle {
         };
         // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
         // stream.
-        let ran = unsafe { plan.run(buffers, work, at.stream.expose_provenance()) };
+        let ran = within(limit, || unsafe { plan.run(buffers, work, at.stream.expose_provenance()) });
         fault.and(ran.map_err(Failure::from))
     }
 }
 
 impl Buffers {
     /// Input and output, as large as the plan needs them.
-    fn of(&self, plan: &AnyPlan<'_>) -> [GpuMemory; 2] {
+    fn of(&self, plan: &AnyPlan) -> [GpuMemory; 2] {
         let memory = |at: *mut c_void, bytes| GpuMemory { at: at.expose_provenance() as u64, bytes };
         [memory(self.input, plan.input_bytes()), memory(self.output, plan.output_bytes())]
     }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use symrail::within;
 use symrail_decomp::tune::{Measured, Outcome};
 use symrail_decomp::{Error, Form, Mode, Round, Tuned, Tuning, tune_among};
 
@@ -106,7 +107,7 @@ pub fn parameters(steps: &[Step]) -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// Measures, and returns the configuration with what was chosen. Collective.
-pub fn choose(handle: &mut Handle, mut checked: Checked, steps: Vec<Step>) -> Result<Checked, Failure> {
+pub fn choose(handle: &Handle, mut checked: Checked, steps: Vec<Step>) -> Result<Checked, Failure> {
     for Step { halos, kind, candidates, tuning } in steps {
         let on_gpu = handle.job.kernels().is_some();
         let mut modes: Vec<Mode> = Vec::new();
@@ -118,9 +119,9 @@ pub fn choose(handle: &mut Handle, mut checked: Checked, steps: Vec<Step>) -> Re
         let of = |mode| candidates.iter().find(|backend| backend.mode(on_gpu) == mode).copied();
         let processes = Some(checked.grid.processes).filter(|processes| *processes != [0, 0]);
         let tuning = Tuning { processes, ..tuning };
-        handle.job.limit_waits(TIME_OUTS);
-        let (heap, team) = (handle.job.heap()?, handle.job.team()?);
-        let tuned = match tune_among(handle.job.kernels(), heap, team, checked.grid, &tuning, &modes) {
+        let (kernels, heap, team) = (handle.job.kernels(), handle.job.heap(), handle.job.team()?);
+        let measure = || tune_among(kernels, heap, team, checked.grid, &tuning, &modes);
+        let tuned = match within(handle.job.limit(TIME_OUTS), measure) {
             Err(Error::Grid { reason }) => return Err(Failure::unsupported(reason)),
             tuned => tuned?.1,
         };

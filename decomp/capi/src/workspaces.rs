@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
+use symrail::within;
 use symrail_decomp::Workspace;
 
 use crate::guard::{Failure, given};
@@ -58,7 +59,9 @@ extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_v
             if bytes == 0 { Err(Failure::usage("buffer_size_bytes is 0")) } else { Ok(to) }
         });
         let to = handle.agree(Call::Malloc, (number.unwrap_or(0), 0), arguments)?;
-        let workspace = handle.desc(desc)?.array()?.workspace(bytes)?;
+        let limit = handle.job.limit(1);
+        let array = handle.desc(desc)?.array()?;
+        let workspace = within(limit, || array.workspace(bytes))?;
         let base = workspace.base();
         let device = handle.job.kernels().map(|kernels| kernels.device().address(base) as usize);
         let address = device.unwrap_or(base.addr());
@@ -85,6 +88,8 @@ extern "C" fn cudecompFree(handle: Opaque, desc: Opaque, buffer: *mut c_void) ->
         // Rounds that were enqueued may still use it.
         handle.job.settle();
         let Numbered { workspace, .. } = handle.workspaces.by_address.remove(&buffer.addr()).ok_or_else(unknown)?;
-        Ok(handle.desc(desc)?.array()?.give_back(workspace)?)
+        let limit = handle.job.limit(1);
+        let array = handle.desc(desc)?.array()?;
+        Ok(within(limit, || array.give_back(workspace))?)
     })
 }

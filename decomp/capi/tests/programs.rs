@@ -13,7 +13,7 @@ use libraries::{alone, build, missing, remove_settings, succeed};
 /// Compiles the program, and returns it with the folders of the library and of `symrail`.
 fn compile(compiler: &str, source: &str, name: &str, options: &[&str]) -> (PathBuf, [PathBuf; 2]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let built = build(&["symrail-decomp-c", "symrail-perftest"]);
+    let built = build();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let libraries = installed(&built, &program.with_extension("lib"));
     let mut command = Command::new(compiler);
@@ -125,7 +125,7 @@ fn exports_what_programs_of_cudecomp_need() {
     if missing("nm") || missing("readelf") {
         return;
     }
-    let library = build(&["symrail-decomp-c"]).join("libsymrail_decomp_c.so");
+    let library = build().join("libsymrail_decomp_c.so");
     let exported = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(&library));
     for name in [
         "Init",

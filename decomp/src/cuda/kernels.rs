@@ -1,5 +1,7 @@
 //! The kernels, loaded on a PE's GPU.
 
+use std::sync::Arc;
+
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Kernel, Program, Shape, Stream};
@@ -17,41 +19,45 @@ const BLOCKS: u32 = 4;
 /// The units of copies, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// The kernels that plans on a GPU need. They are made once for a device.
-pub struct GpuKernels<'d> {
-    pub(super) device: &'d GpuDevice<'d>,
+/// The kernels that plans on a GPU need. They are made once for a device: a handle, whose
+/// clones are of the same kernels.
+#[derive(Clone)]
+pub struct GpuKernels(Arc<Loaded>);
+
+struct Loaded {
     meet: Kernel,
     arrive: Kernel,
     /// For each of [`UNITS`]: the kernel that only copies, and the kernel of a whole round.
     copies: Vec<Kernel>,
     rounds: Vec<Kernel>,
     blocks: u32,
+    device: GpuDevice,
 }
 
-impl<'d> GpuKernels<'d> {
+impl GpuKernels {
     /// Compiles and loads the kernels.
     ///
     /// # Errors
     /// An error of the compiler or of the driver.
-    pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc) -> Result<GpuKernels> {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
         let all = |what| UNITS.iter().map(move |unit| format!("decomp_{what}_{unit}"));
         let load = |what| all(what).map(|name| module.kernel(&name)).collect::<Result<Vec<_>, _>>();
-        Ok(GpuKernels {
-            device,
+        Ok(GpuKernels(Arc::new(Loaded {
+            device: device.clone(),
             meet: module.kernel("decomp_meet")?,
             arrive: module.kernel("decomp_arrive")?,
             copies: load("copy")?,
             rounds: load("round")?,
             blocks: gpu.multiprocessors() * BLOCKS,
-        })
+        })))
     }
 
     /// The device.
     #[must_use]
-    pub fn device(&self) -> &'d GpuDevice<'d> {
-        self.device
+    pub fn device(&self) -> &GpuDevice {
+        &self.0.device
     }
 
     /// Signals to the others where blocks may go, and waits for their answers.
@@ -60,7 +66,7 @@ impl<'d> GpuKernels<'d> {
     /// The arguments are the kernel's, and stay valid until the stream has completed it.
     pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64; 4]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.meet, Shape { blocks: 1, threads: THREADS }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.meet, Shape { blocks: 1, threads: THREADS }, arguments) }?)
     }
 
     /// Signals to the others that blocks have arrived, and waits for this PE's.
@@ -69,7 +75,7 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::meet`].
     pub(super) unsafe fn arrive(&self, stream: &Stream, arguments: &[u64; 4]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.arrive, Shape { blocks: 1, threads: THREADS }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.arrive, Shape { blocks: 1, threads: THREADS }, arguments) }?)
     }
 
     /// Performs `count` copies, the largest of which has `units` units of `unit` bytes.
@@ -82,8 +88,8 @@ impl<'d> GpuKernels<'d> {
         (unit, units): (usize, usize),
         [copies, count, landings]: [u64; 3],
     ) -> Result<()> {
-        let kernel = &self.copies[unit.trailing_zeros() as usize];
-        let shape = self.shape(units, count, self.blocks);
+        let kernel = &self.0.copies[unit.trailing_zeros() as usize];
+        let shape = self.shape(units, count, self.0.blocks);
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, shape, &[copies, count, landings]) }?)
     }
@@ -101,8 +107,8 @@ impl<'d> GpuKernels<'d> {
         most: Option<u32>,
         arguments: &[u64; 7],
     ) -> Result<()> {
-        let kernel = &self.rounds[unit.trailing_zeros() as usize];
-        let shape = self.shape(units, arguments[5], most.unwrap_or(self.blocks));
+        let kernel = &self.0.rounds[unit.trailing_zeros() as usize];
+        let shape = self.shape(units, arguments[5], most.unwrap_or(self.0.blocks));
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, shape, arguments) }?)
     }

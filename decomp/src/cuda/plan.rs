@@ -37,8 +37,7 @@ pub struct GpuMemory {
 
 /// A plan on a GPU. All PEs that exchange blocks enqueue its rounds on a stream, equally often and in the same order.
 /// Several plans may be in flight on several streams, each with its own workspace.
-pub struct GpuPlan<'d> {
-    kernels: &'d GpuKernels<'d>,
+pub struct GpuPlan {
     pub(crate) blocks: Blocks,
     words: Block,
     /// The rooms for blocks that copy engines fetch, and the stream for them.
@@ -52,21 +51,17 @@ pub struct GpuPlan<'d> {
     near: bool,
     /// The room for waiting blocks, for rounds of one launch.
     room: Option<Room>,
+    kernels: GpuKernels,
 }
 
-impl<'d> GpuPlan<'d> {
+impl GpuPlan {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
     /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver; [`Error::OtherRefused`] if another PE's
     /// driver returned an error.
-    pub(crate) fn new(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
-        mut blocks: Blocks,
-    ) -> Result<GpuPlan<'d>> {
-        let (device, gpu) = (kernels.device, kernels.device.gpu());
+    pub(crate) fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, mut blocks: Blocks) -> Result<GpuPlan> {
+        let (device, gpu) = (kernels.device(), kernels.device().gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
         let engines = blocks.mode.engines.is_some();
         let rooms = match engines.then(|| GpuPlan::agree_on_rooms(kernels, heap, team, &mut blocks)).transpose() {
@@ -108,18 +103,13 @@ impl<'d> GpuPlan<'d> {
         let at = (device.address(words.base), words.bytes as u64);
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
         let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
-        Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, near, room })
+        Ok(GpuPlan { kernels: kernels.clone(), blocks, words, rooms, beside, own, report, images, near, room })
     }
 
     /// Allocates rooms for blocks that copy engines fetch, and agrees with the others on the blocks. Collective over
     /// the team.
-    fn agree_on_rooms(
-        kernels: &GpuKernels<'_>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
-        blocks: &mut Blocks,
-    ) -> Result<Block> {
-        let (device, reach) = (kernels.device, kernels.device.state().reach());
+    fn agree_on_rooms(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, blocks: &mut Blocks) -> Result<Block> {
+        let (device, reach) = (kernels.device(), kernels.device().state().reach());
         let (mut own, bytes) = engines::rooms(blocks);
         let rooms = heap.take(team, bytes)?;
         let base = device.address(rooms.base);
@@ -133,8 +123,8 @@ impl<'d> GpuPlan<'d> {
     }
 
     /// The path by which the GPU reaches a PE.
-    pub(crate) fn path(kernels: &GpuKernels<'_>, pe: symrail::Pe) -> Path {
-        if kernels.device.is_mapped(pe) { Path::Mapped } else { Path::Rails }
+    pub(crate) fn path(kernels: &GpuKernels, pe: symrail::Pe) -> Path {
+        if kernels.device().is_mapped(pe) { Path::Mapped } else { Path::Rails }
     }
 
     /// Bytes of workspace that this PE needs.
@@ -162,7 +152,7 @@ impl<'d> GpuPlan<'d> {
     #[must_use]
     pub unsafe fn stream(&self, handle: usize) -> Stream {
         // SAFETY: the caller's promise.
-        unsafe { Stream::of_others(self.kernels.device.gpu(), std::ptr::with_exposed_provenance_mut(handle)) }
+        unsafe { Stream::of_others(self.kernels.device().gpu(), std::ptr::with_exposed_provenance_mut(handle)) }
     }
 
     /// Enqueues a round on a stream: it exchanges the blocks of `input` into `output`, which is the same buffer or a
@@ -185,9 +175,10 @@ impl<'d> GpuPlan<'d> {
         output: GpuMemory,
         work: &mut Workspace,
     ) -> Result<()> {
+        self.kernels.device().runtime().check_joined()?;
         let [input, output] = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
         // Memory that is none has no address.
-        let work_at = if work.bytes() == 0 { 0 } else { self.kernels.device.address(work.base()) };
+        let work_at = if work.bytes() == 0 { 0 } else { self.kernels.device().address(work.base()) };
         let mut wrong = self.blocks.check(input, output, work, self.blocks.unit(16)).err();
         let key_of = |wrong: Option<Wrong>| wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
         let (mut key, captured) = (key_of(wrong), stream.is_capturing()?);
@@ -202,7 +193,7 @@ impl<'d> GpuPlan<'d> {
             None if captured => return Err(Error::FirstCaptured { operation: self.blocks.what }),
             None => {
                 let memories = [input, output].map(|buffer| self.memories(buffer, work));
-                let words = self.kernels.device.address(self.words.base);
+                let words = self.kernels.device().address(self.words.base);
                 let round = match key {
                     Ok(_) => Round::new(&self.blocks, &Buffers { input, output, memories, work: work_at, words }),
                     Err(refusal) => Round::refusal(&self.blocks, refusal),
@@ -214,7 +205,7 @@ impl<'d> GpuPlan<'d> {
         let launched = unsafe { self.launch(stream, self.images.at(place)) };
         // A round of which only a part was launched uses the image, too.
         self.images.used(place, stream, captured).and(launched)?;
-        wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong)))
+        wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong)))
     }
 
     /// # Safety
@@ -266,8 +257,8 @@ impl<'d> GpuPlan<'d> {
 
     /// Waits for all work of the GPU, since kernels of this plan use words that are freed here and at peers. Then frees
     /// the plan. Collective over the team.
-    pub(crate) fn give_up(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
-        let waited = self.kernels.device.gpu().synchronize().map_err(Error::from);
+    pub(crate) fn give_up(self, heap: &TeamHeap, team: &Team) -> Result<()> {
+        let waited = self.kernels.device().gpu().synchronize().map_err(Error::from);
         let rounds = waited.and_then(|()| self.check());
         heap.give_back(team, self.words)?;
         self.rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
@@ -286,7 +277,7 @@ impl<'d> GpuPlan<'d> {
             .blocks
             .check(buffers[0], buffers[1], work, self.blocks.unit(16))
             .and_then(|()| if self.is_host_memory(buffers) { Err((Refusal::HostMemory, 0, 0)) } else { Ok(()) });
-        checked.map_err(|wrong| self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong))
+        checked.map_err(|wrong| self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong))
     }
 
     /// Returns an error if a round has failed so far. It waits for no round.
@@ -295,7 +286,7 @@ impl<'d> GpuPlan<'d> {
     /// [`Error::RefusedBy`] once for arguments of other PEs, with which nothing was exchanged; [`Error::Late`], after
     /// which the plan cannot be used again; an error of the device.
     pub fn check(&self) -> Result<()> {
-        let runtime = self.kernels.device.runtime();
+        let runtime = self.kernels.device().runtime();
         let (pe, operation) = (runtime.my_pe(), self.blocks.what);
         if self.report.word(0) != 0 {
             let waiting = ["where its block may go", "its block"][self.report.word(2) as usize % 2];
@@ -308,7 +299,7 @@ impl<'d> GpuPlan<'d> {
             let (by, refusal) = (self.report.word(REFUSAL + 1) as u32, Refusal::of_code(refusal - 1));
             return Err(Error::RefusedBy { pe, operation, by, refusal });
         }
-        Ok(self.kernels.device.state().check()?)
+        Ok(self.kernels.device().state().check()?)
     }
 
     /// Whether one of the buffers, if it is used, is memory that the GPU does not reach. The driver reports that.
@@ -319,7 +310,7 @@ impl<'d> GpuPlan<'d> {
 
     /// The kinds of memory of a buffer and of the workspace, as the driver reports them.
     fn memories(&self, buffer: Extent, work: &Workspace) -> [Memory; 2] {
-        let (device, me) = (self.kernels.device, self.kernels.device.runtime().my_pe());
+        let (device, me) = (self.kernels.device(), self.kernels.device().runtime().my_pe());
         let reach = device.state().reach();
         let work = Extent { at: device.address(work.base()), bytes: work.bytes() };
         [buffer, work].map(|memory| {

@@ -83,12 +83,11 @@ pub struct DeviceParts {
 }
 
 /// Memory and kernels for dispatch and combine of many tokens. See the [module](self).
-pub struct DeviceHighThroughput<'d> {
-    device: &'d GpuDevice<'d>,
+pub struct DeviceHighThroughput {
     shape: HighThroughputShape,
     blocks: u32,
     /// The symmetric memory, kept to be freed.
-    block: *mut u8,
+    block: usize,
     /// The address of a combine's offered rows in it; 0 if no host has several ranks.
     offered: u64,
     hosts: usize,
@@ -103,6 +102,7 @@ pub struct DeviceHighThroughput<'d> {
     kernels: Vec<Kernel>,
     calls: Calls,
     broken: Broken,
+    device: GpuDevice,
 }
 
 /// The kernels.
@@ -136,13 +136,13 @@ const KERNELS: [&str; 12] = [
     "ep_end_call",
 ];
 
-impl<'d> DeviceHighThroughput<'d> {
+impl DeviceHighThroughput {
     /// Makes memory and loads the kernels, whose copies and sums take `blocks` multiprocessors ([`USUAL_BLOCKS`]).
     /// Collective.
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
-    pub fn new(device: &'d GpuDevice<'_>, nvrtc: &Nvrtc, shape: HighThroughputShape, blocks: u32) -> Result<Self> {
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: HighThroughputShape, blocks: u32) -> Result<Self> {
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (ranks, me) = (rt.n_pes() as usize, rt.my_pe() as usize);
         shape.check(ranks)?;
@@ -192,10 +192,10 @@ impl<'d> DeviceHighThroughput<'d> {
         rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
         Ok(Self {
-            device,
+            device: device.clone(),
             shape,
             blocks,
-            block,
+            block: block.expose_provenance(),
             offered: if parts.bytes[OFFERED] > 0 { starts[OFFERED] } else { 0 },
             hosts: hosts.count(),
             forwards: hosts.passed(me) > 0,
@@ -215,7 +215,7 @@ impl<'d> DeviceHighThroughput<'d> {
     /// # Errors
     /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
-        Ok(self.runtime().free(self.block)?)
+        Ok(self.runtime().free(std::ptr::with_exposed_provenance_mut(self.block))?)
     }
 
     fn runtime(&self) -> &Runtime {
@@ -283,6 +283,7 @@ impl<'d> DeviceHighThroughput<'d> {
         (blocks, threads): (u32, u32),
         arguments: &[u64],
     ) -> Result<()> {
+        self.runtime().check_joined()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) };

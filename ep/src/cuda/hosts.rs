@@ -33,7 +33,7 @@ pub(super) struct Room {
 
 impl DeviceHosts {
     /// Determines the hosts. Collective.
-    pub fn new(device: &GpuDevice<'_>) -> Result<DeviceHosts> {
+    pub fn new(device: &GpuDevice) -> Result<DeviceHosts> {
         let rt = device.runtime();
         let far = far_ranks(device)?;
         let first_here = rt.first_on_host(rt.my_pe());

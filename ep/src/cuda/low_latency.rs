@@ -73,12 +73,11 @@ pub struct DeviceReceived {
 }
 
 /// Memory and kernels for dispatch and combine on a GPU. See the [module](self).
-pub struct DeviceLowLatency<'d> {
-    device: &'d GpuDevice<'d>,
+pub struct DeviceLowLatency {
     shape: DeviceShape,
     share: usize,
     /// The symmetric memory, kept to be freed.
-    block: *mut u8,
+    block: usize,
     parameters: DeviceBuffer,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
@@ -89,6 +88,7 @@ pub struct DeviceLowLatency<'d> {
     parts: u64,
     kernels: [Kernel; KERNELS.len()],
     broken: Broken,
+    device: GpuDevice,
 }
 
 /// The kernels.
@@ -177,12 +177,12 @@ impl DeviceShape {
     }
 }
 
-impl<'d> DeviceLowLatency<'d> {
+impl DeviceLowLatency {
     /// Makes memory and loads the kernels. Collective.
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
-    pub fn new(device: &'d GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency<'d>> {
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
         let (runtime, gpu) = (device.runtime(), device.gpu());
         let ranks = runtime.n_pes() as usize;
         let share = shape.check(ranks)?;
@@ -242,10 +242,10 @@ impl<'d> DeviceLowLatency<'d> {
         // No rank may write to another one before all have cleared their words.
         runtime.barrier_all()?;
         Ok(DeviceLowLatency {
-            device,
+            device: device.clone(),
             shape,
             share,
-            block,
+            block: block.expose_provenance(),
             parameters,
             masks,
             late,
@@ -262,7 +262,7 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Errors
     /// A peer that does not respond.
     pub fn free(self) -> Result<()> {
-        Ok(self.runtime().free(self.block)?)
+        Ok(self.runtime().free(std::ptr::with_exposed_provenance_mut(self.block))?)
     }
 
     fn runtime(&self) -> &Runtime {
@@ -276,6 +276,7 @@ impl<'d> DeviceLowLatency<'d> {
     /// # Safety
     /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
+        self.runtime().check_joined()?;
         self.broken.check()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };

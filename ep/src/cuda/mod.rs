@@ -61,12 +61,12 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 /// Compiles a program for a device, and passes the PE's state to its kernels.
-fn load(device: &GpuDevice<'_>, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Arc<Module>> {
+fn load(device: &GpuDevice, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Arc<Module>> {
     device.load(nvrtc, program).map_err(failed)
 }
 
 /// For each rank whether one of the two GPUs does not reach the other's memory. Collective.
-fn far_ranks(device: &GpuDevice<'_>) -> Result<Vec<bool>> {
+fn far_ranks(device: &GpuDevice) -> Result<Vec<bool>> {
     let rt = device.runtime();
     let reached_by = rt.alloc_slice::<u64>(rt.n_pes() as usize)?;
     for pe in 0..rt.n_pes() {

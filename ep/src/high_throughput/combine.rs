@@ -85,7 +85,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-impl HighThroughput<'_> {
+impl HighThroughput {
     /// Sends rows back and adds them.
     pub(super) fn add_up(&mut self, parts: &Parts<'_>, formats: [RowFormat; 2], handle: &Handle) -> Result<Combined> {
         let added = self.add_on_hosts(parts, formats, handle);
@@ -98,7 +98,8 @@ impl HighThroughput<'_> {
         [within, between]: [RowFormat; 2],
         handle: &Handle,
     ) -> Result<Combined> {
-        let (rt, since) = (self.rows.runtime(), Instant::now());
+        let (rt, since) = (&self.rows.runtime().clone(), Instant::now());
+        rt.check_joined()?;
         let mut rows = self.back_within(parts, within, handle)?;
         let since = self.statistics.phase(rt, "within the host", since);
         let mut sums = self.back_between(parts, between, handle, &mut rows)?;

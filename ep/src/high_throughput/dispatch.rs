@@ -49,7 +49,7 @@ fn mask_of(row: &[u8], format: RowFormat) -> u64 {
     row[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-impl HighThroughput<'_> {
+impl HighThroughput {
     /// Sends tokens on the routes of a handle. Returns the rows that have arrived and the masks of those that were
     /// forwarded.
     pub(super) fn send_tokens(
@@ -68,7 +68,8 @@ impl HighThroughput<'_> {
         format: RowFormat,
         handle: &Handle,
     ) -> Result<(Received, Vec<Vec<u64>>)> {
-        let (rt, since) = (self.rows.runtime(), Instant::now());
+        let (rt, since) = (&self.rows.runtime().clone(), Instant::now());
+        rt.check_joined()?;
         let mut received = Received::new(format, handle.rows())?;
         received::must_have_room(handle.passed.iter().map(|&rows| rows as usize).sum(), format)?;
         let passed = self.send_between(tokens, format, handle, &mut received)?;

@@ -71,8 +71,8 @@ impl Header {
 }
 
 /// Sends this rank's header to all others, and returns the headers of all ranks.
-pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) -> Result<Vec<Header>> {
-    let (rt, ranks, hosts) = (exchange.runtime(), header.per_rank.len(), header.per_host.len());
+pub fn exchange(exchange: &mut Exchange, header: &Header, limit: WaitLimit) -> Result<Vec<Header>> {
+    let (rt, ranks, hosts) = (&exchange.runtime().clone(), header.per_rank.len(), header.per_host.len());
     let me = rt.my_pe() as usize;
     let mut headers = vec![None; ranks];
     headers[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks, hosts));

@@ -45,9 +45,9 @@ pub(crate) fn header_bytes(ranks: usize) -> usize {
 }
 
 /// Buffers for dispatch and combine of any number of tokens. See the [module](self).
-pub struct HighThroughput<'rt> {
-    headers: Exchange<'rt>,
-    rows: Exchange<'rt>,
+pub struct HighThroughput {
+    headers: Exchange,
+    rows: Exchange,
     hosts: Hosts,
     statistics: Statistics,
     limit: WaitLimit,
@@ -88,12 +88,12 @@ pub struct Parts<'a> {
     pub biases: [Option<Rows<'a>>; 2],
 }
 
-impl<'rt> HighThroughput<'rt> {
+impl HighThroughput {
     /// Makes buffers of `bytes` bytes in each rank's heap. Collective.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] and [`symrail::Error::ParametersDiffer`], on every rank; an exhausted heap.
-    pub fn new(rt: &'rt Runtime, bytes: usize, limit: WaitLimit) -> Result<HighThroughput<'rt>> {
+    pub fn new(rt: &Runtime, bytes: usize, limit: WaitLimit) -> Result<HighThroughput> {
         rt.team_world()?.compare("buffers for high throughput", &[("bytes", bytes as u64)])?;
         let ranks = rt.n_pes() as usize;
         let least = sizes::high_throughput(ranks, 1, sizes::LEAST_ROW);

@@ -9,8 +9,8 @@ use crate::plan::rows::RowFormat;
 use crate::statistics::Statistics;
 
 /// The parameters of one call's transfer of rows.
-pub struct Transfer<'a, 'rt> {
-    exchange: &'a mut Exchange<'rt>,
+pub struct Transfer<'a> {
+    exchange: &'a mut Exchange,
     statistics: &'a mut Statistics,
     format: RowFormat,
     limit: WaitLimit,
@@ -23,13 +23,13 @@ type Write<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<()>;
 /// Reads bytes of a row at an offset.
 pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
-impl<'a, 'rt> Transfer<'a, 'rt> {
+impl<'a> Transfer<'a> {
     pub fn new(
-        (exchange, statistics): (&'a mut Exchange<'rt>, &'a mut Statistics),
+        (exchange, statistics): (&'a mut Exchange, &'a mut Statistics),
         format: RowFormat,
         limit: WaitLimit,
         what: &'static str,
-    ) -> Transfer<'a, 'rt> {
+    ) -> Transfer<'a> {
         Transfer { exchange, statistics, format, limit, what }
     }
 
@@ -46,7 +46,7 @@ impl<'a, 'rt> Transfer<'a, 'rt> {
         mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
     ) -> Result<()> {
         let Transfer { exchange, format, limit, what, statistics } = self;
-        let (rt, row, ranks) = (exchange.runtime(), format.bytes(), out.len());
+        let (rt, row, ranks) = (&exchange.runtime().clone(), format.bytes(), out.len());
         let (me, fit) = (rt.my_pe() as usize, exchange.block() / row);
         copy_own(me, out[me] as usize, row, &mut pack, &mut unpack)?;
         statistics.sent(rt, me as Pe, out[me] as usize, out[me] as usize * row);

@@ -23,7 +23,7 @@ pub struct Combining {
     statistics: Statistics,
 }
 
-impl LowLatency<'_> {
+impl LowLatency {
     /// Sends the experts' rows back to the sources of their tokens. `rows` and `ranges` have the layout of
     /// [`Dispatched`](super::Dispatched). The caller may change the arguments after the return. Collective, with
     /// [`LowLatency::receive_combine`].
@@ -32,6 +32,7 @@ impl LowLatency<'_> {
     /// Before anything is sent: numbers that do not agree; rows larger than the buffers allow; more calls in flight
     /// than allowed; [`Error::Late`].
     pub fn send_combine(&mut self, rows: Rows<'_>, element: Element, ranges: &[(u32, u32)]) -> Result<Combining> {
+        self.combine.exchange.runtime().check_joined()?;
         let (me, ranks, shape) = (self.me(), self.ranks(), self.shape);
         let (share, most) = (share(shape.experts, ranks)?, ranks * shape.most_tokens);
         rows.must_be("rows to combine", share * most)?;
@@ -52,7 +53,7 @@ impl LowLatency<'_> {
             let (found, wanted) = (count(rank), format!("at most {fit}, for which the buffers were made"));
             return Err(Error::argument("rows for a rank", found, wanted));
         }
-        let (rt, since) = (self.combine.exchange.runtime(), Instant::now());
+        let (rt, since) = (&self.combine.exchange.runtime().clone(), Instant::now());
         let to_ranks = (0..ranks).map(|rank| count(rank) as u32).collect();
         let mut statistics = Statistics { to_ranks, ..Statistics::of(self.combine.what) };
         let call = self.combine.begin(&mut self.masks, self.limit)?;
@@ -91,7 +92,8 @@ impl LowLatency<'_> {
     /// As for [`LowLatency::receive_dispatch`], and numbers that do not agree.
     pub fn receive_combine(&mut self, combining: &Combining, topk: TopK<'_>, weights: &[f32]) -> Result<Vec<u8>> {
         let Combining { call, start, element, own, statistics } = combining;
-        let (rt, since, mut statistics) = (self.combine.exchange.runtime(), Instant::now(), statistics.clone());
+        let (rt, since, mut statistics) =
+            (&self.combine.exchange.runtime().clone(), Instant::now(), statistics.clone());
         if weights.len() != topk.tokens() * topk.k() {
             return Err(Error::argument("weights", weights.len(), topk.tokens() * topk.k()));
         }

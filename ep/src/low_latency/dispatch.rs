@@ -48,7 +48,7 @@ struct Room {
     most: usize,
 }
 
-impl LowLatency<'_> {
+impl LowLatency {
     /// Sends each token to the ranks that own its experts. The caller may change the arguments after the return.
     /// Collective, with [`LowLatency::receive_dispatch`].
     ///
@@ -56,10 +56,11 @@ impl LowLatency<'_> {
     /// Before anything is sent: [`Error::TooManyTokens`]; [`Error::NoSuchExpert`]; rows larger than the buffers allow;
     /// more calls in flight than allowed; [`Error::Late`].
     pub fn send_dispatch(&mut self, rows: Rows<'_>, scales: Option<Rows<'_>>, topk: TopK<'_>) -> Result<Dispatching> {
+        self.dispatch.exchange.runtime().check_joined()?;
         let (me, shape) = (self.me(), self.shape);
         let share = share(shape.experts, self.ranks())?;
         let start = self.start_of(rows, scales, topk)?;
-        let (rt, since) = (self.dispatch.exchange.runtime(), Instant::now());
+        let (rt, since) = (&self.dispatch.exchange.runtime().clone(), Instant::now());
         let mut statistics = Statistics { to_ranks: vec![0; self.ranks()], ..Statistics::of(self.dispatch.what) };
         let call = self.dispatch.begin(&mut self.masks, self.limit)?;
         let since = statistics.phase(rt, "waiting for room", since);
@@ -140,7 +141,8 @@ impl LowLatency<'_> {
     /// [masked](LowLatency::mask)); [`Error::Differ`], after which this dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;
-        let (rt, since, mut statistics) = (self.dispatch.exchange.runtime(), Instant::now(), statistics.clone());
+        let (rt, since, mut statistics) =
+            (&self.dispatch.exchange.runtime().clone(), Instant::now(), statistics.clone());
         self.dispatch.await_blocks(*call, &mut self.masks, self.limit)?;
         let since = statistics.phase(rt, "waiting for blocks", since);
         let (me, ranks) = (self.me(), self.ranks());
@@ -178,7 +180,7 @@ impl Room {
         found: &mut Dispatched,
         start: &Start,
         most_tokens: usize,
-        (exchange, own): (&Exchange<'_>, Option<&[u8]>),
+        (exchange, own): (&Exchange, Option<&[u8]>),
         (me, rank): (Pe, Pe),
     ) -> Result<()> {
         let read = |at: usize, part: &mut [u8]| match own {

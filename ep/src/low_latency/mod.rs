@@ -30,10 +30,10 @@ pub use dispatch::{Dispatched, Dispatching};
 pub use shape::Shape;
 
 /// Buffers for dispatch and combine of few tokens. See the [module](self).
-pub struct LowLatency<'rt> {
+pub struct LowLatency {
     shape: Shape,
-    dispatch: Turns<'rt>,
-    combine: Turns<'rt>,
+    dispatch: Turns,
+    combine: Turns,
     masks: Masks,
     limit: WaitLimit,
 }
@@ -48,8 +48,8 @@ struct Masks {
 }
 
 /// The blocks of one kind of call, and the counts of its calls.
-struct Turns<'rt> {
-    exchange: Exchange<'rt>,
+struct Turns {
+    exchange: Exchange,
     what: &'static str,
     sent: u64,
     received: u64,
@@ -57,12 +57,12 @@ struct Turns<'rt> {
     statistics: Statistics,
 }
 
-impl<'rt> LowLatency<'rt> {
+impl LowLatency {
     /// Makes buffers of this shape. Collective.
     ///
     /// # Errors
     /// An invalid shape; [`symrail::Error::ParametersDiffer`], on every rank; an exhausted heap.
-    pub fn new(rt: &'rt Runtime, shape: Shape, limit: WaitLimit) -> Result<LowLatency<'rt>> {
+    pub fn new(rt: &Runtime, shape: Shape, limit: WaitLimit) -> Result<LowLatency> {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
         rt.team_world()?.compare("buffers for low latency", &shape.numbers())?;
@@ -191,14 +191,14 @@ impl Masks {
     }
 }
 
-impl Turns<'_> {
+impl Turns {
     /// Waits until there is a free slot for a block to each rank, and counts the call.
     fn begin(&mut self, masks: &mut Masks, limit: WaitLimit) -> Result<u64> {
         if self.sent - self.received >= SLOTS as u64 {
             return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
         }
         let (exchange, what) = (&mut self.exchange, self.what);
-        masks.wait((exchange.runtime(), limit, what), |rank| exchange.has_room(rank))?;
+        masks.wait((&exchange.runtime().clone(), limit, what), |rank| exchange.has_room(rank))?;
         self.sent += 1;
         Ok(self.sent)
     }
@@ -209,7 +209,7 @@ impl Turns<'_> {
             return Err(Error::Order { what: "calls are received in the order in which they were sent, once each" });
         }
         let exchange = &self.exchange;
-        masks.wait((exchange.runtime(), limit, self.what), |rank| exchange.has_arrived(rank))
+        masks.wait((&exchange.runtime().clone(), limit, self.what), |rank| exchange.has_arrived(rank))
     }
 
     /// Frees the slots of this call's blocks. Its statistics become those of the last call.

@@ -291,6 +291,8 @@ static void resumed(const shape& s, char* heap) {
 }
 
 int main() {
+    for (float value : {(float)NAN, -(float)NAN})
+        expect((to_e4m3(value) & 0x7f) == 0x7f && to_e4m3(1e9f) == 0x7e, "a NaN stays one, and a large number does not become one");
     int failures = 0;
     for (int mapped : {0, 1, 2})
         for (const shape& s : {shape{1, 3, 2, 2, 16}, {2, 1, 3, 1, 8}, {3, 10, 2, 5, 24}, {4, 6, 2, 9, 16},

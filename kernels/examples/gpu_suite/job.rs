@@ -20,14 +20,14 @@ const AREA: usize = 160 << 20;
 /// The environment of a test.
 pub struct Job<'a> {
     pub runtime: &'a Runtime,
-    pub device: GpuDevice<'a>,
+    pub device: GpuDevice,
     pub gpu: Arc<Gpu>,
     pub stream: Stream,
     pub verify: Arc<Module>,
     pub bench: Arc<Module>,
     pub on_stream: OnStream,
     /// The team of all PEs. It is made once, because it allocates heap memory.
-    pub world: Team<'a>,
+    pub world: Team,
     /// The area under test, in the GPU's address space.
     pub area: u64,
     pub area_bytes: usize,

@@ -1,6 +1,6 @@
 /* The combination of two elements of a reduction, in pieces of 16 bytes. Types and results equal those of the host's
- * reductions (shmem/src/collective/reduction.rs): integers wrap, and of two floats the first one stays unless the other
- * is less, or greater. */
+ * reductions (shmem/src/collective/reduction.rs): integers wrap, and the minimum and the maximum of a NaN and any other
+ * number are NaN. */
 #ifndef SYMRAIL_COMBINE_CUH
 #define SYMRAIL_COMBINE_CUH
 
@@ -57,7 +57,9 @@ struct symrail_arithmetic {
 struct symrail_ordered {
     bool least;
     template <class T>
-    __device__ T operator()(T a, T b) const { return least ? (b < a ? b : a) : (b > a ? b : a); }
+    __device__ T operator()(T a, T b) const {
+        return (least ? b < a : b > a) || b != b ? b : a;
+    }
 };
 
 template <class T, class F>

@@ -107,9 +107,11 @@ static void copies(int n, mapping how) {
 }
 
 static int small(int pe, symrail_u64 i) { return (int)((i * 3 + pe * 5) % 7) - 2; }
+// Minimum and maximum meet a NaN of each PE in turn.
 template <class T>
-static T number(int pe, symrail_u64 i) {
+static T number(unsigned op, int pe, symrail_u64 i) {
     if constexpr (requires(T value) { value.imag(); }) return T(small(pe, i), small(pe, i + 1));
+    else if (std::is_floating_point_v<T> && (op == SYMRAIL_MIN || op == SYMRAIL_MAX) && i % 5 == (symrail_u64)pe) return (T)NAN;
     else return (T)small(pe, i);
 }
 template <class T>
@@ -117,6 +119,7 @@ static T combined(unsigned op, T a, T b) {
     if (op == SYMRAIL_SUM) return a + b;
     if (op == SYMRAIL_PRODUCT) return a * b;
     if constexpr (std::is_arithmetic_v<T>) {
+        if (a != a || b != b) return a + b;
         if (op == SYMRAIL_MIN) return b < a ? b : a;
         if (op == SYMRAIL_MAX) return b > a ? b : a;
     }
@@ -134,7 +137,7 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
         if (in_place && scatter) continue;
         on_all(n, [&](const symrail_device_team& team, char* heap) {
             for (symrail_u64 i = 0; i < all / sizeof(T); i++) {
-                T value = number<T>(team.me, i);
+                T value = number<T>(op, team.me, i);
                 memcpy(heap + source + i * sizeof(T), &value, sizeof(T));
             }
             // The share of each PE, as the host computes it.
@@ -156,10 +159,10 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
         for (int pe = 0; pe < n; pe++)
             for (symrail_u64 i = 0; i < count; i++) {
                 symrail_u64 element = scatter ? pe * count + i : i;
-                T wanted = number<T>(0, element), found;
-                for (int other = 1; other < n; other++) wanted = combined<T>(op, wanted, number<T>(other, element));
+                T wanted = number<T>(op, 0, element), found;
+                for (int other = 1; other < n; other++) wanted = combined<T>(op, wanted, number<T>(op, other, element));
                 memcpy(&found, the_job.heaps[pe_at(pe)] + dest + i * sizeof(T), sizeof(T));
-                well &= found == wanted;
+                well &= found == wanted || (found != found && wanted != wanted);
             }
         // The byte behind the end is unchanged.
         if (!in_place) well &= the_job.heaps[pe_at(0)][dest + bytes] == 0;

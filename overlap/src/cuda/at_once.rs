@@ -159,14 +159,14 @@ impl AtOnce {
     }
 }
 
-impl GpuPlan<'_> {
+impl GpuPlan {
     /// Enqueues a round on a stream.
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`](super::GpuAllGatherMatmul::post).
     pub(super) unsafe fn post_at_once(&self, it: &AtOnce, stream: &Stream, operands: &Operands) -> Result<()> {
         let (plan, list) = (self.own.at().get(), it.list.at().get());
-        let kernels: &GpuKernels<'_> = self.kernels;
+        let kernels: &GpuKernels = &self.kernels;
         let others = it.others as u64;
         if let Product::AllGatherMatmul = self.product {
             let (at, bytes) = it.own;

@@ -1,6 +1,8 @@
 //! The kernels, loaded on a PE's GPU.
 
+use std::sync::Arc;
 use symrail::Team;
+
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream};
@@ -34,11 +36,14 @@ pub(super) struct Moved {
     pub bytes: u64,
 }
 
-/// The kernels and streams that plans on a GPU need. They are made once for a device.
-pub struct GpuKernels<'d> {
-    pub(super) device: &'d GpuDevice<'d>,
+/// The kernels and streams that plans on a GPU need. They are made once for a device: a handle, whose
+/// clones are of the same kernels.
+#[derive(Clone)]
+pub struct GpuKernels(Arc<Loaded>);
+
+struct Loaded {
     /// Puts and gets.
-    pub(super) moves: OnStream,
+    moves: OnStream,
     begin: Kernel,
     wait: Kernel,
     signal: Kernel,
@@ -65,19 +70,20 @@ pub struct GpuKernels<'d> {
     reduce_packets_bf16: Kernel,
     /// The most blocks that sum: half of the multiprocessors continue to multiply.
     most: usize,
+    device: GpuDevice,
 }
 
-impl<'d> GpuKernels<'d> {
+impl GpuKernels {
     /// Compiles and loads the kernels.
     ///
     /// # Errors
     /// An error of the compiler or of the driver.
-    pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc) -> Result<GpuKernels> {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
         let kernel = |name: &str| module.kernel(&format!("overlap_{name}"));
-        Ok(GpuKernels {
-            device,
+        Ok(GpuKernels(Arc::new(Loaded {
+            device: device.clone(),
             moves: device.on_stream(nvrtc)?,
             begin: kernel("begin")?,
             wait: kernel("wait")?,
@@ -104,13 +110,18 @@ impl<'d> GpuKernels<'d> {
             reduce_bf16: kernel("reduce_bf16")?,
             reduce_packets_bf16: kernel("reduce_packets_bf16")?,
             most: (gpu.multiprocessors() as usize / 2).max(1),
-        })
+        })))
     }
 
     /// The device.
     #[must_use]
-    pub fn device(&self) -> &'d GpuDevice<'d> {
-        self.device
+    pub fn device(&self) -> &GpuDevice {
+        &self.0.device
+    }
+
+    /// Puts and gets.
+    pub(super) fn moves(&self) -> &OnStream {
+        &self.0.moves
     }
 
     /// Whether the proxy moves rows of some ranks, since their GPUs do not reach each other. The result is the same on
@@ -118,9 +129,9 @@ impl<'d> GpuKernels<'d> {
     ///
     /// # Errors
     /// An error that names a peer that does not answer.
-    pub fn move_by_proxy(&self, team: &Team<'_>) -> Result<bool> {
+    pub fn move_by_proxy(&self, team: &Team) -> Result<bool> {
         let group = team.group();
-        let mut far = [u64::from((0..group.size()).any(|rank| !self.device.is_mapped(group.pe(rank))))];
+        let mut far = [u64::from((0..group.size()).any(|rank| !self.0.device.is_mapped(group.pe(rank))))];
         team.max_of_all(&mut far)?;
         Ok(far != [0])
     }
@@ -133,7 +144,7 @@ impl<'d> GpuKernels<'d> {
     /// the functions below.
     pub(super) unsafe fn begin(&self, stream: &Stream, plan: u64, waits: u64, count: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.begin, ONE_WARP, &[plan, waits, count as u64]) }?)
+        Ok(unsafe { stream.launch(&self.0.begin, ONE_WARP, &[plan, waits, count as u64]) }?)
     }
 
     /// Waits for this PE's word, which a PE sets, of the round that is `before` rounds before this one.
@@ -142,7 +153,7 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::begin`].
     pub(super) unsafe fn wait(&self, stream: &Stream, plan: u64, word: usize, before: u64, pe: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.wait, ONE, &[plan, word as u64, before, pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.0.wait, ONE, &[plan, word as u64, before, pe.into()]) }?)
     }
 
     /// Sets a PE's word, after all puts to that PE.
@@ -151,7 +162,7 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::begin`].
     pub(super) unsafe fn signal(&self, stream: &Stream, plan: u64, word: usize, pe: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.signal, ONE, &[plan, word as u64, pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.0.signal, ONE, &[plan, word as u64, pe.into()]) }?)
     }
 
     /// Requests from the proxy a put of bytes of the heap to a PE and then of its word, and does not wait for it. With
@@ -169,19 +180,19 @@ impl<'d> GpuKernels<'d> {
     ) -> Result<()> {
         let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into(), in_order.into()];
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.put_nbi, ONE, &arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.put_nbi, ONE, &arguments) }?)
     }
 
     /// Waits until the requested puts have completed.
     pub(super) fn quiet(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a kernel without arguments, which touches no memory of the caller's.
-        Ok(unsafe { stream.launch(&self.quiet, ONE, &[]) }?)
+        Ok(unsafe { stream.launch(&self.0.quiet, ONE, &[]) }?)
     }
 
     /// Waits until the GPU has completed all its work and proxies have delivered it. Then memory whose addresses other
     /// PEs know can be reused.
     pub(super) fn finish(&self) -> Result<()> {
-        let gpu = self.device.gpu();
+        let gpu = self.0.device.gpu();
         self.quiet(&Stream::new(gpu)?)?;
         Ok(gpu.synchronize()?)
     }
@@ -191,10 +202,10 @@ impl<'d> GpuKernels<'d> {
     /// # Safety
     /// As for [`GpuKernels::begin`], and the same for the bytes. One copy of a plan runs at a time.
     pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Moved, word: u64) -> Result<()> {
-        let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
+        let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
         let arguments = [plan, what.to, what.from, what.bytes, word];
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.send, Shape { blocks, threads: SENDING }, &arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.send, Shape { blocks, threads: SENDING }, &arguments) }?)
     }
 
     /// Counts a round, and gathers all rows with `blocks` blocks. The arguments are those of `overlap_gather` in
@@ -204,7 +215,7 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::begin`], and the same for the bytes. All ranks pass the same `blocks`.
     pub(super) unsafe fn gather(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.gather, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.gather, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// Counts a round, and sums this rank's rows of all products with `blocks` blocks. The arguments are those of
@@ -214,9 +225,9 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::gather`].
     pub(super) unsafe fn reduce(&self, stream: &Stream, blocks: u32, number: Number, arguments: &[u64]) -> Result<()> {
         let kernel = match number {
-            Number::F16 => &self.reduce_f16,
-            Number::Bf16 => &self.reduce_bf16,
-            _ => &self.reduce_f32,
+            Number::F16 => &self.0.reduce_f16,
+            Number::Bf16 => &self.0.reduce_bf16,
+            _ => &self.0.reduce_f32,
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
@@ -228,7 +239,7 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::gather`].
     pub(super) unsafe fn gather_packets(&self, stream: &Stream, blocks: u32, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.gather_packets, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.gather_packets, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// As [`GpuKernels::reduce`], with packets.
@@ -243,9 +254,9 @@ impl<'d> GpuKernels<'d> {
         arguments: &[u64],
     ) -> Result<()> {
         let kernel = match number {
-            Number::F16 => &self.reduce_packets_f16,
-            Number::Bf16 => &self.reduce_packets_bf16,
-            _ => &self.reduce_packets_f32,
+            Number::F16 => &self.0.reduce_packets_f16,
+            Number::Bf16 => &self.0.reduce_packets_bf16,
+            _ => &self.0.reduce_packets_f32,
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
@@ -257,14 +268,14 @@ impl<'d> GpuKernels<'d> {
     /// As for [`GpuKernels::begin`]. The same holds for the functions below.
     pub(super) unsafe fn offer(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.offer, ONE, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.offer, ONE, arguments) }?)
     }
 
     /// # Safety
     /// As for [`GpuKernels::meet`].
     pub(super) unsafe fn receive(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.receive, Shape { blocks: 1, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.receive, Shape { blocks: 1, threads: SENDING }, arguments) }?)
     }
 
     /// # Safety
@@ -272,35 +283,35 @@ impl<'d> GpuKernels<'d> {
     pub(super) unsafe fn packets(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
         let threads = bytes.div_ceil(8).next_multiple_of(32).clamp(32, SENDING.into()) as u32;
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.packets, Shape { blocks: 1, threads }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.packets, Shape { blocks: 1, threads }, arguments) }?)
     }
 
     /// # Safety
     /// As for [`GpuKernels::meet`].
     pub(super) unsafe fn ready(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.ready, ONE, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.ready, ONE, arguments) }?)
     }
 
     /// # Safety
     /// As for [`GpuKernels::meet`].
     pub(super) unsafe fn signal_count(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.signal_count, ONE, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.signal_count, ONE, arguments) }?)
     }
 
     /// # Safety
     /// As for [`GpuKernels::meet`], and the same for the bytes.
     pub(super) unsafe fn copy(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
-        let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.most as u64) as u32;
+        let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.copy, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.copy, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// Does nothing for `nanoseconds`.
     pub(super) fn delay(&self, stream: &Stream, nanoseconds: u64) -> Result<()> {
         // SAFETY: the kernel's argument; it touches no memory.
-        Ok(unsafe { stream.launch(&self.delay, ONE, &[nanoseconds]) }?)
+        Ok(unsafe { stream.launch(&self.0.delay, ONE, &[nanoseconds]) }?)
     }
 
     /// Sums rows. The arguments are those of `overlap_sum` in `cu/overlap.cu`.
@@ -309,12 +320,12 @@ impl<'d> GpuKernels<'d> {
     /// The addresses are of memory for these numbers, which stays valid until the stream has completed the kernel.
     pub(super) unsafe fn sum(&self, stream: &Stream, number: Number, arguments: &[u64; 9]) -> Result<()> {
         let kernel = match number {
-            Number::F16 => &self.sum_f16,
-            Number::Bf16 => &self.sum_bf16,
-            _ => &self.sum_f32,
+            Number::F16 => &self.0.sum_f16,
+            Number::Bf16 => &self.0.sum_bf16,
+            _ => &self.0.sum_f32,
         };
         let numbers = (arguments[4] as usize).saturating_mul(arguments[5] as usize);
-        let blocks = numbers.div_ceil(NUMBERS_OF_A_BLOCK).clamp(1, self.most);
+        let blocks = numbers.div_ceil(NUMBERS_OF_A_BLOCK).clamp(1, self.0.most);
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, Shape { blocks: blocks as u32, threads: SUMMING }, arguments) }?)
     }

@@ -32,14 +32,14 @@ pub(super) const SCALE_ALIGN: u64 = 16;
 const MOST_STREAMS: usize = 3;
 
 /// A product of gathered rows on a GPU: see [`AllGatherMatmul`](crate::AllGatherMatmul).
-pub struct GpuAllGatherMatmul<'d>(GpuPlan<'d>);
+pub struct GpuAllGatherMatmul(GpuPlan);
 
 /// A product that is summed over ranks, on a GPU: see [`MatmulReduce`](crate::MatmulReduce).
-pub struct GpuMatmulReduce<'d>(GpuPlan<'d>);
+pub struct GpuMatmulReduce(GpuPlan);
 
 macro_rules! rounds {
     ($plan:ident) => {
-        impl<'d> $plan<'d> {
+        impl $plan {
             /// Enqueues a round on a stream. Work that follows on the stream runs after the round; the host waits for
             /// nothing. All ranks of the team call it, in the same order for all plans. The rounds of one plan run one
             /// after the other, on one stream or ordered by events. A graph can capture a round; all ranks can replay
@@ -77,7 +77,7 @@ macro_rules! rounds {
             ///
             /// # Errors
             /// An error of the driver; an error that names a peer that does not answer.
-            pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+            pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
                 self.0.free(heap, team)
             }
         }
@@ -86,13 +86,13 @@ macro_rules! rounds {
 rounds!(GpuAllGatherMatmul);
 rounds!(GpuMatmulReduce);
 
-impl<'d> GpuAllGatherMatmul<'d> {
+impl GpuAllGatherMatmul {
     /// Makes a plan. Collective over the team; each PE of the team is a rank.
     ///
     /// # Errors
     /// As for [`AllGatherMatmul::new`](crate::AllGatherMatmul::new); [`Error::Unsupported`]; an error of the driver, or
     /// of the search for cuBLASLt.
-    pub fn new(kernels: &'d GpuKernels<'d>, heap: &TeamHeap<'_>, team: &Team<'_>, shape: &GpuShape) -> Result<Self> {
+    pub fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, shape: &GpuShape) -> Result<Self> {
         GpuPlan::gather(kernels, heap, team, shape, None).map(GpuAllGatherMatmul)
     }
 
@@ -104,25 +104,18 @@ impl<'d> GpuAllGatherMatmul<'d> {
     }
 }
 
-impl<'d> GpuMatmulReduce<'d> {
+impl GpuMatmulReduce {
     /// Makes a plan. Collective over the team; each PE of the team is a rank.
     ///
     /// # Errors
     /// As for [`GpuAllGatherMatmul::new`].
-    pub fn new(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
-        shape: &GpuShape,
-        reduced: Reduced,
-    ) -> Result<Self> {
+    pub fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, shape: &GpuShape, reduced: Reduced) -> Result<Self> {
         GpuPlan::reduce(kernels, heap, team, shape, reduced, None).map(GpuMatmulReduce)
     }
 }
 
 /// The state that both kinds of plans have.
-pub(super) struct GpuPlan<'d> {
-    pub kernels: &'d GpuKernels<'d>,
+pub(super) struct GpuPlan {
     pub lt: Arc<CublasLt>,
     pub group: Group,
     pub product: Product,
@@ -169,17 +162,18 @@ pub(super) struct GpuPlan<'d> {
     pub steps: Vec<Option<Event>>,
     pub delays: Option<(u64, u64)>,
     pub broken: bool,
+    pub kernels: GpuKernels,
 }
 
-impl<'d> GpuPlan<'d> {
+impl GpuPlan {
     /// As [`GpuAllGatherMatmul::new`]. Plans whose rounds all follow each other can share one `lt`.
     pub fn gather(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
+        kernels: &GpuKernels,
+        heap: &TeamHeap,
+        team: &Team,
         shape: &GpuShape,
         lt: Option<Arc<CublasLt>>,
-    ) -> Result<GpuPlan<'d>> {
+    ) -> Result<GpuPlan> {
         let (shards, width, schedule) = (&shape.shards, shape.inputs, shape.schedule);
         let sizes = (gather::words(shards, schedule), gather::numbers(shards, width));
         let moved = (Product::AllGatherMatmul, shape.numbers[0], width, sizes);
@@ -194,13 +188,13 @@ impl<'d> GpuPlan<'d> {
 
     /// As [`GpuPlan::gather`].
     pub fn reduce(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
+        kernels: &GpuKernels,
+        heap: &TeamHeap,
+        team: &Team,
         shape: &GpuShape,
         reduced: Reduced,
         lt: Option<Arc<CublasLt>>,
-    ) -> Result<GpuPlan<'d>> {
+    ) -> Result<GpuPlan> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
         let moved = (reduced.product(), shape.numbers[2], width, sizes);
@@ -218,14 +212,14 @@ impl<'d> GpuPlan<'d> {
     }
 
     fn new(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
+        kernels: &GpuKernels,
+        heap: &TeamHeap,
+        team: &Team,
         (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
         (product, moved, width, (words, numbers)): (Product, Number, usize, (usize, usize)),
         program: impl FnOnce(usize, &dyn Fn(usize) -> bool) -> Program,
-    ) -> Result<GpuPlan<'d>> {
-        let (device, group) = (kernels.device, team.group());
+    ) -> Result<GpuPlan> {
+        let (device, group) = (kernels.device(), team.group());
         let gpu = device.gpu();
         let (me, ranks) = (group.me() as usize, group.size() as usize);
         compare(
@@ -305,7 +299,7 @@ impl<'d> GpuPlan<'d> {
             AtOnce::new(list, reach, &places)
         });
         Ok(GpuPlan {
-            kernels,
+            kernels: kernels.clone(),
             lt,
             group,
             product,
@@ -345,7 +339,7 @@ impl<'d> GpuPlan<'d> {
     }
 
     /// Returns the plan's memory to the heap. Collective over the team.
-    pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+    pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
         self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }

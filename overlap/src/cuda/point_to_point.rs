@@ -64,8 +64,7 @@ impl Copying {
 }
 
 /// Copies between ranks of a team: see the module.
-pub struct GpuPointToPoint<'d> {
-    kernels: &'d GpuKernels<'d>,
+pub struct GpuPointToPoint {
     group: Group,
     tags: usize,
     block: Block,
@@ -76,9 +75,10 @@ pub struct GpuPointToPoint<'d> {
     own: DeviceBuffer,
     report: PinnedBuffer,
     broken: bool,
+    kernels: GpuKernels,
 }
 
-impl<'d> GpuPointToPoint<'d> {
+impl GpuPointToPoint {
     /// Bytes of the heap that the copies need.
     #[must_use]
     pub fn bytes(ranks: usize, tags: usize) -> usize {
@@ -93,12 +93,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// # Errors
     /// [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`TeamHeapFull`](symrail::Error::TeamHeapFull) on all
     /// ranks; an error that names a peer that does not answer; an error of the driver.
-    pub fn new(
-        kernels: &'d GpuKernels<'d>,
-        heap: &TeamHeap<'_>,
-        team: &Team<'_>,
-        tags: usize,
-    ) -> Result<GpuPointToPoint<'d>> {
+    pub fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, tags: usize) -> Result<GpuPointToPoint> {
         let (gpu, group, tags) = (kernels.device().gpu(), team.group(), tags.max(1));
         let ranks = group.size() as usize;
         team.compare(Product::PointToPoint.name(), &[("tags", tags as u64)])?;
@@ -124,7 +119,18 @@ impl<'d> GpuPointToPoint<'d> {
         image.extend((0..group.size()).map(|rank| u64::from(group.pe(rank))));
         image.resize(image.len() + PAIR * ranks * tags, 0);
         own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
-        Ok(GpuPointToPoint { kernels, group, tags, block, words_at, gone_at, slots_at, own, report, broken: false })
+        Ok(GpuPointToPoint {
+            kernels: kernels.clone(),
+            group,
+            tags,
+            block,
+            words_at,
+            gone_at,
+            slots_at,
+            own,
+            report,
+            broken: false,
+        })
     }
 
     /// Copies bytes to a symmetric address of a rank, after that rank has called [`receive`](Self::receive).
@@ -206,11 +212,19 @@ impl<'d> GpuPointToPoint<'d> {
         Ok(device.state().check()?)
     }
 
+    /// Waits until the GPU has ended all copies, and proxies have delivered their data.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn finish(&self) -> Result<()> {
+        self.kernels.finish()
+    }
+
     /// Returns the memory to the heap when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
     /// An error of the driver; an error that names a peer that does not answer.
-    pub fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+    pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
         self.kernels.finish()?;
         Ok(heap.give_back(team, self.block)?)
     }
@@ -271,7 +285,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// As for [`GpuPointToPoint::receive`].
     unsafe fn await_other(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
         let (pe, pair) = self.pair(to)?;
-        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let (kernels, plan) = (&self.kernels, self.own.at().get());
         let [_, count, ..] = how.counts().map(|which| self.count(pair, which));
         let set = (self.word_there(to.1) + how.word()) as u64;
         let there = kernels.device().state().reach().find(self.words_at + 8 * set, 8, pe).unwrap_or_default();
@@ -289,7 +303,7 @@ impl<'d> GpuPointToPoint<'d> {
     /// As for [`GpuPointToPoint::send`] or [`GpuPointToPoint::fetch`].
     unsafe fn copy(&mut self, stream: &Stream, with: (usize, usize), how: Copying, moved: &Moved) -> Result<()> {
         let (pe, pair) = self.pair(with)?;
-        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let (kernels, plan) = (&self.kernels, self.own.at().get());
         let [count, _, copied, counted] = how.counts().map(|which| self.count(pair, which));
         let (wait, set) = ((self.word(pair) + how.word()) as u64, self.word_there(with.1) + how.word() + 1);
         let reach = kernels.device().state().reach();
@@ -326,8 +340,8 @@ impl<'d> GpuPointToPoint<'d> {
                     kernels.ready(stream, &[plan, count, counted, wait, pe.into()])?;
                     if moved.bytes > 0 {
                         match how {
-                            Copying::Put => kernels.moves.put(stream, moved.to, moved.from, moved.bytes, pe)?,
-                            Copying::Get => kernels.moves.get(stream, moved.to, moved.from, moved.bytes, pe)?,
+                            Copying::Put => kernels.moves().put(stream, moved.to, moved.from, moved.bytes, pe)?,
+                            Copying::Get => kernels.moves().get(stream, moved.to, moved.from, moved.bytes, pe)?,
                         }
                     }
                     kernels.signal_count(stream, &[plan, counted, set as u64, pe.into()])

@@ -21,25 +21,25 @@ use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 
 /// The plans that a team has made on GPUs. When the heap is full, earlier plans are freed.
-pub struct GpuProducts<'d> {
-    kernels: &'d GpuKernels<'d>,
-    heap: &'d TeamHeap<'d>,
+pub struct GpuProducts {
     pieces: Option<usize>,
     /// Whether the proxy moves rows, once a call has found out.
     by_proxy: Option<bool>,
-    plans: Vec<Known<'d>>,
+    plans: Vec<Known>,
     /// How many plans this has made.
     made: u64,
     /// Shared by all plans, since their rounds run one after the other: its workspace is 32 MiB.
     lt: Option<Arc<CublasLt>>,
+    kernels: GpuKernels,
+    heap: TeamHeap,
 }
 
 /// A plan, and the parameters that it was made for.
-struct Known<'d> {
+struct Known {
     number: u64,
     agreed: Agreed,
     schedule: Schedule,
-    plan: GpuPlan<'d>,
+    plan: GpuPlan,
 }
 
 /// The parameters that are the same on all ranks.
@@ -123,13 +123,29 @@ impl GpuPassed {
     }
 }
 
-impl<'d> GpuProducts<'d> {
+impl GpuProducts {
     /// Starts without plans. Plans allocate from the heap. `pieces` is the number of pieces of a shard; with 0 a shard
     /// is not cut. Without a number, [`Schedule::choose_on_gpu`] or [`Schedule::choose_by_proxy`] decides, for the
     /// first product of a plan.
     #[must_use]
-    pub fn new(kernels: &'d GpuKernels<'d>, heap: &'d TeamHeap<'d>, pieces: Option<usize>) -> GpuProducts<'d> {
-        GpuProducts { kernels, heap, pieces, by_proxy: None, plans: Vec::new(), made: 0, lt: None }
+    pub fn new(kernels: &GpuKernels, heap: &TeamHeap, pieces: Option<usize>) -> GpuProducts {
+        GpuProducts {
+            kernels: kernels.clone(),
+            heap: heap.clone(),
+            pieces,
+            by_proxy: None,
+            plans: Vec::new(),
+            made: 0,
+            lt: None,
+        }
+    }
+
+    /// Waits until the GPU has ended all rounds, and proxies have delivered their data.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn finish(&self) -> Result<()> {
+        self.kernels.finish()
     }
 
     /// Finds a plan, or makes it. Collective over the team. Ranks compare their arguments with one collective of the
@@ -139,7 +155,7 @@ impl<'d> GpuProducts<'d> {
     /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new). If the arguments of a rank do not match each
     /// other, all ranks that compare them get an error; ranks that do not compare wait for that rank in vain. If
     /// cuBLASLt does not support a rank's factors, that rank gets an error and signals the others that it gave up.
-    pub fn agree(&mut self, team: &Team<'_>, passed: &GpuPassed) -> Result<GpuRound> {
+    pub fn agree(&mut self, team: &Team, passed: &GpuPassed) -> Result<GpuRound> {
         let (rt, product, gathers) = (self.heap.runtime(), passed.product(), passed.reduced.is_none());
         let [of_rows, _, of_product] = passed.numbers;
         let (width, moved) = if gathers { (passed.inputs[0], of_rows) } else { (passed.outputs, of_product) };
@@ -228,13 +244,13 @@ impl<'d> GpuProducts<'d> {
     ///
     /// # Errors
     /// An error of the driver; an error that names a peer that does not answer.
-    pub fn free(&mut self, team: &Team<'_>) -> Result<()> {
-        self.plans.drain(..).try_for_each(|known| known.plan.free(self.heap, team))
+    pub fn free(&mut self, team: &Team) -> Result<()> {
+        self.plans.drain(..).try_for_each(|known| known.plan.free(&self.heap, team))
     }
 
     /// The schedule of a new plan. Collective over the team if it depends on what only the ranks together know: whether
     /// the proxy moves rows, and the most outputs, or inputs, of a rank.
-    fn schedule(&mut self, team: &Team<'_>, agreed: &Agreed, passed: &GpuPassed) -> Result<Schedule> {
+    fn schedule(&mut self, team: &Team, agreed: &Agreed, passed: &GpuPassed) -> Result<Schedule> {
         if let Some(pieces) = self.pieces {
             return Ok(Schedule::in_pieces(&agreed.shards, pieces));
         }
@@ -253,13 +269,13 @@ impl<'d> GpuProducts<'d> {
     }
 
     /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
-    fn make(&mut self, team: &Team<'_>, agreed: Agreed, passed: &GpuPassed) -> Result<usize> {
+    fn make(&mut self, team: &Team, agreed: Agreed, passed: &GpuPassed) -> Result<usize> {
         let schedule = self.schedule(team, &agreed, passed)?;
         let shape = &passed.shape(agreed.shards.clone(), schedule);
-        let (kernels, heap, lt) = (self.kernels, self.heap, self.lt.clone());
+        let (kernels, heap, lt) = (self.kernels.clone(), self.heap.clone(), self.lt.clone());
         let make = || match agreed.reduced {
-            None => GpuPlan::gather(kernels, heap, team, shape, lt.clone()),
-            Some(reduced) => GpuPlan::reduce(kernels, heap, team, shape, reduced, lt.clone()),
+            None => GpuPlan::gather(&kernels, &heap, team, shape, lt.clone()),
+            Some(reduced) => GpuPlan::reduce(&kernels, &heap, team, shape, reduced, lt.clone()),
         };
         let plan = match make() {
             Err(Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {

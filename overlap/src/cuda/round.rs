@@ -28,14 +28,15 @@ const SUMMED_TOGETHER: u64 = 8;
 /// products.
 const MOST_SENT_BY_KERNELS: u64 = 1 << 20;
 
-impl GpuPlan<'_> {
+impl GpuPlan {
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
     pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
         if self.broken {
-            let pe = self.kernels.device.runtime().my_pe();
+            let pe = self.kernels.device().runtime().my_pe();
             return Err(Error::Broken { pe, product: self.product.name() });
         }
+        self.kernels.device().runtime().check_joined()?;
         self.reported()?;
         self.choose(operands)?;
         self.broken = true;
@@ -113,7 +114,7 @@ impl GpuPlan<'_> {
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
     pub(super) unsafe fn act(&self, on: &Stream, place: usize, operands: &Operands) -> Result<()> {
-        let (kernels, plan, size) = (self.kernels, self.own.at().get(), self.moved.bytes());
+        let (kernels, plan, size) = (&self.kernels, self.own.at().get(), self.moved.bytes());
         let number = |at: usize| self.numbers_at + (at * size) as u64;
         let of_output = |rows: &Rows| operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
         let bytes = |rows: &Rows| (rows.len() * size) as u64;
@@ -147,7 +148,7 @@ impl GpuPlan<'_> {
                 }
                 Action::Get { from, rows } => {
                     let at = number(rows.at);
-                    Ok(kernels.moves.get(on, at, at, bytes(rows), pe(*from))?)
+                    Ok(kernels.moves().get(on, at, at, bytes(rows), pe(*from))?)
                 }
                 Action::Put { to, rows, at, word } => {
                     let moved = Moved { to: number(*at), from: number(rows.at), bytes: bytes(rows) };
@@ -208,7 +209,7 @@ impl GpuPlan<'_> {
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
     unsafe fn transfer(&self, on: &Stream, moved: &Moved, word: Word, pe: Pe) -> Result<()> {
-        let (kernels, plan) = (self.kernels, self.own.at().get());
+        let (kernels, plan) = (&self.kernels, self.own.at().get());
         let reach = kernels.device().state().reach();
         let words = self.words_at + 8 * word as u64;
         // SAFETY: the caller's promise; both addresses are in the plan's block, at a PE that is mapped.
@@ -224,7 +225,7 @@ impl GpuPlan<'_> {
                 }
                 (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, (word, pe), self.in_order),
                 _ => {
-                    kernels.moves.put(on, moved.to, moved.from, moved.bytes, pe)?;
+                    kernels.moves().put(on, moved.to, moved.from, moved.bytes, pe)?;
                     kernels.signal(on, plan, word, pe)
                 }
             }
@@ -320,7 +321,7 @@ impl GpuPlan<'_> {
 
     /// Returns the error that a kernel of this PE has reported. It needs no call of the driver.
     fn reported(&mut self) -> Result<()> {
-        let device = self.kernels.device;
+        let device = self.kernels.device();
         let (pe, product) = (device.runtime().my_pe(), self.product);
         let (reason, of) = (self.report.word(REASON), self.report.word(PE));
         self.broken |= reason != 0;
@@ -338,7 +339,7 @@ impl GpuPlan<'_> {
     /// Signals all others that this rank gives up, and why, if it is known. Their waits end.
     pub fn give_up(&mut self, error: &Error) {
         self.broken = true;
-        let rt = self.kernels.device.runtime();
+        let rt = self.kernels.device().runtime();
         let word = self.block.base.wrapping_add((self.gone_at - self.words_at) as usize).cast::<u64>();
         let signal = (word, error.alarm(rt.my_pe()), SignalOp::Set);
         for pe in (0..self.group.size()).map(|rank| self.group.pe(rank)).filter(|&pe| pe != rt.my_pe()) {
@@ -351,7 +352,7 @@ impl GpuPlan<'_> {
 
     pub fn check(&mut self) -> Result<()> {
         self.reported()?;
-        let device = self.kernels.device;
+        let device = self.kernels.device();
         let mut gone = [0; 8];
         // SAFETY: the word is this plan's.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;

@@ -66,7 +66,7 @@ impl Posted {
 /// A PE at work.
 pub(crate) struct OfPe<'rt> {
     runtime: &'rt Runtime,
-    team: Option<Team<'rt>>,
+    team: Option<Team>,
     /// The bytes that works use.
     base: *mut u8,
     carried: usize,
@@ -154,7 +154,7 @@ impl<'rt> OfPe<'rt> {
         Ok(runtime.quiet()?)
     }
 
-    fn team(&self) -> Result<&Team<'rt>> {
+    fn team(&self) -> Result<&Team> {
         self.team.as_ref().ok_or(Error::NoTeam)
     }
 

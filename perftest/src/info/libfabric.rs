@@ -12,7 +12,7 @@ use symrail_transport::topology::NicLocation;
 
 use super::chosen::Place;
 use super::host::Here;
-use super::report::{Caps, Libfabric, Missing, Provider, Rail};
+use super::report::{Caps, LeftOut, Libfabric, Missing, Provider, Rail};
 
 /// How long a provider may take to open a rail.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -24,8 +24,9 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
         Err(error) => return Libfabric { missing: Some(missing(&error)), ..Libfabric::default() },
     };
     let (major, minor) = library.version();
-    let rails = ofi::discover(&library, settings, false)
-        .and_then(|nics| place.in_order(here, nics.iter().map(|nic| rail(nic, here)).collect()));
+    let found = ofi::discover(&library, settings, false);
+    let left_out = found.as_ref().map_or(&[][..], |found| &found.left_out).iter().map(LeftOut::from).collect();
+    let rails = found.and_then(|found| place.in_order(here, found.nics.iter().map(|nic| rail(nic, here)).collect()));
     let (rails, no_rails) = rails.map_or_else(|error| (Vec::new(), Some(error.to_string())), |rails| (rails, None));
     Libfabric {
         library: Some(library.path().into()),
@@ -33,6 +34,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
         missing: None,
         providers: providers(&library, settings),
         rails,
+        left_out,
         no_rails,
     }
 }
@@ -81,7 +83,8 @@ fn provider(library: &Arc<Library>, settings: &Settings, name: String) -> Option
     let (answer, answered) = mpsc::channel();
     let library = library.clone();
     std::thread::spawn(move || {
-        let asked = ofi::discover(&library, &settings, false).and_then(|nics| {
+        let asked = ofi::discover(&library, &settings, false).and_then(|found| {
+            let nics = found.nics;
             let first = nics.first().map(|nic| ofi::open(&library, nic, Role::Host, &settings)).transpose()?;
             let provider = nics.first().map(|nic| nic.provider.clone());
             Ok((provider, nics.len(), first.map(|rail| caps(rail.caps()))))

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use symrail_transport::env::{Settings, VARIABLES, Variable};
+use symrail_transport::ofi;
 
 /// Why something is missing, and the remedy.
 #[derive(Debug, Clone, Serialize)]
@@ -63,8 +64,25 @@ pub struct Libfabric {
     pub providers: Vec<Provider>,
     /// The rails, in the order in which a PE started here would use them.
     pub rails: Vec<Rail>,
+    /// Network interfaces that are no rails unless `SYMRAIL_NIC_LIST` names them.
+    pub left_out: Vec<LeftOut>,
     /// Why there are no rails.
     pub no_rails: Option<String>,
+}
+
+/// A network interface that other hosts are unlikely to reach.
+#[derive(Debug, Serialize)]
+pub struct LeftOut {
+    pub name: String,
+    pub address: String,
+    pub reason: String,
+}
+
+impl From<&ofi::LeftOut> for LeftOut {
+    fn from(found: &ofi::LeftOut) -> LeftOut {
+        let ofi::LeftOut { name, address, reason } = found.clone();
+        LeftOut { name, address, reason }
+    }
 }
 
 /// A libfabric provider and the capabilities of its first rail.

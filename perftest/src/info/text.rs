@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use indicatif::BinaryBytes;
 
-use super::report::{Caps, Missing, Rail, Report};
+use super::report::{Caps, LeftOut, Missing, Rail, Report};
 
 /// The lines of a section: a name on the left, the details on the right.
 struct Page(String);
@@ -89,6 +89,9 @@ fn libfabric(page: &mut Page, report: &Report) {
         page.line(&provider.name, text);
     }
     page.rails(&libfabric.rails, libfabric.no_rails.as_ref());
+    for LeftOut { name, address, reason } in &libfabric.left_out {
+        page.line("no rail", format!("{name} ({address}): {reason}; SYMRAIL_NIC_LIST can name it"));
+    }
 }
 
 /// A line of the table of providers. Order in libfabric's terms: WAW is "a write stays behind an earlier write".

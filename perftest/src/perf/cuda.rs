@@ -26,7 +26,7 @@ const TIME_LIMIT: u32 = 4;
 /// A PE's GPU, and the area of its host thread.
 pub struct Cuda<'h, 'r> {
     host: &'h mut Host<'r>,
-    device: &'h GpuDevice<'r>,
+    device: &'h GpuDevice,
     stream: Stream,
     module: Arc<Module>,
     out: DeviceBuffer,
@@ -47,7 +47,7 @@ impl From<symrail_kernels::cuda::CudaError> for Error {
 
 impl<'h, 'r> Cuda<'h, 'r> {
     /// Compiles the kernels. Collective.
-    pub fn new(device: &'h GpuDevice<'r>, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
+    pub fn new(device: &'h GpuDevice, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
         let gpu = device.gpu();
         let module = device.load(&Nvrtc::find()?, &Program::PERF)?;
         let (stream, out) = (Stream::new(gpu)?, gpu.alloc(64)?);
@@ -62,7 +62,7 @@ impl<'h, 'r> Cuda<'h, 'r> {
 
 /// A description of the device, for readers of the figures.
 #[must_use]
-pub fn describe(device: &GpuDevice<'_>) -> String {
+pub fn describe(device: &GpuDevice) -> String {
     let kind = device.runtime().settings().heap_kind;
     format!("cuda ({}, {} heap)", device.gpu().name(), format!("{kind:?}").to_lowercase())
 }

@@ -195,7 +195,7 @@ impl Session<'_> {
     /// Runs the tests that a GPU's kernels perform. Collective.
     fn on_gpu<'r>(
         &mut self,
-        device: &GpuDevice<'r>,
+        device: &GpuDevice,
         host: &mut Host<'r>,
         tests: Vec<&'static Test>,
         conditions: Conditions,
@@ -287,7 +287,7 @@ impl Session<'_> {
         host: &mut Host<'_>,
         (test, what): (&'static Test, Exchange),
         runtime: &Runtime,
-        kernels: Option<&GpuKernels<'_>>,
+        kernels: Option<&GpuKernels>,
         conditions: &Conditions,
     ) -> Result<()> {
         self.each(host, test, conditions, |bench, size| {

@@ -67,6 +67,12 @@ impl Children {
         }
     }
 
+    /// Whether a running PE's process is ending already: the kernel has closed, or is about to close, its connections,
+    /// so others may have noticed before a wait reports its end. False if the system does not tell.
+    pub(super) fn any_is_ending(&self) -> bool {
+        self.all.iter().any(|process| process.ending.is_none() && is_ending(process.pid))
+    }
+
     /// The system has reported that a process has ended, perhaps several.
     pub(super) fn note_end_of(&mut self, pid: Pid) {
         self.named.push(pid);
@@ -112,6 +118,19 @@ impl Children {
         self.running -= usize::from(ended);
         ended
     }
+}
+
+/// Whether the kernel has begun to end a process. It closes connections only after that.
+fn is_ending(pid: Pid) -> bool {
+    /// The kernel's flag of a process that exits (`PF_EXITING`).
+    const EXITING: u32 = 4;
+    /// Where `proc(5)` has the kernel's flags, counted from the process's state.
+    const FLAGS: usize = 6;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The program's name may hold anything, so it is skipped by its last parenthesis.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let flags = fields.split_whitespace().nth(FLAGS).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
 }
 
 impl Drop for Children {

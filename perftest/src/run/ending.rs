@@ -8,8 +8,6 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use serde::{Deserialize, Serialize};
 
-use super::pes::Process;
-
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
@@ -77,32 +75,9 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Sorts the likely first cause to the front. `lost` are the PEs whose connections to the rendezvous broke, in that
-/// order.
-///
-/// A death by signal, or the loss of a host, is a cause: consequences of another PE's death are errors and exit codes.
-/// Among equals the PE that was lost first is in front, because the others learn of it before they can fail from it.
-pub(super) fn sort_by_cause(failed: &mut [Process], lost: &[u32]) {
-    let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
-    let follows = |ending| !matches!(ending, Some(Ending::Signal { .. } | Ending::HostLost { .. }));
-    failed.sort_by_key(|it| (follows(it.ending), rank(it.pe), it.pe));
-}
-
 #[cfg(test)]
 mod tests {
-    use nix::unistd::Pid;
-
     use super::*;
-
-    #[test]
-    fn the_first_cause_is_blamed() {
-        let failure = |pe, ending| Process { pe, pid: Pid::from_raw(1), host: None, ending: Some(ending) };
-        let killed = Ending::Signal { number: 11, core: false };
-        let code = Ending::Code(1);
-        let mut all = [failure(0, code), failure(1, code), failure(2, code), failure(3, killed), failure(4, killed)];
-        sort_by_cause(&mut all, &[4, 2, 0]);
-        assert_eq!(all.map(|process| process.pe), [4, 3, 2, 0, 1]);
-    }
 
     #[test]
     fn endings_are_told_as_shells_do() {

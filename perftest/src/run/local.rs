@@ -111,6 +111,10 @@ impl Pes for Local {
         self.children.signal_all(signal);
     }
 
+    fn settles(&mut self) -> bool {
+        !self.children.any_is_ending()
+    }
+
     fn note_end_of(&mut self, pid: Pid) {
         self.children.note_end_of(pid);
     }

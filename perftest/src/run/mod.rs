@@ -15,6 +15,7 @@
 //! | `signals` | the signals that the launcher reads as events |
 //! | `inbox` | events from threads for the loop |
 //! | `watch` | the loop: starting, signals, deaths, the rendezvous' events, and how a job ends |
+//! | `cause` | why a job fails: the first cause, among what followed from it |
 //! | `ending` | how a process ended, in words and as an exit code |
 //! | `output` | output through pipes: whole lines with the PE's number, or unchanged |
 //!
@@ -22,7 +23,8 @@
 //! - The PEs find each other through a rendezvous service in the launcher, on a random port: of 127.0.0.1, or of the
 //!   address from which ssh reaches their hosts.
 //! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher prints which PE it was
-//!   and why, and its exit code is that PE's (128 + the signal's number for a death by signal).
+//!   and why, and its exit code is that PE's (128 + the signal's number for a death by signal). What other PEs suffered
+//!   from that is printed after it: a failure waits for the ends of processes that had begun before.
 //! - When the launcher is gone, however it ended, so are the PEs and all processes that they have started, in
 //!   whatever groups and sessions: all are killed when the job ends. A process that was started without the variable
 //!   `SYMRAIL_LAUNCHER_JOBS` and in its own group stays.
@@ -35,6 +37,7 @@
 //!   it); the other PEs read nothing.
 
 mod args;
+mod cause;
 mod children;
 mod ending;
 mod guard;

@@ -47,6 +47,9 @@ pub(super) trait Pes {
     fn failed(&self) -> Vec<Process>;
     /// Sends a signal to the groups of all running PEs.
     fn signal_all(&mut self, signal: Signal);
+    /// Whether all ends that had begun when this was called first, since it last returned true, have been taken. False
+    /// until then.
+    fn settles(&mut self) -> bool;
     /// The system has reported that a process has ended, perhaps several.
     fn note_end_of(&mut self, pid: Pid);
     /// When [`Pes::take_ended`] has something to do.

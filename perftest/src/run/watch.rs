@@ -1,20 +1,20 @@
 //! The launcher's loop: starts the PEs and polls signals, deaths and the rendezvous' events, until every PE is gone.
 
 use std::io::{self, ErrorKind, IsTerminal};
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
-use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape};
+use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape, nearby};
 
-use super::ending::{Ending, sort_by_cause};
+use super::cause::{CAUSE, Trouble, Troubles};
+use super::ending::Ending;
 use super::guard::Guard;
 use super::inbox::Inbox;
 use super::job::{Job, LaunchError};
 use super::job_id::JobId;
 use super::local::{Carry, Local};
-use super::pes::Pes;
+use super::pes::{Pes, Process};
 use super::remote::Remote;
 use super::signals::{Signals, asks_for_the_end};
 use super::spawn::{Files, Inheritance, Input, Streams};
@@ -24,8 +24,8 @@ use crate::print;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a job has to end by itself after a signal from outside has requested that.
 const ASKED: Duration = Duration::from_secs(2);
-/// How long a failure waits for the report of a death that may have caused it.
-const CAUSE: Duration = Duration::from_millis(300);
+/// How long a failure waits for processes that are ending, unless a cause is known. Freeing what they have takes time.
+const ENDING: Duration = Duration::from_secs(5);
 /// The exit code of a job that took too long, as `timeout` uses it.
 const TIMED_OUT: i32 = 124;
 
@@ -55,7 +55,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
             let input = if input { Input::Inherited } else { Input::Nothing };
             let streams = (Streams { input, piped: job.prefix }, print_lines());
             let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
-            (Box::new(local), IpAddr::V4(Ipv4Addr::LOCALHOST), Shape::STAR)
+            (Box::new(local), nearby()?, Shape::STAR)
         }
         Some(hosts) => {
             let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));
@@ -71,9 +71,10 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
         signals,
         inbox,
         server,
-        lost: Vec::new(),
+        troubles: Troubles::default(),
         asked: None,
         failed_at: None,
+        left_at: None,
         give_up_at: None,
         time_out_at: job.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
         end: None,
@@ -100,12 +101,13 @@ struct Watch {
     signals: Signals,
     inbox: Inbox<Event>,
     server: Server,
-    /// PEs whose connections closed before they had finalized, in that order.
-    lost: Vec<u32>,
+    troubles: Troubles,
     /// The first signal from outside that requested the end.
     asked: Option<Signal>,
     /// When the first failure was detected.
     failed_at: Option<Instant>,
+    /// When the first of the PEs left early of which the user has not been told.
+    left_at: Option<Instant>,
     /// When the others must have ended, after one left without finalizing.
     give_up_at: Option<Instant>,
     time_out_at: Option<Instant>,
@@ -131,6 +133,8 @@ impl Watch {
         // All have ended, so nothing more can be learnt about the cause.
         if self.end.is_none() && self.failed_at.is_some() {
             self.blame();
+        } else if self.end.is_none() {
+            self.tell_who_left();
         }
         let code = self.end.as_ref().map_or(0, |end| end.code);
         Ok(if self.finish() { code } else { code.max(1) })
@@ -139,7 +143,8 @@ impl Watch {
     /// Sleeps until an event arrives or is due.
     fn sleep(&self) {
         let kill_at = self.end.as_ref().and_then(|end| end.kill_at);
-        let cause_at = self.failed_at.filter(|_| self.end.is_none()).map(|at| at + CAUSE);
+        let since = self.failed_at.or(self.left_at).filter(|_| self.end.is_none());
+        let cause_at = since.map(|at| at + if at.elapsed() < CAUSE { CAUSE } else { ENDING });
         let others = [self.give_up_at, self.time_out_at].into_iter().flatten().filter(|_| self.end.is_none());
         let due = others.chain(kill_at).chain(cause_at).chain(self.pes.due()).min();
         self.inbox.sleep(&self.signals, if self.pes.starts() { Some(Instant::now()) } else { due });
@@ -183,20 +188,20 @@ impl Watch {
         while let Some(event) = self.inbox.next() {
             match event {
                 Event::Joined(_) | Event::Left(_) => {}
-                Event::LeftEarly(pe) => say(&format!(
-                    "PE {pe} left the job without finalizing; what waits for it on other PEs fails. Call finalize on every PE"
-                )),
+                Event::LeftEarly(pe) => {
+                    self.troubles.note(pe, Trouble::LeftEarly);
+                    self.left_at.get_or_insert_with(Instant::now);
+                }
                 Event::Lost(pe) => {
-                    self.lost.push(pe);
+                    self.troubles.note(pe, Trouble::Lost);
                     self.judge(pe);
                 }
-                Event::Aborted { pe, code, why } if self.end.is_none() => {
-                    if code != 0 {
-                        say(&format!("PE {pe} aborted the job with code {code}: {why}"));
-                    }
-                    self.finish_with(code);
+                // No failure: the job's work is done.
+                Event::Aborted { code: 0, .. } if self.failed_at.is_none() && self.end.is_none() => self.finish_with(0),
+                Event::Aborted { pe, code, why } => {
+                    self.troubles.note(pe, Trouble::Aborted(code, why));
+                    self.failed_at.get_or_insert_with(Instant::now);
                 }
-                Event::Aborted { .. } => {}
             }
         }
     }
@@ -207,7 +212,7 @@ impl Watch {
         let Some(ending) = process.ending.filter(|_| self.end.is_none()) else { return };
         if ending.failed() {
             self.failed_at.get_or_insert_with(Instant::now);
-        } else if self.lost.contains(&pe) && self.give_up_at.is_none() && self.pes.running() > 0 {
+        } else if self.troubles.is_lost(pe) && self.give_up_at.is_none() && self.pes.running() > 0 {
             let seconds = GRACE.as_secs();
             say(&format!("{process} {ending} without finalizing; ending the job in {seconds} s"));
             self.give_up_at = Some(Instant::now() + GRACE);
@@ -227,8 +232,7 @@ impl Watch {
                 self.pes.signal_all(Signal::SIGKILL);
             }
         } else if let Some(failed_at) = self.failed_at {
-            // A PE that noticed another's death may be detected first; the user must learn of that death.
-            if now >= failed_at + CAUSE || !self.lost.iter().any(|pe| self.runs(*pe)) {
+            if self.knows_the_cause(failed_at) {
                 self.blame();
             }
         } else if self.time_out_at.is_some_and(|at| at <= now) {
@@ -236,30 +240,34 @@ impl Watch {
             self.finish_with(TIMED_OUT);
         } else if self.give_up_at.is_some_and(|at| at <= now) {
             self.finish_with(1);
+        } else if self.left_at.is_some_and(|left_at| self.knows_the_cause(left_at)) {
+            // Nothing fails so far.
+            self.tell_who_left();
         }
     }
 
-    fn runs(&self, pe: u32) -> bool {
-        self.pes.get(pe).is_some_and(|process| process.ending.is_none())
+    fn tell_who_left(&mut self) {
+        self.left_at = None;
+        self.troubles.take_left().iter().for_each(|text| say(text));
+    }
+
+    /// Whether nothing more can be learnt about the cause of what happened at that time. What a PE reports may follow
+    /// from another's death: the system then knows that the other is ending, though perhaps not yet how.
+    fn knows_the_cause(&mut self, since: Instant) -> bool {
+        let killed =
+            |process: &Process| matches!(process.ending, Some(Ending::Signal { .. } | Ending::HostLost { .. }));
+        let limit = if self.pes.failed().iter().any(killed) { CAUSE } else { ENDING };
+        if since.elapsed() >= limit {
+            return true;
+        }
+        self.pes.settles() && !self.troubles.may_be_explained(since, &*self.pes)
     }
 
     /// Prints which PEs failed; the first cause decides the exit code.
     fn blame(&mut self) {
-        let mut failed = self.pes.failed();
-        sort_by_cause(&mut failed, &self.lost);
-        let mut code = None;
-        for process in &failed {
-            let ending = process.ending.unwrap_or(Ending::Unknown);
-            let hint = match ending {
-                Ending::Signal { number: libc::SIGKILL, .. } => {
-                    "; not by symrail run: if its host ran out of memory, the kernel log there says so (dmesg)"
-                }
-                _ => "",
-            };
-            say(&format!("{process} {ending}{hint}"));
-            code.get_or_insert(ending.exit_code());
-        }
-        self.finish_with(code.unwrap_or(1));
+        let messages = self.troubles.messages(&self.pes.failed());
+        messages.iter().for_each(|(text, _)| say(text));
+        self.finish_with(messages.first().map_or(1, |(_, code)| *code));
     }
 
     /// Ends the job for an internal reason: SIGTERM now, and SIGKILL after the grace period.

@@ -47,21 +47,21 @@ fn bytes(what: &Collective, message: usize, n: usize) -> (usize, usize) {
 }
 
 /// The CPU device.
-pub struct Cpu<'rt> {
-    all: Communicator<'rt>,
+pub struct Cpu {
+    all: Communicator,
     n: usize,
-    source: SymSlice<'rt, u8>,
-    dest: SymSlice<'rt, u8>,
+    source: SymSlice<u8>,
+    dest: SymSlice<u8>,
 }
 
-impl<'rt> Cpu<'rt> {
-    pub fn new(runtime: &'rt Runtime, room: usize) -> Result<Self> {
+impl Cpu {
+    pub fn new(runtime: &Runtime, room: usize) -> Result<Self> {
         let (source, dest) = (runtime.alloc_slice(room)?, runtime.alloc_slice(room)?);
         Ok(Cpu { all: Communicator::new(runtime)?, n: runtime.n_pes() as usize, source, dest })
     }
 }
 
-impl Calls for Cpu<'_> {
+impl Calls for Cpu {
     by_the_communicator!();
 
     fn call(&mut self, what: &Collective, message: usize) -> Result<()> {
@@ -86,16 +86,16 @@ impl Calls for Cpu<'_> {
 
 /// GPUs, on one stream.
 pub struct Cuda<'d> {
-    all: GpuCommunicator<'d>,
+    all: GpuCommunicator,
     runtime: &'d Runtime,
-    device: &'d GpuDevice<'d>,
+    device: &'d GpuDevice,
     stream: Stream,
-    source: SymSlice<'d, u8>,
-    dest: SymSlice<'d, u8>,
+    source: SymSlice<u8>,
+    dest: SymSlice<u8>,
 }
 
 impl<'d> Cuda<'d> {
-    pub fn new(runtime: &'d Runtime, device: &'d GpuDevice<'d>, room: usize) -> Result<Self> {
+    pub fn new(runtime: &'d Runtime, device: &'d GpuDevice, room: usize) -> Result<Self> {
         let (source, dest) = (runtime.alloc_slice(room)?, runtime.alloc_slice(room)?);
         let all = GpuCommunicator::new(device, Nvrtc::find().map_err(symrail_collectives::Error::from)?)?;
         Ok(Cuda { all, runtime, device, stream: Stream::new(device.gpu())?, source, dest })

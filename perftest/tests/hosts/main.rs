@@ -28,14 +28,28 @@ fn pe() {
     }
     let runtime = Runtime::init().unwrap();
     put(&runtime);
+    if role == "rails" {
+        return say_rails(runtime);
+    }
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
-    println!("PE {} of {} on {host}", runtime.my_pe(), runtime.n_pes());
+    println!("PE {} of {} on {host}, pid {}", runtime.my_pe(), runtime.n_pes(), std::process::id());
     // The agent's relay: an address that can be bound here is on this host.
     let relay: SocketAddr = std::env::var(launcher::ADDRESS).unwrap().parse().unwrap();
     assert!(std::net::TcpListener::bind((relay.ip(), 0)).is_ok(), "{relay} is not on {host}");
     match role.as_str() {
         "die" if runtime.my_pe() == 2 => kill(Pid::this(), Signal::SIGKILL).unwrap(),
         "fail" if runtime.my_pe() == 3 => std::process::exit(9),
+        "put for ever" => {
+            let bytes = runtime.alloc_slice::<u64>(1 << 13).unwrap();
+            let next = (runtime.my_pe() + 1) % runtime.n_pes();
+            let why = loop {
+                if let Err(error) = bytes.put(0, &[1; 1 << 13], next).and_then(|()| runtime.quiet()) {
+                    break error.to_string();
+                }
+            };
+            runtime.abort(1, &why);
+            std::process::exit(1);
+        }
         "die" | "fail" | "wait" => {
             runtime.barrier_all().unwrap();
             while runtime.barrier_all().is_ok() {}
@@ -57,6 +71,32 @@ fn put(runtime: &Runtime) {
         words.wait_until(from, Cmp::Eq, me as u64 + 1).unwrap();
     }
     runtime.barrier_all().unwrap();
+}
+
+/// Words of a put that lanes take in turns.
+const LARGE: usize = 1 << 17;
+
+/// Puts large blocks to all other PEs, so that every lane gets some, and prints the rails, why others are none, and how
+/// often lanes were given up.
+fn say_rails(runtime: Runtime) {
+    let (me, n) = (runtime.my_pe(), runtime.n_pes());
+    let blocks = runtime.alloc_slice::<u64>(n as usize * LARGE).unwrap();
+    for lap in 1..=3 {
+        let block: Vec<u64> = (0..LARGE as u64).map(|word| word * lap + u64::from(me)).collect();
+        (0..n).filter(|&pe| pe != me).for_each(|pe| blocks.put(me as usize * LARGE, &block, pe).unwrap());
+        runtime.barrier_all().unwrap();
+        for from in (0..n).filter(|&pe| pe != me) {
+            let expected = (0..LARGE as u64).map(|word| word * lap + u64::from(from));
+            let got = blocks.to_vec().unwrap();
+            assert!(got[from as usize * LARGE..][..LARGE].iter().copied().eq(expected), "from PE {from}");
+        }
+        runtime.barrier_all().unwrap();
+    }
+    let description = runtime.description();
+    let rails: Vec<_> = description.rails.iter().map(|rail| rail.name.as_str()).collect();
+    let given_up: u64 = runtime.counters().iter().map(|lane| lane.given_up).sum();
+    println!("PE {me}: rails {}; given up {given_up}; {}", rails.join(" "), description.why.join("; "));
+    runtime.finalize().unwrap();
 }
 
 /// Checks that the job's secret is in no process's command line or environment.
@@ -104,6 +144,87 @@ fn pes_of_several_hosts_put_to_each_other() {
             assert!(out.iter().any(|line| line.contains(&said)), "{said}: {out:?}");
         }
         world.expect_nothing_left();
+    }
+}
+
+/// Hosts with containers have interfaces that lead nowhere: jobs run over eth0, and say which they have left out.
+#[test]
+fn interfaces_of_containers_are_no_rails() {
+    let Some(world) = World::with_hosts("interfaces_of_containers_are_no_rails", 2) else { return };
+    [1, 2].into_iter().for_each(|host| world.add_containers(host));
+    for (hosts, n) in [("h1:1,h2:1", 2), ("h1:4,h2:4", 8)] {
+        let (code, out, err) = run(role(&world, &["--hosts", hosts], "rails"));
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
+        let said: Vec<_> = out.iter().filter(|line| line.contains("rails eth0; given up 0;")).collect();
+        assert_eq!(said.len(), n, "{out:?}");
+        for (name, why) in
+            [("docker0 (172.17.0.1)", "bridge"), ("cni0 (10.88.0.1)", "bridge"), ("link0 (169.254.9.", "")]
+        {
+            let told = |line: &String| line.contains(&format!("no rail: interface {name}")) && line.contains(why);
+            assert!(said.iter().all(|line| told(line)), "{name}: {said:?}");
+        }
+        world.expect_nothing_left();
+    }
+    let info = line(&world, &["--hosts", "h1"], &format!("{} info", env!("CARGO_BIN_EXE_symrail"))).output().unwrap();
+    let info = String::from_utf8_lossy(&info.stdout);
+    assert!(info.contains("no rail      docker0 (172.17.0.1): it is a bridge"), "{info}");
+}
+
+/// Interfaces that look like any other: an address that both hosts have is in no lane, and a lane that never connects
+/// costs a second or two, not the time-out. A list of the user is taken at its word.
+#[test]
+fn interfaces_that_lead_nowhere_cost_no_time_out() {
+    let Some(world) = World::with_hosts("interfaces_that_lead_nowhere_cost_no_time_out", 2) else { return };
+    for host in [1, 2] {
+        world.add_containers(host);
+        world.add_interface(host, "twin0", "192.168.77.1/24");
+        world.add_interface(host, "apart0", &format!("10.77.{host}.1/24"));
+    }
+    // The time-out exceeds the test's limit.
+    let mut command = role(&world, &["--hosts", "h1:1,h2:1"], "rails");
+    command.env("SYMRAIL_TIMEOUT_S", "600");
+    let (code, out, err) = run(command);
+    assert_eq!(code, Some(0), "{out:?} {err}");
+    for pe in 0..2 {
+        let said = out.iter().find(|line| line.contains(&format!("PE {pe}: rails"))).unwrap();
+        let rails = said.split(';').next().unwrap();
+        assert!(["eth0", "twin0", "apart0"].iter().all(|name| rails.contains(name)), "{said}");
+        assert!(!["docker0", "cni0", "link0"].iter().any(|name| rails.contains(name)), "{said}");
+        assert!(!said.contains("given up 0;"), "apart0 was tried: {said}");
+    }
+    assert!(err.contains("rail=\"apart0\"") && err.contains("10.77.1.1 to 10.77.2.1"), "{err}");
+    assert!(!err.contains("twin0"), "it was never tried: {err}");
+    let mut command = role(&world, &["--hosts", "h1:1,h2:1"], "rails");
+    command.env("SYMRAIL_NIC_LIST", "docker0,eth0");
+    let (code, out, err) = run(command);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
+    assert!(out.iter().filter(|line| line.contains("rails docker0 eth0; given up 0;")).count() == 2, "{out:?}");
+    world.expect_nothing_left();
+}
+
+/// A host whose shared memory is too small or read-only, as in containers: the error of provider shm names it.
+#[test]
+fn shared_memory_without_room_is_named() {
+    let symrail = env!("CARGO_BIN_EXE_symrail");
+    for (mount, parts) in [
+        ("size=64k", &["/dev/shm, and 65536 are", "--shm-size"][..]),
+        ("ro", &["Read-only file system", "is /dev/shm writable"]),
+    ] {
+        let there = format!("mount -t tmpfs -o {mount} none /dev/shm");
+        let job = format!("{there} && exec {symrail} perf put-lat -n 2 --hosts 2 -b 8 -e 8");
+        let inside = |line: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--mount", "sh", "-c", line]).stdin(Stdio::null());
+            command.env("SYMRAIL_LIBFABRIC_PROVIDER", "shm").output()
+        };
+        let library = format!("mount -t tmpfs none /dev/shm && {symrail} info | grep -q '^  shm '");
+        if !inside(&library).is_ok_and(|output| output.status.success()) {
+            println!("SKIPPED: this needs libfabric with provider shm, and root or user namespaces");
+            return;
+        }
+        let output = inside(&job).unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && parts.iter().all(|part| err.contains(part)), "{mount}: {err}");
     }
 }
 
@@ -162,6 +283,26 @@ fn a_pe_that_fails_ends_the_job_on_all_hosts() {
         "{err}"
     );
     world.expect_nothing_left();
+}
+
+#[test]
+fn a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job() {
+    let name = "a_pe_that_is_killed_on_any_host_is_named_before_those_that_abort_the_job";
+    let Some(world) = World::with_hosts(name, 2) else { return };
+    for victim in 0..3 {
+        let running = Running::start(role(&world, &["--hosts", "h1:1,h2:2"], "put for ever"));
+        let lines: Vec<String> =
+            std::iter::repeat_with(|| running.line()).filter(|it| it.contains(" pid ")).take(3).collect();
+        let begins = format!("PE {victim} of 3 ");
+        let pid = lines.iter().find(|line| line.contains(&begins)).and_then(|line| line.rsplit(' ').next()).unwrap();
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+        let (code, _, err) = running.end(LIMIT);
+        let first = err.lines().find_map(|line| line.strip_prefix("symrail run: ")).unwrap_or("");
+        let host = if victim == 0 { "h1" } else { "h2" };
+        let expected = format!("PE {victim} on {host} (pid {pid}) was killed by signal 9 (SIGKILL)");
+        assert!(code == Some(137) && first.starts_with(&expected), "{expected}: {code:?}\n{err}");
+        world.expect_nothing_left();
+    }
 }
 
 #[test]

@@ -63,14 +63,14 @@ impl World {
         ] {
             shell(&line);
         }
-        // A separate home: a user's login scripts are not what is tested.
+        // /sys shows the namespace in which it is mounted. A separate home: a user's login scripts are not what is tested.
         let sshd = format!(
             "Port 22\nListenAddress {address}\nHostKey {at}/host\nPidFile none\nAuthorizedKeysFile {at}/user.pub\n\
              StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv HOME={at}\n"
         );
         self.write(&format!("sshd{host}"), &sshd);
         let line = format!(
-            "mount -t tmpfs none {at}/here && hostname h{host} && exec \"$(command -v sshd || echo /usr/sbin/sshd)\" -D -f {at}/sshd{host}"
+            "mount -t sysfs none /sys && mount -t tmpfs none {at}/here && hostname h{host} && exec \"$(command -v sshd || echo /usr/sbin/sshd)\" -D -f {at}/sshd{host}"
         );
         let net = format!("--net={at}/net{host}");
         let daemon = Command::new("nsenter")
@@ -84,6 +84,32 @@ impl World {
             assert!(Instant::now() < deadline, "no sshd on {address}");
             std::thread::yield_now();
         }
+    }
+
+    /// Gives a host the interfaces of hosts with containers: docker0 with an address that all hosts have, a container's
+    /// bridge, and a cable with link-local addresses.
+    pub fn add_containers(&self, host: u32) {
+        self.run_at(host, "ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0");
+        self.run_at(host, "ip link add cni0 type bridge && ip addr add 10.88.0.1/16 dev cni0");
+        for bridge in ["docker0", "cni0"] {
+            let port = format!("veth-{bridge}");
+            self.run_at(
+                host,
+                &format!("ip link add {port} type veth peer name in-{bridge} && ip link set {port} master {bridge} up"),
+            );
+            self.run_at(host, &format!("ip link set in-{bridge} up && ip link set {bridge} up"));
+        }
+        self.add_interface(host, "link0", &format!("169.254.9.{host}/16"));
+    }
+
+    /// Gives a host an interface that looks as if it led elsewhere, and does not.
+    pub fn add_interface(&self, host: u32, name: &str, address: &str) {
+        self.run_at(host, &format!("ip link add {name} type veth peer name {name}-end && ip link set {name}-end up"));
+        self.run_at(host, &format!("ip addr add {address} dev {name} && ip link set {name} up"));
+    }
+
+    fn run_at(&self, host: u32, line: &str) {
+        shell(&format!("nsenter --net={}/net{host} sh -c '{line}'", self.folder.display()));
     }
 
     /// A host that never answers: an address that no machine has, though packets are sent to it.

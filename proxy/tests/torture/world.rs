@@ -13,6 +13,7 @@ use symrail_transport::endpoint::command::{Command, Owner};
 use symrail_transport::endpoint::{Addresses, Directory, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, FabricConfig};
+use symrail_transport::pairing::InterfaceAddress;
 use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
 use symrail_transport::share::Share;
@@ -164,12 +165,26 @@ pub fn world_with(
     let fabric = Fabric::new(seed, config);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
-    // The lane of each rail, in the order of opening.
+    // PEs may use the networks in different orders, so that lanes pair by subnets.
+    let turned = threads == 1 && lanes > 1 && !native_amo && seed % 3 == 1;
+    // The lane of each rail, or its network, in the order of opening.
     let opened = RefCell::new(Vec::new());
     let endpoint = |role: Role, me: usize, thread: usize| {
         let share = Share::of(thread, threads, lanes);
-        opened.borrow_mut().extend(0..share.rails.len());
-        let open = |rail: &usize| fabric.open(&format!("pe{me}{role:?}{thread}rail{rail}")).unwrap();
+        let network = |rail: usize| if turned { (rail + me) % lanes } else { rail };
+        opened.borrow_mut().extend(share.rails.iter().enumerate().map(|(lane, &rail)| match turned {
+            true => network(rail),
+            false => lane,
+        }));
+        let interface = |rail| InterfaceAddress {
+            ip: [10, 0, network(rail) as u8, me as u8 + 1].into(),
+            prefix: 24,
+            network: me as u32 + 1,
+        };
+        let open = |rail: &usize| {
+            let interface = turned.then(|| interface(*rail));
+            fabric.open_at(&format!("pe{me}{role:?}{thread}rail{rail}"), interface).unwrap()
+        };
         let rails = share.rails.iter().map(open).collect();
         let mut endpoint = Endpoint::new(role, me as u32, n as u32, rails, policy).unwrap();
         if share.spare {

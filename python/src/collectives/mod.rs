@@ -4,8 +4,8 @@
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
 mod agreed;
-mod names;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -13,15 +13,15 @@ use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail::kernels::cuda::{Current, Gpu};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
-use symrail_collectives::plan::{Check, Collective, Plan};
+use symrail_collectives::plan::{Check, Collective, Document, Plan};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Result, Selection, Transfer};
 
-use names::{collective_of, data_type, reduction_of};
+use agreed::Parameter;
 
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
-use crate::held::{self, HeldTeam, Lent};
+use crate::held::HeldTeam;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
 use crate::team::Team;
@@ -33,23 +33,28 @@ pub struct Collectives {
     /// `None` after `free`.
     parts: Mutex<Option<Parts>>,
     on_gpu: bool,
-    /// Keeps the job, which goes after the parts.
+    /// Whether calls compare their parameters.
+    compare: bool,
+    /// Why PEs cannot compare any more.
+    lost: Mutex<Option<String>>,
+    /// Its number among the job's objects.
+    number: u64,
     team: Arc<HeldTeam>,
 }
 
 enum Device {
-    Host(Box<Communicator<'static>>),
-    Gpu(Box<GpuCommunicator<'static>>),
+    Host(Box<Communicator>),
+    Gpu(Box<GpuCommunicator>),
 }
 
 struct Parts {
     device: Device,
-    /// The memory of a team's communicator. A caller that does not call `free` leaks it.
-    heap: Option<Lent<TeamHeap<'static>>>,
+    /// The memory of a team's communicator.
+    heap: Option<TeamHeap>,
 }
 
-// SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
-unsafe impl Send for Parts {}
+/// What PEs make together.
+const KIND: &str = "a Communicator";
 
 /// The checked parameters of a call.
 struct Call {
@@ -57,6 +62,8 @@ struct Call {
     input: View,
     output: View,
     ty: DataType,
+    /// Whether the caller names the type.
+    casts: bool,
     reduction: Reduction,
     root: u32,
 }
@@ -65,6 +72,7 @@ struct Call {
 impl Collectives {
     /// Makes a communicator. Collective over all PEs; without `heap_bytes` it is of all PEs, with it of each PE's team.
     #[new]
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn new(
         py: Python<'_>,
         runtime: &Runtime,
@@ -72,23 +80,18 @@ impl Collectives {
         heap_bytes: Option<usize>,
         on_gpu: bool,
         any_memory: bool,
+        compare: bool,
     ) -> PyResult<Collectives> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
         let gpu = if on_gpu { Some(job.streams()?) } else { None };
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
-        // SAFETY: the parts are dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
-        // SAFETY: as above.
-        let members = unsafe { team.team() };
+        runtime.make_room(py, None, KIND)?;
+        let (rt, members) = (job.runtime(), &*team);
         let made = py.detach(|| {
             let _current = Current::keep();
-            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes).map(Lent::new)).transpose()?;
-            // SAFETY: `free` frees what uses it first.
-            let of = heap.as_ref().map(|heap| unsafe { heap.get() });
-            // SAFETY: as for the runtime.
-            let device = gpu.map(|gpu| unsafe { gpu.device() });
-            let device = match (device.zip(nvrtc), of) {
+            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
+            let device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
                 (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
                 (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
                 (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
@@ -102,19 +105,45 @@ impl Collectives {
             }
             Ok(parts)
         });
-        Ok(Collectives { parts: Mutex::new(Some(made.map_err(raised)?)), on_gpu, team })
+        let parts = Mutex::new(Some(made.map_err(raised)?));
+        Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), number: job.objects.enter(KIND), team })
     }
 
-    /// Adds an execution plan in JSON; returns its name.
-    fn add_plan(&self, py: Python<'_>, text: String, result: bool) -> PyResult<String> {
+    /// Adds an execution plan in JSON, a text or a file's; returns its name. All PEs add the same plan. Collective.
+    fn add_plan(&self, py: Python<'_>, text: Option<String>, path: Option<PathBuf>, result: bool) -> PyResult<String> {
+        self.usable(py)?;
         let check = if result { Check::Result } else { Check::Ends };
-        let plan = py.detach(|| Plan::from_json(&text, check)).map_err(raised)?;
-        let name = plan.name().to_owned();
-        self.with(py, |device| {
-            selection(device).add_plan(plan);
-            Ok(())
+        let origin = path.as_ref().map_or_else(|| "a text".to_owned(), |path| path.display().to_string());
+        let read = || {
+            let document = match (&path, &text) {
+                (Some(path), _) => Document::load(path)?,
+                (None, text) => Document::from_json(text.as_deref().unwrap_or_default(), &origin)?,
+            };
+            let plan = Plan::new(&document, check)?;
+            Selection::check_plan(&plan)?;
+            Ok((plan, document))
+        };
+        let read = py.detach(read).map_err(raised);
+        let (plan, _) = self.agree(py, "add_plan", read, |(plan, document)| {
+            let content = serde_json::to_string(document).unwrap_or_default();
+            let shown = format!("{} of {origin}, {} bytes", plan.name(), content.len());
+            vec![
+                Parameter::content("plan", &content, shown),
+                Parameter::name("check of the result", if result { "on" } else { "off" }),
+            ]
         })?;
+        let name = plan.name().to_owned();
+        self.with(py, |device| selection(device).add_plan(plan))?;
         Ok(name)
+    }
+
+    /// Tells the other PEs that this one was refused a call. Collective.
+    fn tell(&self, py: Python<'_>, call: &str, why: String) -> PyResult<()> {
+        self.usable(py)?;
+        if self.compare {
+            self.difference(py, call, &[], Some(why))?;
+        }
+        Ok(())
     }
 
     /// The choice for a message of so many bytes, and the reason.
@@ -135,7 +164,7 @@ impl Collectives {
         })
     }
 
-    /// A collective of contiguous arrays; with `compare`, PEs first compare their parameters. Collective.
+    /// A collective of contiguous arrays; PEs first compare their parameters. Collective.
     #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn run(
         &self,
@@ -144,22 +173,22 @@ impl Collectives {
         input: &Bound<'_, PyAny>,
         output: &Bound<'_, PyAny>,
         op: &str,
-        root: i64,
+        root: &Bound<'_, PyAny>,
         dtype: Option<&str>,
-        algorithm: Option<&str>,
+        algorithm: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
-        compare: bool,
     ) -> PyResult<()> {
-        let call = self
-            .stream(stream)
-            .and_then(|stream| Ok((self.call(collective, (input, output), op, root, dtype)?, stream)));
-        if compare {
-            let words = call.as_ref().ok().map(|(call, _)| self.words(call, algorithm));
-            self.agree(py, words)?;
-        }
-        let (call, stream) = call?;
+        self.usable(py)?;
+        let passed = || {
+            let root = self.rank(root, "root")?;
+            let algorithm = algorithm.map(|name| name.extract::<String>()).transpose();
+            let algorithm = algorithm.map_err(|_| raise(Kind::Argument, "algorithm is neither a name nor a plan"))?;
+            Ok((self.call(collective, (input, output), op, root, dtype)?, algorithm, self.stream(stream)?))
+        };
+        let (call, algorithm, stream) = self
+            .compared(py, collective, passed(), |(call, algorithm, _)| self.parameters(call, algorithm.as_deref()))?;
         self.with(py, |device| {
-            selection(device).ask_for(algorithm);
+            selection(device).ask_for(algorithm.as_deref());
             match device {
                 Device::Host(all) => on_host(all, &call, self.buffers(&call)?),
                 // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
@@ -170,28 +199,30 @@ impl Collectives {
     }
 
     /// An all-to-all of parts of any sizes, in elements. Collective.
-    #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn all_to_all_v(
         &self,
         py: Python<'_>,
         input: &Bound<'_, PyAny>,
         output: &Bound<'_, PyAny>,
-        input_counts: Vec<u64>,
-        output_counts: Vec<u64>,
+        input_counts: Vec<i64>,
+        output_counts: Vec<i64>,
         stream: Option<&Bound<'_, PyAny>>,
-        compare: bool,
     ) -> PyResult<()> {
-        let views = self.stream(stream).and_then(|stream| {
-            let (from, to) = self.parts_of(input, output, (&input_counts, &output_counts))?;
-            Ok((from, to, stream))
-        });
-        if compare {
-            self.agree_on_parts(py, views.as_ref().ok().map(|_| (&input_counts, &output_counts)))?;
+        self.usable(py)?;
+        let passed = || {
+            let counts = (splits(&input_counts)?, splits(&output_counts)?);
+            let (from, to) = self.parts_of(input, output, (&counts.0, &counts.1))?;
+            Ok((from, to, counts, self.stream(stream)?))
+        };
+        let (from, to, counts, stream) = self.compared(py, "all_to_all_v", passed(), |(from, ..)| {
+            vec![Parameter::name("dtype", from.ty.name()), kind_of(from)]
+        })?;
+        if self.compare {
+            self.agree_on_parts(py, (&counts.0, &counts.1))?;
         }
-        let (from, to, stream) = views?;
         let size = from.ty.bytes as u64;
-        let sends = starts(&input_counts, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
-        let receives = starts(&output_counts, size).map(|(rank, at, len)| (true, rank, (&to, at, len)));
+        let sends = starts(&counts.0, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
+        let receives = starts(&counts.1, size).map(|(rank, at, len)| (true, rank, (&to, at, len)));
         self.transfer(py, &sends.chain(receives).collect::<Vec<_>>(), stream)
     }
 
@@ -199,7 +230,7 @@ impl Collectives {
     fn exchange(
         &self,
         py: Python<'_>,
-        transfers: Vec<(bool, i64, Bound<'_, PyAny>)>,
+        transfers: Vec<(bool, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let stream = self.stream(stream)?;
@@ -207,7 +238,7 @@ impl Collectives {
             .iter()
             .map(|(receives, rank, array)| {
                 let role = if *receives { "the array of a receive" } else { "the array of a send" };
-                Ok((*receives, self.rank(*rank, "the peer")?, self.view(array, role, *receives)?))
+                Ok((*receives, self.rank(rank, "the peer")?, self.view(array, role, *receives)?))
             })
             .collect();
         let views = views?;
@@ -224,30 +255,31 @@ impl Collectives {
         })
     }
 
-    /// Frees the memory. Collective over all PEs.
+    /// Frees the memory. Collective over all PEs. PEs in other calls of this communicator get a DifferError there, and
+    /// this waits until they free it, too, each time within the time limit.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
+        if self.compare && self.usable(py).is_ok() {
+            self.lost.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+            while self.difference(py, "free", &[], None)?.is_some() {}
+        }
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { device, heap }) = taken else { return Ok(()) };
+        let Some(parts) = taken else { return Ok(()) };
         self.team.job.running()?;
-        let parts = Parts { device, heap };
-        py.detach(move || {
-            let _current = Current::keep();
-            let Parts { device, heap } = { parts };
-            match device {
-                Device::Host(all) => all.free()?,
-                Device::Gpu(all) => all.free()?,
-            }
-            // SAFETY: nothing that uses it is left.
-            heap.map_or(Ok(()), |heap| unsafe { heap.take_back() }.free())?;
-            Ok(())
-        })
-        .map_err(raised)
+        self.team.job.objects.leave(self.number);
+        py.detach(move || parts.free()).map_err(raised)
     }
 }
 
 impl Drop for Collectives {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(mut parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // The memory is freed when all PEs have dropped the communicator. That of a team may be gone by then, so that
+        // only its heap stays.
+        let job = &self.team.job;
+        let Some(heap) = parts.heap.take() else {
+            job.drop_object(self.number, Box::new(move || parts.free().map_err(raised)));
+            return;
+        };
         // The driver frees memory only when all kernels of the GPU have ended, which may need Python's other threads.
         // While the interpreter ends nobody else runs, and the parts go with the closure.
         let _ = Python::try_attach(|py| {
@@ -256,6 +288,51 @@ impl Drop for Collectives {
                 drop(parts);
             });
         });
+        // A heap is freed when nothing that uses it is left.
+        job.drop_object(self.number, Box::new(move || heap.free().map_err(failed)));
+    }
+}
+
+fn freed() -> PyErr {
+    raise(Kind::State, "this communicator was given back by free()")
+}
+
+fn collective_of(name: &str) -> PyResult<Collective> {
+    Collective::of_call(name).ok_or_else(|| raise(Kind::Argument, &format!("there is no collective {name}")))
+}
+
+fn data_type(name: &str) -> PyResult<DataType> {
+    name.parse().map_err(|_| {
+        let known: Vec<String> = DataType::ALL.iter().map(ToString::to_string).collect();
+        raise(Kind::Argument, &format!("no reductions of elements of {name}; there are {}", known.join(", ")))
+    })
+}
+
+/// Numbers of elements.
+fn splits(counts: &[i64]) -> PyResult<Vec<u64>> {
+    let below = || raise(Kind::Argument, &format!("the splits {counts:?} have a number below 0"));
+    counts.iter().map(|&count| u64::try_from(count).map_err(|_| below())).collect()
+}
+
+fn overlap(input: &View, output: &View) -> bool {
+    let (start, end) = (input.bounds().address(), output.bounds().address());
+    start < end + output.bytes() && end < start + input.bytes()
+}
+
+fn kind_of(view: &View) -> Parameter {
+    Parameter::name("kind of array", if view.gpu.is_some() { "one of a GPU" } else { "one of the host" })
+}
+
+impl Parts {
+    /// Frees the memory. Collective over all PEs.
+    fn free(self) -> Result<()> {
+        let _current = Current::keep();
+        let Parts { device, heap } = self;
+        match device {
+            Device::Host(all) => all.free()?,
+            Device::Gpu(all) => all.free()?,
+        }
+        Ok(heap.map_or(Ok(()), TeamHeap::free)?)
     }
 }
 
@@ -275,7 +352,7 @@ fn selection(device: &mut Device) -> &mut Selection {
     }
 }
 
-fn on_host(all: &mut Communicator<'_>, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
+fn on_host(all: &mut Communicator, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
     match call.collective {
         Collective::AllReduce => all.all_reduce(input, output, call.ty, call.reduction),
         Collective::ReduceScatter => all.reduce_scatter(input, output, call.ty, call.reduction),
@@ -296,16 +373,67 @@ impl Collectives {
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             parts.as_mut().map(|parts| call(&mut parts.device))
         });
-        result.ok_or_else(|| raise(Kind::State, "this communicator was given back by free()"))?.map_err(raised)
+        result.ok_or_else(freed)?.map_err(raised)
+    }
+
+    /// Fails if the communicator was freed, which all PEs did together.
+    fn usable(&self, py: Python<'_>) -> PyResult<()> {
+        self.team.job.running()?;
+        let parts = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        parts.as_ref().map(drop).ok_or_else(freed)
+    }
+
+    /// A call's arguments, which PEs compare if they do so.
+    fn compared<T>(
+        &self,
+        py: Python<'_>,
+        call: &str,
+        passed: PyResult<T>,
+        parameters: impl FnOnce(&T) -> Vec<Parameter>,
+    ) -> PyResult<T> {
+        if self.compare { self.agree(py, call, passed, parameters) } else { passed }
+    }
+
+    /// What PEs compare of a call.
+    fn parameters(&self, call: &Call, algorithm: Option<&str>) -> Vec<Parameter> {
+        let place = |view: &View| {
+            let (span, rt) = (view.bounds(), self.team.job.runtime());
+            let start = std::ptr::with_exposed_provenance(span.address());
+            rt.symmetric_offset(start, span.bytes()).ok()
+        };
+        let (mut input, mut output) = (place(&call.input), place(&call.output));
+        // In place, the smaller array is each rank's own part of the larger one.
+        let own = u64::from(self.team.group().me());
+        let inner = |outer: Option<u64>, view: &View| outer.map(|outer| outer + own * view.bytes() as u64);
+        match call.collective {
+            Collective::AllGather if input == inner(output, &call.input) => input = output,
+            Collective::ReduceScatter if output == inner(input, &call.output) => output = input,
+            _ => {}
+        }
+        let at = |what, offset: Option<u64>| match offset {
+            Some(offset) => Parameter::number(what, offset),
+            None => Parameter::name(what, "none: outside of the heap"),
+        };
+        let ty = call.input.ty.name();
+        vec![
+            Parameter::name("operation", call.reduction.to_string()),
+            Parameter::name("dtype", if call.casts { format!("{ty} as {}", call.ty) } else { ty }),
+            Parameter::number("bytes of the input", call.input.bytes() as u64),
+            Parameter::number("root", call.root.into()),
+            Parameter::name("algorithm", algorithm.map_or_else(|| "none in particular".into(), ToOwned::to_owned)),
+            at("symmetric address of the input", input),
+            at("symmetric address of the output", output),
+            kind_of(&call.input),
+        ]
     }
 
     fn n(&self) -> usize {
         self.team.group().size() as usize
     }
 
-    fn rank(&self, rank: i64, role: &str) -> PyResult<u32> {
+    fn rank(&self, rank: &Bound<'_, PyAny>, role: &str) -> PyResult<u32> {
         let n = self.n();
-        let found = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < n);
+        let found = rank.extract::<u32>().ok().filter(|&rank| (rank as usize) < n);
         found.ok_or_else(|| raise(Kind::Argument, &format!("{role} is rank {rank} of {n}")))
     }
 
@@ -349,7 +477,7 @@ impl Collectives {
         collective: &str,
         (input, output): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
         op: &str,
-        root: i64,
+        root: u32,
         dtype: Option<&str>,
     ) -> PyResult<Call> {
         let (name, collective, n) = (collective, collective_of(collective)?, self.n());
@@ -361,11 +489,10 @@ impl Collectives {
         let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
         let ty = match (reduces, dtype) {
             (false, _) => DataType::U8,
-            (true, None) => data_type(&input.ty.name())?,
-            (true, Some(name)) => data_type(name)?,
+            (true, name) => data_type(name.unwrap_or(&input.ty.name()))?,
         };
         if reduces && ty.size() != input.ty.bytes {
-            let why = format!("dtype={ty:?} has {} bytes, and the array's {}", ty.size(), input.ty.bytes);
+            let why = format!("dtype={ty} has {} bytes, and the array's {}", ty.size(), input.ty.bytes);
             return Err(raise(Kind::Argument, &why));
         }
         let (from, to) = (input.len, output.len);
@@ -381,13 +508,12 @@ impl Collectives {
             let why = format!("{name}: input has {from} elements and output {to}; {wanted}");
             return Err(raise(Kind::Argument, &why));
         }
-        let (start, end) = (input.bounds().address(), output.bounds().address());
-        let overlap = start < end + output.bytes() && end < start + input.bytes();
-        if overlap && collective == Collective::AllToAll {
-            return Err(raise(Kind::Argument, "all_to_all: input and output overlap"));
+        if collective == Collective::AllToAll && overlap(&input, &output) && input.bounds() != output.bounds() {
+            let why = "all_to_all: input and output overlap, and are not the same array";
+            return Err(raise(Kind::Argument, why));
         }
-        let root = self.rank(root, "root")?;
-        Ok(Call { collective, input, output, ty, reduction: reduction_of(op)?, root })
+        let reduction = op.parse().map_err(raised)?;
+        Ok(Call { collective, input, output, ty, casts: reduces && dtype.is_some(), reduction, root })
     }
 
     fn parts_of(
@@ -400,6 +526,9 @@ impl Collectives {
         if views.0.ty != views.1.ty {
             let (from, to) = (views.0.ty.name(), views.1.ty.name());
             return Err(raise(Kind::Argument, &format!("dtypes differ: input has {from}, output {to}")));
+        }
+        if overlap(&views.0, &views.1) {
+            return Err(raise(Kind::Argument, "input and output overlap; all_to_all works in place"));
         }
         let n = self.n();
         for (role, view, counts) in [("input", &views.0, from), ("output", &views.1, to)] {
@@ -429,7 +558,7 @@ impl Collectives {
 
     /// # Safety
     /// The memory stays until the stream has come so far.
-    unsafe fn on_gpu(&self, all: &mut GpuCommunicator<'_>, call: &Call, stream: usize) -> Result<()> {
+    unsafe fn on_gpu(&self, all: &mut GpuCommunicator, call: &Call, stream: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let stream = &gpu.stream(stream);
         let memory = |view: &View| Memory { at: gpu.reached(view.bounds()), len: view.bytes() as u64 };

@@ -3,18 +3,24 @@
 use pyo3::prelude::*;
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
 
-use super::on_gpu::OnGpu;
+use super::on_gpu::{DeviceBuffers, OnGpu};
 use crate::runtime::Runtime;
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency<'static>>);
+pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency>);
 
 /// Memory for received tokens: addresses of rows, scales, counts and sources.
 type Received = (u64, u64, u64, u64);
 
 fn received((rows, scales, counts, sources): Received) -> DeviceReceived {
     DeviceReceived { rows, scales, counts, sources }
+}
+
+impl DeviceBuffers for DeviceLowLatency {
+    fn free(self) -> symrail_ep::Result<()> {
+        DeviceLowLatency::free(self)
+    }
 }
 
 #[pymethods]
@@ -31,9 +37,10 @@ impl EpDeviceLowLatency {
         k: usize,
         fp8: bool,
         mask_late: bool,
+        timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = DeviceShape { most_tokens, hidden, experts, k, fp8 };
-        let made = OnGpu::new(py, runtime, |device, nvrtc| {
+        let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
             let mut made = DeviceLowLatency::new(device, nvrtc, shape)?;
             made.mask_late(mask_late)?;
             Ok(made)
@@ -43,7 +50,7 @@ impl EpDeviceLowLatency {
 
     /// Frees the memory, when the GPU has ended all rounds. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.free(py, DeviceLowLatency::free)
+        self.0.free(py)
     }
 
     /// Excludes a rank, or includes it again.

@@ -9,7 +9,7 @@ use symrail_ep::cuda::{
 };
 
 use super::element;
-use super::on_gpu::OnGpu;
+use super::on_gpu::{DeviceBuffers, OnGpu};
 use crate::errors::{Kind, raise};
 use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 /// Buffers for many tokens on the GPU that the heap is in or pinned for.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceHighThroughput {
-    buffers: OnGpu<DeviceHighThroughput<'static>>,
+    buffers: OnGpu<DeviceHighThroughput>,
     /// What the tensors keep that view the buffers' memory.
     views: Mutex<Vec<Weak<Kept>>>,
 }
@@ -43,18 +43,24 @@ impl EpDeviceHighThroughput {
     /// Memory of as many rows as may arrive, if the buffers have it.
     fn view(
         slf: &Bound<'_, Self>,
-        address: impl FnOnce(&DeviceHighThroughput<'static>) -> symrail_ep::Result<Option<u64>> + Send,
+        address: impl FnOnce(&DeviceHighThroughput) -> symrail_ep::Result<Option<u64>> + Send,
     ) -> PyResult<Option<Memory>> {
         let Self { buffers, views } = slf.get();
         let found = buffers.call(slf.py(), 0, |buffers, _| {
             Ok(address(buffers)?.map(|at| (at as usize, buffers.shape().room * buffers.shape().row)))
         })?;
         let Some((at, bytes)) = found else { return Ok(None) };
-        let kept = Kept::of(Arc::clone(&buffers.job), slf.clone().into_any().unbind());
+        let kept = Kept::of(Arc::clone(buffers.job()), slf.clone().into_any().unbind());
         let mut views = views.lock().unwrap_or_else(PoisonError::into_inner);
         views.retain(|view| view.strong_count() > 0);
         views.push(Arc::downgrade(&kept));
         Ok(Some(Memory::new(kept, at, bytes)))
+    }
+}
+
+impl DeviceBuffers for DeviceHighThroughput {
+    fn free(self) -> symrail_ep::Result<()> {
+        DeviceHighThroughput::free(self)
     }
 }
 
@@ -73,10 +79,11 @@ impl EpDeviceHighThroughput {
         experts: usize,
         k: usize,
         blocks: u32,
+        timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
-        let make = |device, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
-        Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, make)?, views: Mutex::default() })
+        let make = |device: &_, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
+        Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Mutex::default() })
     }
 
     /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
@@ -91,7 +98,7 @@ impl EpDeviceHighThroughput {
             );
             return Err(raise(Kind::State, &why));
         }
-        self.buffers.free(py, DeviceHighThroughput::free)
+        self.buffers.free(py)
     }
 
     /// The routes of tokens.
@@ -133,7 +140,7 @@ impl EpDeviceHighThroughput {
     /// Waits until all ranks have announced the dispatch: tokens from each rank, slots of each expert, and for each rank its tokens for
     /// each rank.
     fn counts(&self, py: Python<'_>, stream: usize, seconds: Option<f64>) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
-        let usual = self.buffers.job.runtime().settings().timeout_s;
+        let usual = self.buffers.job().runtime().settings().timeout_s;
         let limit = seconds.map_or(Ok(Duration::from_secs(2 * usual)), Duration::try_from_secs_f64);
         let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
         self.buffers.call(py, stream, |buffers, stream| {

@@ -6,12 +6,12 @@ use pyo3::types::PyDict;
 use symrail_ep::high_throughput::{Handle, Parts, Received, Tokens};
 use symrail_ep::{HighThroughput, Layout, TopK};
 
-use super::{Buffers, Bytes, BytesAndFloats, element, elements, raised, rows, to_dict};
+use super::{Buffers, Bytes, BytesAndFloats, HostBuffers, element, elements, raised, rows, to_dict};
 use crate::runtime::Runtime;
 
 /// Buffers for any number of tokens.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpHighThroughput(Buffers<HighThroughput<'static>>);
+pub struct EpHighThroughput(Buffers<HighThroughput>);
 
 /// The routes of a dispatch.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -58,12 +58,18 @@ impl EpHandle {
     }
 }
 
+impl HostBuffers for HighThroughput {
+    fn free(self) -> symrail_ep::Result<()> {
+        HighThroughput::free(self)
+    }
+}
+
 #[pymethods]
 impl EpHighThroughput {
     /// Makes buffers of this size in each rank's heap. Collective.
     #[new]
     fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
-        let make = move |rt, limit| HighThroughput::new(rt, bytes, limit);
+        let make = move |rt: &_, limit| HighThroughput::new(rt, bytes, limit);
         Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
     }
 
@@ -74,10 +80,7 @@ impl EpHighThroughput {
 
     /// Frees the memory. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        match self.0.take(py) {
-            Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
-            None => Ok(()),
-        }
+        self.0.free(py)
     }
 
     /// Sends each token to the ranks that own its experts. Collective.

@@ -6,12 +6,12 @@ use pyo3::types::PyDict;
 use symrail_ep::low_latency::{Combining, Dispatching, Shape};
 use symrail_ep::{LowLatency, TopK};
 
-use super::{Buffers, Bytes, element, elements, raised, rows, to_dict};
+use super::{Buffers, Bytes, HostBuffers, element, elements, raised, rows, to_dict};
 use crate::runtime::Runtime;
 
 /// Buffers for few tokens.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpLowLatency(Buffers<LowLatency<'static>>);
+pub struct EpLowLatency(Buffers<LowLatency>);
 
 /// A dispatch that was sent and not received.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -31,6 +31,12 @@ type Come<'py> = (
     Bound<'py, PyArray1<i64>>,
 );
 
+impl HostBuffers for LowLatency {
+    fn free(self) -> symrail_ep::Result<()> {
+        LowLatency::free(self)
+    }
+}
+
 #[pymethods]
 impl EpLowLatency {
     /// Makes buffers. Collective.
@@ -47,7 +53,7 @@ impl EpLowLatency {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = Shape { most_tokens, token, scales, experts, k };
-        let make = move |rt, limit| LowLatency::new(rt, shape, limit);
+        let make = move |rt: &_, limit| LowLatency::new(rt, shape, limit);
         Ok(EpLowLatency(Buffers::make(py, runtime, timeout, make)?))
     }
 
@@ -65,10 +71,7 @@ impl EpLowLatency {
 
     /// Frees the memory. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        match self.0.take(py) {
-            Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
-            None => Ok(()),
-        }
+        self.0.free(py)
     }
 
     /// Sets whether late ranks are masked.

@@ -18,19 +18,16 @@ mod low;
 mod on_gpu;
 mod plan;
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
+use crate::dropped::{OnAllPes, OwnedByAll};
 use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
-use crate::held;
 use crate::interrupt;
-use crate::job::Job;
 use crate::runtime::Runtime;
 
 /// Adds the classes and functions of this folder to a module.
@@ -55,46 +52,63 @@ type BytesAndFloats<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)
 /// Rows of bytes from Python: all of them, and bytes of each.
 type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
 
-/// Buffers and the job whose heap they are in, which is dropped after them. `None` after `free`.
-struct Buffers<T> {
-    buffers: Mutex<Option<T>>,
-    job: Arc<Job>,
+/// Buffers in host memory, and the longest wait for ranks.
+struct Buffers<T: HostBuffers> {
+    buffers: OnAllPes<Host<T>>,
+    limit: WaitLimit,
 }
 
-impl<T: Send> Buffers<T> {
+/// Buffers that are freed collectively.
+trait HostBuffers: Send + 'static {
+    fn free(self) -> symrail_ep::Result<()>;
+}
+
+struct Host<T>(T);
+
+impl<T: HostBuffers> OwnedByAll for Host<T> {
+    const KIND: &'static str = "buffers of symrail.ep";
+
+    fn free_dropped(self) -> PyResult<()> {
+        self.0.free().map_err(raised)
+    }
+}
+
+/// How calls on freed buffers are refused.
+const FREED: &str = "these buffers were given back: by destroy(), or by a call that failed while it made larger ones";
+
+/// The longest wait for ranks: of the caller, or of the job.
+fn wait_limit(rt: &symrail::Runtime, timeout: Option<f64>) -> PyResult<WaitLimit> {
+    Ok(interrupt::limit_of(timeout)?.map_or_else(|| WaitLimit::of(rt), |time| WaitLimit { time }))
+}
+
+impl<T: HostBuffers> Buffers<T> {
     /// Makes buffers. Collective.
     fn make(
         py: Python<'_>,
         runtime: &Runtime,
         timeout: Option<f64>,
-        make: impl FnOnce(&'static symrail::Runtime, WaitLimit) -> symrail_ep::Result<T> + Send,
+        make: impl FnOnce(&symrail::Runtime, WaitLimit) -> symrail_ep::Result<T> + Send,
     ) -> PyResult<Buffers<T>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
-        // SAFETY: `Buffers` drops what is made before the job that it keeps.
-        let rt = unsafe { held::runtime_of(&job) };
-        let mut limit = WaitLimit::of(rt);
-        if let Some(seconds) = timeout {
-            let time = Duration::try_from_secs_f64(seconds);
-            limit.time = time.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
-        }
-        let made = py.detach(|| make(rt, limit)).map_err(raised)?;
-        Ok(Buffers { buffers: Mutex::new(Some(made)), job })
+        let rt = job.runtime();
+        let limit = wait_limit(rt, timeout)?;
+        runtime.make_room(py, Some(limit.time.as_secs_f64()), Host::<T>::KIND)?;
+        let made = py.detach(|| interrupt::within(Some(limit.time), || make(rt, limit))).map_err(raised)?;
+        Ok(Buffers { buffers: OnAllPes::new(job, Host(made)), limit })
     }
 
     /// Makes a call, without Python's lock, one at a time.
     fn call<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> symrail_ep::Result<R> + Send) -> PyResult<R> {
-        self.job.running()?;
-        let result = py.detach(|| {
-            let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-            buffers.as_mut().map(call)
-        });
-        result.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
+        self.buffers.job.running()?;
+        let result = py.detach(|| self.buffers.with(|buffers| call(&mut buffers.0)));
+        result.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
     }
 
-    /// Takes the buffers out, to be freed, once no call uses them.
-    fn take(&self, py: Python<'_>) -> Option<T> {
-        self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take()
+    /// Frees the buffers, if they exist, once no call uses them. Collective.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(buffers) = self.buffers.take(py)? else { return Ok(()) };
+        py.detach(|| interrupt::within(Some(self.limit.time), || buffers.0.free())).map_err(raised)
     }
 }
 

@@ -1,45 +1,68 @@
 //! Buffers on the GPU that the heap is in or pinned for, and the job that they belong to.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use symrail::gpu::GpuDevice;
-use symrail::kernels::cuda::Stream;
 use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Gpu, Stream};
+use symrail_ep::WaitLimit;
 
-use super::raised;
+use super::{FREED, raised, wait_limit};
+use crate::dropped::{OnAllPes, OwnedByAll};
 use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
 
-/// A value that any thread may use.
-struct AnyThread<B>(B);
-
-// SAFETY: addresses, and handles of the driver that any thread may use.
-unsafe impl<B> Send for AnyThread<B> {}
-
-/// Buffers of one kind. `None` after `free`.
-pub struct OnGpu<B> {
-    buffers: Mutex<Option<AnyThread<B>>>,
-    /// Dropped after the buffers.
-    pub job: Arc<Job>,
+/// Buffers that are freed collectively, when the GPU has ended all calls.
+pub trait DeviceBuffers: Send + 'static {
+    fn free(self) -> symrail_ep::Result<()>;
 }
 
-impl<B> OnGpu<B> {
-    /// Makes buffers, and compiles their kernels.
+struct Device<B> {
+    buffers: B,
+    gpu: Arc<Gpu>,
+}
+
+impl<B: DeviceBuffers> OwnedByAll for Device<B> {
+    const KIND: &'static str = "buffers of symrail.ep on GPUs";
+
+    fn free_dropped(self) -> PyResult<()> {
+        self.gpu.synchronize().map_err(failed_on_gpu)?;
+        self.buffers.free().map_err(raised)
+    }
+}
+
+/// Buffers of one kind, and the longest wait of the host for ranks.
+pub struct OnGpu<B: DeviceBuffers> {
+    buffers: OnAllPes<Device<B>>,
+    limit: WaitLimit,
+}
+
+impl<B: DeviceBuffers> OnGpu<B> {
+    /// Makes buffers, and compiles their kernels. Collective.
     pub fn new(
         py: Python<'_>,
         runtime: &Runtime,
-        make: impl FnOnce(&'static GpuDevice<'static>, &Nvrtc) -> symrail_ep::Result<B> + Send,
+        timeout: Option<f64>,
+        make: impl FnOnce(&GpuDevice, &Nvrtc) -> symrail_ep::Result<B> + Send,
     ) -> PyResult<OnGpu<B>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
         let gpu = job.streams()?;
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
-        // SAFETY: the buffers are dropped before the job that is kept.
-        let made = py.detach(|| make(unsafe { gpu.device() }, &nvrtc).map(AnyThread)).map_err(raised)?;
-        Ok(OnGpu { buffers: Mutex::new(Some(made)), job })
+        let limit = wait_limit(job.runtime(), timeout)?;
+        runtime.make_room(py, Some(limit.time.as_secs_f64()), Device::<B>::KIND)?;
+        let make = || interrupt::within(Some(limit.time), || make(gpu.device(), &nvrtc));
+        let buffers = py.detach(make).map_err(raised)?;
+        let made = Device { buffers, gpu: Arc::clone(gpu.gpu()) };
+        Ok(OnGpu { buffers: OnAllPes::new(job, made), limit })
+    }
+
+    /// The job whose heap they are in.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.buffers.job
     }
 
     /// Makes a call in the order of a stream.
@@ -49,21 +72,15 @@ impl<B> OnGpu<B> {
         stream: usize,
         call: impl FnOnce(&B, &Stream) -> symrail_ep::Result<T> + Send,
     ) -> PyResult<T> {
-        self.job.running()?;
-        let gpu = self.job.streams()?;
-        let made = py.detach(|| {
-            let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-            buffers.as_ref().map(|buffers| call(&buffers.0, &gpu.stream(stream)))
-        });
-        made.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
+        self.job().running()?;
+        let gpu = self.job().streams()?;
+        let made = py.detach(|| self.buffers.with(|made| call(&made.buffers, &gpu.stream(stream))));
+        made.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
     }
 
-    /// Frees the buffers by `free`, if they exist.
-    pub fn free(&self, py: Python<'_>, free: impl FnOnce(B) -> symrail_ep::Result<()> + Send) -> PyResult<()> {
-        let buffers = self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        match buffers {
-            Some(buffers) => py.detach(move || free({ buffers }.0)).map_err(raised),
-            None => Ok(()),
-        }
+    /// Frees the buffers, if they exist. Collective.
+    pub fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(made) = self.buffers.take(py)? else { return Ok(()) };
+        py.detach(move || interrupt::within(Some(self.limit.time), || made.free_dropped()))
     }
 }

@@ -12,16 +12,19 @@
 pub mod on_gpu;
 pub mod point_to_point;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
+use symrail_overlap::cuda::GpuProducts;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
+use crate::dropped::{OnAllPes, OwnedByAll};
 use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
-use crate::held::{self, HeldTeam, Lent};
+use crate::held::HeldTeam;
+use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
 use crate::team::Team;
@@ -29,24 +32,32 @@ use crate::team::Team;
 /// The plans of a team, and the symmetric memory that they are in.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Products {
-    /// None after `free`.
-    parts: Mutex<Option<Parts>>,
+    parts: OnAllPes<Parts>,
     /// The pieces of a shard; `None`: plans choose.
     pieces: Option<usize>,
+    /// The longest time that a call waits for ranks that live; `None`: no limit.
+    limit: Option<Duration>,
     team: Arc<HeldTeam>,
 }
 
 struct Parts {
     /// Made by the first product on a GPU.
-    on_gpu: Option<on_gpu::OnGpu>,
-    products: symrail_overlap::Products<'static>,
-    /// The memory of the plans. A caller that does not call `free` leaks it; its heap ends with the job.
-    heap: Lent<TeamHeap<'static>>,
+    on_gpu: Option<GpuProducts>,
+    products: symrail_overlap::Products,
+    /// The memory of the plans.
+    heap: TeamHeap,
 }
 
-// SAFETY: the heap, and what is on the GPU, are reached by one thread at a time, under the mutex; the driver's handles
-// may be used by any thread.
-unsafe impl Send for Parts {}
+impl OwnedByAll for Parts {
+    const KIND: &'static str = "a Group of symrail.overlap";
+
+    fn free_dropped(self) -> PyResult<()> {
+        let Parts { on_gpu, products, heap } = self;
+        on_gpu.as_ref().map_or(Ok(()), GpuProducts::finish).map_err(raised)?;
+        drop((on_gpu, products));
+        heap.free().map_err(failed)
+    }
+}
 
 /// Numbers of an array.
 type Numbers<'py> = PyReadonlyArray1<'py, f32>;
@@ -67,15 +78,16 @@ impl Products {
         team: &Team,
         heap_bytes: usize,
         pieces: Option<usize>,
+        timeout: Option<f64>,
     ) -> PyResult<Products> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
-        // SAFETY: the heap is dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
-        let heap = Lent::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?);
-        // SAFETY: `free` drops what uses it first.
-        let products = symrail_overlap::Products::new(unsafe { heap.get() }, pieces);
-        Ok(Products { parts: Mutex::new(Some(Parts { on_gpu: None, products, heap })), pieces, team })
+        let limit = interrupt::limit_of(timeout)?;
+        runtime.make_room(py, timeout, Parts::KIND)?;
+        let heap = interrupt::waiting(py, timeout, || TeamHeap::new(job.runtime(), heap_bytes))?;
+        let products = symrail_overlap::Products::new(&heap, pieces);
+        let parts = OnAllPes::new(Arc::clone(job), Parts { on_gpu: None, products, heap });
+        Ok(Products { parts, pieces, limit, team })
     }
 
     /// The rows of all ranks times this rank's weight, and these rows on request.
@@ -109,24 +121,22 @@ impl Products {
 
     /// Raises the errors of rounds on a GPU that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), on_gpu::OnGpu::check))?;
+        let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), GpuProducts::check))?;
         checked.map_err(raised)
     }
 
     /// Gives the memory back. Later calls raise StateError. Collective over all PEs.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { on_gpu, mut products, heap }) = taken else { return Ok(()) };
+        let Some(Parts { on_gpu, mut products, heap }) = self.parts.take(py)? else { return Ok(()) };
         self.team.job.running()?;
-        let freed = py.detach(|| {
-            let freed = on_gpu.map_or(Ok(()), |on_gpu| on_gpu.free(&self.team));
-            freed.and(products.free(&self.team))
-        });
-        drop(products);
-        // SAFETY: nothing that uses it is left.
-        let heap = unsafe { heap.take_back() };
-        py.detach(move || heap.free()).map_err(failed)?;
-        freed.map_err(raised)
+        let free = || {
+            let freed = on_gpu.map_or(Ok(()), |mut on_gpu| on_gpu.free(&self.team));
+            let freed = freed.and(products.free(&self.team));
+            drop(products);
+            heap.free()?;
+            freed
+        };
+        py.detach(|| interrupt::within(self.limit, free)).map_err(raised)
     }
 }
 
@@ -135,7 +145,7 @@ impl Products {
     fn run<R: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut symrail_overlap::Products<'static>, &HeldTeam) -> symrail_overlap::Result<R> + Send,
+        call: impl FnOnce(&mut symrail_overlap::Products, &HeldTeam) -> symrail_overlap::Result<R> + Send,
     ) -> PyResult<R> {
         self.with_parts(py, |parts, team| call(&mut parts.products, team))?.map_err(raised)
     }
@@ -143,10 +153,8 @@ impl Products {
     /// Makes a call, without Python's lock, one at a time.
     fn with_parts<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Parts, &HeldTeam) -> R + Send) -> PyResult<R> {
         self.team.job.running()?;
-        let result = py.detach(|| {
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.as_mut().map(|parts| call(parts, &self.team))
-        });
+        let call = |parts: &mut Parts| interrupt::within(self.limit, || call(parts, &self.team));
+        let result = py.detach(|| self.parts.with(call));
         result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))
     }
 

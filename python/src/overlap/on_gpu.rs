@@ -2,53 +2,13 @@
 //! `symrail/overlap` has checked.
 
 use pyo3::prelude::*;
-use symrail::{Team, TeamHeap};
+use symrail::Team;
 use symrail_overlap::cuda::{GpuKernels, GpuPassed, GpuProducts, GpuRound, Number, Operands};
 use symrail_overlap::{Error, Layout, Reduced};
 
 use super::{Products, raised};
 use crate::errors::{Kind, raise};
 use crate::gpu::HeldGpu;
-use crate::held::Lent;
-
-/// Products on a GPU, and their kernels.
-pub struct OnGpu {
-    products: GpuProducts<'static>,
-    /// Leaked by those who do not call `free`, as the heap is.
-    kernels: Lent<GpuKernels<'static>>,
-}
-
-// SAFETY: addresses, and handles of the driver's that any thread may use.
-unsafe impl Send for OnGpu {}
-
-impl OnGpu {
-    /// Compiles the kernels.
-    ///
-    /// # Safety
-    /// It is dropped, or freed, before the heap and the job that has the GPU.
-    pub unsafe fn new(gpu: &HeldGpu, heap: &'static TeamHeap<'static>, pieces: Option<usize>) -> Result<OnGpu, Error> {
-        // SAFETY: the caller's promise.
-        let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
-        let kernels = Lent::new(kernels);
-        // SAFETY: `free` drops what uses them first.
-        let products = GpuProducts::new(unsafe { kernels.get() }, heap, pieces);
-        Ok(OnGpu { products, kernels })
-    }
-
-    /// Returns the errors of rounds that are over.
-    pub fn check(&mut self) -> Result<(), Error> {
-        self.products.check()
-    }
-
-    /// Gives the plans' memory back. Collective over the team.
-    pub fn free(mut self, team: &Team<'_>) -> Result<(), Error> {
-        let freed = self.products.free(team);
-        drop(self.products);
-        // SAFETY: nothing that uses them is left.
-        drop(unsafe { self.kernels.take_back() });
-        freed
-    }
-}
 
 /// Rows: the number of this rank's rows, of all rows, whether all ranks know that, numbers in each, and their address.
 type Rows = (usize, usize, bool, usize, u64);
@@ -95,7 +55,7 @@ impl GpuProduct {
             layout: if by_outputs { Layout::ByOutputs } else { Layout::ByInputs },
             operands,
         };
-        let round = products.on_gpu(py, |gpu, _, team| gpu.products.agree(team, &passed))?;
+        let round = products.on_gpu(py, |products, _, team| products.agree(team, &passed))?;
         Ok(GpuProduct { round, operands })
     }
 
@@ -108,9 +68,9 @@ impl GpuProduct {
     /// Puts the round on a stream: the result's address, and that of a copy of all rows, or 0.
     fn post(&self, py: Python<'_>, products: &Products, stream: usize, to: (u64, u64)) -> PyResult<()> {
         let operands = Operands { output: to.0, ..self.operands };
-        products.on_gpu(py, |gpu, held, _| {
+        products.on_gpu(py, |products, held, _| {
             // SAFETY: the caller's tensors, of these sizes, which torch keeps until the stream has come so far.
-            unsafe { gpu.products.post(&held.stream(stream), &self.round, &operands, to.1) }
+            unsafe { products.post(&held.stream(stream), &self.round, &operands, to.1) }
         })
     }
 }
@@ -120,15 +80,17 @@ impl Products {
     fn on_gpu<R: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut OnGpu, &HeldGpu, &Team<'static>) -> Result<R, Error> + Send,
+        call: impl FnOnce(&mut GpuProducts, &HeldGpu, &Team) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let held = self.job().streams()?;
         let pieces = self.pieces;
         let made = self.with_parts(py, |parts, team| {
             let on_gpu = match &mut parts.on_gpu {
                 Some(on_gpu) => on_gpu,
-                // SAFETY: `free` drops it before the heap; else the heap stays. The team keeps the job.
-                none => none.insert(unsafe { OnGpu::new(held, parts.heap.get(), pieces) }?),
+                none => {
+                    let kernels = GpuKernels::new(held.device(), &held.nvrtc()?)?;
+                    none.insert(GpuProducts::new(&kernels, &parts.heap, pieces))
+                }
             };
             call(on_gpu, held, team)
         })?;

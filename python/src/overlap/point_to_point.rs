@@ -1,16 +1,18 @@
 //! Copies between two ranks in the order of streams, on the GPU that the heap is in or pinned for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail_overlap::Error;
 use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
-use crate::errors::{Kind, raise};
-use crate::held::{self, HeldTeam, Lent};
+use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::errors::{Kind, failed, raise};
+use crate::held::HeldTeam;
+use crate::interrupt;
 use crate::runtime::Runtime;
 use crate::stream;
 use crate::team::Team;
@@ -19,43 +21,42 @@ use crate::view::View;
 /// Sequences of copies between the ranks of a team.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct PointToPoint {
-    /// None after `free`.
-    parts: Mutex<Option<Parts>>,
+    parts: OnAllPes<Parts>,
+    /// The longest time that a call waits for ranks that live; `None`: no limit.
+    limit: Option<Duration>,
     team: Arc<HeldTeam>,
 }
 
 struct Parts {
-    copies: GpuPointToPoint<'static>,
-    /// Both are leaked by those who do not call `free`, whose heap ends with the job.
-    kernels: Lent<GpuKernels<'static>>,
-    heap: Lent<TeamHeap<'static>>,
+    copies: GpuPointToPoint,
+    heap: TeamHeap,
 }
-
-// SAFETY: reached by one thread at a time, under the mutex; the driver's handles may be used by any thread.
-unsafe impl Send for Parts {}
 
 #[pymethods]
 impl PointToPoint {
     /// Collective over all PEs, each with a team that it is in.
     #[new]
-    fn new(py: Python<'_>, runtime: &Runtime, team: &Team, tags: usize) -> PyResult<PointToPoint> {
+    fn new(
+        py: Python<'_>,
+        runtime: &Runtime,
+        team: &Team,
+        tags: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<PointToPoint> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
-        let gpu = job.streams()?;
-        // SAFETY: the heap is dropped before the team, which keeps the job.
-        let rt = unsafe { held::runtime_of(job) };
+        let (gpu, limit) = (job.streams()?, interrupt::limit_of(timeout)?);
+        runtime.make_room(py, timeout, Parts::KIND)?;
+        let rt = job.runtime();
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
-        let parts = py.detach(|| {
-            let heap = Lent::new(TeamHeap::new(rt, bytes)?);
-            // SAFETY: dropped, or freed, before the job that has the GPU.
-            let kernels = GpuKernels::new(unsafe { gpu.device() }, &gpu.nvrtc()?)?;
-            let kernels = Lent::new(kernels);
-            // SAFETY: `free` frees what uses them first.
-            let copies = unsafe { GpuPointToPoint::new(kernels.get(), heap.get(), &team, tags) }?;
-            Ok::<_, Error>(Parts { copies, kernels, heap })
-        });
-        let parts = parts.map_err(raised)?;
-        Ok(PointToPoint { parts: Mutex::new(Some(parts)), team })
+        let make = || {
+            let heap = TeamHeap::new(rt, bytes)?;
+            let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
+            let copies = GpuPointToPoint::new(&kernels, &heap, &team, tags)?;
+            Ok::<_, Error>(Parts { copies, heap })
+        };
+        let parts = py.detach(|| interrupt::within(limit, make)).map_err(raised)?;
+        Ok(PointToPoint { parts: OnAllPes::new(Arc::clone(job), parts), limit, team })
     }
 
     /// Copies `src` to the symmetric `dst` of a rank, once that rank receives.
@@ -107,22 +108,27 @@ impl PointToPoint {
 
     /// Gives the memory back. Collective over all PEs.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(parts) = taken else { return Ok(()) };
+        let Some(parts) = self.parts.take(py)? else { return Ok(()) };
         self.team.job.running()?;
-        let freed = py.detach(|| parts.free(&self.team));
-        freed.map_err(raised)
+        py.detach(|| interrupt::within(self.limit, || parts.free(&self.team))).map_err(raised)
+    }
+}
+
+impl OwnedByAll for Parts {
+    const KIND: &'static str = "a PointToPoint of symrail.overlap";
+
+    fn free_dropped(self) -> PyResult<()> {
+        let Parts { copies, heap } = self;
+        copies.finish().map_err(raised)?;
+        drop(copies);
+        heap.free().map_err(failed)
     }
 }
 
 impl Parts {
-    fn free(self, team: &symrail::Team<'static>) -> Result<(), Error> {
-        let Parts { copies, kernels, heap } = self;
-        // SAFETY: the heap is taken back below.
-        let freed = copies.free(unsafe { heap.get() }, team);
-        // SAFETY: nothing that uses them is left.
-        let (kernels, heap) = unsafe { (kernels.take_back(), heap.take_back()) };
-        drop(kernels);
+    fn free(self, team: &symrail::Team) -> Result<(), Error> {
+        let Parts { copies, heap } = self;
+        let freed = copies.free(&heap, team);
         heap.free()?;
         freed
     }
@@ -149,6 +155,9 @@ impl PointToPoint {
             );
             return Err(raise(Kind::Argument, &text));
         }
+        if !puts {
+            here.must_be_written(roles[1])?;
+        }
         let (gpu, group) = (self.team.job.streams()?, self.team.group());
         if rank >= group.size() as usize {
             return Err(raise(Kind::Argument, &format!("the team has no rank {rank}, but {}", group.size())));
@@ -162,7 +171,7 @@ impl PointToPoint {
         &self,
         py: Python<'_>,
         stream: &Bound<'_, PyAny>,
-        call: impl FnOnce(&mut GpuPointToPoint<'static>, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
+        call: impl FnOnce(&mut GpuPointToPoint, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
         let stream = stream::handle(stream)?;
         let gpu = self.team.job.streams()?;
@@ -172,13 +181,10 @@ impl PointToPoint {
     fn with(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut GpuPointToPoint<'static>) -> Result<(), Error> + Send,
+        call: impl FnOnce(&mut GpuPointToPoint) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
         self.team.job.running()?;
-        let result = py.detach(|| {
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.as_mut().map(|parts| call(&mut parts.copies))
-        });
+        let result = py.detach(|| self.parts.with(|parts| call(&mut parts.copies)));
         result.ok_or_else(|| raise(Kind::State, "these copies were given back by free()"))?.map_err(raised)
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from .._freed import Freed
 from ..errors import ArgumentError, StateError
 from ._group import Collected, P2POp
 from ._plan import ExecutionPlan
-from ._words import current_stream, dtype_name, op_name
+from ._words import counts, current_stream, dtype_name, op_name
 
 
 class Done:
@@ -41,12 +42,14 @@ class Communicator(Freed):
     keeps arrays until the stream has passed the call. `any_memory` takes 32 MiB of the heap, through which arrays of
     the GPU outside the heap are copied.
 
-    With `compare`, ranks compare their arguments before anything is sent: DifferError names a PE with different ones.
-    On the host this is the default. On a GPU it makes the host wait for the other ranks, and is off unless `compare` is
-    True. Sends and receives are not compared.
+    With `compare`, ranks compare their calls and arguments before anything is sent: DifferError names a PE in another
+    call, with different arguments, or whose call was refused, and later calls work. On the host this is the default. On
+    a GPU it makes the host wait for the other ranks, and is off unless `compare` is True. Plans are always compared.
+    Sends and receives are not.
 
     Raises ArgumentError before anything is sent, DifferError, TimeoutError (a rank is late, after SYMRAIL_TIMEOUT_S),
-    OperationError (a rank has given up), HeapExhaustedError, StateError.
+    OperationError (a rank has given up), HeapExhaustedError, StateError. After TimeoutError and OperationError the
+    communicator cannot be used any more.
     """
 
     def __init__(
@@ -70,9 +73,20 @@ class Communicator(Freed):
         """The number of ranks."""
         on_gpu = self.device == "cuda"
         bytes_of_team = None if team is None else heap_bytes
-        self._held = _symrail.Collectives(runtime, self._team, bytes_of_team, on_gpu, any_memory)
-        self._compare = not on_gpu if compare is None else compare
+        compares = not on_gpu if compare is None else compare
+        self._held = _symrail.Collectives(runtime, self._team, bytes_of_team, on_gpu, any_memory, compares)
         self._group: Collected | None = None
+
+    @contextmanager
+    def _arguments(self, call: str) -> Iterator[None]:
+        """The other ranks learn of an exception in the block, and that this one does not make the call."""
+        try:
+            if self._group is not None:
+                raise StateError(f"{call} inside of a group(), which takes sends and receives alone")
+            yield
+        except Exception as error:
+            self._held.tell(call, str(error))
+            raise
 
     def _run(
         self,
@@ -86,16 +100,13 @@ class Communicator(Freed):
         algorithm: str | ExecutionPlan | None = None,
         stream: Any = None,
     ) -> Done:
-        if self._group is not None:
-            raise StateError(f"{collective} inside of a group(), which takes sends and receives alone")
-        name = algorithm.name if isinstance(algorithm, ExecutionPlan) else algorithm
-        if isinstance(algorithm, ExecutionPlan) and name is None:
-            # Refused after the comparison, so that the other ranks learn of it.
-            name = "of a plan that was not given to add_plan()"
-        stream = current_stream(input) if stream is None else stream
-        self._held.run(
-            collective, input, output, op_name(op), root, dtype_name(dtype), name, stream, self._compare
-        )
+        with self._arguments(collective):
+            name = algorithm.name if isinstance(algorithm, ExecutionPlan) else algorithm
+            if isinstance(algorithm, ExecutionPlan) and name is None:
+                raise ArgumentError("algorithm is a plan that was not given to add_plan()")
+            stream = current_stream(input) if stream is None else stream
+            op, dtype = op_name(op), dtype_name(dtype)
+        self._held.run(collective, input, output, op, root, dtype, name, stream)
         return Done()
 
     def all_reduce(
@@ -175,7 +186,7 @@ class Communicator(Freed):
         algorithm: str | ExecutionPlan | None = None,
         stream: Any = None,
     ) -> Done:
-        """Copies part `i` of `input` to rank `i`, where it becomes part `rank` of `output`. The two do not overlap.
+        """Copies part `i` of `input` to rank `i`, where it becomes part `rank` of `output`, which may be `input`.
         Collective."""
         return self._run("all_to_all", input, output, algorithm=algorithm, stream=stream)
 
@@ -188,15 +199,12 @@ class Communicator(Freed):
         *,
         stream: Any = None,
     ) -> Done:
-        """As `all_to_all`, with parts of any numbers of elements: to each rank, and from each. Collective."""
-        if self._group is not None:
-            raise StateError("all_to_all_v inside of a group(), which takes sends and receives alone")
-        stream = current_stream(input) if stream is None else stream
-        sent, received = [int(count) for count in input_splits], [int(count) for count in output_splits]
-        if min((*sent, *received, 0)) < 0:
-            # Refused after the comparison, so that the other ranks learn of it.
-            sent, received = [], []
-        self._held.all_to_all_v(input, output, sent, received, stream, self._compare)
+        """As `all_to_all`, with parts of any numbers of elements: to each rank, and from each. The splits are sequences
+        of integers, such as lists, arrays and tensors. `input` and `output` do not overlap. Collective."""
+        with self._arguments("all_to_all_v"):
+            stream = current_stream(input) if stream is None else stream
+            sent, received = counts("input_splits", input_splits), counts("output_splits", output_splits)
+        self._held.all_to_all_v(input, output, sent, received, stream)
         return Done()
 
     def all_to_all_single(
@@ -208,16 +216,28 @@ class Communicator(Freed):
         *,
         stream: Any = None,
     ) -> Done:
-        """torch's name for `all_to_all` and `all_to_all_v`, of arrays of one dimension. Collective."""
-        if output_split_sizes is None and input_split_sizes is None:
+        """As `all_to_all_v`, with parts of dimension 0: the splits count rows, and are even by default. As torch has
+        it. Collective."""
+        with self._arguments("all_to_all_single"):
+            sent = self._rows("input", input, input_split_sizes)
+            received = self._rows("output", output, output_split_sizes)
+        if input_split_sizes is None and output_split_sizes is None:
             return self.all_to_all(output, input, stream=stream)
+        return self.all_to_all_v(output, input, received, sent, stream=stream)
 
-        def even(array: Any) -> list[int]:
-            return [int(array.shape[0]) // self.size] * self.size
-
-        return self.all_to_all_v(
-            output, input, output_split_sizes or even(output), input_split_sizes or even(input), stream=stream
-        )
+    def _rows(self, role: str, array: Any, splits: Any) -> list[int]:
+        """The numbers of elements for splits of an array's rows."""
+        shape = [int(length) for length in array.shape]
+        if not shape:
+            raise ArgumentError(f"{role} has no dimension whose parts could be sent")
+        rows, row = shape[0], math.prod(shape[1:])
+        split = [] if splits is None else counts(f"{role}_split_sizes", splits)
+        if not split and rows % self.size:
+            raise ArgumentError(f"{role} has {rows} rows, which do not divide among {self.size} ranks; give the splits")
+        split = split or [rows // self.size] * self.size
+        if len(split) != self.size or sum(split) != rows:
+            raise ArgumentError(f"{role} has {rows} rows, and its splits are {split} among {self.size} ranks")
+        return [count * row for count in split]
 
     def _transfer(self, receives: bool, rank: int, array: Any, stream: Any) -> Done:
         stream = current_stream(array) if stream is None else stream
@@ -271,8 +291,11 @@ class Communicator(Freed):
 
     def add_plan(self, plan: ExecutionPlan) -> str:
         """Adds a plan, which has precedence over built-in algorithms if it suits, or is used by its name, which this
-        returns. All ranks add the same plans. Raises ArgumentError with rank, block and operation if it is wrong."""
-        plan.name = self._held.add_plan(plan.text, plan.result)
+        returns. Raises ArgumentError with file, field, rank, block and operation if it is wrong, and DifferError if
+        another rank's is wrong or another one: then no rank has it. Collective."""
+        with self._arguments("add_plan"):
+            text, path, result = plan.text, plan.path, bool(plan.result)
+        plan.name = self._held.add_plan(text, path, result)
         return plan.name
 
     def check(self) -> None:
@@ -280,7 +303,8 @@ class Communicator(Freed):
         self._held.check()
 
     def free(self) -> None:
-        """Frees the memory. Later calls raise StateError. Collective over all PEs."""
+        """Frees the memory. Later calls raise StateError. Ranks that are in another call get a DifferError there.
+        Collective over all PEs."""
         self._held.free()
 
     def __repr__(self) -> str:

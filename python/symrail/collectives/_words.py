@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from enum import Enum
 from typing import Any
 
@@ -10,7 +11,8 @@ from ..errors import ArgumentError
 
 
 class ReduceOp(str, Enum):
-    """The operation on elements. AVG divides their sum by the number of ranks, and truncates integers."""
+    """The operation on elements. AVG divides their sum by the number of ranks, and truncates integers. BAND, BOR and
+    BXOR are of the bits of integers and booleans, on the host."""
 
     SUM = "sum"
     PROD = "prod"
@@ -18,6 +20,9 @@ class ReduceOp(str, Enum):
     MIN = "min"
     MAX = "max"
     AVG = "avg"
+    BAND = "and"
+    BOR = "or"
+    BXOR = "xor"
 
 
 def op_name(op: Any) -> str:
@@ -25,7 +30,7 @@ def op_name(op: Any) -> str:
     the other ranks learn of it; the same holds for dtypes."""
     # torch's operations print as RedOpType.SUM.
     name = op.value if isinstance(op, ReduceOp) else str(op).rpartition(".")[2].lower()
-    return {"product": "prod"}.get(name, name)
+    return {"product": "prod", "band": "and", "bor": "or", "bxor": "xor"}.get(name, name)
 
 
 def dtype_name(dtype: Any) -> str | None:
@@ -36,6 +41,14 @@ def dtype_name(dtype: Any) -> str | None:
         return type_name(dtype)
     except ArgumentError:
         return str(dtype)
+
+
+def counts(role: str, splits: Any) -> list[int]:
+    """The integers of a sequence, an array or a tensor."""
+    try:
+        return [operator.index(count) for count in splits]
+    except TypeError:
+        raise ArgumentError(f"{role} is {splits!r}, not a sequence of integers") from None
 
 
 def current_stream(array: Any) -> Any:

@@ -10,6 +10,8 @@ package ml_dtypes. Calls are made by all ranks together, one rank a PE, and are 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._buffer import Buffer
 from ._config import Config
 from ._events import EventHandle, EventOverlap
@@ -17,5 +19,15 @@ from ._high import Handle
 
 __all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "Handle", "topk_idx_t"]
 
-topk_idx_t = "int64"
-"""The dtype of top-k indices; int32 is taken, too."""
+
+def __getattr__(name: str) -> Any:
+    """`topk_idx_t`: the dtype of top-k indices, torch.int64, or NumPy's where torch is not installed."""
+    if name != "topk_idx_t":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import torch
+    except ImportError:
+        import numpy as np
+
+        return np.int64
+    return torch.int64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from .. import _symrail
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
 from . import _high
-from .._host_arrays import as_array, numbers
+from .._host_arrays import as_array, must_take, numbers
 from ._config import Config
 from ._device import DeviceLowLatency
 from ._device_high import DeviceHighThroughput, layout
@@ -37,8 +38,8 @@ class Buffer:
 
     All ranks make every call, and it is complete when it returns; on tensors of a GPU it is in the order of torch's
     current stream instead, and events are that stream's. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`, `allocate_on_comm_stream`.
-    Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `async_finish`,
+    `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -52,6 +53,7 @@ class Buffer:
         num_qps_per_rank: int = 24,
         allow_nvlink_for_low_latency_mode: bool = True,
         allow_mnnvl: bool = False,
+        use_fabric: bool = False,
         explicitly_destroy: bool = False,
         enable_shrink: bool = False,
         comm: Any = None,
@@ -68,9 +70,12 @@ class Buffer:
         On tensors of a GPU `dispatch` accepts at most `num_max_tokens_per_rank` from each rank; the first one allocates
         memory for them on the heap, whatever `num_nvl_bytes` is.
 
-        `timeout` is the number of seconds to wait for ranks, by default SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks
-        that do not make a low-latency call in time are masked, and the others continue; without it that is a
-        TimeoutError, whose `pes` are those ranks.
+        A Buffer that each rank has dropped without `destroy` is freed by the next call of all PEs that makes or
+        reclaims symmetric memory. With `explicitly_destroy` that is a RuntimeWarning.
+
+        `timeout` is the number of seconds to wait for ranks, also while memory is made or freed, by default
+        SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
+        others continue; without it that is a TimeoutError, whose `pes` are those ranks.
 
         Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
         """
@@ -104,6 +109,11 @@ class Buffer:
                 f"the group says that this is rank {found[0]} of {found[1]}, the job that it is PE {self.rank} of "
                 f"{self.group_size}; a Buffer is for all PEs of a job"
             )
+
+    def __del__(self) -> None:
+        held = (getattr(self, name, None) for name in ("_low", "_high"))
+        if getattr(self, "explicitly_destroy", False) and any(one is not None for one in held):
+            warnings.warn("a Buffer with explicitly_destroy=True was dropped without destroy()", RuntimeWarning, 2)
 
     def destroy(self) -> None:
         """Frees the memory. Later calls raise StateError. Collective."""
@@ -144,7 +154,7 @@ class Buffer:
         if not is_on_gpu(x):
             return low
         if self._low_on_gpu is None:
-            self._low_on_gpu = DeviceLowLatency(self.runtime, self.enable_shrink)
+            self._low_on_gpu = DeviceLowLatency(self.runtime, self.enable_shrink, self._timeout)
         return self._low_on_gpu
 
     def _of_high_on_gpu(self) -> DeviceHighThroughput:
@@ -404,6 +414,7 @@ class Buffer:
 
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
         """Writes 1 for each masked rank, and 0 for others, into an integer array with one element for each rank."""
+        must_take(mask_status, "mask_status", (self.group_size,))
         masked = self._low_buffers().masked()
         for rank in range(self.group_size):
             mask_status[rank] = int(masked[rank])

@@ -62,7 +62,9 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         must_not_capture("no buffers can be made: call it once with the same shapes before")
         self.free()
         self.shape, room = (row, scales, experts, k), self.ranks * self.most_tokens
-        self.held = _symrail.EpDeviceHighThroughput(self.runtime, self.most_tokens, room, *self.shape, self.blocks)
+        self.held = _symrail.EpDeviceHighThroughput(
+            self.runtime, self.most_tokens, room, *self.shape, self.blocks, self.timeout
+        )
         return self.held
 
     def dispatch(

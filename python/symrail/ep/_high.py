@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _symrail
 from ..errors import ArgumentError
-from .._host_arrays import Rows, as_array, numbers
+from .._host_arrays import Rows, as_array, dtype_name, numbers
 
 
 class Handle(NamedTuple):
@@ -87,7 +87,7 @@ def dispatch(
     received = _made(tokens, scales, come, rows)
     of_topk: tuple[Any, Any] = (None, None)
     if topk is not None:
-        kind = np.asarray(topk_idx).dtype
+        kind = dtype_name(topk_idx)
         of_topk = (come[2].reshape(rows, k).astype(kind), come[3].reshape(rows, k))
         of_topk = (as_array(of_topk[0], like), as_array(of_topk[1], like))
     counts = [-(-count // expert_alignment) * expert_alignment for count in come[4]]

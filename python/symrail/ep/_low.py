@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import _symrail
 from ..errors import ArgumentError
-from .._host_arrays import Rows, as_array, as_dtype, as_fp8, numbers, store
+from .._host_arrays import Rows, as_array, as_dtype, as_fp8, must_take, numbers, store
+from .._tensors import is_tensor
 
 Hook = Callable[[], None]
 _GROUP = 128
@@ -78,6 +79,8 @@ class LowLatency:
         hidden, k = int(x.shape[1]), int(topk_idx.shape[-1])
         indices = numbers(topk_idx, "topk_idx", "int64", (rows.count, k))
         groups = -(-hidden // _GROUP)
+        if stats is not None:
+            must_take(stats, "cumulative_local_expert_recv_stats", (experts // self.ranks,))
         self.dispatched = rows
         buffers = self.prepare(most_tokens, rows.bytes, 4 * groups, experts, k)
         if use_fp8:
@@ -123,8 +126,10 @@ class LowLatency:
         count, k = (int(length) for length in topk_idx.shape)
         indices = numbers(topk_idx, "topk_idx", "int64", (count, k))
         weights = numbers(topk_weights, "topk_weights", "float32", (count, k))
-        if out is not None and (tuple(out.shape) != (count, hidden) or out.dtype != x.dtype):
-            raise ArgumentError(f"out is {tuple(out.shape)} of {out.dtype}; wanted is {(count, hidden)} of {x.dtype}")
+        if out is not None:
+            must_take(out, "out", (count, hidden), x.dtype)
+            if is_tensor(out) != is_tensor(x):
+                raise ArgumentError(f"out is a {type(out).__name__}, and x a {type(x).__name__}")
         buffers = self.buffers()
         sent = buffers.send_combine(rows.data, rows.dtype, numbers(ranges, "handle", "int64", (shape[0], self.ranks)))
         combined = rows.made(np.zeros(count * rows.bytes, np.uint8), count, hidden) if out is None else out

@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import _symrail
 from .._gpu import must_be_on, reached
+from .._tensors import is_tensor, must_be_plain
 from ..errors import ArgumentError, StateError
 
 ROW_ALIGN = 16
@@ -15,6 +16,8 @@ ROW_ALIGN = 16
 def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
     """The address of a tensor that kernels can use."""
     must_be_on(gpu, tensor, role)
+    if is_tensor(tensor):
+        must_be_plain(tensor, role)
     found, name = tuple(tensor.shape), str(tensor.dtype).rpartition(".")[2]
     if found != shape or name != dtype:
         raise ArgumentError(f"{role} is {found} of {name}; wanted is {shape} of {dtype}")
@@ -38,7 +41,7 @@ class Buffers(Protocol):
     """Memory and kernels of one shape."""
 
     def free(self) -> None:
-        """Frees the memory. Collective."""
+        """Frees the memory when the GPU has ended all calls; while a graph is captured, later. Collective."""
 
     def check(self) -> None:
         """Raises the errors of calls that are over."""
@@ -69,8 +72,5 @@ class Held(Generic[B]):
     def free(self) -> None:
         """Frees the memory. Collective."""
         if self.held is not None:
-            import torch
-
-            torch.cuda.synchronize(self.gpu)
             self.held.free()
             self.held = None

@@ -12,10 +12,16 @@ from torch.autograd.function import once_differentiable
 from ._products import form
 
 
+def _product(one: Any, other: Any) -> Any:
+    """A product in the type of its factors, also if the backward pass is made under torch.autocast."""
+    with torch.autocast(one.device.type, enabled=False):
+        return one @ other
+
+
 def _own_gradients(ctx: Any, gradient: Any, rows: Any, weight: int) -> tuple[Any, Any]:
     """The gradients of weight and bias, the arguments from number `weight` on, if they are needed."""
     wants_weight, wants_bias = ctx.needs_input_grad[weight : weight + 2]
-    return gradient.t() @ rows if wants_weight else None, gradient.sum(dim=0) if wants_bias else None
+    return _product(gradient.t(), rows) if wants_weight else None, gradient.sum(dim=0) if wants_bias else None
 
 
 class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch may not be there
@@ -66,4 +72,4 @@ class MatmulAllReduce(torch.autograd.Function):  # type: ignore[misc] # torch ma
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         rows, weight = ctx.saved_tensors
-        return None, gradient @ weight, *_own_gradients(ctx, gradient, rows, 2)
+        return None, _product(gradient, weight), *_own_gradients(ctx, gradient, rows, 2)

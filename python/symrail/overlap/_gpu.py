@@ -8,6 +8,7 @@ from typing import Any
 from .. import _symrail
 from .._gpu import must_be_on, reached
 from .._host_arrays import dtype_name
+from .._tensors import resolved
 from ..errors import ArgumentError
 from ._group import Group
 
@@ -21,7 +22,7 @@ def _tensor(array: Any, role: str, gpu: int, dimensions: int, dtype: str | None 
         raise ArgumentError(f"{role} is of {dtype_name(array)}; wanted is {dtype}")
     if len(array.shape) != dimensions:
         raise ArgumentError(f"{role} has the shape {tuple(array.shape)}; wanted are {dimensions} dimensions")
-    return array.detach().contiguous()
+    return resolved(array, role).contiguous()
 
 
 class _Round:

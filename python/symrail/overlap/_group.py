@@ -17,10 +17,18 @@ class Group(Freed):
     Plans of earlier calls are kept there while there is space. The largest share of rows is split into `pieces` pieces,
     which move while others are multiplied; with 0 all rows move before or after one product; by default sizes determine
     the number. All PEs pass the same.
+
+    A call waits for ranks that live for at most `timeout` seconds altogether, by default without a limit, also while it
+    makes or frees memory: TimeoutError, whose `pes` are those ranks.
     """
 
     def __init__(
-        self, team: symrail.Team | None = None, *, heap_bytes: int = 64 << 20, pieces: int | None = None
+        self,
+        team: symrail.Team | None = None,
+        *,
+        heap_bytes: int = 64 << 20,
+        pieces: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if pieces is not None and pieces < 0:
             raise ArgumentError(f"pieces={pieces}; wanted is a number from 0 on, or None")
@@ -33,7 +41,7 @@ class Group(Freed):
         self.device: int | None = symrail.current().device
         """The GPU that can access the heap, whose tensors may be multiplied; None if there is none, or the heap is
         not its."""
-        self._products = _symrail.Products(symrail.current(), team, heap_bytes, pieces)
+        self._products = _symrail.Products(symrail.current(), team, heap_bytes, pieces, timeout)
 
     def share(self, count: int, rank: int | None = None) -> slice:
         """The share of a rank (by default, this one) in `count` rows, inputs or outputs, unless it is given

@@ -21,9 +21,14 @@ class PointToPoint(Freed):
     symmetric arrays, which only the copying rank names; the other array is any that this PE's GPU can access, or a
     symmetric one if the proxy copies. On both ranks `stream` continues behind the copy. Copies between two ranks with
     the same `tag` (out of `tags`) follow each other, and can be captured in graphs.
+
+    `timeout` is the number of seconds to wait for ranks while memory is made or freed, by default without a limit for
+    those that live: TimeoutError, whose `pes` are those ranks.
     """
 
-    def __init__(self, team: symrail.Team | None = None, *, tags: int = 1) -> None:
+    def __init__(
+        self, team: symrail.Team | None = None, *, tags: int = 1, timeout: float | None = None
+    ) -> None:
         if tags < 1:
             raise ArgumentError(f"tags={tags}; wanted is a number from 1 on")
         team = symrail.team_world() if team is None else team
@@ -31,7 +36,7 @@ class PointToPoint(Freed):
         """This PE's number in the team."""
         self.ranks: int = team.n_pes()
         """The number of the team's PEs."""
-        self._copies = _symrail.PointToPoint(symrail.current(), team, tags)
+        self._copies = _symrail.PointToPoint(symrail.current(), team, tags, timeout)
 
     def send(self, dst: Any, src: Any, rank: int, *, tag: int = 0, stream: Any) -> None:
         """Copies `src` to `dst` of a rank, once that rank receives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._gpu import is_on_gpu
-from .._host_arrays import is_tensor
+from .._tensors import is_tensor
 from ..errors import ArgumentError, UnsupportedError
 from . import _gpu, _host
 from ._group import Group

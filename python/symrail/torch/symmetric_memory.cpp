@@ -2,7 +2,9 @@
 // functions (python/src/torch.rs).
 //
 // An allocation is local, in memory that all PEs have reserved together. Its offset may differ between PEs, which
-// exchange it in the rendezvous. The signal pads are in front of an allocation.
+// exchange it in the rendezvous. Each group that meets over an allocation has signal pads of its own: slots are
+// numbered by the ranks of a group, so that a signal of one group would be another's.
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
@@ -37,20 +39,27 @@ constexpr size_t kAlignment = 256;
 
 const Table* table = nullptr;
 
+// Making memory would end a capture, and fail all work of the process that follows.
+void must_not_capture(const char* what) {
+    TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None, what,
+                " makes memory, which is not possible while a CUDA graph is captured: call it before the capture");
+}
+
 // Shared by all handles of one allocation and group.
 struct Peers : c10::intrusive_ptr_target {
     int rank = 0, world_size = 0;
     std::vector<void*> buffers, pads;
-    uint64_t buffers_dev = 0, pads_dev = 0;
+    uint64_t own_pad = 0, buffers_dev = 0, pads_dev = 0;
 
     ~Peers() override {
         table->release(table->context, buffers_dev);
         table->release(table->context, pads_dev);
+        if (own_pad != 0) table->free(table->context, own_pad);
     }
 };
 
 struct Allocation {
-    size_t bytes, pad_bytes;
+    size_t bytes;
     std::optional<std::string> group;
     std::map<std::string, c10::intrusive_ptr<Peers>> peers;
 };
@@ -98,12 +107,11 @@ class Allocator : public symm::SymmetricMemoryAllocator {
 public:
     void* alloc(size_t size, int device, const std::optional<std::string>& group) override {
         TORCH_CHECK(device < 0 || device == table->gpu, "Symrail's heap is in GPU ", table->gpu, ", not in ", device);
-        auto pad_bytes = (symm::get_signal_pad_size() + kAlignment - 1) / kAlignment * kAlignment;
-        auto address = table->alloc(table->context, pad_bytes + size, pad_bytes);
-        TORCH_CHECK(address != 0, table->error());
-        auto start = address + pad_bytes;
+        must_not_capture("an allocation of symmetric memory");
+        auto start = table->alloc(table->context, size, 0);
+        TORCH_CHECK(start != 0, table->error());
         std::lock_guard<std::mutex> lock(mutex_);
-        allocations_[start] = {size, pad_bytes, group, {}};
+        allocations_[start] = {size, group, {}};
         return reinterpret_cast<void*>(start);
     }
 
@@ -111,7 +119,7 @@ public:
         std::lock_guard<std::mutex> lock(mutex_);
         auto found = allocations_.find(reinterpret_cast<uint64_t>(pointer));
         if (found == allocations_.end()) return;
-        table->free(table->context, found->first - found->second.pad_bytes);
+        table->free(table->context, found->first);
         allocations_.erase(found);
     }
 
@@ -128,9 +136,12 @@ public:
         auto group = named ? named : allocation.group;
         TORCH_CHECK(group.has_value(), "rendezvous: name a group, here or at the allocation");
         auto& peers = allocation.peers[*group];
-        if (!peers) peers = gather_peers(found->first - allocation.pad_bytes, allocation, *group);
+        if (!peers) {
+            must_not_capture("the first rendezvous of a group");
+            peers = gather_peers(found->first, allocation, *group);
+        }
         auto offset = reinterpret_cast<uint64_t>(pointer) - found->first;
-        return c10::make_intrusive<Handle>(peers, allocation.bytes, allocation.pad_bytes, offset);
+        return c10::make_intrusive<Handle>(peers, allocation.bytes, pad_bytes(), offset);
     }
 
     bool has_multicast_support(int) override { return false; }
@@ -150,31 +161,38 @@ private:
         return found;
     }
 
-    // All ranks of the group exchange their PE and the address of their allocation.
+    static size_t pad_bytes() { return (symm::get_signal_pad_size() + kAlignment - 1) / kAlignment * kAlignment; }
+
+    // All ranks of the group exchange their PE and the addresses of their allocation and of its pad for this group.
     c10::intrusive_ptr<Peers> gather_peers(uint64_t start, const Allocation& allocation, const std::string& group) {
         auto ranks = c10d::resolve_process_group(group);
         auto me = ranks->getRank(), size = ranks->getSize();
         auto store = ranks->getStore();
-        uint64_t mine[3] = {table->pe, table->offset(table->context, start), allocation.bytes};
-        auto key = "symrail/" + group + "/" + std::to_string(meetings_[group]++) + "/";
-        auto bytes = reinterpret_cast<const uint8_t*>(mine);
-        store->set(key + std::to_string(me), std::vector<uint8_t>(bytes, bytes + sizeof(mine)));
         auto peers = c10::make_intrusive<Peers>();
         peers->rank = me;
         peers->world_size = size;
+        peers->own_pad = table->alloc(table->context, pad_bytes(), pad_bytes());
+        TORCH_CHECK(peers->own_pad != 0, table->error());
+        uint64_t mine[4] = {table->pe, table->offset(table->context, start), allocation.bytes,
+                            table->offset(table->context, peers->own_pad)};
+        auto key = "symrail/" + group + "/" + std::to_string(meetings_[group]++) + "/";
+        auto bytes = reinterpret_cast<const uint8_t*>(mine);
+        store->set(key + std::to_string(me), std::vector<uint8_t>(bytes, bytes + sizeof(mine)));
         std::vector<uint64_t> buffers, pads;
         for (int rank = 0; rank < size; rank++) {
-            uint64_t theirs[3];
+            uint64_t theirs[4];
             auto answer = store->get(key + std::to_string(rank));
             TORCH_CHECK(answer.size() == sizeof(theirs), "rank ", rank, " sent ", answer.size(), " bytes");
             std::memcpy(theirs, answer.data(), sizeof(theirs));
             TORCH_CHECK(theirs[2] == allocation.bytes, "rank ", rank, " of group ", group, " has allocated ", theirs[2],
                         " bytes, and rank ", me, " ", allocation.bytes);
-            auto bytes_of_both = allocation.pad_bytes + allocation.bytes;
-            auto there = table->peer(table->context, theirs[1], bytes_of_both, static_cast<uint32_t>(theirs[0]));
-            TORCH_CHECK(there != 0, "rank ", rank, ": ", table->error());
-            pads.push_back(there);
-            buffers.push_back(there + allocation.pad_bytes);
+            auto pe = static_cast<uint32_t>(theirs[0]);
+            auto buffer = table->peer(table->context, theirs[1], allocation.bytes, pe);
+            TORCH_CHECK(buffer != 0, "rank ", rank, ": ", table->error());
+            auto pad = table->peer(table->context, theirs[3], pad_bytes(), pe);
+            TORCH_CHECK(pad != 0, "rank ", rank, ": ", table->error());
+            buffers.push_back(buffer);
+            pads.push_back(pad);
         }
         for (auto address : buffers) peers->buffers.push_back(reinterpret_cast<void*>(address));
         for (auto address : pads) peers->pads.push_back(reinterpret_cast<void*>(address));

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import symrail
 import torch
-from symrail.errors import ArgumentError, OperationError, SymrailError
+from symrail.errors import ArgumentError, OperationError, StateError, SymrailError
 
 WAIT = 60
 
@@ -337,6 +337,72 @@ def misuse(me, n):
     symrail.barrier_all()
 
 
+def marks(me, n):
+    """Tensors that are only marked as conjugated or negated: no bytes without the mark are sent."""
+    right, left = others(me, n)
+    stream = torch.cuda.current_stream()
+    numbers = torch.arange(16.0, device="cuda").to(torch.complex64).reshape(4, 4) * (1 + 2j)
+    for tensor, remedy in (
+        (numbers.conj(), "resolve_conj()"),
+        (torch._neg_view(numbers.real.contiguous()), "resolve_neg()"),
+        (numbers.conj().imag, "resolve_neg()"),
+    ):
+        there = symrail.array((4, 4), tensor.dtype)
+        plain = tensor.resolve_conj().resolve_neg()
+        on_host = tensor.cpu() if tensor.is_conj() else torch._neg_view(-plain.cpu())
+        torch.cuda.synchronize()
+        for given in ({}, dict(stream=stream)):
+            refused(ArgumentError, remedy, symrail.put, there, tensor, right, **given)
+            refused(ArgumentError, remedy, symrail.get, tensor, there, right, **given)
+        refused(ArgumentError, remedy, symrail.put, there, on_host, right, stream=stream)
+        refused(ArgumentError, remedy, symrail.get, on_host, there, right)
+        symrail.put(there, on_host, right)
+        symrail.quiet()
+        symrail.barrier_all()
+        assert np.array_equal(host(there), plain.cpu().numpy())
+        symrail.barrier_all()
+    if isinstance(there, symrail.DeviceArray):
+        own = torch._neg_view(there.tensor())
+        team = symrail.team_world()
+        refused(ArgumentError, "resolve_neg()", team.reduce, there, own, "sum", stream=stream)
+        refused(ArgumentError, "resolve_neg()", team.reduce, own, there, "sum", stream=stream)
+    there = symrail.array((4, 4), "float32")
+    for text, tensor in (("layout", torch.eye(4, device="cuda").to_sparse()), ("meta", torch.eye(4, device="meta"))):
+        refused(ArgumentError, text, symrail.put, there, tensor, right)
+
+
+def captures(me, n):
+    """Memory that is made and dropped during a capture, which goes on; and so do all later calls."""
+    right, left = others(me, n)
+    array, dropped = symrail.array(1000, "float32"), symrail.array(1000, "float32")
+    team, mine = symrail.team_world(), source(np.full(1000, me + 1, "float32"))
+    graph = torch.cuda.CUDAGraph()
+    symrail.put(array, mine, right, stream=torch.cuda.current_stream())
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        symrail.put(array, mine, right, stream=torch.cuda.current_stream())
+        refused(StateError, "captures a CUDA graph", symrail.array, 10)
+        del dropped
+        gc.collect()
+        symrail.reclaim()
+        team.barrier(stream=torch.cuda.current_stream())
+    for lap in range(3):
+        fill(array, 0)
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        graph.replay()
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        assert (host(array) == left + 1).all()
+    before = symrail.current().blocks()[0]
+    symrail.reclaim()
+    assert symrail.current().blocks()[0] == before - 1
+    later = symrail.array(1000)
+    symrail.put(later, source(np.full(1000, 2.0, "float32")), right)
+    symrail.barrier_all()
+
+
 def late(me, n):
     """A wait of another kind than the stream's ends after SYMRAIL_TIMEOUT_S, and raises."""
     word, stream = symrail.array(1, "uint64"), torch.cuda.Stream()
@@ -347,7 +413,10 @@ def late(me, n):
     symrail.barrier_all()
 
 
-CHECKS = [interop, lifetimes, on_streams, gets, order, graphs, teams, scattered, without_streams, peers, misuse]
+CHECKS = [
+    *(interop, lifetimes, on_streams, gets, order, graphs, teams, scattered, without_streams, peers, misuse, marks),
+    captures,
+]
 
 
 def main():

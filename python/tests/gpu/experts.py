@@ -217,6 +217,48 @@ def refusals(buffer, ranks):
         raise AssertionError(f"not refused: {given.keys()}")
 
 
+def order(buffer, ranks):
+    """Calls of low latency that are out of turn are refused before anything is sent: the rounds around them succeed."""
+    experts = EACH * ranks
+    x = torch.randn((4, HIDDEN), device="cuda").bfloat16()
+    topk_idx = torch.zeros((4, K), dtype=torch.int64, device="cuda")
+    topk_idx[:, 1:] = -1
+    weights = torch.ones((4, K), device="cuda")
+    given = dict(x=x, topk_idx=topk_idx, num_max_dispatch_tokens_per_rank=MOST, num_experts=experts, use_fp8=False)
+
+    def refused(text, call, *args, **kwargs):
+        try:
+            call(*args, **kwargs)
+        except StateError as error:
+            assert text in str(error), error
+            return
+        raise AssertionError(f"not refused: {text}")
+
+    old = None
+    for _ in range(3):
+        rows, _, handle, _, receive = buffer.low_latency_dispatch(**given, return_recv_hook=True)
+        refused("one at a time", buffer.low_latency_dispatch, **given)
+        refused("before the dispatch", buffer.low_latency_combine, rows, topk_idx, weights, handle)
+        receive()
+        refused("a second", receive)
+        if old is not None:
+            refused("the handle", buffer.low_latency_combine, rows, topk_idx, weights, old)
+        found, _, receive = buffer.low_latency_combine(rows, topk_idx, weights, handle, return_recv_hook=True)
+        refused("a second", buffer.low_latency_combine, rows, topk_idx, weights, handle)
+        refused("one at a time", buffer.low_latency_dispatch, **given)
+        receive()
+        refused("a second", buffer.low_latency_combine, rows, topk_idx, weights, handle)
+        refused("a second", receive)
+        assert torch.equal(found, x)
+        old = handle
+    marked = dict(given, x=torch._neg_view(x))
+    try:
+        buffer.low_latency_dispatch(**marked)
+        raise AssertionError("a tensor that is marked as negated was not refused")
+    except ArgumentError as error:
+        assert "resolve_neg()" in str(error), error
+
+
 def main():
     symrail.init()
     me, ranks = symrail.my_pe(), symrail.n_pes()
@@ -226,6 +268,7 @@ def main():
     rounds(buffer, ranks, me)
     many(buffer, ranks, me)
     refusals(buffer, ranks)
+    order(buffer, ranks)
     graph(buffer, ranks, me)
     rounds(buffer, ranks, me)
     status = torch.ones(ranks, dtype=torch.int32, device="cuda")

@@ -62,6 +62,69 @@ def operations(symm_mem, dist, rank, size):
     return results
 
 
+def groups(symm_mem, dist, rank, size):
+    """Two groups over one allocation: a signal of one does not end a wait of the other."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    one, other = dist.new_group(range(size)), dist.new_group(range(size))
+    shared = symm_mem.empty(1024, dtype=torch.float32, device=device)
+    handles = [symm_mem.rendezvous(shared, group) for group in (one, other)]
+    assert handles[0].get_signal_pad(rank).data_ptr() != handles[1].get_signal_pad(rank).data_ptr()
+    shared.zero_()
+    torch.cuda.synchronize()
+    dist.barrier()
+    following, before = (rank + 1) % size, (rank - 1) % size
+    handles[0].put_signal(following, 0)
+    torch.cuda.synchronize()
+    dist.barrier()
+    # The signal is in the pad of the first group alone.
+    assert handles[0].get_signal_pad(rank, (size,), torch.int32)[before] == 1
+    assert not handles[1].get_signal_pad(rank, (size,), torch.int32).any()
+    handles[1].put_signal(following, 0)
+    handles[1].wait_signal(before, 0)
+    handles[0].wait_signal(before, 0)
+    torch.cuda.synchronize()
+    assert not any(handle.get_signal_pad(rank, (size,), torch.int32).any() for handle in handles)
+    dist.barrier()
+
+
+def captured(symm_mem, dist, rank, size):
+    """Memory that is made and dropped during a capture: refused by name or deferred; the capture goes on."""
+    group, device = dist.group.WORLD, torch.device("cuda", torch.cuda.current_device())
+    shared, dropped, apart = (symm_mem.empty(1024, dtype=torch.float32, device=device) for _ in range(3))
+    for each in (shared, dropped):
+        symm_mem.rendezvous(each, group)
+    shared.fill_(rank + 1)
+    total = torch.ops.symm_mem.one_shot_all_reduce(shared, "sum", group.group_name)
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for call in (
+            lambda: symm_mem.empty(1024, dtype=torch.float32, device=device),
+            lambda: symm_mem.rendezvous(apart, group),
+        ):
+            try:
+                call()
+                raise AssertionError("not refused")
+            except RuntimeError as error:
+                assert "CUDA graph is captured" in str(error), error
+        del each, dropped
+        symm_mem.rendezvous(shared, group)
+        total = torch.ops.symm_mem.one_shot_all_reduce(shared, "sum", group.group_name)
+    for lap in range(3):
+        shared.fill_(rank + lap)
+        torch.cuda.synchronize()
+        dist.barrier()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (total == sum(range(size)) + size * lap).all(), (lap, total)
+        dist.barrier()
+    symm_mem.rendezvous(apart, group)
+    symm_mem.empty(1024, dtype=torch.float32, device=device)
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
 def pooled(symm_mem, dist, rank, size):
     """Tensors of ordinary calls, in PyTorch's pool of symmetric memory, which uses the back end's allocations."""
     group, device = dist.group.WORLD, torch.device("cuda", torch.cuda.current_device())
@@ -97,6 +160,8 @@ def run(backend, folder):
         torch.save(operations(symm_mem, dist, rank, size), f"{folder}/{backend}-{rank}.pt")
         if backend == "SYMRAIL":
             pooled(symm_mem, dist, rank, size)
+            groups(symm_mem, dist, rank, size)
+            captured(symm_mem, dist, rank, size)
         dist.destroy_process_group()
         print(f"rank {rank}: {backend}: well\n", end="", flush=True)
 

@@ -1,12 +1,12 @@
-"""The last PE does not make a send and receive; the errors of the others name it in time."""
+"""The last PE does not make a send and receive, and no collective; the errors of the others name it in time."""
 
 import symrail
 from symrail.collectives import Communicator
-from symrail.errors import TimeoutError
+from symrail.errors import StateError, TimeoutError
 
 with symrail.init(heap_bytes=64 << 20):
     x, last = symrail.array(10, "float32"), symrail.n_pes() - 1
-    comm = Communicator()
+    comm, other = Communicator(), Communicator()
     if comm.rank != last:
         try:
             comm.recv(x, last)
@@ -15,4 +15,17 @@ with symrail.init(heap_bytes=64 << 20):
             print(f"PE {comm.rank} is told\n", end="")
         else:
             raise AssertionError("nobody sent")
+        try:
+            other.all_reduce(x)
+        except TimeoutError as error:
+            assert last in error.pes, error
+            print(f"PE {comm.rank} is told again\n", end="")
+        else:
+            raise AssertionError("one did not come")
+        try:
+            other.all_reduce(x)
+        except StateError as error:
+            assert "an earlier call failed" in str(error), error
+        else:
+            raise AssertionError("it cannot be used any more")
     symrail.barrier_all()

@@ -52,8 +52,50 @@ def train(group: overlap.Group) -> None:
     torch.testing.assert_close(spread[0].weight, one[0].weight[group.share(HIDDEN)], rtol=1e-4, atol=1e-5)
 
 
+def leading(group: overlap.Group) -> None:
+    """Inputs of more than two dimensions, and torch.autocast, as for torch.nn.Linear."""
+    torch.manual_seed(2)
+    whole = torch.nn.Linear(8, 6)
+    columns, rows = ColumnParallelLinear(whole, group), RowParallelLinear(whole, group)
+    for first, middle in ((2 * group.ranks + 1, (3,)), (group.ranks, (2, 2)), (5, ())):
+        x = torch.randn(first, *middle, 8)
+        share, inputs = group.share(first), group.share(8)
+        for dtype in (None, torch.bfloat16):
+            for given in (x, x.bfloat16()) if dtype is not None else (x,):
+                with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+                    wanted = whole(given)
+                    for all_rows in (None, first):
+                        mine = given[share].detach().requires_grad_()
+                        found = columns(mine, all_rows)
+                        assert found.dtype == wanted.dtype and found.shape[:-1] == wanted.shape[:-1]
+                        limits = dict(rtol=0.02, atol=0.02) if dtype is not None else dict(rtol=1e-5, atol=1e-5)
+                        torch.testing.assert_close(found, wanted[..., group.share(6)], **limits)
+                        # The sum over ranks of what each one's outputs contribute.
+                        found.float().square().sum().backward()
+                        assert mine.grad.shape == mine.shape and mine.grad.dtype == mine.dtype
+                        reference = given.detach().requires_grad_()
+                        (gradient,) = torch.autograd.grad(whole(reference).float().square().sum(), reference)
+                        torch.testing.assert_close(mine.grad, gradient[share], rtol=0.1, atol=0.1)
+                    for own in (None, share.stop - share.start):
+                        # As many pieces of the sum as ranks, each rounded.
+                        found = rows(given[..., inputs], own)
+                        assert found.dtype == wanted.dtype
+                        torch.testing.assert_close(found, wanted[share], rtol=0.05, atol=0.05)
+    try:
+        columns(torch.randn(3, 7))
+        raise AssertionError("not refused")
+    except symrail.errors.ArgumentError as error:
+        assert "(3, 7)" in str(error)
+    try:
+        columns(torch.randn(3, 8).bfloat16())
+        raise AssertionError("not refused")
+    except symrail.errors.ArgumentError as error:
+        assert "bfloat16" in str(error)
+
+
 torch.set_num_threads(1)
 with symrail.init(heap_bytes=64 << 20), overlap.Group(heap_bytes=8 << 20) as group:
     gradients(group)
     train(group)
+    leading(group)
     print(f"PE {symrail.my_pe()} trains as one process does\n", end="")

@@ -1,10 +1,10 @@
 //! Handles of contexts and teams in C: pointers that are numbers, so that invalid ones are detected.
 
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use symrail::{Context as RustContext, Group, Operations, Pe, Team};
+use symrail::{Context as RustContext, Group, Operations, Pe, Runtime, Team};
 
 use crate::fail::fail;
 use crate::job::{Job, job};
@@ -25,23 +25,35 @@ pub const TEAM_SHARED: TeamHandle = std::ptr::without_provenance_mut(2);
 /// The first handle of contexts and teams that the program makes.
 const FIRST: usize = 16;
 
-/// Contexts that a program can have at a time.
-const MAX_CONTEXTS: usize = 1024;
-
-/// A context that the program has made. Each has its own endpoint if one is available, whatever its options are.
-pub struct MadeContext {
-    pub context: RustContext<'static>,
-    pub team: TeamHandle,
-    pub group: Group,
-    pub options: c_long,
+/// What is known of the context with a number. Each context has its own endpoint if one is available, whatever its
+/// options are. All fields are atomics, because C may destroy a context while another thread, in error, still uses it.
+struct MadeContext {
+    exists: AtomicBool,
+    team: AtomicUsize,
+    /// The PEs of the team.
+    start: AtomicU32,
+    stride: AtomicI64,
+    size: AtomicU32,
+    options: AtomicI64,
+    /// `None` once it was destroyed.
+    context: Mutex<Option<RustContext>>,
 }
 
-static CONTEXTS: [AtomicPtr<MadeContext>; MAX_CONTEXTS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CONTEXTS];
+static CONTEXTS: [MadeContext; Runtime::MAX_CONTEXTS] = [const {
+    MadeContext {
+        exists: AtomicBool::new(false),
+        team: AtomicUsize::new(0),
+        start: AtomicU32::new(0),
+        stride: AtomicI64::new(0),
+        size: AtomicU32::new(0),
+        options: AtomicI64::new(0),
+        context: Mutex::new(None),
+    }
+}; Runtime::MAX_CONTEXTS];
 
 /// A team that the program has made, with the configuration that it passed.
 pub struct MadeTeam {
-    pub team: Team<'static>,
+    pub team: Team,
     pub num_contexts: c_int,
 }
 
@@ -54,66 +66,81 @@ fn teams() -> std::sync::MutexGuard<'static, Vec<Option<Arc<MadeTeam>>>> {
 /// Forgets all teams and contexts.
 pub fn forget_all() {
     teams().clear();
-    for slot in &CONTEXTS {
-        drop(take_context(slot));
+    CONTEXTS.iter().for_each(|made| drop(made.take()));
+}
+
+impl MadeContext {
+    fn take(&self) -> Option<RustContext> {
+        self.exists.store(false, Ordering::Release);
+        symrail_core::lock(&self.context).take()
     }
 }
 
-/// Stores a context; `None` when there are too many.
-pub fn keep_context(context: MadeContext) -> Option<Context> {
-    let made = Box::into_raw(Box::new(context));
-    for (slot, number) in CONTEXTS.iter().zip(FIRST..) {
-        let none = std::ptr::null_mut();
-        if slot.compare_exchange(none, made, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return Some(std::ptr::without_provenance_mut(number));
-        }
-    }
-    // SAFETY: made above and given to nobody.
-    drop(unsafe { Box::from_raw(made) });
-    None
+/// Stores a context; `None` if its number is too large, which no context's is.
+pub fn keep_context(context: RustContext, team: TeamHandle, group: Group, options: c_long) -> Option<Context> {
+    let number = context.number();
+    let made = CONTEXTS.get(number)?;
+    made.team.store(team.addr(), Ordering::Relaxed);
+    made.start.store(group.pe(0), Ordering::Relaxed);
+    let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
+    made.stride.store(stride, Ordering::Relaxed);
+    made.size.store(group.size(), Ordering::Relaxed);
+    made.options.store(options, Ordering::Relaxed);
+    *symrail_core::lock(&made.context) = Some(context);
+    made.exists.store(true, Ordering::Release);
+    Some(std::ptr::without_provenance_mut(FIRST + number))
 }
 
-fn slot(context: Context) -> Option<&'static AtomicPtr<MadeContext>> {
-    CONTEXTS.get(context.addr().checked_sub(FIRST)?)
+fn find_context(context: Context) -> Option<(usize, &'static MadeContext)> {
+    let number = context.addr().checked_sub(FIRST)?;
+    CONTEXTS.get(number).filter(|made| made.exists.load(Ordering::Acquire)).map(|made| (number, made))
 }
 
-fn take_context(slot: &AtomicPtr<MadeContext>) -> Option<Box<MadeContext>> {
-    let made = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made by `keep_context`, and taken out of its slot by this thread alone.
-    (!made.is_null()).then(|| unsafe { Box::from_raw(made) })
+/// Forgets a context, and returns it with its options.
+pub fn drop_context(context: Context) -> Option<(RustContext, c_long)> {
+    let (_, made) = find_context(context)?;
+    Some((made.take()?, made.options.load(Ordering::Relaxed)))
 }
 
-/// Forgets a context.
-pub fn drop_context(context: Context) -> Option<Box<MadeContext>> {
-    take_context(slot(context)?)
+/// The team of a context.
+pub fn team_of_context(function: &str, context: Context) -> TeamHandle {
+    std::ptr::without_provenance_mut(made_context(function, context).1.team.load(Ordering::Relaxed))
 }
 
-/// A context that the program has made; the default context is not one of them.
+/// The number and the state of a context that the program has made; the default context is not one of them.
 #[inline]
-pub fn made_context(function: &str, context: Context) -> &'static MadeContext {
-    // SAFETY: a context is freed by the call that destroys it, after which the program does not use it.
-    match slot(context).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
-        Some(made) => made,
+fn made_context(function: &str, context: Context) -> (usize, &'static MadeContext) {
+    match find_context(context) {
+        Some(found) => found,
         None if context == INVALID => fail(function, &"the context is SHMEM_CTX_INVALID"),
         None => fail(function, &"the context does not exist; was it destroyed?"),
     }
 }
 
+/// The operations on the context with a number.
+#[inline]
+fn on_number(runtime: &'static Runtime, number: usize) -> Operations<'static> {
+    runtime.operations_on(number).unwrap_or_else(|| runtime.operations())
+}
+
 /// The operations on a context, and the PE that a number stands for in the context's team.
 #[inline]
 pub fn route(function: &str, context: Context, pe: c_int) -> (Operations<'static>, Pe) {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     if context == DEFAULT_CONTEXT {
         if (pe as u32) < runtime.n_pes() {
             return (runtime.operations(), pe as Pe);
         }
         no_such_pe(function, "job", pe, runtime.n_pes());
     }
-    let made = made_context(function, context);
-    if (pe as u32) < made.group.size() {
-        return (made.context.operations(), made.group.pe(pe as u32));
+    let (number, made) = made_context(function, context);
+    let size = made.size.load(Ordering::Relaxed);
+    if (pe as u32) < size {
+        let start = i64::from(made.start.load(Ordering::Relaxed));
+        let pe = start + made.stride.load(Ordering::Relaxed) * i64::from(pe);
+        return (on_number(runtime, number), pe as Pe);
     }
-    no_such_pe(function, "context's team", pe, made.group.size())
+    no_such_pe(function, "context's team", pe, size)
 }
 
 #[cold]
@@ -124,12 +151,15 @@ fn no_such_pe(function: &str, of: &str, pe: c_int, size: u32) -> ! {
 /// The operations on a context.
 #[inline]
 pub fn operations_on(function: &str, context: Context) -> Operations<'static> {
-    let runtime = job(function).runtime;
-    if context == DEFAULT_CONTEXT { runtime.operations() } else { made_context(function, context).context.operations() }
+    let runtime = &job(function).runtime;
+    if context == DEFAULT_CONTEXT {
+        return runtime.operations();
+    }
+    on_number(runtime, made_context(function, context).0)
 }
 
 /// Stores a team.
-pub fn keep_team(team: Team<'static>, num_contexts: c_int) -> TeamHandle {
+pub fn keep_team(team: Team, num_contexts: c_int) -> TeamHandle {
     let made = Some(Arc::new(MadeTeam { team, num_contexts }));
     let mut teams = teams();
     let free = teams.iter().position(Option::is_none);
@@ -153,14 +183,14 @@ pub fn drop_team(handle: TeamHandle) -> Option<Arc<MadeTeam>> {
 
 /// A team that the program may use: a predefined one, or one that the program has made.
 pub enum UsedTeam {
-    Given(&'static Team<'static>),
+    Given(&'static Team),
     Made(Arc<MadeTeam>),
 }
 
 impl std::ops::Deref for UsedTeam {
-    type Target = Team<'static>;
+    type Target = Team;
 
-    fn deref(&self) -> &Team<'static> {
+    fn deref(&self) -> &Team {
         match self {
             UsedTeam::Given(team) => team,
             UsedTeam::Made(made) => &made.team,

@@ -1,7 +1,7 @@
 //! The one job of the process: joining, leaving, and which threads may call when.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use symrail::gpu::GpuDevice;
 use symrail::{ActiveSets, Group, Runtime, Settings, Team};
@@ -12,19 +12,20 @@ use crate::streams;
 
 /// A joined job.
 pub struct Job {
-    pub runtime: &'static Runtime,
-    pub world: Team<'static>,
-    pub shared: Option<Team<'static>>,
-    pub active_sets: ActiveSets<'static>,
+    pub runtime: Runtime,
+    pub world: Team,
+    pub shared: Option<Team>,
+    pub active_sets: ActiveSets,
     /// Made when a program first asks for it.
-    pub device: Mutex<Option<GpuDevice<'static>>>,
+    pub device: Mutex<Option<GpuDevice>>,
     /// What the program asked for by `shmem_init_thread`.
     pub thread_level: i32,
     /// The thread that has joined.
     pub joiner: std::thread::ThreadId,
 }
 
-static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+/// Set once: OpenSHMEM is initialised once. Its memory stays mapped until the process ends.
+static JOB: OnceLock<Job> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
 /// The PE, also while joining and after leaving; -1 when there is none.
 static PE: AtomicI32 = AtomicI32::new(-1);
@@ -39,15 +40,15 @@ pub const THREAD_MULTIPLE: i32 = 3;
 const BEFORE: u8 = 0;
 const RUNNING: u8 = 1;
 const AFTER: u8 = 2;
+/// The end of the process has finalised a program that had not done so.
+const ENDED: u8 = 3;
 
 /// The job, or an error of this function if there is none (any more).
 #[inline]
 pub fn job(function: &str) -> &'static Job {
-    // SAFETY: a job is taken down by `leave` only, which is called when no thread is in another function: by the
-    // program, or at its end where it has promised that one thread alone makes calls.
-    match unsafe { JOB.load(Ordering::Acquire).as_ref() } {
-        Some(job) => job,
-        None => not_running(function),
+    match JOB.get() {
+        Some(job) if is_running() => job,
+        _ => not_running(function),
     }
 }
 
@@ -55,12 +56,16 @@ pub fn job(function: &str) -> &'static Job {
 fn not_running(function: &str) -> ! {
     let why = match PHASE.load(Ordering::Acquire) {
         AFTER => "called after shmem_finalize",
+        ENDED => {
+            "called after the end of the process has left the job; exit handlers that are registered after shmem_init, and objects that are made after it, are ended before"
+        }
         _ => "called before shmem_init or shmem_init_thread",
     };
     fail(function, &why)
 }
 
 /// Whether there is a job now.
+#[inline]
 pub fn is_running() -> bool {
     PHASE.load(Ordering::Acquire) == RUNNING
 }
@@ -74,8 +79,7 @@ pub fn end_all(code: i32, why: &str) {
     // Before the others' starter ends this process, too.
     streams::write_out();
     PHASE.store(AFTER, Ordering::Release);
-    // SAFETY: as in `job`.
-    if let Some(job) = unsafe { JOB.load(Ordering::Acquire).as_ref() } {
+    if let Some(job) = JOB.get() {
         job.runtime.abort(code, why);
     }
 }
@@ -95,21 +99,19 @@ pub fn join(function: &str, thread_level: i32) {
     // The program's variables and the runtime take their room from the heap, which is to be as large as it was asked
     // for nevertheless.
     let besides = Runtime::program_data_bytes() + Runtime::own_bytes(bootstrap.n_pes());
-    settings.heap_size = settings.heap_size.saturating_add(besides.next_multiple_of(2 << 20));
+    settings.add_to_heap(besides.next_multiple_of(2 << 20));
     PE.store(i32::try_from(bootstrap.pe()).unwrap_or(-1), Ordering::Relaxed);
     let mut runtime = check(function, Runtime::join(settings, bootstrap));
     // SAFETY: OpenSHMEM is initialised by one thread; a program that writes its variables from others at this moment
     // races with the initialisation of them as symmetric objects in any case.
     check(function, unsafe { runtime.share_program_data() });
-    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     let world = check(function, runtime.team_world());
-    let shared = check(function, world.split(sharing(runtime)));
+    let shared = check(function, world.split(sharing(&runtime)));
     let active_sets = check(function, ActiveSets::new(&world, thread_level == THREAD_MULTIPLE));
     let (device, joiner) = (Mutex::new(None), std::thread::current().id());
-    let job = Job { runtime, world, shared, active_sets, device, thread_level, joiner };
     check(function, runtime.barrier_all());
-    environment::print(runtime);
-    JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
+    environment::print(&runtime);
+    JOB.get_or_init(|| Job { runtime, world, shared, active_sets, device, thread_level, joiner });
     PHASE.store(RUNNING, Ordering::Release);
     // SAFETY: the function may be called at any later time: the library stays loaded, as its thread's code must.
     unsafe { on_exit(left_running, std::ptr::null_mut()) };
@@ -117,24 +119,22 @@ pub fn join(function: &str, thread_level: i32) {
 
 /// Leaves the job. Collective.
 pub fn leave(function: &str) {
-    // SAFETY: as in `job`.
-    if unsafe { JOB.load(Ordering::Acquire).as_ref() }.is_some_and(|job| job.runtime.is_forked()) {
+    leave_for(function, AFTER);
+}
+
+fn leave_for(function: &str, phase: u8) {
+    if JOB.get().is_some_and(|job| job.runtime.is_forked()) {
         return; // a child of a PE is none
     }
     let _change = CHANGE.lock();
-    let job = JOB.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if job.is_null() {
-        not_running(function);
+    if PHASE.load(Ordering::Acquire) == ENDED {
+        return; // an exit handler that was registered before `shmem_init`
     }
-    PHASE.store(AFTER, Ordering::Release);
-    // SAFETY: `Box::into_raw` made it in `join`, and this thread alone took it out. The teams refer to the runtime, so
-    // they are dropped first; `join` leaked the runtime.
-    let runtime = unsafe {
-        crate::handle::forget_all();
-        let Job { runtime, .. } = *Box::from_raw(job);
-        Box::from_raw(std::ptr::from_ref(runtime).cast_mut())
-    };
-    check(function, runtime.finalize());
+    let job = job(function);
+    PHASE.store(phase, Ordering::Release);
+    crate::handle::forget_all();
+    drop(symrail_core::lock(&job.device).take());
+    check(function, job.runtime.clone().finalize());
 }
 
 /// The PEs whose memory this PE maps, if they are evenly spaced; otherwise this PE alone.
@@ -156,9 +156,9 @@ unsafe extern "C" {
 fn leave_at_exit() {
     let job = job("exit");
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
-        leave("exit");
+        leave_for("exit", ENDED);
     } else if !job.runtime.is_forked() {
-        PHASE.store(AFTER, Ordering::Release);
+        PHASE.store(ENDED, Ordering::Release);
         check("exit", job.runtime.leave());
     }
 }

@@ -6,6 +6,9 @@ mod support;
 
 use support::{LAYOUTS, Layout, compile, folder, run};
 
+/// Memory that a call would access and that is not there.
+const BEHIND: &str = "are not in the symmetric heap's memory";
+
 /// Mistakes of `misuse.c`, and parts of their messages.
 const MISTAKES: &[(&str, &[&str])] = &[
     ("before_init", &["shmem_my_pe: called before shmem_init"]),
@@ -30,9 +33,40 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("not_in_team", &["PE 1: shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
     ("root", &["shmem_int_broadcast: root 2 is not in the team, which has PEs 0 to 1"]),
     ("overlap", &["shmem_int_sum_reduce: dest (32 bytes at", "overlap"]),
-    ("too_many", &["shmem_int_sum_reduce: put", "18446744073709551615 bytes", "are not in the symmetric heap"]),
-    ("too_many_blocks", &["shmem_int_fcollect: put", "9223372036854775808 bytes", "are not in the symmetric heap"]),
-    ("too_far_apart", &["shmem_int_alltoalls: put", "are not in the symmetric heap"]),
+    ("too_many", &["shmem_int_sum_reduce: reduce", "18446744073709551615 bytes", "are not in the symmetric heap"]),
+    (
+        "too_many_blocks",
+        &["shmem_int_fcollect: fcollect", "18446744073709551615 bytes", "are not in the symmetric heap"],
+    ),
+    ("too_far_apart", &["shmem_int_alltoalls: alltoalls", "are not in the symmetric heap"]),
+    ("behind_wait", &["shmem_long_wait_until: ", "8 bytes at", BEHIND]),
+    ("behind_wait_any", &["shmem_int_wait_until_any: ", "16 bytes at", BEHIND]),
+    ("behind_test", &["shmem_int_test: ", BEHIND]),
+    ("behind_test_all", &["shmem_int_test_all: ", BEHIND]),
+    ("behind_signal", &["shmem_signal_wait_until: ", BEHIND]),
+    ("behind_signal_fetch", &["shmem_signal_fetch: ", BEHIND]),
+    ("behind_p", &["shmem_int_p: put", "are not in the symmetric heap"]),
+    ("behind_g", &["shmem_int_g: get", "are not in the symmetric heap"]),
+    ("behind_amo", &["shmem_int_atomic_inc: amo", "are not in the symmetric heap"]),
+    ("behind_source", &["shmem_putmem: ", "64 bytes at", BEHIND]),
+    ("behind_dest", &["shmem_getmem: ", "64 bytes at", BEHIND]),
+    ("behind_put_signal", &["shmem_putmem_signal: ", "8 bytes at", BEHIND]),
+    ("behind_fetch", &["shmem_int_atomic_fetch_nbi: ", "4 bytes at", BEHIND]),
+    ("behind_iput", &["shmem_int_iput: ", "28 bytes at", BEHIND]),
+    ("behind_lock", &["shmem_set_lock: ", "are not in the symmetric heap"]),
+    ("behind_sync", &["shmem_sync: amo", "are not in the symmetric heap"]),
+    ("misaligned_sync", &["shmem_sync: amo", "align"]),
+    ("misaligned_wait", &["shmem_long_wait_until: ivar is at", "is not aligned to 8 bytes"]),
+    ("over_alltoallsmem", &["shmem_alltoallsmem: alltoalls on PE", BEHIND]),
+    ("over_alltoallmem", &["shmem_alltoallmem: alltoall on PE", "16 bytes at", BEHIND]),
+    ("over_broadcastmem", &["shmem_broadcastmem: broadcast on PE", "8 bytes at", BEHIND]),
+    ("over_broadcast_dest", &["shmem_broadcastmem: broadcast on PE", "8 bytes at", BEHIND]),
+    ("over_collectmem", &["shmem_collectmem: collect on PE", "8 bytes at", BEHIND]),
+    ("over_fcollectmem", &["shmem_fcollectmem: fcollect on PE", "16 bytes at", BEHIND]),
+    ("over_reduce", &["shmem_int_sum_reduce: reduce on PE", "16 bytes at", BEHIND]),
+    ("over_scan", &["shmemx_int_sum_inscan: scan on PE", "16 bytes at", BEHIND]),
+    ("over_broadcast64", &["shmem_broadcast64: broadcast on PE", "32 bytes at", BEHIND]),
+    ("over_sum_to_all", &["shmem_int_sum_to_all: reduce on PE", "16 bytes at", BEHIND]),
     ("destroy_world", &["shmem_team_destroy: the predefined teams cannot be destroyed"]),
     ("active_set", &["shmem_int_sum_to_all: PE_start 0, logPE_stride 0, PE_size 3 is no set"]),
     ("overlap_of_set", &["shmem_int_sum_to_all: dest (32 bytes at", "overlap"]),
@@ -41,6 +75,8 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("different_sizes", &["shmem_malloc: ", "1000", "2000"]),
     ("alignment", &["shmem_align: ", "alignment 24"]),
     ("lock_not_held", &["shmem_clear_lock: the lock is not held"]),
+    ("lock_of_another", &["PE 1: shmem_clear_lock: the lock is not held by this PE"]),
+    ("lock_held_twice", &["shmem_set_lock: this PE holds the lock already"]),
     ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
 ];
 
@@ -51,6 +87,17 @@ const CHECKED: &[(&str, &[&str])] = &[
     ("other_root", &["broadcast of 16 bytes from root 0", "broadcast of 16 bytes from root 1"]),
     ("other_size", &["sum reduction of 16 bytes", "sum reduction of 20 bytes"]),
     ("other_operation", &["sum reduction of 16 bytes", "max reduction of 16 bytes"]),
+    ("other_type", &["sum reduction of 16 bytes (int32)", "sum reduction of 16 bytes (float32)"]),
+    ("other_type_of_alltoall", &["alltoall of 8 bytes (int32)", "alltoall of 8 bytes (int64)"]),
+    (
+        "other_type_of_broadcast",
+        &["broadcast of 8 bytes from root 0 (uint32)", "broadcast of 8 bytes from root 0 (int32)"],
+    ),
+    ("other_type_of_collect", &["called collect (int32)", "called collect (float64)"]),
+    ("other_type_of_a_team", &["max reduction of 16 bytes (int32)", "max reduction of 16 bytes (float32)"]),
+    ("other_type_of_a_set", &["alltoall of 8 bytes (32-bit words)", "alltoall of 8 bytes (64-bit words)"]),
+    ("other_type_of_sum_to_all", &["sum reduction of 16 bytes (int32)", "sum reduction of 16 bytes (float32)"]),
+    ("other_strides", &["with strides of 1 and 1 (int32)", "with strides of 2 and 1 (int32)"]),
     ("overlap_of_collect", &["shmem_int_fcollect: dest (", " and source (32 bytes at", "overlap"]),
     ("overlap_of_fcollect64", &["shmem_fcollect64: dest (", " and source (32 bytes at", "overlap"]),
     ("barrier_or_not", &["called barrier_all", "alltoall of 4 bytes"]),
@@ -117,6 +164,45 @@ fn programs_end_as_they_like() {
             let outcome = run(&program, &[end], 4, layout, &[]);
             assert_eq!(outcome.code, Some(code), "{end}, {layout:?}: {}", outcome.said);
             assert!(!outcome.said.contains("without finalizing"), "{end}, {layout:?}: {}", outcome.said);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
+    let Some(program) = compile("ends.cpp") else { return };
+    for layout in LAYOUTS {
+        for (way, awaited) in [
+            ("return", "finalize"),
+            ("exit", "finalize"),
+            ("handler", "a barrier"),
+            ("handler_before_init", "finalize"),
+            ("static", "a barrier"),
+            ("static_before_init", "finalize"),
+            ("joins", "finalize"),
+            ("thread_local", "a barrier"),
+            ("thread_local_before_init", "a barrier"),
+        ] {
+            let outcome = run(&program, &[way], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);
+            assert_eq!(outcome.code, Some(0), "{way}, {layout:?}: {}", outcome.said);
+            let warned = format!("PE 0 has waited in {awaited} for");
+            assert!(outcome.said.contains(&warned), "{way}, {layout:?}: not {warned:?} in: {}", outcome.said);
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let Some(program) = compile("statics.c") else { return };
+    let symrail = support::built().join("symrail");
+    let c_program = format!("run -n 2 -- {}", program.display());
+    for job in [c_program.as_str(), "perf put-lat -n 2 -b 8 -e 8 -i 20"] {
+        let mut shell = support::command("bash");
+        shell.arg("-c").arg(format!("ulimit -f 100; exec {} {job}", symrail.display()));
+        let outcome = support::alone(&mut shell);
+        assert_eq!(outcome.code, Some(1), "{job}: {}", outcome.said);
+        for part in ["ftruncate for ", "bytes of symmetric heap failed: File too large", "ulimit -f"] {
+            assert!(outcome.said.contains(part), "{job}: not {part:?} in: {}", outcome.said);
         }
     }
 }

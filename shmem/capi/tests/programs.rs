@@ -36,6 +36,14 @@ fn collectives_agree_where_algorithms_change_and_hosts_differ() {
 }
 
 #[test]
+fn a_nan_on_any_pe_is_the_minimum_and_the_maximum() {
+    let Some(program) = compile("nan.c") else { return };
+    for (pes, layout) in [(2, Layout::Mapped), (3, Layout::Mapped), (3, Layout::Wire), (4, Layout::Hosts(2))] {
+        run_well(&program, pes, layout);
+    }
+}
+
+#[test]
 fn a_peer_connected_ahead_is_not_connected_again_when_addressed() {
     let Some(program) = compile("connect.c") else { return };
     for ahead in ["nobody", "all", "team"] {
@@ -53,6 +61,16 @@ fn c11_generics_and_cxx_overloads_choose_the_type() {
             for pes in [2, 4] {
                 run_well(&program, pes, layout);
             }
+        }
+    }
+}
+
+#[test]
+fn locks_exclude_other_pes_also_while_their_holder_tests_them() {
+    let Some(program) = compile("locks.c") else { return };
+    for layout in LAYOUTS {
+        for pes in [1, 2, 4] {
+            run_well(&program, pes, layout);
         }
     }
 }
@@ -91,6 +109,16 @@ fn two_arrays_in_turn_need_no_barrier() {
             let outcome = run(&program, &[threads], pes, layout, &[]);
             assert_eq!(outcome.code, Some(0), "{pes} PEs, {layout:?}, {threads}: {}", outcome.said);
         }
+    }
+}
+
+#[test]
+fn a_root_gets_ahead_of_a_late_pe_as_far_as_its_tree_is_deep() {
+    let Some(program) = compile("run_ahead.c") else { return };
+    for (pes, layout) in
+        [(2, Layout::Mapped), (4, Layout::Mapped), (6, Layout::Mapped), (8, Layout::Mapped), (4, Layout::Wire)]
+    {
+        run_well(&program, pes, layout);
     }
 }
 

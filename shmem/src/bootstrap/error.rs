@@ -69,6 +69,14 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
+    /// Launchers contradict each other on this process's place, or this process cannot join the job of its launcher.
+    #[error("{what}; {remedy}")]
+    Origin {
+        /// The launchers' variables, in words.
+        what: String,
+        /// The remedy.
+        remedy: &'static str,
+    },
     /// The rendezvous service could not be started.
     #[error("no rendezvous service on {address}: {reason}; {remedy}")]
     Service {
@@ -143,7 +151,8 @@ pub enum Error {
         /// The missing PEs, in words.
         missing: String,
     },
-    /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed ended a wait.
+    /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed, or the limit of
+    /// [`within`](crate::within), ended a wait.
     #[error("PE {pe} stopped waiting in {step} after {waited:?}")]
     Interrupted {
         /// The PE that waited.

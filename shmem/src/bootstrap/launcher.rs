@@ -81,7 +81,14 @@ fn read_secret(fd: RawFd) -> Result<Secret> {
     // Opened by name instead of taken over: the variable may be stale, and then the descriptor belongs to other code.
     let path = format!("/proc/self/fd/{fd}");
     let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
-    let mut pipe = open.map_err(|error| missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {error}")))?;
+    let mut pipe = open.map_err(|error| {
+        let no_proc = !std::path::Path::new("/proc/self").exists();
+        if no_proc {
+            let what = format!("descriptor {fd} ({SECRET_FD}) is read through /proc, which is not mounted");
+            return Error::Missing { kind: KIND, what, remedy: "mount it (mount -t proc proc /proc)" };
+        }
+        missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {error}"))
+    })?;
     if !pipe.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return Err(missing(format!("descriptor {fd} ({SECRET_FD}) is not the launcher's pipe")));
     }

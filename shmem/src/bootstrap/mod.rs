@@ -9,8 +9,9 @@
 //! | PMIx | [`pmix`] | `PMIX_RANK` and `PMIX_NAMESPACE` are set (`mpirun`, Slurm) | the process manager's own |
 //! | single | [`single`] | none of these | none |
 //!
-//! `SYMRAIL_BOOTSTRAP=auto` tries them in this order. The innermost launcher wins: a `symrail run` inside of an
-//! `mpirun` starts a job of its own.
+//! With `SYMRAIL_BOOTSTRAP=auto` the innermost launcher counts, whichever it is: a `symrail run` inside of an `mpirun`
+//! starts a job of its own, and so does an `mpirun` inside of a `symrail run` ([`find_origin`]). Where two describe the
+//! same process, they must agree; then the first of these counts.
 //!
 //! # What all of them promise
 //! - All PEs make the same steps in the same order. An error names a PE that does not, to all PEs.
@@ -22,6 +23,7 @@
 mod error;
 pub mod launcher;
 mod open;
+mod origin;
 pub mod pmix;
 pub mod rendezvous;
 pub mod single;
@@ -33,6 +35,7 @@ use symrail_transport::Pe;
 use crate::interrupt::GoOn;
 pub use error::{Error, Result, Step};
 pub use open::{open, open_until};
+pub use origin::{Origin, find as find_origin};
 
 /// The largest job.
 pub const MAX_PES: u32 = 1 << 20;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use symrail_transport::env::{BootstrapKind, Settings};
 
 use super::error::Result;
+use super::origin::{self, Origin};
 use super::single::Single;
 use super::{Bootstrap, launcher, pmix, uid};
 use crate::interrupt::GoOn;
@@ -26,17 +27,21 @@ pub fn open_until(settings: &Settings, go_on: Option<GoOn>) -> Result<Box<dyn Bo
     // Some bootstraps start threads; setting variables is unsafe after that.
     symrail_transport::ofi::variables::set_defaults();
     let timeout = Duration::from_secs(settings.timeout_s);
-    let kind = match settings.bootstrap {
-        BootstrapKind::Auto if launcher::present() => BootstrapKind::Launcher,
-        BootstrapKind::Auto if uid::present() => BootstrapKind::Uid,
-        BootstrapKind::Auto if pmix::present() => BootstrapKind::Pmix,
-        named => named,
+    let origin = match settings.bootstrap {
+        BootstrapKind::Auto => origin::find()?,
+        BootstrapKind::Launcher => Some(Origin::Launcher),
+        BootstrapKind::Uid => Some(Origin::Uid),
+        BootstrapKind::Pmix => Some(Origin::Pmix),
     };
-    let bootstrap: Box<dyn Bootstrap> = match kind {
-        BootstrapKind::Launcher => Box::new(launcher::open(timeout)?),
-        BootstrapKind::Uid => Box::new(uid::open_from_env(timeout)?),
-        BootstrapKind::Pmix => Box::new(pmix::open(timeout, go_on)?),
-        BootstrapKind::Auto => Box::new(Single::default()),
+    let bootstrap: Box<dyn Bootstrap> = match origin {
+        Some(Origin::Launcher) => Box::new(launcher::open(timeout)?),
+        Some(Origin::Uid) => Box::new(uid::open_from_env(timeout)?),
+        Some(Origin::Pmix) => Box::new(pmix::open(timeout, go_on)?),
+        Some(other) => {
+            origin::check_alone(other)?;
+            Box::new(Single::default())
+        }
+        None => Box::new(Single::default()),
     };
     tracing::debug!("bootstrap: {}", bootstrap.describe());
     Ok(bootstrap)

@@ -19,10 +19,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use symrail_transport::Pe;
-use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
-use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape};
+use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape, nearby};
 use super::{Bootstrap, LostPe, Traffic, variables};
 use crate::interrupt::GoOn;
 
@@ -158,7 +157,7 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 
 /// Creates an id and starts its rendezvous service in this process, on one interface of this machine.
 ///
-/// `None` stands for the loopback interface: PEs of this machine only. For PEs on other machines pass the address of
+/// `None` stands for the loopback interface, or one that replaces it: PEs of this machine only. For PEs on other machines pass the address of
 /// the interface through which they reach this machine.
 ///
 /// # Errors
@@ -174,7 +173,7 @@ pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
 pub fn create_tree(interface: Option<IpAddr>, shape: Shape) -> Result<UniqueId> {
     // The service has a thread; setting variables is unsafe after that.
     symrail_transport::ofi::variables::set_defaults();
-    let interface = interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let interface = interface.map_or_else(nearby, Ok)?;
     if let IpAddr::V6(ip) = interface
         && ip.is_unicast_link_local()
     {
@@ -207,12 +206,6 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
     let membership = Membership { address: id.address(), secret: id.secret(), pe, n_pes, timeout };
     let client = Client::join(&membership, KIND)?;
     Ok(Member { client, host: Host::of(id) })
-}
-
-/// Whether the environment has an id, or one of its companions: a PE that has lost its id must not start a job of its
-/// own.
-pub(super) fn present() -> bool {
-    [UID, PE, N_PES].into_iter().any(Settings::is_set)
 }
 
 /// Joins the job whose id, PE and size are in the environment.

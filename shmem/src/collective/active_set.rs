@@ -16,13 +16,15 @@ use symrail_core::lock;
 use symrail_transport::Operation;
 
 use super::call::Call;
-use super::members::Members;
+use super::element::{ElementType, Extent};
+use super::members::{Buffer, Members};
 use super::reduction::Reduction;
 use super::reuse::{Calls, Use};
-use super::{direct, quick, tree};
+use super::{direct, quick, spans, tree};
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::rma::{SignalOp, Strided};
+use crate::runtime::Runtime;
 use crate::space::load;
 use crate::sync::Everybody;
 use crate::team::{Areas, Group, Team};
@@ -36,35 +38,35 @@ const OFFER: usize = 3;
 const FAN: u32 = 4;
 
 /// The active sets of a program.
-pub struct ActiveSets<'rt> {
-    everybody: Everybody<'rt>,
+pub struct ActiveSets {
     areas: Arc<Areas>,
     /// Several threads may use sets at once, on some PE.
     several_threads: bool,
     /// Keyed by PEs and array.
-    known: Mutex<HashMap<(Group, usize), Known<'rt>>>,
+    known: Mutex<HashMap<(Group, usize), Known>>,
+    runtime: Runtime,
 }
 
 /// The state that a set keeps between calls.
 #[derive(Clone)]
-struct Known<'rt> {
+struct Known {
     /// The set's team, if there was an area for it.
-    team: Option<Arc<Team<'rt>>>,
+    team: Option<Arc<Team>>,
     /// The calls of the same PEs on all of their arrays.
     calls: Arc<Calls>,
 }
 
-impl<'rt> ActiveSets<'rt> {
+impl ActiveSets {
     /// No sets yet; `world` is the job's team of all PEs. `several_threads`: threads of this PE may use sets at once.
     /// Collective.
     ///
     /// # Errors
     /// A peer that does not answer.
-    pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
-        let (everybody, areas) = (world.everybody, Arc::clone(world.areas()));
+    pub fn new(world: &Team, several_threads: bool) -> Result<ActiveSets> {
+        let (runtime, areas) = (world.runtime().clone(), Arc::clone(world.areas()));
         // All PEs of a set must decide alike.
-        let several_threads = everybody.any("an agreement on active sets", several_threads)?;
-        Ok(ActiveSets { everybody, areas, several_threads, known: Mutex::default() })
+        let several_threads = runtime.everybody().any("an agreement on active sets", several_threads)?;
+        Ok(ActiveSets { areas, several_threads, known: Mutex::default(), runtime })
     }
 
     /// The set of the PEs of `group` that use the array `words`. Collective over the group the first time.
@@ -75,10 +77,10 @@ impl<'rt> ActiveSets<'rt> {
     ///
     /// # Errors
     /// Words that are not symmetric, or a peer that does not answer.
-    pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'rt>> {
+    pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'_>> {
         let key = (group, words.addr());
         let known = lock(&self.known).get(&key).cloned();
-        let set = |known| ActiveSet { everybody: self.everybody, group, words, known };
+        let set = |known| ActiveSet { everybody: self.runtime.everybody(), group, words, known };
         if let Some(known) = known {
             return Ok(set(known));
         }
@@ -94,30 +96,31 @@ impl<'rt> ActiveSets<'rt> {
     }
 
     /// Makes a team of a set's PEs, if there are several and an area is free for it.
-    fn team_of(&self, set: &ActiveSet<'rt>) -> Result<Option<Team<'rt>>> {
+    fn team_of(&self, set: &ActiveSet<'_>) -> Result<Option<Team>> {
         if set.group.size() == 1 {
             return Ok(None);
         }
-        self.everybody.ops.comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
-        let comm = self.everybody.ops.comm;
-        let array = comm.space.offset(Operation::Put, comm.job.me, set.words.cast(), 8 * SYNC_WORDS)?;
+        let comm = self.runtime.comm();
+        comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
+        comm.space.word(Operation::Amo, comm.job.me, set.words.cast(), 8)?;
+        let array = comm.space.offset(Operation::Amo, comm.job.me, set.words.cast(), 8 * SYNC_WORDS)?;
         set.wait_for_all()?;
         let area = self.areas.for_set(array, |offer| set.common(offer))?;
-        Ok(area.map(|area| Team::new(self.everybody, set.group, area, Arc::default(), Arc::clone(&self.areas))))
+        Ok(area.map(|area| Team::new(&self.runtime, set.group, area, Arc::default(), Arc::clone(&self.areas))))
     }
 }
 
 /// PEs and the symmetric array that they use.
-pub struct ActiveSet<'rt> {
-    everybody: Everybody<'rt>,
+pub struct ActiveSet<'a> {
+    everybody: Everybody<'a>,
     group: Group,
     words: *mut u64,
-    known: Known<'rt>,
+    known: Known,
 }
 
 impl Members for ActiveSet<'_> {
-    fn ops(&self) -> &Operations<'_> {
-        &self.everybody.ops
+    fn ops(&self) -> Operations<'_> {
+        self.everybody.ops
     }
 
     fn group(&self) -> Group {
@@ -160,7 +163,7 @@ impl ActiveSet<'_> {
         Ok(())
     }
 
-    fn team(&self) -> Option<&Team<'_>> {
+    fn team(&self) -> Option<&Team> {
         self.known.team.as_deref()
     }
 
@@ -179,9 +182,14 @@ impl ActiveSet<'_> {
     }
 
     /// The set, with its barriers on the array's words, for a host-thread collective on these buffers.
-    fn on_host(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
-        self.ops().comm.space.must_be_host(name, buffers)?;
+    fn on_host(&self, name: &'static str, buffers: [Buffer; 2]) -> Result<&Self> {
+        self.must_hold(name, &buffers)?;
         Ok(self)
+    }
+
+    /// The bytes of a block of each PE.
+    fn of_all(&self, bytes: usize) -> usize {
+        bytes.saturating_mul(self.group.size() as usize)
     }
 
     /// The bits that are set in all PEs' numbers.
@@ -219,22 +227,31 @@ impl ActiveSet<'_> {
         self.sync()
     }
 
-    /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all others.
+    /// Copies `extent` from `source` on the PE with index `root` to `dest` on all others.
     ///
     /// # Safety
     /// As for [`Team`]'s operations.
     ///
     /// # Errors
     /// As for [`Team`]'s operations.
-    pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
+    pub unsafe fn broadcast(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        extent: impl Into<Extent>,
+        root: u32,
+    ) -> Result<()> {
+        let call = Call { root, ..Call::new("broadcast", extent) };
+        let bytes = call.bytes;
+        let buffers = [(dest.cast_const(), bytes), (source, if self.group.me() == root { bytes } else { 0 })];
         let Some(team) = self.team() else {
             self.begin(Use::Writes)?;
             // SAFETY: the caller's promise.
-            return unsafe { direct::broadcast(self.on_host("broadcast", [dest, source])?, dest, source, bytes, root) };
+            return unsafe { direct::broadcast(self.on_host("broadcast", buffers)?, dest, source, bytes, root) };
         };
-        team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || {
+        team.call("broadcast", call, buffers, || {
             team.pe(root.into())?;
-            let children = tree::children(&team.hosts, root);
+            let children = tree::children(team.hosts(), root);
             self.begin(Use::Broadcast { root, children: &children })?;
             // This PE runs ahead of other PEs only as far as the array's next use.
             let ticket = quick::ticket(team, true)?;
@@ -250,15 +267,18 @@ impl ActiveSet<'_> {
     ///
     /// # Errors
     /// As for [`Team`]'s operations.
-    pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let extent = extent.into();
         self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
-                Some(team) => team.fcollect(dest, source, bytes),
+                Some(team) => team.fcollect(dest, source, extent),
                 None => {
+                    let bytes = extent.bytes;
+                    let buffers = [(dest.cast_const(), self.of_all(bytes)), (source, bytes)];
                     let before = bytes.saturating_mul(self.group.me() as usize);
-                    direct::to_all(self.on_host("fcollect", [dest, source])?, dest, source, bytes, before)
+                    direct::to_all(self.on_host("fcollect", buffers)?, dest, source, bytes, before)
                 }
             }
         }
@@ -271,15 +291,18 @@ impl ActiveSet<'_> {
     ///
     /// # Errors
     /// As for [`Team`]'s operations.
-    pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let extent = extent.into();
         // A team's PEs first exchange their lengths.
         self.begin(if self.team().is_some() { Use::Waits } else { Use::Writes })?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
-                Some(team) => team.collect(dest, source, bytes),
+                Some(team) => team.collect(dest, source, extent),
                 None => {
-                    let before = self.on_host("collect", [dest, source])?.bytes_before(bytes as u64)?;
+                    let bytes = extent.bytes;
+                    let buffers = [(dest.cast_const(), bytes), (source, bytes)];
+                    let before = self.on_host("collect", buffers)?.bytes_before(bytes as u64)?;
                     direct::to_all(self, dest, source, bytes, before as usize)
                 }
             }
@@ -315,15 +338,18 @@ impl ActiveSet<'_> {
     ///
     /// # Errors
     /// As for [`Team`]'s operations.
-    pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let extent = extent.into();
         self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
-                Some(team) => team.alltoall(dest, source, bytes),
+                Some(team) => team.alltoall(dest, source, extent),
                 None => {
+                    let (bytes, all) = (extent.bytes, self.of_all(extent.bytes));
                     let shape = Strided { dest_stride: 1, source_stride: 1, size: bytes, count: bytes.min(1) };
-                    direct::all_to_all_strided(self.on_host("alltoall", [dest, source])?, dest, source, shape)
+                    let here = self.on_host("alltoall", [(dest, all), (source, all)])?;
+                    direct::all_to_all_strided(here, dest, source, shape)
                 }
             }
         }
@@ -336,13 +362,16 @@ impl ActiveSet<'_> {
     ///
     /// # Errors
     /// As for [`Team`]'s operations.
-    pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
+    pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided, ty: ElementType) -> Result<()> {
         self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
-                Some(team) => team.alltoalls(dest, source, shape),
-                None => direct::all_to_all_strided(self.on_host("alltoalls", [dest, source])?, dest, source, shape),
+                Some(team) => team.alltoalls(dest, source, shape, ty),
+                None => {
+                    let here = self.on_host("alltoalls", spans(self, dest, source, shape))?;
+                    direct::all_to_all_strided(here, dest, source, shape)
+                }
             }
         }
     }
@@ -363,7 +392,18 @@ impl ActiveSet<'_> {
         unsafe {
             match self.team() {
                 Some(team) => team.reduce(dest, source, count, reduction),
-                None => direct::reduce(self.on_host("reduce", [dest, source])?, dest, source, count, reduction),
+                None => {
+                    let bytes = reduction.extent(count).bytes;
+                    direct::reduce(
+                        self.on_host("reduce", [(dest, bytes), (source, bytes)])?,
+                        dest,
+                        source,
+                        count,
+                        reduction,
+                    )?;
+                    reduction.finish(dest, count, self.group.size());
+                    Ok(())
+                }
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Checks that all PEs of a team make the same call, with `SYMRAIL_CHECK_COLLECTIVES` only.
 
-use super::call::{Call, describe};
+use super::call::{Call, NUMBERS, describe};
 use super::same_call::Turn;
 use crate::error::{Error, Result};
 use crate::team::Team;
 
-impl Team<'_> {
+impl Team {
     /// Fails unless all of the team's PEs make the same call, if that check is on.
     #[inline]
     pub(crate) fn agree(&self, call: Call) -> Result<Turn<'_>> {
@@ -16,23 +16,23 @@ impl Team<'_> {
     fn agree_now(&self, call: &Call) -> Result<Turn<'_>> {
         let job = &self.ops().comm.job;
         if self.is_world() {
-            return self.everybody.agree(*call);
+            return self.runtime().everybody().agree(*call);
         }
         job.here()?;
-        let turn = Turn::take(self.group, self.area.slot(), &self.calls);
+        let turn = Turn::take(self.group(), self.area().slot(), self.calls());
         if !turn.is_taken() {
             return Ok(turn);
         }
-        let (size, pe) = (self.group.size(), |index| self.group.pe(index));
+        let (size, pe) = (self.group().size(), |index| self.group().pe(index));
         turn.describe(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
-        let mine = call.to_number();
-        let numbers = self.gather(&[mine])?;
-        match numbers.iter().enumerate().find(|(_, number)| **number != mine) {
+        let mine = call.to_numbers();
+        let numbers = self.gather(&mine)?;
+        match numbers.as_chunks::<NUMBERS>().0.iter().enumerate().find(|(_, numbers)| **numbers != mine) {
             None => Ok(turn),
             Some((index, &theirs)) => Err(Error::CallsDiffer {
                 pe: job.me,
                 called: call.words(),
-                other: self.group.pe(index as u32),
+                other: self.group().pe(index as u32),
                 other_called: describe(theirs),
             }),
         }

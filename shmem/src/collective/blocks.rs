@@ -14,12 +14,12 @@ use crate::team::Team;
 /// A block goes to one PE of each other host, which forwards it to the PEs of its host. That is the PE with the same
 /// index on its host. If the host has fewer PEs, its PEs take over such blocks in turn, so that all have equal work.
 pub(super) unsafe fn to_all(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     block: impl Fn(u32) -> (usize, usize),
 ) -> Result<()> {
-    let (hosts, group) = (&team.hosts, team.group);
+    let (hosts, group) = (team.hosts(), team.group());
     let (start, bytes) = block(group.me());
     let own = dest.wrapping_add(start);
     // SAFETY: the caller's promise.
@@ -31,7 +31,7 @@ pub(super) unsafe fn to_all(
     // SAFETY: the caller's promise.
     let (source, kept) = unsafe { keep(team, source, bytes, most, most) };
     let ticket = ticket(team, true)?;
-    let (remote, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let (remote, here) = (team.area().count(ticket), team.area().host_count(ticket));
     let (to, from) = (relay::takers(hosts), relay::givers(hosts));
     for &index in &to {
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
@@ -55,8 +55,8 @@ pub(super) unsafe fn to_all(
 }
 
 /// Sends each PE its own block; packed, if several hosts have several PEs and blocks are small.
-pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-    let (group, me) = (team.group, team.group.me() as usize);
+pub(super) unsafe fn all_to_all(team: &Team, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    let (group, me) = (team.group(), team.group().me() as usize);
     let own = dest.wrapping_add(me * bytes);
     // SAFETY: the caller's promise.
     unsafe { copy_here(own, source.wrapping_add(me * bytes), bytes) };
@@ -70,7 +70,7 @@ pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u
     let all = bytes.saturating_mul(group.size() as usize);
     // SAFETY: the caller's promise.
     let (source, kept) = unsafe { keep(team, source, all, all, bytes) };
-    let word = team.area.count(ticket(team, true)?);
+    let word = team.area().count(ticket(team, true)?);
     for (index, pe) in group.others() {
         let from = source.wrapping_add(index as usize * bytes);
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
@@ -82,16 +82,16 @@ pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u
 }
 
 /// Bytes of a packet: what one PE sends to another host at once.
-fn packet(team: &Team<'_>, bytes: usize) -> usize {
-    team.hosts.most().saturating_mul(bytes)
+fn packet(team: &Team, bytes: usize) -> usize {
+    team.hosts().most().saturating_mul(bytes)
 }
 
 /// Whether blocks of this size are packed. The scratch buffer must hold a packet from each PE, and behind those a
 /// packet to each host.
-fn packs(team: &Team<'_>, bytes: usize) -> bool {
+fn packs(team: &Team, bytes: usize) -> bool {
     let packet = packet(team, bytes);
-    let packets = team.hosts.members() + team.hosts.count();
-    team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.scratch_bytes()
+    let packets = team.hosts().members() + team.hosts().count();
+    team.hosts().are_mixed() && packet.saturating_mul(packets) <= team.area().scratch_bytes()
 }
 
 /// Sends all blocks for another host in one packet, to the PE there that this PE's blocks go to in [`to_all`]. That PE
@@ -99,11 +99,11 @@ fn packs(team: &Team<'_>, bytes: usize) -> bool {
 ///
 /// # Safety
 /// As for [`all_to_all`], and [`packs`] returned true.
-unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-    let (hosts, group, packet) = (&team.hosts, team.group, packet(team, bytes));
-    let scratch = team.area.scratch(team.next_turn());
+unsafe fn all_to_all_packed(team: &Team, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    let (hosts, group, packet) = (team.hosts(), team.group(), packet(team, bytes));
+    let scratch = team.area().scratch(team.next_turn());
     let ticket = ticket(team, true)?;
-    let (remote, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let (remote, here) = (team.area().count(ticket), team.area().host_count(ticket));
     let block = |index: u32| index as usize * bytes;
     let place = |index: u32| scratch.wrapping_add(index as usize * packet);
     for index in relay::takers(hosts) {
@@ -149,13 +149,13 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
 ///
 /// # Safety
 /// The source is valid.
-unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
-    if block <= IN_MESSAGE_UP_TO || most > team.area.scratch_bytes() || team.hosts.count() == 1 {
+unsafe fn keep(team: &Team, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
+    if block <= IN_MESSAGE_UP_TO || most > team.area().scratch_bytes() || team.hosts().count() == 1 {
         return (source, false);
     }
     // All PEs advance the slot, since some may need it: PEs with several rails may be in a team with PEs that have one.
-    let scratch = team.area.scratch(team.next_turn());
-    if team.counts {
+    let scratch = team.area().scratch(team.next_turn());
+    if team.counts() {
         return (source, false);
     }
     // SAFETY: the caller's promise; the half of the scratch buffer is this turn's.

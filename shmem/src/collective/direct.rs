@@ -41,7 +41,7 @@ pub(super) unsafe fn to_all(
     before: usize,
 ) -> Result<()> {
     let (ops, group) = (m.ops(), m.group());
-    m.must_hold(dest, before.saturating_add(bytes))?;
+    m.must_hold("collect", &[(dest, before.saturating_add(bytes))])?;
     let dest = dest.wrapping_add(before);
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, source, bytes) };
@@ -65,9 +65,6 @@ pub(super) unsafe fn all_to_all_strided(
     let (ops, group) = (m.ops(), m.group());
     if shape.count == 0 {
         return m.wait_for_all();
-    }
-    for (at, stride) in [(dest.cast_const(), shape.dest_stride), (source, shape.source_stride)] {
-        m.must_hold(at, shape.span(stride, group.size()))?;
     }
     let block = |index: u32, stride: usize| index as usize * shape.count * stride * shape.size;
     let dest = dest.wrapping_add(block(group.me(), shape.dest_stride));
@@ -103,7 +100,6 @@ pub(super) unsafe fn reduce(
     reduction: Reduction,
 ) -> Result<()> {
     let (ops, group, size) = (m.ops(), m.group(), reduction.size());
-    m.must_hold(dest, count.saturating_mul(size))?;
     if group.size() == 1 {
         // SAFETY: the caller's promise.
         unsafe { copy_here(dest, source, count * size) };
@@ -143,7 +139,6 @@ pub(super) unsafe fn reduce_scatter(
     reduction: Reduction,
 ) -> Result<()> {
     let bytes = count * reduction.size();
-    m.must_hold(source.cast_mut(), bytes.saturating_mul(m.group().size() as usize))?;
     let source = source.wrapping_add(m.group().me() as usize * bytes);
     // SAFETY: the caller's promise.
     unsafe {

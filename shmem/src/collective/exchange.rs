@@ -193,8 +193,8 @@ impl Plan {
 
     /// Runs the plan in a turn whose half of the scratch buffer begins with this PE's elements. Returns the address of
     /// the result.
-    pub fn run(&self, team: &Team<'_>, turn: u64, reduction: Reduction) -> Result<*mut u8> {
-        let (area, scratch, size) = (team.area, team.area.scratch(turn), reduction.size());
+    pub fn run(&self, team: &Team, turn: u64, reduction: Reduction) -> Result<*mut u8> {
+        let (area, scratch, size) = (*team.area(), team.area().scratch(turn), reduction.size());
         let at = |place: usize| scratch.wrapping_add(place * size);
         for &step in &self.steps {
             match step {
@@ -202,11 +202,11 @@ impl Plan {
                     let signal = (area.tag(turn, tag), turn, SignalOp::Set);
                     // SAFETY: this half of the scratch buffer belongs to this turn, in which no step modifies sent
                     // data.
-                    unsafe { send(team, at(place), at(from), len * size, signal, team.group.pe(to)) }?;
+                    unsafe { send(team, at(place), at(from), len * size, signal, team.group().pe(to)) }?;
                 }
                 Step::Await(tag) => {
                     let word = area.tag(turn, tag);
-                    team.ops().wait_for("a reduction", Among::All(team.group), || {
+                    team.ops().wait_for("a reduction", Among::All(team.group()), || {
                         // SAFETY: the word is in this PE's committed heap and aligned.
                         (unsafe { load(word.cast(), 8) } == turn).then_some(())
                     })?;

@@ -13,7 +13,8 @@
 //! | `call`, `same_call`, `agree` | checks that all PEs make the same call; for teams with `SYMRAIL_CHECK_COLLECTIVES` only |
 //! | [`active_set`] | PEs that wait for one another through an array of the caller |
 //! | `reuse` | when such an array may be used again |
-//! | [`reduction`] | how two elements are combined |
+//! | [`reduction`], [`number`] | how two elements are combined; types of elements, and what can be done with them |
+//! | [`element`] | types of elements, as PEs compare them |
 //!
 //! | operation | algorithm | host by host |
 //! |---|---|---|
@@ -38,8 +39,10 @@ mod blocks;
 mod buffer;
 pub(crate) mod call;
 mod direct;
+pub mod element;
 mod exchange;
 mod members;
+pub mod number;
 mod quick;
 mod reduce;
 pub mod reduction;
@@ -53,10 +56,13 @@ use std::time::Duration;
 use symrail_core::clock;
 
 pub use active_set::{ActiveSet, ActiveSets};
-pub use reduction::{Complex, LongDouble, Reduction};
+pub use element::{ElementType, Extent};
+pub use half::{bf16, f16};
+pub use number::{Bool, Complex, LongDouble};
+pub use reduction::Reduction;
 
 use call::Call;
-use members::Members;
+use members::{Buffer, Members};
 
 use crate::error::Result;
 use crate::rma::Strided;
@@ -69,7 +75,7 @@ use crate::team::Team;
 /// # Errors (of all operations)
 /// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two
 /// none of this PE's operations is in flight, and its other failures are not reported again.
-impl Team<'_> {
+impl Team {
     /// Makes a collective call. A call that fails may have sent data already, and the caller may use its source again
     /// only when those sends have completed. If a PE is lost, sends to it fail later, and would become errors of the
     /// next call, perhaps one among PEs that have lost no PE. This function waits for both.
@@ -77,14 +83,17 @@ impl Team<'_> {
         &self,
         name: &'static str,
         call: Call,
-        buffers: [*const u8; 2],
+        buffers: [Buffer; 2],
         collective: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.ops().comm.space.must_be_host(name, buffers)?;
-        let holds = || self.must_hold(buffers[0], call.bytes);
-        let result = self.agree(call).and_then(|_turn| holds().and_then(|()| collective()));
+        let comm = self.ops().comm;
+        comm.job.here()?;
+        let result = self.agree(call).and_then(|_turn| {
+            self.must_hold(name, &buffers)?;
+            collective()
+        });
         if let Err(error) = &result {
-            let (since, time_limit) = (clock::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
+            let (since, time_limit) = (clock::now(), Duration::from_secs(comm.job.settings.timeout_s));
             let more_fails = || {
                 let of_counted = self.ops().counted_have_left().is_err();
                 of_counted | (error.peer().is_some() && self.ops().quiet().is_err())
@@ -94,33 +103,49 @@ impl Team<'_> {
         result
     }
 
-    /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all PEs, `root` included.
+    /// The bytes of a block of each PE.
+    fn of_all(&self, bytes: usize) -> usize {
+        bytes.saturating_mul(self.group().size() as usize)
+    }
+
+    /// Copies `extent` from `source` on the PE with index `root` to `dest` on all PEs, `root` included.
     ///
     /// # Safety
     /// See above.
     ///
     /// # Errors
     /// See above.
-    pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
+    pub unsafe fn broadcast(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        extent: impl Into<Extent>,
+        root: u32,
+    ) -> Result<()> {
+        let call = Call { root, ..Call::new("broadcast", extent) };
+        let bytes = call.bytes;
+        let read = if self.group().me() == root { bytes } else { 0 };
         // SAFETY: the caller's promise.
-        self.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
-            if self.group.me() == root {
+        self.call("broadcast", call, [(dest, bytes), (source, read)], || unsafe {
+            if self.group().me() == root {
                 quick::copy_here(dest, source, bytes);
             }
             quick::broadcast(self, dest, source, bytes, root)
         })
     }
 
-    /// Copies `bytes` from each PE to `dest` on all PEs, in the order of their indexes.
+    /// Copies `extent` from each PE to `dest` on all PEs, in the order of their indexes.
     ///
     /// # Safety
     /// See above.
     ///
     /// # Errors
     /// See above.
-    pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let call = Call::new("fcollect", extent);
+        let bytes = call.bytes;
         // SAFETY: the caller's promise.
-        self.call("fcollect", Call::new("fcollect", bytes), [dest, source], || unsafe {
+        self.call("fcollect", call, [(dest, self.of_all(bytes)), (source, bytes)], || unsafe {
             blocks::to_all(self, dest, source, |index| (bytes * index as usize, bytes))
         })
     }
@@ -132,8 +157,10 @@ impl Team<'_> {
     ///
     /// # Errors
     /// See above.
-    pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-        self.call("collect", Call::new("collect", 0), [dest, source], || {
+    pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let Extent { bytes, ty } = extent.into();
+        let call = Call::new("collect", Extent { bytes: 0, ty });
+        self.call("collect", call, [(dest, bytes), (source, bytes)], || {
             let sizes = self.gather(&[bytes as u64])?;
             let blocks = sizes.iter().scan(0usize, |end, &size| {
                 let start = std::mem::replace(end, end.saturating_add(size as usize));
@@ -141,13 +168,13 @@ impl Team<'_> {
             });
             let blocks: Vec<_> = blocks.collect();
             let all = blocks.last().map_or(0, |&(start, bytes)| start.saturating_add(bytes));
-            self.must_hold(dest, all)?;
+            self.must_hold("collect", &[(dest, all)])?;
             // SAFETY: the caller's promise.
             unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
         })
     }
 
-    /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and stores that PE's block at the same offset of
+    /// Copies the `i`th `extent` of `source` to the PE with index `i`, and stores that PE's block at the same offset of
     /// `dest`.
     ///
     /// # Safety
@@ -155,24 +182,25 @@ impl Team<'_> {
     ///
     /// # Errors
     /// See above.
-    pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, extent: impl Into<Extent>) -> Result<()> {
+        let call = Call::new("alltoall", extent);
+        let (bytes, all) = (call.bytes, self.of_all(call.bytes));
         // SAFETY: the caller's promise.
-        self.call("alltoall", Call::new("alltoall", bytes), [dest, source], || unsafe {
+        self.call("alltoall", call, [(dest, all), (source, all)], || unsafe {
             blocks::all_to_all(self, dest, source, bytes)
         })
     }
 
-    /// As [`Team::alltoall`] with strided blocks of `shape.count` elements.
+    /// As [`Team::alltoall`] with strided blocks of `shape.count` elements of type `ty`.
     ///
     /// # Safety
     /// See above.
     ///
     /// # Errors
     /// See above.
-    pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
-        let bytes = shape.count.saturating_mul(shape.size);
+    pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided, ty: ElementType) -> Result<()> {
         // SAFETY: the caller's promise.
-        self.call("alltoalls", Call::new("alltoalls", bytes), [dest, source], || unsafe {
+        self.call("alltoalls", Call::strided("alltoalls", shape, ty), spans(self, dest, source, shape), || unsafe {
             direct::all_to_all_strided(self, dest, source, shape)
         })
     }
@@ -185,10 +213,12 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
-        let bytes = count.saturating_mul(reduction.size());
+        let call = Call::new(reduction.call(), reduction.extent(count));
         // SAFETY: the caller's promise.
-        self.call("reduce", Call::new(reduction.call(), bytes), [dest, source], || unsafe {
-            reduce::reduce(self, dest, source, count, reduction)
+        self.call("reduce", call, [(dest, call.bytes), (source, call.bytes)], || unsafe {
+            reduce::reduce(self, dest, source, count, reduction)?;
+            reduction.finish(dest, count, self.group().size());
+            Ok(())
         })
     }
 
@@ -206,10 +236,12 @@ impl Team<'_> {
         count: usize,
         reduction: Reduction,
     ) -> Result<()> {
-        let call = Call::new("reduce_scatter", count.saturating_mul(reduction.size()));
+        let call = reducing("reduce_scatter", reduction, count);
         // SAFETY: the caller's promise.
-        self.call("reduce_scatter", call, [dest, source], || unsafe {
-            direct::reduce_scatter(self, dest, source, count, reduction)
+        self.call("reduce_scatter", call, [(dest, call.bytes), (source, self.of_all(call.bytes))], || unsafe {
+            direct::reduce_scatter(self, dest, source, count, reduction)?;
+            reduction.finish(dest, count, self.group().size());
+            Ok(())
         })
     }
 
@@ -229,9 +261,21 @@ impl Team<'_> {
         reduction: Reduction,
         inclusive: bool,
     ) -> Result<()> {
+        let call = reducing("scan", reduction, count);
         // SAFETY: the caller's promise.
-        self.call("scan", Call::new("scan", count.saturating_mul(reduction.size())), [dest, source], || unsafe {
+        self.call("scan", call, [(dest, call.bytes), (source, call.bytes)], || unsafe {
             direct::scan(self, dest, source, count, reduction, inclusive)
         })
     }
+}
+
+/// A call that reduces `count` elements.
+fn reducing(what: &'static str, reduction: Reduction, count: usize) -> Call {
+    Call { reduction: Some(reduction.call()), ..Call::new(what, reduction.extent(count)) }
+}
+
+/// The memory that an all-to-all with strides writes and reads.
+fn spans(m: &impl Members, dest: *const u8, source: *const u8, shape: Strided) -> [Buffer; 2] {
+    let span = |stride| shape.span(stride, m.group().size());
+    [(dest, span(shape.dest_stride)), (source, span(shape.source_stride))]
 }

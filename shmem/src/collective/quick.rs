@@ -21,14 +21,14 @@ use crate::waiting::Among;
 pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
 
 /// The most bytes that are sent from a copy, after which the source is free at once.
-fn forgotten(team: &Team<'_>) -> usize {
+fn forgotten(team: &Team) -> usize {
     team.ops().comm.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
 }
 
 /// Takes the next ticket. `all_hear`: in this collective every PE hears from all.
-pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
+pub(super) fn ticket(team: &Team, all_hear: bool) -> Result<u64> {
     let (ticket, since_barrier) = {
-        let mut progress = lock(&team.progress);
+        let mut progress = lock(team.progress());
         progress.tickets += 1;
         progress.since_barrier = if all_hear { 0 } else { progress.since_barrier + 1 };
         (progress.tickets, progress.since_barrier)
@@ -40,8 +40,8 @@ pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
 }
 
 /// Waits until `arrivals` have been counted in a word, then resets it for its next use.
-pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
-    team.ops().wait_for("a team's collective", Among::All(team.group), || {
+pub(super) fn await_count(team: &Team, word: *mut u64, arrivals: u64) -> Result<()> {
+    team.ops().wait_for("a team's collective", Among::All(team.group()), || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { load(word.cast(), 8) } >= arrivals).then_some(())
     })?;
@@ -55,7 +55,7 @@ pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Res
 /// # Safety
 /// `source` is valid for reads until then.
 pub(super) unsafe fn send(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     bytes: usize,
@@ -80,7 +80,7 @@ pub(super) unsafe fn send(
 /// # Safety
 /// As for [`send`].
 pub(super) unsafe fn send_counted(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     bytes: usize,
@@ -89,7 +89,7 @@ pub(super) unsafe fn send_counted(
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe {
-        if team.counts && bytes > 0 {
+        if team.counts() && bytes > 0 {
             team.ops().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
         } else {
             send(team, dest, source, bytes, (word, 1, SignalOp::Add), pe)
@@ -98,10 +98,10 @@ pub(super) unsafe fn send_counted(
 }
 
 /// Waits until sources of up to `bytes` bytes may be reused.
-pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
+pub(super) fn sent(team: &Team, bytes: usize) -> Result<()> {
     if bytes <= forgotten(team) {
         Ok(())
-    } else if team.counts {
+    } else if team.counts() {
         team.ops().counted_have_left()
     } else {
         team.ops().quiet()
@@ -120,20 +120,14 @@ pub(super) unsafe fn copy_here(dest: *mut u8, source: *const u8, bytes: usize) {
 }
 
 /// Broadcasts down a [`tree`]. The root's own destination stays unchanged.
-pub(super) unsafe fn broadcast(
-    team: &Team<'_>,
-    dest: *mut u8,
-    source: *const u8,
-    bytes: usize,
-    root: u32,
-) -> Result<()> {
+pub(super) unsafe fn broadcast(team: &Team, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
     team.pe(root.into())?;
-    if team.group.size() == 1 {
+    if team.group().size() == 1 {
         return Ok(());
     }
     let ticket = ticket(team, false)?;
     // SAFETY: the caller's promise.
-    unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(&team.hosts, root))) }
+    unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(team.hosts(), root))) }
 }
 
 /// This PE's part of a broadcast: receives the data, if it is not the root, and puts it to its children.
@@ -141,14 +135,14 @@ pub(super) unsafe fn broadcast(
 /// # Safety
 /// As for [`broadcast`].
 pub(super) unsafe fn pass_on(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     bytes: usize,
     root: u32,
     (ticket, children): (u64, &[u32]),
 ) -> Result<()> {
-    let (group, word) = (team.group, team.area.count(ticket));
+    let (group, word) = (team.group(), team.area().count(ticket));
     let mut from = source;
     if group.me() != root {
         await_count(team, word, 1)?;

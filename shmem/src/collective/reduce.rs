@@ -55,14 +55,14 @@ fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
 /// # Safety
 /// As for [`Team::reduce`].
 pub(super) unsafe fn reduce(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     count: usize,
     reduction: Reduction,
 ) -> Result<()> {
-    let (hosts, size) = (&team.hosts, reduction.size());
-    let (bytes, room) = (count * size, team.area.scratch_bytes() / size);
+    let (hosts, size) = (team.hosts(), reduction.size());
+    let (bytes, room) = (count * size, team.area().scratch_bytes() / size);
     if hosts.members() == 1 {
         // SAFETY: the caller's promise.
         unsafe { copy_here(dest, source, bytes) };
@@ -84,12 +84,12 @@ pub(super) unsafe fn reduce(
 }
 
 /// The most elements of this size that one exchange by doubling handles.
-fn most_doubled(team: &Team<'_>, size: usize) -> usize {
-    (team.area.scratch_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
+fn most_doubled(team: &Team, size: usize) -> usize {
+    (team.area().scratch_bytes() / size / exchange::doubling_slots(team.hosts())).min(DOUBLING_UP_TO / size)
 }
 
 unsafe fn by_doubling(
-    team: &Team<'_>,
+    team: &Team,
     dest: *mut u8,
     source: *const u8,
     count: usize,
@@ -100,12 +100,12 @@ unsafe fn by_doubling(
     for first in (0..count).step_by(most) {
         let (now, at) = (most.min(count - first), first * reduction.size());
         if now != planned {
-            (plan, planned) = (Plan::doubling(&team.hosts, now), now);
+            (plan, planned) = (Plan::doubling(team.hosts(), now), now);
         }
         let turn = team.next_turn();
         // SAFETY: the caller's promise; the part fits into the scratch buffer.
         unsafe {
-            copy_here(team.area.scratch(turn), source.wrapping_add(at), now * reduction.size());
+            copy_here(team.area().scratch(turn), source.wrapping_add(at), now * reduction.size());
             let result = plan.run(team, turn, reduction)?;
             copy_here(dest.wrapping_add(at), result, now * reduction.size());
         }
@@ -113,16 +113,10 @@ unsafe fn by_doubling(
     Ok(())
 }
 
-unsafe fn by_shares(
-    team: &Team<'_>,
-    dest: *mut u8,
-    source: *const u8,
-    count: usize,
-    reduction: Reduction,
-) -> Result<()> {
-    let (hosts, ops, size) = (&team.hosts, team.ops(), reduction.size());
-    let (place, room) = (hosts.place(), team.area.scratch_bytes() / size);
-    let others = || hosts.other_mates().map(|index| team.group.pe(index));
+unsafe fn by_shares(team: &Team, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
+    let (hosts, ops, size) = (team.hosts(), team.ops(), reduction.size());
+    let (place, room) = (hosts.place(), team.area().scratch_bytes() / size);
+    let others = || hosts.other_mates().map(|index| team.group().pe(index));
     let share = share(count, hosts.width(), place);
     let column = if share.is_empty() { Vec::new() } else { hosts.column(place) };
     let turns = turns(count, hosts.width(), exchange::halving_most(room, hosts.count()));
@@ -141,7 +135,7 @@ unsafe fn by_shares(
         }
         let part = part(&share, number, turns);
         let now = part.len();
-        let (at, own) = (part.start * size, team.area.scratch(turn));
+        let (at, own) = (part.start * size, team.area().scratch(turn));
         // SAFETY: the caller vouches for sources and destinations; the part fits into the scratch buffer, and a chunk
         // into the buffer. No other PE reads this share of a source, so a destination may be the source.
         unsafe {

@@ -1,18 +1,24 @@
 //! Reductions: how two elements are combined.
 
+use super::element::{ElementType, Extent};
+use super::number::{Arithmetic, Bits, Divide, Element, Ordered};
+
 /// An operation on elements of one type.
 #[derive(Clone, Copy)]
 pub struct Reduction {
     size: usize,
+    ty: ElementType,
     /// Its name in the comparison of PEs' calls.
     call: &'static str,
     /// One function with the other elements as second operands, and one with them as first operands.
     combine: [unsafe fn(*mut u8, *const u8, usize); 2],
+    /// Divides so many elements by the number of PEs, for an average.
+    divide: Option<unsafe fn(*mut u8, usize, u32)>,
 }
 
 impl std::fmt::Debug for Reduction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reduction of elements of {} bytes", self.size)
+        write!(f, "{} of {}", self.call, self.ty.name())
     }
 }
 
@@ -41,12 +47,41 @@ impl Reduction {
         unsafe { (self.combine[usize::from(from_first)])(into, from, count) }
     }
 
+    /// Makes the result of `count` combined elements of `pes` PEs: divides the sums of an average.
+    ///
+    /// # Safety
+    /// `sums` is aligned and has so many elements.
+    pub(super) unsafe fn finish(&self, sums: *mut u8, count: usize, pes: u32) {
+        if let Some(divide) = self.divide {
+            // SAFETY: the caller's promise.
+            unsafe { divide(sums, count, pes) }
+        }
+    }
+
     pub(super) fn call(&self) -> &'static str {
         self.call
     }
 
-    const fn of<T: Copy>(call: &'static str, combine: [unsafe fn(*mut u8, *const u8, usize); 2]) -> Reduction {
-        Reduction { size: size_of::<T>(), call, combine }
+    /// `count` elements.
+    pub(super) fn extent(&self, count: usize) -> Extent {
+        Extent { bytes: count.saturating_mul(self.size), ty: self.ty }
+    }
+
+    const fn of<T: Element>(call: &'static str, combine: [unsafe fn(*mut u8, *const u8, usize); 2]) -> Reduction {
+        Reduction { size: size_of::<T>(), ty: T::TYPE, call, combine, divide: None }
+    }
+
+    /// The sum divided by the number of PEs; integers wrap, and their quotient is rounded towards 0.
+    #[must_use]
+    pub const fn average<T: Divide>() -> Reduction {
+        unsafe fn divide<T: Divide>(sums: *mut u8, count: usize, pes: u32) {
+            let sums = sums.cast::<T>();
+            for i in 0..count {
+                // SAFETY: the caller's promise.
+                unsafe { sums.add(i).write(sums.add(i).read().over(pes)) };
+            }
+        }
+        Reduction { call: "average reduction", divide: Some(divide::<T>), ..Reduction::sum::<T>() }
     }
 }
 
@@ -78,9 +113,9 @@ reductions! {
     sum: Arithmetic::plus;
     /// The product; integers wrap.
     product: Arithmetic::times;
-    /// The minimum.
+    /// The minimum; a NaN if any element is a NaN.
     min: Ordered::least;
-    /// The maximum.
+    /// The maximum; a NaN if any element is a NaN.
     max: Ordered::greatest;
     /// Bitwise and.
     and: Bits::and;
@@ -90,175 +125,12 @@ reductions! {
     xor: Bits::xor;
 }
 
-/// Types that can be added and multiplied.
-pub trait Arithmetic: Copy {
-    /// The sum.
-    #[must_use]
-    fn plus(self, other: Self) -> Self;
-    /// The product.
-    #[must_use]
-    fn times(self, other: Self) -> Self;
-}
-
-/// Types with an order.
-pub trait Ordered: Copy {
-    /// The smaller one.
-    #[must_use]
-    fn least(self, other: Self) -> Self;
-    /// The greater one.
-    #[must_use]
-    fn greatest(self, other: Self) -> Self;
-}
-
-/// Types with bitwise operations.
-pub trait Bits: Copy {
-    /// Bitwise and.
-    #[must_use]
-    fn and(self, other: Self) -> Self;
-    /// Bitwise or.
-    #[must_use]
-    fn or(self, other: Self) -> Self;
-    /// Bitwise exclusive or.
-    #[must_use]
-    fn xor(self, other: Self) -> Self;
-}
-
-macro_rules! integers {
-    ($($t:ty)*) => {$(
-        impl Arithmetic for $t {
-            #[inline]
-            fn plus(self, other: $t) -> $t { self.wrapping_add(other) }
-            #[inline]
-            fn times(self, other: $t) -> $t { self.wrapping_mul(other) }
-        }
-        impl Ordered for $t {
-            #[inline]
-            fn least(self, other: $t) -> $t { self.min(other) }
-            #[inline]
-            fn greatest(self, other: $t) -> $t { self.max(other) }
-        }
-        impl Bits for $t {
-            #[inline]
-            fn and(self, other: $t) -> $t { self & other }
-            #[inline]
-            fn or(self, other: $t) -> $t { self | other }
-            #[inline]
-            fn xor(self, other: $t) -> $t { self ^ other }
-        }
-    )*};
-}
-integers! { i8 u8 i16 u16 i32 u32 i64 u64 isize usize }
-
-macro_rules! floats {
-    ($($t:ty)*) => {$(
-        impl Arithmetic for $t {
-            #[inline]
-            fn plus(self, other: $t) -> $t { self + other }
-            #[inline]
-            fn times(self, other: $t) -> $t { self * other }
-        }
-        impl Ordered for $t {
-            #[inline]
-            fn least(self, other: $t) -> $t { if other < self { other } else { self } }
-            #[inline]
-            fn greatest(self, other: $t) -> $t { if other > self { other } else { self } }
-        }
-    )*};
-}
-floats! { f32 f64 }
-
-/// C's complex numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[repr(C)]
-pub struct Complex<T> {
-    /// The real part.
-    pub re: T,
-    /// The imaginary part.
-    pub im: T,
-}
-
-macro_rules! complex {
-    ($($t:ty)*) => {$(
-        impl Arithmetic for Complex<$t> {
-            #[inline]
-            fn plus(self, other: Self) -> Self { Complex { re: self.re + other.re, im: self.im + other.im } }
-            #[inline]
-            fn times(self, other: Self) -> Self {
-                let re = self.re * other.re - self.im * other.im;
-                Complex { re, im: self.re * other.im + self.im * other.re }
-            }
-        }
-    )*};
-}
-complex! { f32 f64 }
-
-/// C's `long double`: 80 bits in 16 bytes on x86-64.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(16))]
-pub struct LongDouble([u8; 16]);
-
-#[cfg(target_arch = "x86_64")]
-mod extended {
-    use super::{Arithmetic, LongDouble, Ordered};
-    use std::arch::asm;
-
-    macro_rules! binary {
-        ($instruction:literal, $a:expr, $b:expr) => {{
-            let (mut a, b) = ($a, $b);
-            // SAFETY: loads and stores ten bytes of 16-byte values; the floating-point stack ends as it was.
-            unsafe {
-                asm!(
-                    "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", $instruction, "fstp tbyte ptr [{a}]",
-                    a = in(reg) &raw mut a, b = in(reg) &raw const b,
-                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                    options(nostack),
-                );
-            }
-            a
-        }};
-    }
-
-    impl Arithmetic for LongDouble {
-        fn plus(self, other: Self) -> Self {
-            binary!("faddp", self, other)
-        }
-
-        fn times(self, other: Self) -> Self {
-            binary!("fmulp", self, other)
-        }
-    }
-
-    /// Whether `a` is greater than `b`.
-    fn above(a: LongDouble, b: LongDouble) -> bool {
-        let result: u8;
-        // SAFETY: as for the others; two values are loaded and two are dropped.
-        unsafe {
-            asm!(
-                "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", "fucomip st, st(1)", "fstp st(0)", "seta {result}",
-                a = in(reg) &raw const a, b = in(reg) &raw const b, result = lateout(reg_byte) result,
-                out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                options(nostack),
-            );
-        }
-        result != 0
-    }
-
-    impl Ordered for LongDouble {
-        fn least(self, other: Self) -> Self {
-            if above(self, other) { other } else { self }
-        }
-
-        fn greatest(self, other: Self) -> Self {
-            if above(other, self) { other } else { self }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
     use super::*;
+    use crate::collective::number::{Bool, Complex, LongDouble};
 
     fn combined<T: Copy>(reduction: Reduction, mut a: Vec<T>, b: &[T]) -> Vec<T> {
         // SAFETY: both have as many elements as `b`.
@@ -277,16 +149,76 @@ mod tests {
         assert_eq!(combined(Reduction::product::<Complex<f64>>(), vec![a], &[b]), [Complex { re: 5.0, im: 5.0 }]);
     }
 
+    #[test]
+    fn a_nan_wins_on_either_side_in_all_types() {
+        fn wins<T: Ordered>(nan: T, one: T, is_nan: impl Fn(&T) -> bool) {
+            for reduction in [Reduction::min::<T>(), Reduction::max::<T>()] {
+                let found = combined(reduction, vec![nan, one], &[one, nan]);
+                assert!(found.iter().all(|value| is_nan(value)), "{reduction:?}");
+                // SAFETY: one element each.
+                let mut swapped = vec![one, nan];
+                unsafe { reduction.combine_ordered(swapped.as_mut_ptr().cast(), [nan, one].as_ptr().cast(), 2, true) };
+                assert!(swapped.iter().all(|value| is_nan(value)), "{reduction:?}");
+            }
+        }
+        wins(f32::NAN, 1.0, |value| value.is_nan());
+        wins(f64::NAN, 1.0, |value| value.is_nan());
+        wins(f16::NAN, f16::ONE, |value| value.is_nan());
+        wins(bf16::NAN, bf16::ONE, |value| value.is_nan());
+        #[cfg(target_arch = "x86_64")]
+        wins(long_double(3 << 62, 0x7fff), long_double(1 << 63, 16_383), |value| {
+            value.0[7] == 0xc0 && value.0[9] == 0x7f
+        });
+    }
+
+    #[test]
+    fn averages_are_sums_that_are_divided() {
+        fn of_three<T: Divide>(values: [T; 3]) -> T {
+            let reduction = Reduction::average::<T>();
+            let mut sum = combined(reduction, vec![values[0]], &[values[1]]);
+            sum = combined(reduction, sum, &[values[2]]);
+            // SAFETY: one element.
+            unsafe { reduction.finish(sum.as_mut_ptr().cast(), 1, 3) };
+            sum[0]
+        }
+        assert_eq!(of_three([-1i32, -4, -3]), -2);
+        assert_eq!(of_three([u64::MAX, 4, 0]), 1, "the sum wraps");
+        assert_eq!(of_three([1.0f64, 2.0, 6.0]), 3.0);
+        assert_eq!(of_three([1.0f32, 2.0, 6.0].map(f16::from_f32)), f16::from_f32(3.0));
+        assert_eq!(of_three([1.0f32, 2.0, 6.0].map(bf16::from_f32)), bf16::from_f32(3.0));
+        let complex = |re: f32| Complex { re, im: -re };
+        assert_eq!(of_three([1.0, 2.0, 6.0].map(complex)), complex(3.0));
+    }
+
+    #[test]
+    fn truth_values_stay_ones_and_zeros() {
+        let (a, b) = (vec![Bool(0), Bool(2), Bool(0), Bool(2)], [Bool(0), Bool(0), Bool(4), Bool(4)]);
+        let bytes = |reduction: Reduction| combined(reduction, a.clone(), &b).iter().map(|v| v.0).collect::<Vec<_>>();
+        for reduction in [Reduction::or::<Bool>(), Reduction::sum::<Bool>()] {
+            assert_eq!(bytes(reduction), [0, 1, 1, 1], "{reduction:?}");
+        }
+        for reduction in [Reduction::and::<Bool>(), Reduction::product::<Bool>()] {
+            assert_eq!(bytes(reduction), [0, 0, 0, 1], "{reduction:?}");
+        }
+        assert_eq!(bytes(Reduction::xor::<Bool>()), [0, 1, 1, 0]);
+        assert_eq!(combined(Reduction::max::<Bool>(), a.clone(), &b)[1..].iter().filter(|v| v.get()).count(), 3);
+        assert_eq!(combined(Reduction::min::<Bool>(), a, &b).iter().filter(|v| v.get()).count(), 1);
+    }
+
+    /// Explicit leading bit, exponent bias 16383.
+    #[cfg(target_arch = "x86_64")]
+    fn long_double(mantissa: u64, exponent: u16) -> LongDouble {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&mantissa.to_le_bytes());
+        bytes[8..10].copy_from_slice(&exponent.to_le_bytes());
+        LongDouble(bytes)
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn long_doubles_keep_all_their_bits() {
-        // Explicit leading bit, exponent bias 16383: 1 + 2^-63, which no double can hold, and 3.
-        let number = |mantissa: u64, exponent: u16| {
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&mantissa.to_le_bytes());
-            bytes[8..10].copy_from_slice(&exponent.to_le_bytes());
-            LongDouble(bytes)
-        };
+        // 1 + 2^-63, which no double can hold, and 3.
+        let number = long_double;
         let (a, b) = (number(1 << 63 | 1, 16_383), number(3 << 62, 16_384));
         let head = |n: &LongDouble| n.0[..10].to_vec();
         let sum = combined(Reduction::sum::<LongDouble>(), vec![a], &[b]);

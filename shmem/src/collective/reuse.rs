@@ -1,5 +1,5 @@
-//! When an active set may use its array again: all PEs must have left the array's last use, and have read the data that
-//! it brought.
+//! When an active set may use its array again: the PEs to which a PE writes must have left the array's last use, and have
+//! read the data that it brought.
 //!
 //! A PE is through with a call when it enters the next call of the same set of PEs, on any array. The other PEs know
 //! that it is through
@@ -7,7 +7,8 @@
 //! - after a broadcast, by an acknowledgement. A PE sends it to its parent of that broadcast when it enters the next
 //!   call, if that is a broadcast too. A PE that forwards the next broadcast from the same root waits for it first.
 //!   While two arrays alternate, the acknowledgements of one are in flight during the call on the other, so a slow PE
-//!   delays no other PE further;
+//!   delays no other PE further. A PE waits for its children only, so each level of the tree may be one use of the array
+//!   ahead of the next one (docs/decisions/active-sets.md);
 //! - otherwise by a barrier.
 //!
 //! Only a PE that writes to others before it has heard from them needs to know. PEs choose alike among the three,
@@ -105,7 +106,7 @@ impl Calls {
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,
-        (array, team): (usize, Option<&Team<'_>>),
+        (array, team): (usize, Option<&Team>),
         what: Use<'_>,
         wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -122,8 +123,8 @@ impl Calls {
         let are_through = last.is_none_or(|last| !self.several_threads && last.number < state.through);
         let broadcast = match (what, team) {
             (Use::Broadcast { root, children }, Some(team)) => {
-                let parent = tree::parent(&team.hosts, root).map(|index| team.group.pe(index));
-                Some(Broadcast { root, area: team.area, parent, children: children.len() as u64 })
+                let parent = tree::parent(team.hosts(), root).map(|index| team.group().pe(index));
+                Some(Broadcast { root, area: *team.area(), parent, children: children.len() as u64 })
             }
             _ => None,
         };
@@ -145,7 +146,7 @@ impl Calls {
             _ if waits => wait(),
             Some(Broadcast { area, children: 1.., .. }) if !are_through => {
                 let (word, group) =
-                    (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group));
+                    (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group()));
                 everybody.ops.wait_for("a broadcast of an active set", Among::All(group), || {
                     // SAFETY: the word is in this PE's committed heap and aligned.
                     (unsafe { load(word.cast(), 8) } >= expected).then_some(())

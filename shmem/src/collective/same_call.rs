@@ -22,7 +22,7 @@ use super::call::{CALL_LEN, Call};
 use crate::error::{Error, Result};
 use crate::sync::Everybody;
 use crate::team::group::Group;
-use crate::waiting::post::{CallId, IN_CALL};
+use crate::waiting::post::{CallId, IN_CALL, Words};
 
 /// Exclusive access of this thread to the compared calls of its PE. It ends with the call.
 pub(crate) struct Turn<'a> {
@@ -37,12 +37,12 @@ impl Turn<'_> {
 
     /// Waits until no other thread of this PE is in a compared call of this team.
     pub fn take(group: Group, team: u32, calls: &Mutex<u64>) -> Turn<'_> {
-        if IN_CALL.with_borrow(Option::is_some) {
+        if IN_CALL.get().is_some() {
             return Turn::none();
         }
         let mut calls = lock(calls);
         *calls += 1;
-        IN_CALL.set(Some((CallId { group, team, number: *calls }, String::new())));
+        IN_CALL.set(Some((CallId { group, team, number: *calls }, Words::new(""))));
         Turn { guard: Some(calls) }
     }
 
@@ -53,11 +53,9 @@ impl Turn<'_> {
 
     /// Sets the words for the call.
     pub fn describe(&self, words: impl FnOnce() -> String) {
-        IN_CALL.with_borrow_mut(|call| {
-            if let Some((_, said)) = call.as_mut().filter(|_| self.guard.is_some()) {
-                *said = words();
-            }
-        });
+        if let Some((call, _)) = IN_CALL.get().filter(|_| self.guard.is_some()) {
+            IN_CALL.set(Some((call, Words::new(&words()))));
+        }
     }
 
     /// Compares a call with those of all other PEs.

@@ -58,20 +58,27 @@ use crate::wire::Wire;
 /// areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
 
-/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. While it exists, the proxy thread polls the channels all
-/// the time, because a GPU cannot wake it.
-pub struct GpuDevice<'a> {
-    runtime: &'a Runtime,
+/// A GPU as a PE's device, made by [`Runtime::gpu_device`]: a handle, whose clones are of the same device. While it
+/// exists, the proxy thread polls the channels all the time, because a GPU cannot wake it.
+#[derive(Clone)]
+pub struct GpuDevice(Arc<Device>);
+
+struct Device {
     gpu: Arc<Gpu>,
     state: DeviceState,
-    /// The programs that [`GpuDevice::load`] has compiled.
     /// The start of this PE's heap, for the host and for the GPU.
     base: (usize, DevicePtr),
     barrier: *mut u8,
     _watches: Vec<Watch>,
     // Dropped last: the state points into them.
     _registered: Option<Pinned>,
+    runtime: Runtime,
 }
+
+// SAFETY: the address is that of symmetric memory, which any thread may use.
+unsafe impl Send for Device {}
+// SAFETY: as above; the state's record of errors is read and written word by word.
+unsafe impl Sync for Device {}
 
 impl Runtime {
     /// Makes a GPU this PE's device: the GPU that the heap is in or pinned for ([`Runtime::gpu`]), or, with a heap in
@@ -80,7 +87,7 @@ impl Runtime {
     /// # Errors
     /// The heap is in another GPU's memory or in memory that no GPU can access, the heap has no space for the barrier's
     /// words, or the driver reports an error.
-    pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
+    pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice> {
         let barrier = self.allocator().calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
         self.allocator().keep(barrier)?;
         let mut registered = None;
@@ -102,7 +109,7 @@ impl Runtime {
                 let committed = space.committed.load(Ordering::Relaxed);
                 let pinned = match pinned {
                     Some(pinned) => pinned,
-                    None => &*registered.insert(Pinned::new(gpu, &space.bases, committed)?),
+                    None => &*registered.insert(Pinned::new(gpu, &space.bases.to_vec(), committed)?),
                 };
                 let peers = pinned.addresses().to_vec();
                 let base = peers.get(job.me as usize).copied().unwrap_or_default();
@@ -129,13 +136,15 @@ impl Runtime {
             engine_from,
         };
         // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which
-        // borrows it.
+        // keeps it alive.
         let state = unsafe { DeviceState::new(gpu, parts) }
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
         let drivers = self.comm().wire.as_ref().ok().filter(|_| watched).map_or(&[][..], Wire::drivers);
         let watches = drivers.iter().map(|driver| driver.watch()).collect();
         let gpu = Arc::clone(gpu);
-        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
+        let runtime = self.clone();
+        let device = Device { gpu, state, base, barrier, _watches: watches, _registered: registered, runtime };
+        Ok(GpuDevice(Arc::new(device)))
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), or the one current on this thread, or the one with the
@@ -172,23 +181,23 @@ fn device_address((host, device): (usize, DevicePtr), ptr: *const u8) -> DeviceP
     device + ptr.addr().wrapping_sub(host) as u64
 }
 
-impl GpuDevice<'_> {
+impl GpuDevice {
     /// The GPU.
     #[must_use]
     pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
+        &self.0.gpu
     }
 
     /// The runtime that it belongs to.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
-        self.runtime
+        &self.0.runtime
     }
 
     /// The kernels' state: to be attached to programs, and queried for errors.
     #[must_use]
     pub fn state(&self) -> &DeviceState {
-        &self.state
+        &self.0.state
     }
 
     /// Passes the PE's state to a program's kernels.
@@ -196,7 +205,7 @@ impl GpuDevice<'_> {
     /// # Errors
     /// The program does not include the device API, or another version of it.
     pub fn attach(&self, module: &Module) -> symrail_kernels::cuda::Result<()> {
-        self.state.attach(module)
+        self.state().attach(module)
     }
 
     /// Compiles a program for the GPU, unless this process has done so before, or the folder `SYMRAIL_CACHE_DIR` has
@@ -205,7 +214,7 @@ impl GpuDevice<'_> {
     /// # Errors
     /// The compiler's messages.
     pub fn compile(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Compiled>> {
-        compiled(nvrtc, program, &self.gpu.arch(), self.runtime.settings().cache_dir.as_deref())
+        compiled(nvrtc, program, &self.gpu().arch(), self.runtime().settings().cache_dir.as_deref())
     }
 
     /// [Compiles](GpuDevice::compile) a program for the GPU, loads it, and passes the PE's state to its kernels.
@@ -213,7 +222,7 @@ impl GpuDevice<'_> {
     /// # Errors
     /// The compiler's or the driver's; those of [`GpuDevice::attach`].
     pub fn load(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> symrail_kernels::cuda::Result<Arc<Module>> {
-        let module = Module::load(&self.gpu, &*self.compile(nvrtc, program)?)?;
+        let module = Module::load(self.gpu(), &*self.compile(nvrtc, program)?)?;
         self.attach(&module)?;
         Ok(module)
     }
@@ -223,13 +232,13 @@ impl GpuDevice<'_> {
     /// # Errors
     /// The compiler's or the driver's error.
     pub fn on_stream(&self, nvrtc: &Nvrtc) -> symrail_kernels::cuda::Result<OnStream> {
-        OnStream::new(&self.gpu, &*self.compile(nvrtc, &Program::STREAM)?, &self.state)
+        OnStream::new(self.gpu(), &*self.compile(nvrtc, &Program::STREAM)?, self.state())
     }
 
     /// The kernels' address of the symmetric object at `ptr`: the number that they take as an argument.
     #[must_use]
     pub fn address(&self, ptr: *const u8) -> u64 {
-        device_address(self.base, ptr).get()
+        device_address(self.0.base, ptr).get()
     }
 
     /// A team for kernels, which take its [handle](DeviceTeam::handle) as `symrail_team_t`. Drop it before the team.
@@ -237,16 +246,17 @@ impl GpuDevice<'_> {
     ///
     /// # Errors
     /// A peer that does not answer, or an error of the driver.
-    pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
-        let words = device_address(self.base, self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
+    pub fn team(&self, team: &Team) -> Result<DeviceTeam> {
+        let words =
+            device_address(self.0.base, self.0.barrier) + (BARRIER_BYTES * (1 + team.area().slot() as usize)) as u64;
         // An earlier team may have left numbers there; no PE writes before all have returned from the call below.
         // SAFETY: the team's words of the block that this device has for barriers.
-        unsafe { self.gpu.fill(words, 0, BARRIER_BYTES) }?;
+        unsafe { self.gpu().fill(words, 0, BARRIER_BYTES) }?;
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         let place = (group.pe(0), stride as i32);
-        let plan = Plan::new(group, &Hosts::new(group, &self.runtime.devices().hosts));
-        let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words, plan.steps());
+        let plan = Plan::new(group, &Hosts::new(group, &self.runtime().devices().hosts));
+        let made = DeviceTeam::new(self.gpu(), (group.me(), group.size()), place, words, plan.steps());
         team.sync()?;
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
     }
@@ -254,22 +264,26 @@ impl GpuDevice<'_> {
     /// Whether kernels access `pe`'s heap by loads and stores.
     #[must_use]
     pub fn is_mapped(&self, pe: Pe) -> bool {
-        self.state.reach().has(pe)
+        self.state().reach().has(pe)
     }
 
     /// Whether kernels access all heaps themselves, with AMOs too: they need no proxy, except for copies by copy
     /// engines, which it starts.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.runtime.devices().atomics
+        self.runtime().devices().atomics
     }
 
     /// Frees the barrier's words. Kernels have ended, on all PEs. Collective.
     ///
     /// # Errors
-    /// As for [`Runtime::free`].
+    /// [`Error::InUse`] on all PEs if another handle of the device exists on any of them, such as that of kernels or of
+    /// a plan: then the words stay. As for [`Runtime::free`].
     pub fn close(self) -> Result<()> {
-        let (runtime, barrier) = (self.runtime, self.barrier);
+        let (runtime, barrier, handles) = (self.runtime().clone(), self.0.barrier, Arc::strong_count(&self.0) - 1);
+        if runtime.everybody().any("the end of a device", handles > 0)? {
+            return Err(Error::InUse { pe: runtime.my_pe(), what: "a GPU as the PE's device", handles });
+        }
         drop(self);
         runtime.allocator().free_kept(barrier)
     }

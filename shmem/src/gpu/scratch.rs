@@ -35,17 +35,17 @@ impl Runtime {
     }
 }
 
-impl GpuDevice<'_> {
+impl GpuDevice {
     /// Allocates memory of the heap for teams' collectives on streams: [`Runtime::gpu_scratch_bytes`]. It is never
     /// freed. Collective.
     ///
     /// # Errors
     /// The heap has no space for it.
     pub fn scratch(&self) -> Result<Scratch> {
-        let (of_all, of_team) = parts(self.runtime.n_pes());
-        let start = self.runtime.malloc(Runtime::gpu_scratch_bytes(self.runtime.n_pes()))?;
-        self.runtime.allocator().keep(start)?;
-        Ok(Scratch { start: device_address(self.base, start), of_all, of_team })
+        let (of_all, of_team) = parts(self.runtime().n_pes());
+        let start = self.runtime().malloc(Runtime::gpu_scratch_bytes(self.runtime().n_pes()))?;
+        self.runtime().allocator().keep(start)?;
+        Ok(Scratch { start: device_address(self.0.base, start), of_all, of_team })
     }
 }
 
@@ -53,11 +53,11 @@ impl Scratch {
     /// A team's parameters for collectives on streams; `device` is the result of [`GpuDevice::team`], or none for the
     /// team of all PEs.
     #[must_use]
-    pub fn members<'a>(&self, team: &Team<'_>, device: Option<&'a DeviceTeam>) -> Members<'a> {
+    pub fn members<'a>(&self, team: &Team, device: Option<&'a DeviceTeam>) -> Members<'a> {
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         // The team of all PEs has the first area, and so the first part.
-        let scratch = match team.area.slot() as usize {
+        let scratch = match team.area().slot() as usize {
             0 => (self.start.get(), self.of_all as u64),
             slot => ((self.start + (self.of_all + (slot - 1) * self.of_team) as u64).get(), self.of_team as u64),
         };

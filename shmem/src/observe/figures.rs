@@ -82,6 +82,7 @@ impl Page {
         let Some(length) = self.buffer.len().checked_sub(HEAD) else { return Ok(()) };
         self.buffer[8..12].copy_from_slice(&(length as u32).to_le_bytes());
         self.buffer.extend(self.stamp.to_le_bytes());
+        symrail_heap::mapping::may_have_size(self.buffer.len() as u64)?;
         self.file.write_all_at(&self.buffer, 0)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Observation {
     pub trace: Option<Trace>,
     /// The phases that programs have recorded.
     phases: Mutex<Vec<Phase>>,
-    pub _reporter: Option<Reporter>,
+    reporter: Mutex<Option<Reporter>>,
 }
 
 /// The most phases that are kept.
@@ -38,7 +38,12 @@ pub(crate) type Phase = (&'static str, Instant, Duration);
 
 impl Observation {
     pub fn new(trace: Option<Trace>, reporter: Option<Reporter>) -> Observation {
-        Observation { trace, phases: Mutex::default(), _reporter: reporter }
+        Observation { trace, phases: Mutex::default(), reporter: Mutex::new(reporter) }
+    }
+
+    /// Ends the publication of figures.
+    pub fn end(&self) {
+        drop(lock(&self.reporter).take());
     }
 
     /// Records a phase for the trace, if there is one.

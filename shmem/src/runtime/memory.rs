@@ -1,9 +1,11 @@
 //! The symmetric heap, and other symmetric memory.
 
+use std::sync::Arc;
+
 use symrail_transport::{Operation, Pe};
 
 use super::Runtime;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::program_data::{self, ProgramData};
 use crate::space::at;
 use crate::staged::STAGED_OFFSET;
@@ -64,7 +66,8 @@ impl Runtime {
         program_data::bytes()
     }
 
-    /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable.
+    /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable, and
+    /// call this before they make other handles of this PE.
     ///
     /// From then on peers change these variables at any time, by operations that are safe where they are called. So the
     /// promise below holds for the runtime's whole life, and for all code of the executable.
@@ -77,16 +80,25 @@ impl Runtime {
     ///   language.
     ///
     /// # Errors
-    /// The heap is too small for the variables, PEs run different executables, or the system refuses to map them.
+    /// [`Error::InUse`] if there are other handles. The heap is too small for the variables, PEs run different
+    /// executables, or the system refuses to map them.
     pub unsafe fn share_program_data(&mut self) -> Result<()> {
         let space = &self.comm().space;
         if !space.data.is_empty() {
             return Ok(());
         }
+        let handles = Arc::strong_count(&self.0) - 1;
+        if self.everybody().any("sharing the program's static data", handles > 0)? {
+            return Err(Error::InUse { pe: self.my_pe(), what: "the runtime", handles });
+        }
         let allocator = self.allocator();
         let take = |align, bytes| allocator.align_on_demand(align, bytes);
         // SAFETY: the caller's promise.
-        self.0.comm.space.data = unsafe { ProgramData::share((&space.heap, space.base), take) }?;
+        let data = unsafe { ProgramData::share((&space.heap, space.base), take) }?;
+        let Some(parts) = Arc::get_mut(&mut self.0) else {
+            return Err(Error::InUse { pe: self.my_pe(), what: "the runtime", handles: 1 });
+        };
+        parts.comm.space.data = data;
         // A peer may write to a variable only after it has moved.
         self.everybody().wait_for_all("sharing the program's static data")
     }
@@ -95,7 +107,7 @@ impl Runtime {
     #[must_use]
     pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
         match (self.comm().space.offset(Operation::Put, pe, ptr, 1), self.comm().space.bases.get(pe as usize)) {
-            (Ok(offset), Some(&base)) if base != 0 && offset < STAGED_OFFSET => at(base, offset),
+            (Ok(offset), Some(base)) if base != 0 && offset < STAGED_OFFSET => at(base, offset),
             _ => std::ptr::null_mut(),
         }
     }
@@ -104,6 +116,26 @@ impl Runtime {
     #[must_use]
     pub fn is_symmetric(&self, ptr: *const u8, len: usize) -> bool {
         self.symmetric_offset(ptr, len).is_ok()
+    }
+
+    /// Refuses `len` bytes at `ptr` that a host thread of this PE would access in a call (`what`) and that are not there:
+    /// they extend beyond the memory of the symmetric heap or of the program's data, or are more than the heap has. The
+    /// caller vouches for private memory.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    #[inline]
+    pub fn must_hold(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
+        self.comm().space.must_hold(what, self.my_pe(), ptr, len)
+    }
+
+    /// As [`Runtime::must_hold`], but refuses only addresses of the heap behind its memory, which costs least.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    #[inline]
+    pub fn must_not_be_behind(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
+        self.comm().space.must_not_be_behind(what, self.my_pe(), ptr, len)
     }
 
     /// The symmetric offset of `len` bytes at `ptr`: the same on every PE.

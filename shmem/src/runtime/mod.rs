@@ -15,10 +15,10 @@ mod operations;
 mod together;
 mod waits;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use symrail_core::lock;
+use symrail_core::clock;
 use symrail_proxy::channel::Producer;
 use symrail_transport::Pe;
 use symrail_transport::endpoint::LaneCounters;
@@ -27,23 +27,32 @@ use symrail_transport::rail::RailCaps;
 
 use crate::alloc::Allocator;
 use crate::devices::Devices;
+use crate::error::Result;
 use crate::observe::Observation;
 use crate::observe::description::Description;
 use crate::operations::{Communicator, Operations};
 use crate::process::OfProcess;
 use crate::sync::{Everybody, SyncArea};
 use crate::team::World;
+use crate::wire::MAX_CONTEXTS;
+
+/// The longest that a PE which ends the job waits for its other threads' steps.
+const LONGEST_ABORT: Duration = Duration::from_secs(1);
 
 /// One PE of a running job.
 ///
-/// [`Runtime::init`] makes it, and threads share it by reference. Dropping it leaves the job without waiting for the
-/// others: PEs that wait for this PE then get an error. All PEs make the same collective calls (marked so) in the same
-/// order.
+/// [`Runtime::init`] makes it. It is a handle: clones are of the same PE, and threads share it by reference. Slices,
+/// teams, contexts, devices and all other objects that are made from it keep the PE's memory mapped themselves, so they
+/// may be dropped in any order. Dropping the last of them leaves the job without waiting for the others: PEs that wait
+/// for this PE then get an error. [`Runtime::finalize`] leaves at once, whatever handles exist: from then on their
+/// operations return [`Error::Finalized`](crate::Error::Finalized), and this PE's own elements stay accessible. All PEs
+/// make the same collective calls (marked so) in the same order.
 ///
 /// It belongs to the process that made it. In a child forked from that process, operations return errors
 /// ([`Error::Forked`](crate::Error::Forked)), and so does [`Runtime::finalize`]; finalizing, dropping and `exit` do no
 /// harm there, neither to the child nor to the job.
-pub struct Runtime(OfProcess<Parts>);
+#[derive(Clone)]
+pub struct Runtime(Arc<OfProcess<Parts>>);
 
 /// The parts of a PE in the job that it has joined.
 pub(crate) struct Parts {
@@ -58,8 +67,24 @@ pub(crate) struct Parts {
 
 impl Runtime {
     pub(crate) fn new(parts: Parts) -> Runtime {
-        let process = parts.comm.job.process;
-        Runtime(OfProcess::new(parts, process))
+        let process = parts.comm.job.membership.process();
+        Runtime(Arc::new(OfProcess::new(parts, process)))
+    }
+
+    /// Whether both are handles of the same PE in the same job.
+    #[inline]
+    #[must_use]
+    pub fn is_same(&self, other: &Runtime) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Fails if this PE has left ([`Runtime::finalize`]), or this process was forked from the one that joined.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`](crate::Error::Finalized), [`Error::Forked`](crate::Error::Forked).
+    #[inline]
+    pub fn check_joined(&self) -> Result<()> {
+        self.comm().job.here()
     }
 
     #[inline]
@@ -87,10 +112,21 @@ impl Runtime {
         Operations::of(&self.0.comm)
     }
 
+    /// The operations on the context with a number ([`Context::number`](crate::Context::number)), for interfaces whose
+    /// programs name contexts by numbers. Without such a context, those on the one that had the number or will have it.
+    #[inline]
+    #[must_use]
+    pub fn operations_on(&self, number: usize) -> Option<Operations<'_>> {
+        (number < MAX_CONTEXTS).then(|| Operations::on(&self.0.comm, number))
+    }
+
+    /// The number of contexts that a PE can have at a time; their numbers are below it.
+    pub const MAX_CONTEXTS: usize = MAX_CONTEXTS;
+
     /// Whether this process was forked from the one that joined the job, and so takes no part in it.
     #[must_use]
     pub fn is_forked(&self) -> bool {
-        !self.comm().job.process.is_here()
+        !self.comm().job.membership.process().is_here()
     }
 
     /// This PE.
@@ -171,11 +207,20 @@ impl Runtime {
         self.comm().wire.as_ref().map_or(0, |wire| wire.fences())
     }
 
-    /// Ends the whole job with an exit code. Returns; the caller ends this process.
+    /// Ends the whole job with an exit code. Returns; the caller ends this process. A signal's handler may call it: if
+    /// the thread that it interrupts takes part in a step of the bootstrap, the launcher learns of the end by that of
+    /// this process.
     pub fn abort(&self, code: i32, why: &str) {
         if self.is_forked() {
             return; // the job does not belong to this process
         }
-        lock(&self.comm().job.bootstrap).abort(code, why);
+        let (since, bootstrap) = (clock::now(), &self.comm().job.bootstrap);
+        while clock::since(since) < LONGEST_ABORT {
+            match bootstrap.try_lock() {
+                Ok(mut bootstrap) => return bootstrap.abort(code, why),
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner().abort(code, why),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 }

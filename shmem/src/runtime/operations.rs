@@ -15,8 +15,8 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::TooManyContexts`](crate::Error::TooManyContexts).
-    pub fn create_context(&self) -> Result<Context<'_>> {
-        Context::new(self.comm())
+    pub fn create_context(&self) -> Result<Context> {
+        Context::new(self)
     }
 
     /// As [`Runtime::put_signal_nbi`], with a completion that can be tested while other operations are in flight.
@@ -33,10 +33,10 @@ impl Runtime {
         len: usize,
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
-    ) -> Result<Delivery<'_>> {
+    ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
-        Ok(Delivery::new(self.operations(), tracked))
+        Ok(Delivery::new((self, None), tracked))
     }
 
     /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail whose target
@@ -55,22 +55,23 @@ impl Runtime {
         len: usize,
         word: *mut u64,
         pe: Pe,
-    ) -> Result<Delivery<'_>> {
+    ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.operations().put_and_count(dest, source, len, word, pe) }?;
-        Ok(Delivery::of_counted(self.operations(), sent))
+        Ok(Delivery::of_counted((self, None), sent))
     }
 }
 
-/// The runtime's own operations, by those of the default context.
-macro_rules! on_default_context {
-    (
+/// The methods of handles that call operations: a runtime's on the default context, a context's on that one.
+macro_rules! operations_of {
+    ($($handle:ident: $on:literal),*; $methods:tt) => { $(operations_of!(@ $handle, $on, $methods);)* };
+    (@ $handle:ident, $on:literal, {
         unsafe { $($unsafe_name:ident($($unsafe_arg:ident: $unsafe_ty:ty),*);)* }
         safe { $($name:ident$(<$t:ident: $bound:ident>)?($($arg:ident: $ty:ty),*) -> $value:ty;)* }
-    ) => {
-        impl Runtime {
+    }) => {
+        impl $handle {
             $(
-                #[doc = concat!("[`Operations::", stringify!($unsafe_name), "`](crate::Operations::", stringify!($unsafe_name), ") on the default context.")]
+                #[doc = concat!("[`Operations::", stringify!($unsafe_name), "`](crate::Operations::", stringify!($unsafe_name), ") on ", $on, ".")]
                 ///
                 /// # Safety
                 /// As there.
@@ -85,7 +86,7 @@ macro_rules! on_default_context {
                 }
             )*
             $(
-                #[doc = concat!("[`Operations::", stringify!($name), "`](crate::Operations::", stringify!($name), ") on the default context.")]
+                #[doc = concat!("[`Operations::", stringify!($name), "`](crate::Operations::", stringify!($name), ") on ", $on, ".")]
                 ///
                 /// # Errors
                 /// As there.
@@ -98,7 +99,7 @@ macro_rules! on_default_context {
     };
 }
 
-on_default_context! {
+operations_of! { Runtime: "the default context", Context: "this context"; {
     unsafe {
         put(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
         put_nbi(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
@@ -118,4 +119,4 @@ on_default_context! {
         fetch_add<T: AmoInteger>(dest: *mut T, value: T, pe: Pe) -> T;
         signal_op(signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> ();
     }
-}
+}}

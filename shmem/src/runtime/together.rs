@@ -5,10 +5,12 @@ use std::time::Duration;
 use symrail_core::lock;
 
 use super::Runtime;
+use crate::bootstrap::single::Single;
 use crate::collective::call::Call;
 use crate::error::{Error, Result};
 use crate::observe::Trace;
 use crate::team::{Team, World};
+use crate::wire::Wire;
 
 /// How long a PE that leaves without the others drains its sends.
 const LAST_SENDS: Duration = Duration::from_secs(1);
@@ -49,7 +51,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The heap is exhausted, or a peer does not answer.
-    pub fn team_world(&self) -> Result<Team<'_>> {
+    pub fn team_world(&self) -> Result<Team> {
         let world = match self.0.world.get() {
             Some(world) => world,
             None => {
@@ -57,25 +59,46 @@ impl Runtime {
                 self.0.world.get_or_init(|| world)
             }
         };
-        Ok(Team::world(self.everybody(), world))
+        Ok(Team::world(self, world))
     }
 
     /// Leaves the job: waits for operations in flight and for all other PEs. Collective.
     ///
+    /// Other handles of this PE may exist: their operations return [`Error::Finalized`] from then on, and the memory
+    /// stays mapped until the last of them is dropped. The proxy threads end, so kernels of this PE's devices have
+    /// ended before.
+    ///
     /// # Errors
     /// An operation in flight failed, or a peer has died or left; the wait for a slow peer is unlimited, as in a
-    /// barrier. The PE has left in any case.
+    /// barrier. The PE has left in any case. [`Error::Finalized`] if it had left before.
     pub fn finalize(self) -> Result<()> {
-        self.leave()
+        let left = self.leave();
+        if !self.is_forked() {
+            self.0.observation.end();
+            self.comm().wire.iter().for_each(Wire::stop);
+            // A job of this PE alone takes the place of the one that it has left.
+            let bootstrap = std::mem::replace(&mut *lock(&self.comm().job.bootstrap), Box::new(Single::default()));
+            drop(bootstrap);
+        }
+        left
     }
 
-    /// As [`Runtime::finalize`], for a process in which other threads may still be in operations: frees nothing. No
-    /// thread may begin another call afterwards. Collective.
+    /// As [`Runtime::finalize`], for a process in which other threads may still be in operations, and kernels on
+    /// devices: proxy threads go on until the last handle is dropped. Collective.
     ///
     /// # Errors
     /// As for [`Runtime::finalize`].
     pub fn leave(&self) -> Result<()> {
         self.comm().job.here()?;
+        let comm = self.comm();
+        let left = self.leave_together();
+        comm.job.membership.end();
+        // Loads and stores to peers end, too.
+        comm.space.bases.wipe();
+        left
+    }
+
+    fn leave_together(&self) -> Result<()> {
         let comm = self.comm();
         let quiet = self.quiet();
         let all = self.everybody();

@@ -54,6 +54,7 @@ impl Runtime {
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
+    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a peer has died or left. This is known within seconds if the
     /// bootstrap reports it; otherwise after `TIMEOUT_S` of waiting, when a peer's proxy does not answer either. The
     /// wait for a peer that is only slow is unlimited, with one warning.
@@ -71,6 +72,7 @@ impl Runtime {
     /// As for [`Runtime::wait_until`].
     pub unsafe fn wait_in<T: WaitWord>(&self, what: &'static str, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         let ops = self.operations();
+        self.must_hold(what, word.cast(), size_of::<T>())?;
         ops.wait_for(what, self.anybody(), || {
             // SAFETY: the caller's promise.
             let now = unsafe { ops.test_once(word) }?;
@@ -88,6 +90,7 @@ impl Runtime {
     /// As for [`Runtime::wait_until`].
     pub unsafe fn wait_in_any<T: WaitWord>(&self, what: &'static str, words: &[(*const T, Cmp, T)]) -> Result<usize> {
         let ops = self.operations();
+        words.iter().try_for_each(|(word, ..)| self.must_hold(what, word.cast(), size_of::<T>()))?;
         ops.wait_for(what, self.anybody(), || {
             words.iter().position(|&(word, cmp, value)| {
                 // SAFETY: the caller's promise.

@@ -59,12 +59,12 @@ impl<T: Symmetric + AmoValue> SymView<'_, T> {
 
     fn amo(&self, what: &'static str, index: usize, op: AmoOp, operand: u64, pe: Pe) -> Result<()> {
         let word = self.range(what, pe, index, 1)?;
-        self.ops.amo(word.cast(), T::TYPE, op, operand, 0, pe)
+        self.ops().amo(word.cast(), T::TYPE, op, operand, 0, pe)
     }
 
     fn fetch_amo(&self, what: &'static str, index: usize, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<T> {
         let word = self.range(what, pe, index, 1)?;
-        self.ops.fetch_amo(word.cast(), T::TYPE, op, operand, compare, pe).map(T::from_bits)
+        self.ops().fetch_amo(word.cast(), T::TYPE, op, operand, compare, pe).map(T::from_bits)
     }
 }
 

@@ -12,7 +12,7 @@
 //! let ready = rt.alloc_slice::<u64>(1)?;
 //! data.put_signal(0, &[0.5, 1.5, 2.5], (&ready, 0), 1, SignalOp::Set, next)?;
 //! ready.wait_until(0, Cmp::Eq, 1)?;
-//! assert_eq!(data.to_vec(), [0.5, 1.5, 2.5]);
+//! assert_eq!(data.to_vec()?, [0.5, 1.5, 2.5]);
 //! assert!(data.put(2, &[0.0, 0.0], next).is_err(), "there is no element 3");
 //! ready.free()?;
 //! data.free()?;
@@ -20,14 +20,23 @@
 //! # }
 //! ```
 //!
-//! A slice does not outlive its runtime, and holds plain data only:
+//! A slice may outlive its runtime: this PE's elements stay there, and operations with PEs are refused after
+//! [`Runtime::finalize`].
 //!
-//! ```compile_fail,E0505
-//! let rt = symrail::Runtime::init().unwrap();
-//! let data = rt.alloc_slice::<u64>(1).unwrap();
-//! rt.finalize().unwrap();
-//! data.read(0).unwrap();
 //! ```
+//! # fn main() -> symrail::Result<()> {
+//! let rt = symrail::Runtime::init()?;
+//! let (data, me) = (rt.alloc_slice::<u64>(1)?, rt.my_pe());
+//! data.write(0, 7)?;
+//! rt.finalize()?;
+//! assert_eq!(data.read(0)?, 7);
+//! assert!(matches!(data.p(0, 8, me), Err(symrail::Error::Finalized { .. })));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A slice holds plain data only:
+//!
 //! ```compile_fail,E0277
 //! let rt = symrail::Runtime::init().unwrap();
 //! let flags = rt.alloc_slice::<bool>(1).unwrap(); // a peer might write 2
@@ -48,7 +57,7 @@
 //!   old and new bytes. The language calls such a race undefined; NICs and processes of other PEs race in the same way
 //!   with every access. The copies are raw copies of plain bytes, and every bit pattern is a value of an element
 //!   ([`Symmetric`]). PEs synchronise by words that signals, AMOs and waits access atomically.
-//! - Memory of a slice stays mapped until the runtime has closed its rails, and the slice borrows the runtime. Views
+//! - Memory of a slice stays mapped until the runtime has closed its rails, and the slice keeps the runtime alive. Views
 //!   borrow the slice, and only the slice frees its block. If a PE uses a slice after its *peers* have freed theirs, it
 //!   reads and writes plain data of another allocation there: a mistake, but every element still holds a value of its
 //!   type.
@@ -78,31 +87,37 @@ use crate::space::at;
 ///
 /// Its operations are those of [`SymView`], on the default context. Dropping it frees nothing, since freeing is
 /// collective: see [`SymSlice::free`].
-pub struct SymSlice<'rt, T> {
-    view: SymView<'rt, T>,
+pub struct SymSlice<T> {
+    view: SymView<'static, T>,
 }
 
-/// The elements of a [`SymSlice`], with operations on one context. It borrows the slice, so it cannot be used after the
-/// slice was freed.
+/// The elements of a [`SymSlice`], with operations on one context. If that is not the default one, it borrows slice and
+/// context, so it cannot be used after the slice was freed.
 pub struct SymView<'a, T> {
-    runtime: &'a Runtime,
-    ops: Operations<'a>,
+    on: On<'a>,
     /// The address of the first element, in this process; a multiple of 64.
     first: usize,
     len: usize,
     element: PhantomData<fn() -> T>,
 }
 
-impl<'rt, T> Deref for SymSlice<'rt, T> {
-    type Target = SymView<'rt, T>;
+/// The context of a view's operations.
+enum On<'a> {
+    /// The default context of a runtime, which is kept alive.
+    Default(Runtime),
+    Context(&'a Context),
+}
+
+impl<T> Deref for SymSlice<T> {
+    type Target = SymView<'static, T>;
 
     #[inline]
-    fn deref(&self) -> &SymView<'rt, T> {
+    fn deref(&self) -> &SymView<'static, T> {
         &self.view
     }
 }
 
-impl<T> std::fmt::Debug for SymSlice<'_, T> {
+impl<T> std::fmt::Debug for SymSlice<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.view.fmt(f)
     }
@@ -120,7 +135,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The heap is exhausted, or PEs asked for different sizes; then no PE gets memory.
-    pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
+    pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<T>> {
         let allocator = self.allocator();
         let first = allocator.calloc(len, size_of::<T>())?;
         if !first.is_null() {
@@ -128,20 +143,20 @@ impl Runtime {
         }
         // An empty slice is at the start of the heap.
         let first = if len == 0 { self.comm().space.users_base() } else { first.expose_provenance() };
-        Ok(SymSlice { view: SymView { runtime: self, ops: self.operations(), first, len, element: PhantomData } })
+        Ok(SymSlice { view: SymView { on: On::Default(self.clone()), first, len, element: PhantomData } })
     }
 }
 
-impl<'rt, T: Symmetric> SymSlice<'rt, T> {
+impl<T: Symmetric> SymSlice<T> {
     /// The same elements, with operations on another context.
     ///
     /// # Errors
     /// [`Error::OtherRuntime`].
-    pub fn on<'a>(&'a self, context: &'a Context<'rt>) -> Result<SymView<'a, T>> {
-        if !std::ptr::eq(self.ops.comm, context.comm) {
+    pub fn on<'a>(&'a self, context: &'a Context) -> Result<SymView<'a, T>> {
+        if !self.runtime().is_same(context.runtime()) {
             return Err(Error::OtherRuntime { what: "on", pe: self.runtime().my_pe() });
         }
-        Ok(SymView { ops: context.operations(), ..self.view })
+        Ok(SymView { on: On::Context(context), first: self.first, len: self.len, element: PhantomData })
     }
 
     /// Frees the elements. Collective.
@@ -153,7 +168,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     }
 }
 
-impl<'a, T: Symmetric> SymView<'a, T> {
+impl<T: Symmetric> SymView<'_, T> {
     /// The number of elements on each PE.
     #[inline]
     #[must_use]
@@ -171,8 +186,27 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// The runtime whose heap it is in.
     #[inline]
     #[must_use]
-    pub fn runtime(&self) -> &'a Runtime {
-        self.runtime
+    pub fn runtime(&self) -> &Runtime {
+        match &self.on {
+            On::Default(runtime) => runtime,
+            On::Context(context) => context.runtime(),
+        }
+    }
+
+    #[inline]
+    fn ops(&self) -> Operations<'_> {
+        match &self.on {
+            On::Default(runtime) => runtime.operations(),
+            On::Context(context) => context.operations(),
+        }
+    }
+
+    /// The number of the operations' context; `None` for the default one.
+    fn context(&self) -> Option<usize> {
+        match &self.on {
+            On::Default(_) => None,
+            On::Context(context) => Some(context.number()),
+        }
     }
 
     /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element
@@ -190,8 +224,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     #[inline]
     pub fn read(&self, index: usize) -> Result<T> {
         let at = self.own(index, 1)?;
-        if self.ops.comm.space.is_staged(at.cast()) {
-            return self.ops.read_staged(at);
+        if self.ops().comm.space.is_staged(at.cast()) {
+            return self.ops().read_staged(at);
         }
         // SAFETY: the element is in this PE's committed heap and aligned, and no references to it exist.
         Ok(unsafe { T::load(at) })
@@ -204,8 +238,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     #[inline]
     pub fn write(&self, index: usize, value: T) -> Result<()> {
         let at = self.own(index, 1)?;
-        if self.ops.comm.space.is_staged(at.cast()) {
-            return self.ops.write_staged(at, &[value]);
+        if self.ops().comm.space.is_staged(at.cast()) {
+            return self.ops().write_staged(at, &[value]);
         }
         // SAFETY: as for `read`.
         unsafe { T::store(at, value) };
@@ -218,7 +252,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// [`Error::OutOfBounds`].
     pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
         let from = self.own(start, dest.len())?;
-        if self.ops.comm.space.is_staged(from.cast()) {
+        if self.ops().comm.space.is_staged(from.cast()) {
             // SAFETY: the slice is valid for as many bytes, and this call waits until they have arrived.
             return unsafe {
                 self.runtime().get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime().my_pe())
@@ -237,8 +271,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// [`Error::OutOfBounds`].
     pub fn write_slice(&self, start: usize, source: &[T]) -> Result<()> {
         let to = self.own(start, source.len())?;
-        if self.ops.comm.space.is_staged(to.cast()) {
-            return self.ops.write_staged(to, source);
+        if self.ops().comm.space.is_staged(to.cast()) {
+            return self.ops().write_staged(to, source);
         }
         for (i, &value) in source.iter().enumerate() {
             // SAFETY: as for `read`, for all of them.
@@ -247,28 +281,29 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         Ok(())
     }
 
-    /// Sets all of this PE's elements to `value`. On device memory, the next quiet returns a failure.
-    pub fn fill(&self, value: T) {
-        if self.ops.comm.space.is_staged(self.address(0).cast()) {
-            let written = self.ops.write_staged(self.address(0), &vec![value; self.len]);
-            return written.unwrap_or_else(|error| self.ops.comm.space.note(error));
+    /// Sets all of this PE's elements to `value`.
+    ///
+    /// # Errors
+    /// Those of a put to this PE's own memory, if the CPU cannot access it.
+    pub fn fill(&self, value: T) -> Result<()> {
+        if self.ops().comm.space.is_staged(self.address(0).cast()) {
+            return self.ops().write_staged(self.address(0), &vec![value; self.len]);
         }
         for i in 0..self.len {
             // SAFETY: as for `read`, for all of them.
             unsafe { T::store(self.address(i), value) };
         }
+        Ok(())
     }
 
-    /// A copy of all of this PE's elements. On device memory, the next quiet returns a failure, and the elements are 0.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<T> {
-        if self.ops.comm.space.is_staged(self.address(0).cast()) {
-            let mut all = vec![T::default(); self.len];
-            self.read_slice(0, &mut all).unwrap_or_else(|error| self.ops.comm.space.note(error));
-            return all;
-        }
-        // SAFETY: as for `read`, for all of them.
-        (0..self.len).map(|i| unsafe { T::load(self.address(i)) }).collect()
+    /// A copy of all of this PE's elements.
+    ///
+    /// # Errors
+    /// Those of a get from this PE's own memory, if the CPU cannot access it.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut all = vec![T::default(); self.len];
+        self.read_slice(0, &mut all)?;
+        Ok(all)
     }
 
     /// The address of an element that exists.

@@ -11,7 +11,7 @@ use crate::rma::SignalOp;
 /// Bytes that pass through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
 
-impl<'rt, T: Symmetric> SymView<'rt, T> {
+impl<T: Symmetric> SymView<'_, T> {
     /// Copies `source` to the elements from `start` on of `pe`. The source may be re-used when this returns; the
     /// elements have changed after a [quiet](Operations::quiet).
     ///
@@ -21,7 +21,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
     pub fn put(&self, start: usize, source: &[T], pe: Pe) -> Result<()> {
         let dest = self.range("put", pe, start, source.len())?;
         // SAFETY: a slice is valid for reads of its size.
-        unsafe { self.ops.put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
+        unsafe { self.ops().put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
     }
 
     /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of
@@ -41,10 +41,10 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         let from = self.partner("put_nbi", pe, source, source_start, count)?;
         if pe == self.runtime().my_pe() {
             // SAFETY: both ranges are in this PE's committed heap; they may overlap.
-            return unsafe { self.ops.move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
+            return unsafe { self.ops().move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.ops.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
+        unsafe { self.ops().put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
     }
 
     /// Copies the elements from `start` on of `pe` to `dest`.
@@ -55,7 +55,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
     pub fn get(&self, start: usize, dest: &mut [T], pe: Pe) -> Result<()> {
         let source = self.range("get", pe, start, dest.len())?;
         // SAFETY: a slice is valid for writes of its size; elements may have any bits.
-        unsafe { self.ops.get_borrowed(dest.as_mut_ptr().cast(), source.cast(), size_of_val(dest), pe) }
+        unsafe { self.ops().get_borrowed(dest.as_mut_ptr().cast(), source.cast(), size_of_val(dest), pe) }
     }
 
     /// Starts to copy `count` elements of `pe` from `start` on to this PE's `dest` from `dest_start` on. Complete after
@@ -68,10 +68,10 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
         if pe == self.runtime().my_pe() {
             // SAFETY: as for `put_nbi`.
-            return unsafe { self.ops.move_own(to.cast(), source.cast(), count * size_of::<T>()) };
+            return unsafe { self.ops().move_own(to.cast(), source.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the destination is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.ops.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
+        unsafe { self.ops().get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
     }
 
     /// Sets one element of `pe`; it has changed after a [quiet](Operations::quiet).
@@ -153,7 +153,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         let word = self.partner("put_signal", pe, signal, index, 1)?;
         let (from, len) = (source.as_ptr().cast(), size_of_val(source));
         // SAFETY: a slice is valid for reads of its size.
-        unsafe { self.ops.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
+        unsafe { self.ops().put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
     }
 
     /// As [`SymView::put_signal`], from this PE's `source`; complete after [`Operations::quiet`].
@@ -175,7 +175,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         let sides = (start, (source, source_start), count);
         self.put_signal_by("put_signal_nbi", sides, (signal, index), (value, op), pe, |dest, from, len, signal| {
             // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-            unsafe { self.ops.put_signal_nbi(dest, from, len, signal, pe) }
+            unsafe { self.ops().put_signal_nbi(dest, from, len, signal, pe) }
         })
         .map(drop)
     }
@@ -195,7 +195,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         value: u64,
         op: SignalOp,
         pe: Pe,
-    ) -> Result<Delivery<'rt>> {
+    ) -> Result<Delivery> {
         let sides = (start, (source, source_start), count);
         let tracked = self.put_signal_by(
             "put_signal_tracked",
@@ -205,10 +205,10 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
             pe,
             |dest, from, len, signal| {
                 // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-                unsafe { self.ops.put_signal_tracked(dest, from, len, signal, pe) }
+                unsafe { self.ops().put_signal_tracked(dest, from, len, signal, pe) }
             },
         )?;
-        Ok(Delivery::new(self.ops, tracked.flatten()))
+        Ok(Delivery::new((self.runtime(), self.context()), tracked.flatten()))
     }
 
     /// A put-signal to this PE (`None`), or one that `start` starts; with all checks.
@@ -229,8 +229,8 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
             return start_put(to, from, len, (word, value, op)).map(Some);
         }
         // SAFETY: as for `put_nbi`. The signal's update is not visible before this thread's stores.
-        unsafe { self.ops.move_own(to, from, len) }?;
-        self.ops.signal_op(word, value, op, pe).map(|()| None)
+        unsafe { self.ops().move_own(to, from, len) }?;
+        self.ops().signal_op(word, value, op, pe).map(|()| None)
     }
 
     /// The address of elements of another slice of the same runtime.
@@ -242,7 +242,7 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         start: usize,
         count: usize,
     ) -> Result<*mut U> {
-        if !std::ptr::eq(self.runtime(), other.runtime()) {
+        if !self.runtime().is_same(other.runtime()) {
             return Err(Error::OtherRuntime { what, pe });
         }
         other.range(what, pe, start, count)
@@ -264,7 +264,7 @@ impl SymView<'_, u64> {
     /// # Errors
     /// As for [`SymView::put`].
     pub fn signal_op(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        self.ops.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
+        self.ops().signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
     }
 }
 

@@ -4,7 +4,7 @@
 //! agreeing on a range that is free on all of its PEs, of the size that the team needs.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Team;
 use crate::error::{Error, Result};
@@ -20,55 +20,71 @@ pub fn aligned(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
 }
 
-/// A part of the symmetric heap in which teams allocate blocks.
-pub struct TeamHeap<'rt> {
-    runtime: &'rt Runtime,
+/// A part of the symmetric heap in which teams allocate blocks: a handle, whose clones are of the same heap.
+#[derive(Clone)]
+pub struct TeamHeap(Arc<State>);
+
+struct State {
     base: *mut u8,
     bytes: usize,
     /// Allocated blocks: start, end.
     taken: Mutex<BTreeMap<usize, usize>>,
+    runtime: Runtime,
 }
 
-/// Bytes at the same offset on all PEs of a team.
-#[derive(Debug)]
+/// Bytes at the same offset on all PEs of a team. They keep their heap alive. Dropping a block does not free it.
 pub struct Block {
     /// Their symmetric address: a multiple of [`ALIGN`].
     pub base: *mut u8,
     /// Their number.
     pub bytes: usize,
     start: usize,
+    heap: TeamHeap,
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes at {:p} of a team heap", self.bytes, self.base)
+    }
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use.
 unsafe impl Send for Block {}
-// SAFETY: as above; a mutex guards the allocated blocks.
-unsafe impl Send for TeamHeap<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for TeamHeap<'_> {}
+unsafe impl Sync for Block {}
+// SAFETY: as above; a mutex guards the allocated blocks.
+unsafe impl Send for State {}
+// SAFETY: as above.
+unsafe impl Sync for State {}
 
-impl<'rt> TeamHeap<'rt> {
+impl TeamHeap {
     /// Allocates `bytes` bytes on every PE's heap. Collective over all PEs.
     ///
     /// # Errors
     /// Those of [`Runtime::align`].
-    pub fn new(runtime: &'rt Runtime, bytes: usize) -> Result<TeamHeap<'rt>> {
+    pub fn new(runtime: &Runtime, bytes: usize) -> Result<TeamHeap> {
         let bytes = aligned(bytes);
         let base = runtime.align(ALIGN, bytes)?;
-        Ok(TeamHeap { runtime, base, bytes, taken: Mutex::default() })
+        Ok(TeamHeap(Arc::new(State { base, bytes, taken: Mutex::default(), runtime: runtime.clone() })))
     }
 
     /// Frees the memory. Collective over all PEs.
     ///
     /// # Errors
-    /// Those of [`Runtime::free`].
+    /// [`Error::InUse`] on all PEs if another handle of the heap, a block or a plan exists on any of them: then the heap
+    /// stays. Those of [`Runtime::free`].
     pub fn free(self) -> Result<()> {
-        self.runtime.free(self.base)
+        let (runtime, handles) = (self.runtime(), Arc::strong_count(&self.0) - 1);
+        if runtime.everybody().any("the end of a team heap", handles > 0)? {
+            return Err(Error::InUse { pe: runtime.my_pe(), what: "a team heap", handles });
+        }
+        runtime.free(self.0.base)
     }
 
     /// The runtime whose heap it is in.
     #[must_use]
-    pub fn runtime(&self) -> &'rt Runtime {
-        self.runtime
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
     }
 
     /// Checks that the CPU can access it, since the CPU copies for the plans of the host.
@@ -76,8 +92,8 @@ impl<'rt> TeamHeap<'rt> {
     /// # Errors
     /// [`Error::DeviceHeap`].
     pub fn must_be_the_hosts(&self) -> Result<()> {
-        if self.runtime.is_staged(self.base) {
-            return Err(Error::DeviceHeap { pe: self.runtime.my_pe() });
+        if self.runtime().is_staged(self.0.base) {
+            return Err(Error::DeviceHeap { pe: self.runtime().my_pe() });
         }
         Ok(())
     }
@@ -86,12 +102,12 @@ impl<'rt> TeamHeap<'rt> {
     ///
     /// # Errors
     /// As there.
-    pub fn take_words(&self, team: &Team<'_>, bytes: usize) -> Result<Block> {
+    pub fn take_words(&self, team: &Team, bytes: usize) -> Result<Block> {
         let block = self.take(team, bytes)?;
-        if self.runtime.is_staged(block.base) {
+        if self.runtime().is_staged(block.base) {
             let zeros = vec![0u8; block.bytes];
             // SAFETY: the range is in this PE's part of the heap.
-            unsafe { self.runtime.put(block.base, zeros.as_ptr(), zeros.len(), self.runtime.my_pe()) }?;
+            unsafe { self.runtime().put(block.base, zeros.as_ptr(), zeros.len(), self.runtime().my_pe()) }?;
         } else {
             // SAFETY: as above, and no peer writes to it before the barrier.
             unsafe { block.base.write_bytes(0, block.bytes) };
@@ -104,7 +120,7 @@ impl<'rt> TeamHeap<'rt> {
     ///
     /// # Errors
     /// [`Error::TeamHeapFull`] on all of them.
-    pub fn take(&self, team: &Team<'_>, bytes: usize) -> Result<Block> {
+    pub fn take(&self, team: &Team, bytes: usize) -> Result<Block> {
         let mut most = [bytes as u64];
         team.max_of_all(&mut most)?;
         let bytes = aligned((most[0] as usize).max(1));
@@ -117,7 +133,7 @@ impl<'rt> TeamHeap<'rt> {
             let agreed = team.max_of_all(&mut ends);
             match (offer, agreed) {
                 (Some(start), Ok(())) if ends[0] == !ends[1] => {
-                    return Ok(Block { base: self.base.wrapping_add(start), bytes, start });
+                    return Ok(Block { base: self.0.base.wrapping_add(start), bytes, start, heap: self.clone() });
                 }
                 (offer, agreed) => {
                     offer.map(|start| self.taken().remove(&start));
@@ -125,7 +141,7 @@ impl<'rt> TeamHeap<'rt> {
                 }
             }
             if ends[0] == u64::MAX {
-                return Err(Error::TeamHeapFull { pe: self.runtime.my_pe(), bytes, heap_bytes: self.bytes });
+                return Err(Error::TeamHeapFull { pe: self.runtime().my_pe(), bytes, heap_bytes: self.0.bytes });
             }
             candidate = ends[0] as usize;
         }
@@ -135,7 +151,7 @@ impl<'rt> TeamHeap<'rt> {
     ///
     /// # Errors
     /// A peer that does not answer; the block stays allocated then.
-    pub fn give_back(&self, team: &Team<'_>, block: Block) -> Result<()> {
+    pub fn give_back(&self, team: &Team, block: Block) -> Result<()> {
         self.give_back_all(team, [block])
     }
 
@@ -144,11 +160,10 @@ impl<'rt> TeamHeap<'rt> {
     ///
     /// # Errors
     /// As for [`TeamHeap::give_back`].
-    pub fn give_back_all(&self, team: &Team<'_>, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
+    pub fn give_back_all(&self, team: &Team, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
         team.barrier()?;
-        let mut taken = self.taken();
         for block in blocks {
-            taken.remove(&block.start);
+            block.heap.taken().remove(&block.start);
         }
         Ok(())
     }
@@ -160,7 +175,7 @@ impl<'rt> TeamHeap<'rt> {
             let disjoint = to <= start || start.saturating_add(bytes) <= from;
             if disjoint { start } else { to }
         });
-        if start.checked_add(bytes)? > self.bytes {
+        if start.checked_add(bytes)? > self.0.bytes {
             return None;
         }
         taken.insert(start, start + bytes);
@@ -168,6 +183,6 @@ impl<'rt> TeamHeap<'rt> {
     }
 
     fn taken(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
-        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -39,7 +39,7 @@ use crate::alloc::Allocator;
 use crate::barrier_plan::{self, Plan};
 use crate::error::Result;
 use crate::operations::{Communicator, Operations};
-use crate::sync::Everybody;
+use crate::runtime::Runtime;
 
 /// A team's progress; between its operations it is the same on all of its PEs.
 #[derive(Default)]
@@ -66,39 +66,43 @@ impl World {
     }
 }
 
-/// Some of the job's PEs, including this one. Two threads must not use it at the same time: they would have to agree on
-/// their order with the threads of the other PEs.
-pub struct Team<'rt> {
-    pub(crate) everybody: Everybody<'rt>,
-    pub(crate) group: Group,
-    pub(crate) hosts: Hosts,
+/// Some of the job's PEs, including this one: a handle, whose clones are of the same team. Two threads must not use it
+/// at the same time: they would have to agree on their order with the threads of the other PEs.
+#[derive(Clone)]
+pub struct Team(Arc<State>);
+
+struct State {
+    group: Group,
+    hosts: Hosts,
     plan: Plan,
     host_plan: Plan,
-    pub(crate) area: Area,
+    area: Area,
     /// Whether the fabric can count arrivals in the area's words.
-    pub(crate) counts: bool,
-    pub(crate) progress: Arc<Mutex<Progress>>,
-    pub(crate) on_device: Arc<DeviceTeam>,
+    counts: bool,
+    progress: Arc<Mutex<Progress>>,
+    on_device: Arc<DeviceTeam>,
     /// The number of its compared calls; one thread at a time makes such a call.
-    pub(crate) calls: Mutex<u64>,
+    calls: Mutex<u64>,
     areas: Arc<Areas>,
+    runtime: Runtime,
 }
 
-impl<'rt> Team<'rt> {
+impl Team {
     /// The team of all PEs.
-    pub(crate) fn world(everybody: Everybody<'rt>, world: &World) -> Team<'rt> {
+    pub(crate) fn world(runtime: &Runtime, world: &World) -> Team {
         let World { areas, progress } = world;
-        let (group, area) = (everybody.ops.comm.job.everybody(), areas.world());
-        Team::new(everybody, group, area, Arc::clone(progress), Arc::clone(areas))
+        let (group, area) = (runtime.comm().job.everybody(), areas.world());
+        Team::new(runtime, group, area, Arc::clone(progress), Arc::clone(areas))
     }
 
     pub(crate) fn new(
-        everybody: Everybody<'rt>,
+        runtime: &Runtime,
         group: Group,
         area: Area,
         progress: Arc<Mutex<Progress>>,
         areas: Arc<Areas>,
-    ) -> Team<'rt> {
+    ) -> Team {
+        let everybody = runtime.everybody();
         let hosts = Hosts::new(group, &everybody.ops.comm.job.hosts);
         let (plan, host_plan) = (Plan::new(group, &hosts), Plan::on_host(group, &hosts));
         let on_device = if area.slot() == areas.world().slot() {
@@ -108,46 +112,97 @@ impl<'rt> Team<'rt> {
         };
         let counts = hosts.count() > 1 && everybody.ops.counts_in(area.last_count());
         let calls = Mutex::default();
-        Team { everybody, group, hosts, plan, host_plan, area, counts, progress, on_device, calls, areas }
+        let runtime = runtime.clone();
+        Team(Arc::new(State {
+            group,
+            hosts,
+            plan,
+            host_plan,
+            area,
+            counts,
+            progress,
+            on_device,
+            calls,
+            areas,
+            runtime,
+        }))
     }
 
     /// The team's PEs.
     #[inline]
     #[must_use]
     pub fn group(&self) -> Group {
-        self.group
+        self.0.group
     }
 
     /// Whether it belongs to this runtime, and not to another one of the process.
     #[must_use]
-    pub fn is_of(&self, runtime: &crate::Runtime) -> bool {
-        std::ptr::eq(self.ops().comm, runtime.comm())
+    pub fn is_of(&self, runtime: &Runtime) -> bool {
+        self.0.runtime.is_same(runtime)
     }
 
     /// Operations of this PE, on the default context.
     #[inline]
-    pub(crate) fn ops(&self) -> &Operations<'rt> {
-        &self.everybody.ops
+    pub(crate) fn ops(&self) -> Operations<'_> {
+        self.0.runtime.operations()
+    }
+
+    /// The runtime whose PEs they are.
+    #[inline]
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
     }
 
     /// The areas of this job's teams.
     pub(crate) fn areas(&self) -> &Arc<Areas> {
-        &self.areas
+        &self.0.areas
+    }
+
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.0.hosts
+    }
+
+    pub(crate) fn area(&self) -> &Area {
+        &self.0.area
+    }
+
+    /// Whether the fabric can count arrivals in the area's words.
+    pub(crate) fn counts(&self) -> bool {
+        self.0.counts
+    }
+
+    pub(crate) fn progress(&self) -> &Mutex<Progress> {
+        &self.0.progress
+    }
+
+    /// The number of its compared calls; one thread at a time makes such a call.
+    pub(crate) fn calls(&self) -> &Mutex<u64> {
+        &self.0.calls
+    }
+
+    pub(crate) fn on_device(&self) -> &Arc<DeviceTeam> {
+        &self.0.on_device
+    }
+
+    /// The number of other handles of the team.
+    fn other_handles(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
     }
 
     /// Whether it is the team of all PEs, whose calls are also those of the runtime.
     pub(crate) fn is_world(&self) -> bool {
-        self.area.slot() == self.areas.world().slot()
+        self.area().slot() == self.areas().world().slot()
     }
 
     /// Waits for all of the team's PEs.
     pub(crate) fn sync_flags(&self) -> Result<()> {
-        self.barrier_by("a team's barrier", &self.plan, self.area.flags(), |progress| &mut progress.syncs)
+        self.barrier_by("a team's barrier", &self.0.plan, self.area().flags(), |progress| &mut progress.syncs)
     }
 
     /// Waits for those of the team's PEs that are on this PE's host.
     pub(crate) fn sync_host(&self) -> Result<()> {
-        self.barrier_by("a team's collective", &self.host_plan, self.area.host_flags(), |progress| {
+        self.barrier_by("a team's collective", &self.0.host_plan, self.area().host_flags(), |progress| {
             &mut progress.host_syncs
         })
     }
@@ -161,18 +216,18 @@ impl<'rt> Team<'rt> {
         count: fn(&mut Progress) -> &mut u64,
     ) -> Result<()> {
         let count = {
-            let mut progress = lock(&self.progress);
+            let mut progress = lock(self.progress());
             let count = count(&mut progress);
             *count += 1;
             *count
         };
-        barrier_plan::run(self.ops(), what, (self.group, plan), (flags, count), false).map(drop)
+        barrier_plan::run(&self.ops(), what, (self.group(), plan), (flags, count), false).map(drop)
     }
 
     /// The number of the next turn in the team's scratch buffer. In each turn a PE hears from all PEs of the turn
     /// before.
     pub(crate) fn next_turn(&self) -> u64 {
-        let mut progress = lock(&self.progress);
+        let mut progress = lock(self.progress());
         progress.turns += 1;
         progress.turns
     }
@@ -183,7 +238,7 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn connect(&self) -> Result<()> {
-        self.ops().connect(self.group)
+        self.ops().connect(self.group())
     }
 
     /// The PE with this index in the team.
@@ -191,9 +246,9 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// [`symrail_transport::Error::NoSuchPe`], with indexes of the team.
     pub fn pe(&self, index: i64) -> Result<Pe> {
-        match u32::try_from(index).ok().filter(|&i| i < self.group.size()) {
-            Some(index) => Ok(self.group.pe(index)),
-            None => Err(symrail_transport::Error::NoSuchPe { pe: index, last: self.group.size() - 1 }.into()),
+        match u32::try_from(index).ok().filter(|&i| i < self.group().size()) {
+            Some(index) => Ok(self.group().pe(index)),
+            None => Err(symrail_transport::Error::NoSuchPe { pe: index, last: self.group().size() - 1 }.into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// A reduction of up to 8 KiB accepts numbers in any memory.
 const AT_ONCE: usize = 1024;
 
-impl Team<'_> {
+impl Team {
     /// Replaces each number by the largest one at its index on any PE. Collective over the team; all PEs pass as many.
     ///
     /// # Errors
@@ -21,8 +21,8 @@ impl Team<'_> {
     /// # Errors
     /// A peer that does not answer.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
-        let mut all = vec![0; own.len() * self.group.size() as usize];
-        all[own.len() * self.group.me() as usize..][..own.len()].copy_from_slice(own);
+        let mut all = vec![0; own.len() * self.group().size() as usize];
+        all[own.len() * self.group().me() as usize..][..own.len()].copy_from_slice(own);
         self.combine(&mut all, Reduction::or::<u64>())?;
         Ok(all)
     }
@@ -44,7 +44,7 @@ impl Team<'_> {
         for (i, &(what, mine)) in parameters.iter().enumerate() {
             let of_all = all.iter().skip(i).step_by(own.len());
             if let Some((other, &theirs)) = (0..).zip(of_all).find(|(_, theirs)| **theirs != mine) {
-                let (pe, other) = (self.group.pe(self.group.me()), self.group.pe(other));
+                let (pe, other) = (self.group().pe(self.group().me()), self.group().pe(other));
                 return Err(Error::ParametersDiffer { call, what, pe, mine, other, theirs });
             }
         }

@@ -82,6 +82,7 @@ impl Operations<'_> {
             if !polls.is_multiple_of(64) {
                 continue;
             }
+            comm.job.here()?;
             let waited = clock::since(begun);
             if Long::is(waited) {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).check()?;

@@ -1,6 +1,6 @@
 //! A *post*: the call that a PE waits in, in symmetric memory that every PE may read.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use symrail_transport::Pe;
@@ -11,6 +11,8 @@ use crate::team::group::Group;
 /// Words of a post: its number or 0, the call, the awaited PEs, the call in words.
 const TEXT: usize = 6;
 pub(super) const POST: usize = TEXT + 14;
+/// The most bytes of the call in words.
+const TEXT_BYTES: usize = (POST - TEXT) * 8;
 /// Bytes of a post.
 pub(crate) const POST_BYTES: u64 = POST as u64 * 8;
 /// Bits above the number of a post's call: the PE has given up; other threads of the PE wait as well.
@@ -25,9 +27,30 @@ pub(crate) struct CallId {
     pub number: u64,
 }
 
+/// A call in words, as far as a post has room for them.
+#[derive(Clone, Copy)]
+pub(crate) struct Words {
+    bytes: [u8; TEXT_BYTES],
+    len: usize,
+}
+
+impl Words {
+    pub fn new(text: &str) -> Words {
+        let len = text.floor_char_boundary(TEXT_BYTES);
+        let mut bytes = [0; TEXT_BYTES];
+        bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+        Words { bytes, len }
+    }
+
+    fn text(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
 thread_local! {
-    /// The compared call that this thread is in, and its words.
-    pub(crate) static IN_CALL: RefCell<Option<(CallId, String)>> = const { RefCell::new(None) };
+    /// The compared call that this thread is in, and its words. It has no destructor, because exit handlers and
+    /// destructors of the program make calls, too, when the thread's other values are gone.
+    pub(crate) static IN_CALL: Cell<Option<(CallId, Words)>> = const { Cell::new(None) };
 }
 
 impl CallId {
@@ -56,10 +79,7 @@ impl Post {
             words[1..TEXT].copy_from_slice(&[start | u64::from(team) << 32, stride, size, number, 0]);
         }
         words[TEXT - 1] = if self.given_up { GIVEN_UP } else { 0 } | if self.one_of_many { ONE_OF_MANY } else { 0 };
-        let bytes = self.text.bytes().chain(std::iter::repeat(0));
-        let mut text = [0; (POST - TEXT) * 8];
-        text.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
-        for (word, bytes) in words[TEXT..].iter_mut().zip(text.as_chunks::<8>().0) {
+        for (word, bytes) in words[TEXT..].iter_mut().zip(Words::new(&self.text).bytes.as_chunks::<8>().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
         words
@@ -81,7 +101,7 @@ impl Post {
 
 /// The words for this thread's wait: the compared call that it is in, or else `what`.
 pub(super) fn in_words(what: &str) -> String {
-    IN_CALL.with_borrow(|call| call.as_ref().map_or_else(|| what.to_owned(), |(_, words)| words.clone()))
+    IN_CALL.get().map_or_else(|| what.to_owned(), |(_, words)| words.text().to_owned())
 }
 
 /// The address of this PE's post, and by symmetry of peers' posts.
@@ -106,7 +126,7 @@ impl Board {
             return None;
         }
         let number = self.posted.fetch_add(1, Ordering::Relaxed) + 1;
-        let call = IN_CALL.with_borrow(|call| call.as_ref().map(|(id, _)| *id));
+        let call = IN_CALL.get().map(|(id, _)| id);
         let one_of_many = self.shared.load(Ordering::Relaxed);
         let post = Post { number, call, given_up: false, one_of_many, text: in_words(what) };
         self.repost(&post);
@@ -145,7 +165,7 @@ mod tests {
     fn posts_are_read_as_they_were_written() {
         let group = Group::new(1, 2, 3, 3, 8).unwrap();
         let call = Some(CallId { group, team: 3, number: 9 });
-        for text in ["sync", &"a".repeat((POST - TEXT) * 8)] {
+        for text in ["sync", &"a".repeat(TEXT_BYTES)] {
             let post = Post { number: 7, call, given_up: true, one_of_many: false, text: text.to_owned() };
             assert_eq!(Post::decode(&post.encode(), 3, 8), Some(post));
         }

@@ -25,10 +25,15 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// An unused context with its number; `None` if all are in use.
-    pub fn take(&self) -> Option<(usize, &ContextState)> {
-        let number = lock(&self.free).pop_front()?;
-        Some((number, self.contexts.get(number)?))
+    /// The number of an unused context; `None` if all are in use.
+    pub fn take(&self) -> Option<usize> {
+        lock(&self.free).pop_front()
+    }
+
+    /// The context with a number that [`Contexts::take`] has returned.
+    #[inline]
+    pub fn get(&self, number: usize) -> &ContextState {
+        &self.contexts[number]
     }
 
     /// Returns a context that no thread uses any more.

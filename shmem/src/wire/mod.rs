@@ -66,7 +66,7 @@ pub(crate) struct Wire {
     /// The driver of each proxy thread's endpoint.
     drivers: Arc<[Arc<Driver>]>,
     // Joined when dropped; everything that can fail is over by then.
-    _proxies: Vec<Proxy>,
+    proxies: Vec<Proxy>,
     /// In lane order, which alternates between the threads.
     rails: Vec<RailCaps>,
     /// Addresses that the CPU cannot access: the engine stages operations on them.
@@ -99,7 +99,7 @@ impl Wire {
             host_endpoints,
             directory,
             drivers,
-            _proxies: proxies,
+            proxies,
             rails,
             staged,
             by_hardware,
@@ -109,6 +109,11 @@ impl Wire {
             me,
             interrupt,
         }
+    }
+
+    /// Lets the proxy threads end, soon after it returns. Only waiting threads drive the engines then.
+    pub fn stop(&self) {
+        self.proxies.iter().for_each(Proxy::stop);
     }
 
     /// The driver of each proxy thread's endpoint; at least one.

@@ -83,7 +83,7 @@ const CALLS: [&str; 11] = [
     "end of a team",
 ];
 
-fn call(rt: &Runtime, which: usize, data: &SymSlice<'_, u64>, world: &Team<'_>) -> Result<()> {
+fn call(rt: &Runtime, which: usize, data: &SymSlice<u64>, world: &Team) -> Result<()> {
     let words = data.as_ptr().cast::<u8>();
     // SAFETY: the words are symmetric, and as many as the largest call needs.
     unsafe {
@@ -137,8 +137,8 @@ fn threads(rt: &Runtime) -> Result<()> {
                 for _ in 0..10 {
                     // Each thread uses another size, so that PEs whose threads come in another order get an error.
                     let Ok(words) = rt.alloc_slice::<u64>(100 + thread) else { continue };
-                    words.fill(thread as u64);
-                    assert_eq!(words.to_vec(), vec![thread as u64; 100 + thread], "a block of two threads");
+                    words.fill(thread as u64).unwrap();
+                    assert_eq!(words.to_vec().unwrap(), vec![thread as u64; 100 + thread], "a block of two threads");
                     let _ = words.free();
                 }
             });
@@ -194,7 +194,7 @@ fn forks() -> ExitCode {
         let words = rt.alloc_slice::<u64>(1000).unwrap();
         let put = |round: u64| {
             words.put(0, &[round; 1000], pe::neighbour(&rt, 1)).and_then(|()| rt.barrier_all()).unwrap();
-            assert_eq!(words.to_vec(), [round; 1000]);
+            assert_eq!(words.to_vec().unwrap(), [round; 1000]);
             rt.barrier_all().unwrap();
         };
         for finalizes in [false, true] {

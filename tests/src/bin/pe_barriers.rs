@@ -25,7 +25,7 @@ fn main() -> std::process::ExitCode {
         {
             // A second team finds the first one's values in the same words.
             for _ in 0..2 {
-                area.fill(0);
+                area.fill(0)?;
                 rt.barrier_all()?;
                 let team = world.split(Group::new(start, stride, size, rt.my_pe(), rt.n_pes()))?;
                 if let Some(team) = team {

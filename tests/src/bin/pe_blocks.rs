@@ -35,9 +35,9 @@ fn main() -> std::process::ExitCode {
 
 struct Blocks<'rt> {
     rt: &'rt Runtime,
-    team: Team<'rt>,
-    source: SymSlice<'rt, u64>,
-    dest: SymSlice<'rt, u64>,
+    team: Team,
+    source: SymSlice<u64>,
+    dest: SymSlice<u64>,
 }
 
 /// Word `i` of PE `from`'s block for PE `to`.
@@ -65,7 +65,7 @@ impl Blocks<'_> {
             }
         }?;
         // Data that has not been sent yet would now belong to another round.
-        self.source.fill(u64::MAX);
+        self.source.fill(u64::MAX)?;
         let expected: Vec<u64> = match kind {
             "broadcast" => of(root, 0).collect(),
             "sum" => (0..words).map(|i| (0..n).map(|pe| word(pe, 0, round, i)).sum()).collect(),

@@ -141,20 +141,20 @@ impl Call {
 
 struct Session<'a> {
     rt: &'a Runtime,
-    arena: &'a SymSlice<'a, u64>,
+    arena: &'a SymSlice<u64>,
     random: StdRng,
     /// Each PE draws its own numbers from it.
     own: StdRng,
-    world: Team<'a>,
+    world: Team,
     /// Teams in order, with their PEs; a PE has the teams that it is in.
-    teams: Vec<(Vec<u32>, Option<Team<'a>>)>,
+    teams: Vec<(Vec<u32>, Option<Team>)>,
     /// The calls since the last barrier.
     calls: Vec<(Call, Places)>,
     at: usize,
 }
 
 impl<'a> Session<'a> {
-    fn new(rt: &'a Runtime, arena: &'a SymSlice<'a, u64>, seed: u64) -> Result<Self> {
+    fn new(rt: &'a Runtime, arena: &'a SymSlice<u64>, seed: u64) -> Result<Self> {
         let random = StdRng::seed_from_u64(seed);
         let own = StdRng::seed_from_u64(seed << 16 | u64::from(rt.my_pe()));
         let teams = Vec::new();

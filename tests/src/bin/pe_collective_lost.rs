@@ -35,12 +35,14 @@ fn calls(rt: &Runtime) {
     let mut all = Communicator::new(rt).unwrap();
     let buffer = Buffer::of(&data).unwrap();
     for round in 0..1000 {
-        data.fill(round + me);
+        data.fill(round + me).unwrap();
         if me == LOST && round == DIES_IN {
             kill(Pid::this(), Signal::SIGKILL).unwrap();
         }
         match all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum) {
-            Ok(()) => assert!(data.to_vec().iter().all(|&sum| sum == PES * round + 3), "PE {me}, call {round}"),
+            Ok(()) => {
+                assert!(data.to_vec().unwrap().iter().all(|&sum| sum == PES * round + 3), "PE {me}, call {round}")
+            }
             Err(error) => {
                 assert!(round >= DIES_IN, "PE {me}, call {round}: {error}");
                 let named = matches!(error, Error::Late { pe: LOST, .. } | Error::Aborted { .. });

@@ -44,7 +44,7 @@ fn main() -> std::process::ExitCode {
 }
 
 /// The team of the first PEs, made on these PEs.
-fn first<'rt>(rt: &'rt Runtime, world: &Team<'rt>, size: u32) -> Result<Option<Team<'rt>>> {
+fn first(rt: &Runtime, world: &Team, size: u32) -> Result<Option<Team>> {
     world.split(Group::new(0, 1, size.into(), rt.my_pe(), rt.n_pes()))
 }
 
@@ -57,7 +57,7 @@ fn form(i: usize) -> (Form, Form) {
 }
 
 /// The variant of a configuration, so that all pairs occur within a few hundred of them.
-fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Place) {
+fn variant(i: usize, arrays: &[SymSlice<u64>; 2]) -> (usize, usize, Mode, Place) {
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
     let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4), engines: None };
@@ -65,12 +65,7 @@ fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Pl
     (element, fields, mode, Place { symmetric, in_place: i % 3 == 1 })
 }
 
-fn small<'rt>(
-    rt: &'rt Runtime,
-    heap: &TeamHeap<'rt>,
-    world: &Team<'rt>,
-    arrays: &[SymSlice<'rt, u64>; 2],
-) -> Result<()> {
+fn small(rt: &Runtime, heap: &TeamHeap, world: &Team, arrays: &[SymSlice<u64>; 2]) -> Result<()> {
     let orders = [[[0, 1, 2]; 3], [[0, 1, 2], [1, 2, 0], [2, 0, 1]], [[2, 0, 1], [0, 2, 1], [1, 0, 2]]];
     let mut count = 0;
     for size in [1, 2, 3, 4, 6, 8].into_iter().filter(|&size| size <= rt.n_pes()) {
@@ -110,7 +105,7 @@ fn small<'rt>(
     Ok(())
 }
 
-fn large<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2]) {
+fn large(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2]) {
     for (i, processes) in Grid::factors(rt.n_pes() as usize).enumerate() {
         let grid = Grid::new([128, 124, 132], processes);
         let grid = if i.is_multiple_of(2) { grid } else { grid.axis_contiguous() };
@@ -127,7 +122,7 @@ fn large<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u6
 }
 
 /// All-to-alls of odd sizes, two at once, driven in another order on each PE; and grids of two teams at once.
-fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Result<()> {
+fn plans(rt: &Runtime, heap: &TeamHeap, world: &Team) -> Result<()> {
     let (me, n) = (rt.my_pe() as usize, rt.n_pes() as usize);
     let count = |from: usize, to: usize| if (from + to).is_multiple_of(3) { 0 } else { from * 40 + to * 3000 + 1 };
     let spans = |count: &dyn Fn(usize) -> usize| {
@@ -204,7 +199,7 @@ fn plans<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, world: &Team<'rt>) -> Resu
 }
 
 /// Plans that run as soon as they are made: their first blocks follow the words by which the PEs agree on the plan.
-fn new_plans<'rt>(heap: &'rt TeamHeap<'rt>, rt: &'rt Runtime) {
+fn new_plans(heap: &TeamHeap, rt: &Runtime) {
     let grid = Grid::new([12, 10, 8], [2, rt.n_pes() as usize / 2]);
     let array = Decomposition::new(heap, rt.team_world().unwrap(), grid).unwrap();
     let form = Form { halo: [1; 3], padding: [0; 3] };
@@ -228,12 +223,7 @@ fn new_plans<'rt>(heap: &'rt TeamHeap<'rt>, rt: &'rt Runtime) {
 
 /// Rounds for a time, while rails may fail, whose blocks go to another place each. A third argument is a file to
 /// create, once, when all PEs have joined.
-fn rounds<'rt>(
-    rt: &'rt Runtime,
-    heap: &'rt TeamHeap<'rt>,
-    arrays: &[SymSlice<'rt, u64>; 2],
-    time: Duration,
-) -> Result<()> {
+fn rounds(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2], time: Duration) -> Result<()> {
     let team = rt.team_world()?;
     let [a, b] = [arrays[0].as_ptr(), arrays[1].as_ptr()];
     let places = [Some([a, b]), None, Some([b, a])].map(|symmetric| Place { symmetric, in_place: false });
@@ -280,7 +270,7 @@ fn rounds<'rt>(
 }
 
 /// All candidates are measured, and all PEs choose the same; the choice is stored and read again.
-fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
+fn tuning(heap: &TeamHeap, world: &Team, rt: &Runtime) {
     let grid = Grid::new([16, 15, 14], [1, 1]);
     let tuning = Tuning { warmup: 1, rounds: 2, ..Tuning::default() };
     let (team, tuned) = tune(heap, rt.team_world().unwrap(), grid, &tuning).unwrap();
@@ -344,7 +334,7 @@ fn differs(error: &Error, parameter: &str) -> bool {
 }
 
 /// One PE's mistake is an error on all, and the next call works.
-fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2]) {
+fn misuse(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2]) {
     let (me, n) = (rt.my_pe(), rt.n_pes() as usize);
     let grid = Grid::new([8, 8, 8], [1, n]);
     let world = || rt.team_world().unwrap();
@@ -384,7 +374,7 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
 }
 
 /// A PE with a wrong argument gives an error on all, and the next round is right.
-fn misuse_of_rounds<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2], edge: usize) {
+fn misuse_of_rounds(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2], edge: usize) {
     let (me, n) = (rt.my_pe(), rt.n_pes() as usize);
     let (grid, last) = (Grid::new([edge; 3], [1, n]), me + 1 == rt.n_pes());
     let world = || rt.team_world().unwrap();

@@ -156,10 +156,10 @@ fn tokens_of_pages(bytes: usize, readable: usize) -> &'static [u8] {
 }
 
 /// Receives; a late rank must be the killed one, and is masked.
-fn insisting<'rt, T>(
-    buffers: &mut LowLatency<'rt>,
+fn insisting<T>(
+    buffers: &mut LowLatency,
     begun: Instant,
-    mut receive: impl FnMut(&mut LowLatency<'rt>) -> Result<T>,
+    mut receive: impl FnMut(&mut LowLatency) -> Result<T>,
 ) -> Result<T> {
     let received = receive(buffers);
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());

@@ -36,7 +36,7 @@ fn word(slot: usize, number: u64, i: usize) -> u64 {
     mix(number * SLOTS as u64 + slot as u64, i as u64)
 }
 
-fn verify(data: &SymSlice<'_, u64>, slot: usize, number: u64) -> Result<()> {
+fn verify(data: &SymSlice<u64>, slot: usize, number: u64) -> Result<()> {
     for i in 0..words(slot, number) {
         let (seen, expected) = (data.read(slot * WORDS + i)?, word(slot, number, i));
         assert_eq!(seen, expected, "word {i} of block {number} in slot {slot}");

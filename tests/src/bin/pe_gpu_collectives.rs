@@ -57,9 +57,9 @@ fn main() -> std::process::ExitCode {
             "sizes" | "large" | "several" | "graphs" => world.parts(&[what.as_str()], 0..0)?,
             "types" => {
                 let first = pe::arg(1, 0);
-                world.parts(&[], first..first + pe::arg(2, DataType::ALL.len() - first))?;
+                world.parts(&[], first..first + pe::arg(2, DataType::ON_GPUS.len() - first))?;
             }
-            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ALL.len())?,
+            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ON_GPUS.len())?,
         }
         device.close()
     })
@@ -67,12 +67,12 @@ fn main() -> std::process::ExitCode {
 
 struct World<'d> {
     rt: &'d Runtime,
-    device: &'d GpuDevice<'d>,
+    device: &'d GpuDevice,
     gpu: Arc<Gpu>,
     stream: Stream,
     step: Kernel,
-    source: SymSlice<'d, u8>,
-    dest: SymSlice<'d, u8>,
+    source: SymSlice<u8>,
+    dest: SymSlice<u8>,
     round: usize,
     /// The time of the last line.
     said: Cell<Instant>,
@@ -83,7 +83,7 @@ fn good<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
 }
 
 impl<'d> World<'d> {
-    fn new(rt: &'d Runtime, device: &'d GpuDevice<'d>) -> Result<Self> {
+    fn new(rt: &'d Runtime, device: &'d GpuDevice) -> Result<Self> {
         let gpu = Arc::clone(device.gpu());
         let room = rt.n_pes() as usize * LARGEST + 4096;
         let (source, dest) = (rt.alloc_slice(room)?, rt.alloc_slice(room)?);
@@ -93,7 +93,7 @@ impl<'d> World<'d> {
         Ok(World { rt, device, gpu, stream, step, source, dest, round: 0, said: Cell::new(Instant::now()) })
     }
 
-    fn communicator(&self) -> GpuCommunicator<'d> {
+    fn communicator(&self) -> GpuCommunicator {
         good(GpuCommunicator::new(self.device, good(Nvrtc::find())))
     }
 
@@ -104,7 +104,7 @@ impl<'d> World<'d> {
         }
     }
 
-    fn at(&self, slice: &SymSlice<'_, u8>, start: usize, len: usize) -> Memory {
+    fn at(&self, slice: &SymSlice<u8>, start: usize, len: usize) -> Memory {
         Memory { at: self.device.address(slice.as_ptr()) + start as u64, len: len as u64 }
     }
 
@@ -132,7 +132,7 @@ impl<'d> World<'d> {
             }
             self.say(&format!("{name}: ok"));
         }
-        for &ty in &DataType::ALL[types] {
+        for &ty in &DataType::ON_GPUS[types] {
             for op in OPS {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;
@@ -147,7 +147,7 @@ impl<'d> World<'d> {
     }
 
     /// The largest parts, which take long to prepare and compare.
-    fn large(&mut self, all: &mut GpuCommunicator<'_>) -> Result<()> {
+    fn large(&mut self, all: &mut GpuCommunicator) -> Result<()> {
         for (collective, in_place) in [(Collective::AllReduce, true), (Collective::AllGather, false)] {
             self.call(all, &collective, DataType::F32, ReduceOp::Sum, LARGEST / 4, in_place)?;
             self.say(&format!("{collective:?} of {LARGEST} bytes: ok"));
@@ -156,7 +156,7 @@ impl<'d> World<'d> {
     }
 
     /// All collectives with all sizes but the largest; averages.
-    fn sizes(&mut self, all: &mut GpuCommunicator<'_>) -> Result<()> {
+    fn sizes(&mut self, all: &mut GpuCommunicator) -> Result<()> {
         for collective in &ALL {
             let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003)];
             for (ty, count) in SIZES.into_iter().chain(larger) {
@@ -196,7 +196,7 @@ impl<'d> World<'d> {
 
     fn call(
         &mut self,
-        all: &mut GpuCommunicator<'_>,
+        all: &mut GpuCommunicator,
         collective: &Collective,
         ty: DataType,
         op: ReduceOp,
@@ -245,7 +245,7 @@ impl<'d> World<'d> {
         self.rt.barrier_all()
     }
 
-    fn averages(&self, all: &mut GpuCommunicator<'_>) {
+    fn averages(&self, all: &mut GpuCommunicator) {
         let (me, n) = (f64::from(self.rt.my_pe()), f64::from(self.rt.n_pes()));
         let memory = self.at(&self.dest, 0, 8);
         self.write(memory, &(me * 2.0).to_ne_bytes());
@@ -267,12 +267,7 @@ impl<'d> World<'d> {
     }
 
     /// A call, and the next input.
-    fn link(
-        &self,
-        all: &mut GpuCommunicator<'_>,
-        stream: &Stream,
-        (input, output): (Memory, Memory),
-    ) -> Result<(), Error> {
+    fn link(&self, all: &mut GpuCommunicator, stream: &Stream, (input, output): (Memory, Memory)) -> Result<(), Error> {
         let count = input.len / 4;
         // SAFETY: memory of this test, which waits for the stream; the kernel's arguments.
         unsafe {
@@ -301,7 +296,7 @@ impl<'d> World<'d> {
     }
 
     /// Two communicators on a stream each, and one communicator on two streams.
-    fn several_at_once(&self, all: &mut GpuCommunicator<'d>) {
+    fn several_at_once(&self, all: &mut GpuCommunicator) {
         let (streams, mut other) = ([good(Stream::new(&self.gpu)), good(Stream::new(&self.gpu))], self.communicator());
         for count in [256, 20_000, 300_000] {
             let chains: Vec<_> = (0..4).map(|place| self.chain(place, count)).collect();
@@ -323,7 +318,7 @@ impl<'d> World<'d> {
         good(other.free());
     }
 
-    fn graphs(&self, all: &mut GpuCommunicator<'_>) {
+    fn graphs(&self, all: &mut GpuCommunicator) {
         for (count, replays) in [(1024, 10_000), (32 << 10, 1000), (1 << 20, 300)] {
             let chain = self.chain(0, count);
             good(self.rt.barrier_all());
@@ -349,7 +344,7 @@ impl<'d> World<'d> {
     fn somebody_does_not_come(self) -> Result<()> {
         let mut all = self.communicator();
         let (input, output) = (self.at(&self.source, 0, 64), self.at(&self.dest, 0, 64));
-        let call = |all: &mut GpuCommunicator<'_>| {
+        let call = |all: &mut GpuCommunicator| {
             // SAFETY: memory of this test, which waits for the stream.
             good(unsafe { all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum) });
             good(self.stream.wait(TIME_LIMIT));
@@ -373,7 +368,7 @@ impl<'d> World<'d> {
         for transfers in [false, true] {
             let mut all = self.communicator();
             let (input, output) = (self.at(&self.source, 0, part), self.at(&self.dest, 0, part));
-            let call = |all: &mut GpuCommunicator<'_>| {
+            let call = |all: &mut GpuCommunicator| {
                 let ring = |by: u32| (me + by) % self.rt.n_pes();
                 let around = [
                     Transfer::Send { to: ring(1), memory: input },
@@ -448,7 +443,7 @@ impl<'d> World<'d> {
             let own = |memory: Memory| Memory { at: memory.at, len: memory.len / n as u64 };
             let mut times = Vec::new();
             for which in 0..4 {
-                let once = |all: &mut GpuCommunicator<'_>| {
+                let once = |all: &mut GpuCommunicator| {
                     // SAFETY: memory of this test, which waits for the stream.
                     unsafe {
                         match which {
@@ -461,7 +456,7 @@ impl<'d> World<'d> {
                 if bytes / n < 4 && which > 1 {
                     continue;
                 }
-                let many = |all: &mut GpuCommunicator<'_>| (0..CALLS).try_for_each(|_| once(all));
+                let many = |all: &mut GpuCommunicator| (0..CALLS).try_for_each(|_| once(all));
                 good(many(&mut all));
                 good(self.stream.wait(TIME_LIMIT));
                 self.rt.barrier_all()?;

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         }
         rt.barrier_all()?;
         good(heap.free());
-        drop(team);
+        drop((team, kernels));
         device.close()
     })
 }
@@ -68,18 +68,18 @@ fn good<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
 
 struct World<'d> {
     rt: &'d Runtime,
-    device: &'d GpuDevice<'d>,
+    device: &'d GpuDevice,
     gpu: &'d Arc<Gpu>,
-    kernels: &'d GpuKernels<'d>,
-    heap: &'d TeamHeap<'d>,
-    team: &'d Team<'d>,
+    kernels: &'d GpuKernels,
+    heap: &'d TeamHeap,
+    team: &'d Team,
     stream: Stream,
 }
 
 /// Either kind of plan.
-enum Plan<'d> {
-    Gather(GpuAllGatherMatmul<'d>),
-    Reduce(GpuMatmulReduce<'d>),
+enum Plan {
+    Gather(GpuAllGatherMatmul),
+    Reduce(GpuMatmulReduce),
 }
 
 /// The parameters of a product: `None` gathers.
@@ -143,7 +143,7 @@ impl<'d> World<'d> {
         self.rt.my_pe() as usize
     }
 
-    fn plan(&self, case: &Case) -> Result<Plan<'d>, Error> {
+    fn plan(&self, case: &Case) -> Result<Plan, Error> {
         let (kernels, heap, team, shape) = (self.kernels, self.heap, self.team, &case.shape);
         let seed = 17 + self.me() as u64;
         Ok(match case.reduced {
@@ -243,7 +243,7 @@ impl<'d> World<'d> {
         }
     }
 
-    fn post(&self, plan: &mut Plan<'_>, operands: &Operands) -> Result<(), Error> {
+    fn post(&self, plan: &mut Plan, operands: &Operands) -> Result<(), Error> {
         // SAFETY: the operands are of the plan's sizes, and stay until the stream was waited for.
         unsafe {
             match plan {
@@ -253,14 +253,14 @@ impl<'d> World<'d> {
         }
     }
 
-    fn check(plan: &mut Plan<'_>) -> Result<(), Error> {
+    fn check(plan: &mut Plan) -> Result<(), Error> {
         match plan {
             Plan::Gather(plan) => plan.check(),
             Plan::Reduce(plan) => plan.check(),
         }
     }
 
-    fn free(&self, plan: Plan<'_>) {
+    fn free(&self, plan: Plan) {
         good(match plan {
             Plan::Gather(plan) => plan.free(self.heap, self.team),
             Plan::Reduce(plan) => plan.free(self.heap, self.team),

@@ -67,7 +67,7 @@ fn hammer<T: Value + AmoInteger + symrail_kernels::cpu::AmoInteger>(rt: &Runtime
 }
 
 /// The work of a host thread.
-fn on_host<T: Value + AmoInteger>(words: &SymSlice<'_, T>, worker: u64, updates: u64) -> Result<()> {
+fn on_host<T: Value + AmoInteger>(words: &SymSlice<T>, worker: u64, updates: u64) -> Result<()> {
     let mut last = None;
     for i in 0..updates {
         words.atomic_inc(COUNTER, 0)?;

@@ -36,7 +36,7 @@ fn error<T>(result: Result<T>) -> String {
 }
 
 /// Writes to the neighbour's elements `at` by all kinds of operations, and checks the other neighbour's writes here.
-fn reach(rt: &Runtime, block: &SymSlice<'_, u64>, at: usize, count: usize) -> Result<()> {
+fn reach(rt: &Runtime, block: &SymSlice<u64>, at: usize, count: usize) -> Result<()> {
     let (peer, source, me) = (neighbour(rt, 1), before(rt, 1), u64::from(rt.my_pe()));
     let value = |pe: u64, i: usize| mix(pe + 1, (at + i) as u64) | 1;
     let mine: Vec<u64> = (0..count).map(|i| value(me, i)).collect();
@@ -89,7 +89,7 @@ fn grow(rt: &Runtime) -> Result<()> {
 
 fn cycles(rt: &Runtime, rounds: u64) -> Result<()> {
     let peer = neighbour(rt, 1);
-    let mut live: Vec<Option<SymSlice<'_, u8>>> = (0..16).map(|_| None).collect();
+    let mut live: Vec<Option<SymSlice<u8>>> = (0..16).map(|_| None).collect();
     for round in 0..rounds {
         let random = mix(11, round);
         let slot = &mut live[(random % 16) as usize];

@@ -140,10 +140,10 @@ struct Job<'rt> {
     rt: &'rt Runtime,
     /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two alternating blocks for each
     /// PE: a sender knows that the block before the last was read.
-    words: SymSlice<'rt, u64>,
+    words: SymSlice<u64>,
     /// A large block for each PE.
-    large: SymSlice<'rt, u64>,
-    survivors: Option<Team<'rt>>,
+    large: SymSlice<u64>,
+    survivors: Option<Team>,
 }
 
 impl<'rt> Job<'rt> {

@@ -89,7 +89,7 @@ fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
 }
 
 /// Whether a word of a block does not belong to this round.
-fn holds_other_than(data: &SymSlice<'_, u64>, at: usize, count: usize, round: u64) -> Result<bool> {
+fn holds_other_than(data: &SymSlice<u64>, at: usize, count: usize, round: u64) -> Result<bool> {
     // The last words first: they are the likeliest to be late, and waiting for them would hide that others are. Several
     // at a time, since each read of memory that the CPU cannot access is an operation.
     let mut words = [0; LOOK];
@@ -115,14 +115,14 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Small, Kind::Large, Kind::Amo, Kind::PutSignal];
 
 /// Memory that PE 0 changes: a block whose last word is checked, and a signal for the kind that has one.
-struct Place<'rt> {
-    block: SymSlice<'rt, u64>,
-    source: SymSlice<'rt, u64>,
-    signal: SymSlice<'rt, u64>,
+struct Place {
+    block: SymSlice<u64>,
+    source: SymSlice<u64>,
+    signal: SymSlice<u64>,
 }
 
-impl<'rt> Place<'rt> {
-    fn new(rt: &'rt Runtime) -> Result<Place<'rt>> {
+impl Place {
+    fn new(rt: &Runtime) -> Result<Place> {
         Ok(Place { block: rt.alloc_slice(WORDS)?, source: rt.alloc_slice(WORDS)?, signal: rt.alloc_slice(1)? })
     }
 

@@ -70,9 +70,9 @@ fn numbers(rng: &mut StdRng, count: usize) -> Vec<f32> {
 }
 
 /// Random delays before steps: by spinning, as a slow rank would compute.
-fn delays(most: u64, seed: u64) -> Option<Observer<'static>> {
+fn delays(most: u64, seed: u64) -> Option<Observer> {
     let mut rng = StdRng::seed_from_u64(seed);
-    (most > 0).then(|| -> Observer<'static> {
+    (most > 0).then(|| -> Observer {
         Box::new(move |_| {
             let end = Instant::now() + Duration::from_micros(rng.random_range(0..most));
             while Instant::now() < end {
@@ -109,7 +109,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 /// All products of a random shape by all schedules, on the team of all PEs but the last `left_out`.
-fn equal<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, seed: u64, delay: u64) -> Result<()> {
+fn equal(rt: &Runtime, heap: &TeamHeap, world: &Team, seed: u64, delay: u64) -> Result<()> {
     let rng = &mut StdRng::seed_from_u64(seed);
     let size = rng.random_range(1..rt.n_pes() + 1);
     let group = Group::new(i64::from(rt.n_pes() - size), 1, size.into(), rt.my_pe(), rt.n_pes());
@@ -123,9 +123,9 @@ fn equal<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, see
     Ok(team.destroy()?)
 }
 
-fn gathers<'rt>(
-    heap: &'rt TeamHeap<'rt>,
-    team: &Team<'rt>,
+fn gathers(
+    heap: &TeamHeap,
+    team: &Team,
     case: &Case,
     schedules: [Schedule; 3],
     (seed, delay): (u64, u64),
@@ -161,9 +161,9 @@ fn gathers<'rt>(
     plans.into_iter().try_for_each(|plan| plan.free(team))
 }
 
-fn reduces<'rt>(
-    heap: &'rt TeamHeap<'rt>,
-    team: &Team<'rt>,
+fn reduces(
+    heap: &TeamHeap,
+    team: &Team,
     case: &Case,
     (schedules, reduced): ([Schedule; 3], Reduced),
     (seed, delay): (u64, u64),
@@ -210,7 +210,7 @@ fn reduces<'rt>(
 
 /// Makes each plan where the one before was, in a heap with room for one plan: the words of the old plan must not
 /// release the waits of the new one, whichever rank is late.
-fn again<'rt>(rt: &'rt Runtime, team: &Team<'rt>, (plans, delay, seed): (u64, u64, u64)) -> Result<()> {
+fn again(rt: &Runtime, team: &Team, (plans, delay, seed): (u64, u64, u64)) -> Result<()> {
     let (me, ranks) = (team.group().me() as usize, team.group().size() as usize);
     let (shards, width) = (Shards::split(5 * ranks + 1, ranks), 6);
     let schedules = [Schedule::Direct { rows: 2 }, Schedule::Ring { rows: 1 }, Schedule::Unfused];
@@ -261,7 +261,7 @@ fn again<'rt>(rt: &'rt Runtime, team: &Team<'rt>, (plans, delay, seed): (u64, u6
 
 /// Each piece is in flight while another is multiplied, if no rank is late: before some products, ranks wait for one
 /// another.
-fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
+fn order(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
     let (me, ranks) = (team.group().me() as usize, team.group().size() as usize);
     let (shards, width) = (Shards::split(24 * ranks, ranks), 16);
     let values = vec![0.5; width * width];
@@ -269,18 +269,18 @@ fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> R
     let rows = vec![1.0; shards.rows() * width];
     let mut output = vec![0.0; shards.rows() * width];
     let own = shards.of(me);
-    let came: &SymSlice<'rt, u64> = Box::leak(Box::new(rt.alloc_slice(1)?));
-    let times = Arc::new(AtomicU64::new(0));
+    let came: Arc<SymSlice<u64>> = Arc::new(rt.alloc_slice(1)?);
+    let (rt, times) = (rt.clone(), Arc::new(AtomicU64::new(0)));
     let all_come = move || {
         let times = times.fetch_add(1, Ordering::Relaxed) + 1;
         rt.quiet().unwrap();
         for rank in (0..ranks).filter(|&rank| rank != me) {
-            came.put_signal(0, &[], (came, 0), 1, SignalOp::Add, rank as u32).unwrap();
+            came.put_signal(0, &[], (&**came, 0), 1, SignalOp::Add, rank as u32).unwrap();
         }
         came.wait_until(0, Cmp::Ge, times * (ranks as u64 - 1)).unwrap();
     };
     let steps = Arc::new(Mutex::new(Vec::new()));
-    let watch = |mut at: Vec<usize>, mut all_come: Box<dyn FnMut() + Send + 'rt>| -> Option<Observer<'rt>> {
+    let watch = |mut at: Vec<usize>, mut all_come: Box<dyn FnMut() + Send>| -> Option<Observer> {
         let noted = Arc::clone(&steps);
         Some(Box::new(move |step: &Step| {
             if let Step::Multiply { rows } = step
@@ -324,7 +324,7 @@ fn order<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> R
 }
 
 /// One rank's different argument is an error by name on all ranks, and the others' plans continue.
-fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
+fn refuse(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
     let ranks = rt.n_pes() as usize;
     let other = usize::from(rt.my_pe() == rt.n_pes() - 1);
     let shards = Shards::split(10, ranks);
@@ -367,7 +367,7 @@ fn refuse<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> 
 
 /// PE 0 is interrupted in a round in which it waits for PE 2, which has not begun. PE 1, which waits in that round or
 /// has ended it, and PE 2, which begins later, get an error.
-fn give_up<'rt>(rt: &'rt Runtime, heap: &'rt TeamHeap<'rt>, team: &Team<'rt>) -> Result<()> {
+fn give_up(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     rt.set_interrupt(|| (!INTERRUPTED.load(Ordering::Relaxed)).then_some(Duration::from_millis(1)));
     let may_begin = rt.alloc_slice::<u64>(1)?;

@@ -45,7 +45,7 @@ fn work(id: uid::UniqueId, me: u32, what: &str) -> ExitCode {
 }
 
 /// Kills this process in the second product of a round.
-fn death() -> Observer<'static> {
+fn death() -> Observer {
     let mut products = 0;
     Box::new(move |step| {
         products += u32::from(matches!(step, Step::Multiply { .. }));

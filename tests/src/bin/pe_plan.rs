@@ -45,8 +45,8 @@ fn run(rt: &Runtime, plan: &Plan, sizes: &[usize]) -> Result<()> {
                 (true, std::cmp::Ordering::Equal) => (buffer(whole, 0, part * inputs), buffer(whole, 0, part * inputs)),
                 (true, std::cmp::Ordering::Greater) => (buffer(whole, 0, inputs * part), buffer(whole, own, part)),
             };
-            source.fill(0xee);
-            dest.fill(0xee);
+            source.fill(0xee)?;
+            dest.fill(0xee)?;
             let at = if plan.in_place() && inputs < outputs { own } else { 0 };
             source.write_slice(1 + at, &input)?;
             rt.barrier_all()?;

@@ -39,8 +39,8 @@ fn main() -> std::process::ExitCode {
 
 /// 1 if data of this round is missing in PE 1's memory after the quiet.
 fn is_late(
-    block: &SymSlice<'_, u64>,
-    source: &SymSlice<'_, u64>,
+    block: &SymSlice<u64>,
+    source: &SymSlice<u64>,
     round: u64,
     quiet: bool,
     memory: &File,
@@ -78,7 +78,7 @@ fn is_late(
 }
 
 /// The cost of a repeated quiet, as a share of a put with its quiet.
-fn cost(rt: &Runtime, block: &SymSlice<'_, u64>) -> Result<f64> {
+fn cost(rt: &Runtime, block: &SymSlice<u64>) -> Result<f64> {
     let (mut with_put, mut repeated) = (Vec::new(), Vec::new());
     for i in 0..400 {
         let start = Instant::now();

@@ -38,7 +38,7 @@ fn work(rt: &Runtime, round: u64) -> symrail::Result<()> {
     target.put_signal(0, &words(rt.my_pe()), (&counters, 0), 1, SignalOp::Set, next)?;
     assert_eq!(counters.atomic_fetch_add(1, 1, next)?, 0, "round {round}");
     counters.wait_until(0, Cmp::Eq, 1)?;
-    assert!(target.to_vec() == words(before), "round {round}: wrong data from PE {before}");
+    assert!(target.to_vec()? == words(before), "round {round}: wrong data from PE {before}");
     rt.barrier_all()?;
     assert_eq!(counters.read(1)?, 1, "round {round}");
     Ok(())

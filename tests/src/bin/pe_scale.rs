@@ -66,7 +66,7 @@ fn work(rt: &Runtime, report: &mut Report) -> symrail::Result<()> {
         words.put(me as usize, &[u64::from(me) + 1], pe::neighbour(rt, distance))?;
     }
     rt.barrier_all()?;
-    let got = words.to_vec();
+    let got = words.to_vec()?;
     assert!((0..n).all(|pe| pe == me || got[pe as usize] == u64::from(pe) + 1), "PE {me}: words are missing");
     report.note("all");
     Ok(())

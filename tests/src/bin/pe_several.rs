@@ -28,7 +28,7 @@ fn work(id: UniqueId, me: u32) {
         let of = |pe: u32| vec![u64::from(pe) << 32 | number as u64; WORDS];
         words.put_signal(0, &of(me), (&ready, 0), 1, SignalOp::Set, 1 - me).unwrap();
         ready.wait_until(0, Cmp::Eq, 1).unwrap();
-        assert!(words.to_vec() == of(1 - me), "PE {me}, job {number}");
+        assert!(words.to_vec().unwrap() == of(1 - me), "PE {me}, job {number}");
         job.barrier_all().unwrap();
     }
     if me == 1 {
@@ -47,7 +47,7 @@ fn next_id(first: &Runtime) -> UniqueId {
         (0..2).for_each(|pe| bytes.put(0, &id, pe).unwrap());
     }
     first.barrier_all().unwrap();
-    let id = UniqueId::from_bytes(&bytes.to_vec()).unwrap();
+    let id = UniqueId::from_bytes(&bytes.to_vec().unwrap()).unwrap();
     first.barrier_all().unwrap();
     bytes.free().unwrap();
     id

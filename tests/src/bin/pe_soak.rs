@@ -40,12 +40,12 @@ fn word(pe: u32, round: u64, i: usize) -> u64 {
 struct Soak<'rt> {
     rt: &'rt Runtime,
     /// For each source: a block, and its signal.
-    blocks: SymSlice<'rt, u64>,
-    signals: SymSlice<'rt, u64>,
+    blocks: SymSlice<u64>,
+    signals: SymSlice<u64>,
     /// Never changes.
-    fixed: SymSlice<'rt, u64>,
-    counters: SymSlice<'rt, u64>,
-    tickets: SymSlice<'rt, u64>,
+    fixed: SymSlice<u64>,
+    counters: SymSlice<u64>,
+    tickets: SymSlice<u64>,
     /// This PE's additions to the counters of each PE.
     added: Vec<[u64; COUNTERS]>,
     drawn: u64,
@@ -143,7 +143,7 @@ impl<'rt> Soak<'rt> {
             assert_eq!(self.counters.read(counter)?, expected, "counter {counter} of PE {}", self.rt.my_pe());
         }
         let tickets: Vec<u64> = (0..n as u32).map(|pe| self.tickets.g(0, pe)).collect::<Result<_>>()?;
-        assert_eq!(tickets.iter().sum::<u64>(), drawn.to_vec().iter().sum::<u64>(), "tickets");
+        assert_eq!(tickets.iter().sum::<u64>(), drawn.to_vec()?.iter().sum::<u64>(), "tickets");
         self.rt.barrier_all()
     }
 }

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<()> {
     let words = rt.alloc_slice::<u64>(102)?;
     let untouched = rt.alloc_slice::<u64>(1000)?;
-    untouched.fill(UNTOUCHED);
+    untouched.fill(UNTOUCHED)?;
     rt.barrier_all()?;
     first();
     rt.barrier_all()?;
@@ -99,14 +99,14 @@ fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<(
         data[100] = u64::from(round >= ROUNDS && over());
         words.put_signal(1, &data, (&words, 0), round, SignalOp::Set, other)?;
         words.wait_until(0, Cmp::Ge, round)?;
-        let found = words.to_vec();
+        let found = words.to_vec()?;
         assert_eq!(found[1..101], [round; 100], "round {round}");
         rt.barrier_all()?;
         if if rt.my_pe() == 0 { data[100] } else { found[101] } == 1 {
             break;
         }
     }
-    assert!(untouched.to_vec().iter().all(|word| *word == UNTOUCHED), "somebody has written to the heap");
+    assert!(untouched.to_vec()?.iter().all(|word| *word == UNTOUCHED), "somebody has written to the heap");
     println!("dropped: {}", rt.counters().iter().map(|lane| lane.unauthenticated).sum::<u64>());
     Ok(())
 }

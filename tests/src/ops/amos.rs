@@ -91,11 +91,11 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
         words.atomic_set(slot, last, peer)?;
         rt.barrier_all()?;
         let source = before(rt, distance);
-        let seen = words.to_vec();
+        let seen = words.to_vec()?;
         assert_eq!(seen[2 * source as usize + 1], T::of(u64::from(source) + 1000), "PE {me}: from PE {source}");
         assert!(seen.iter().step_by(2).all(|&guard| guard == T::default()), "PE {me}: neighbours were touched");
         rt.barrier_all()?;
-        words.fill(T::default());
+        words.fill(T::default())?;
         rt.barrier_all()?;
     }
     results.free()?;
@@ -103,7 +103,7 @@ fn integer<T: Value + AmoInteger>(rt: &Runtime, plan: &Plan) -> Result<()> {
 }
 
 /// The typed names perform their operations.
-fn typed<T: Value + AmoInteger>(rt: &Runtime, words: &SymSlice<'_, T>, at: usize, pe: u32) -> Result<()> {
+fn typed<T: Value + AmoInteger>(rt: &Runtime, words: &SymSlice<T>, at: usize, pe: u32) -> Result<()> {
     let is = |expected: u64, what: &str| -> Result<()> {
         rt.quiet()?;
         assert_eq!(words.atomic_fetch(at, pe)?, T::of(expected), "{what}");

@@ -39,11 +39,11 @@ const CALLS: [Call; 11] = [
     Call::SliceGetNbi,
 ];
 
-struct Area<'rt> {
+struct Area {
     /// Memory that peers read and write.
-    remote: SymSlice<'rt, u8>,
+    remote: SymSlice<u8>,
     /// This PE's own side, if that is in the heap too.
-    own: SymSlice<'rt, u8>,
+    own: SymSlice<u8>,
 }
 
 /// Every way, size, alignment and distance.
@@ -71,7 +71,7 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
 }
 
 /// Moves a block and checks it. `shift`: the misalignment of the remote and the own side.
-fn block(rt: &Runtime, area: &Area<'_>, call: Call, size: usize, distance: u32, shift: (usize, usize)) -> Result<()> {
+fn block(rt: &Runtime, area: &Area, call: Call, size: usize, distance: u32, shift: (usize, usize)) -> Result<()> {
     let is_put = matches!(
         call,
         Call::Put | Call::PutFromHeap | Call::PutNbi | Call::PutNbiFromHeap | Call::SlicePut | Call::SlicePutNbi

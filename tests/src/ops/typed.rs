@@ -42,20 +42,20 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
         slice.p(i, value(me, i), peer)?;
     }
     rt.barrier_all()?;
-    assert_eq!(slice.to_vec(), all(source), "PE {me}: p of {name}");
+    assert_eq!(slice.to_vec()?, all(source), "PE {me}: p of {name}");
     for i in 0..N {
         assert_eq!(slice.g(i, peer)?, value(me, i), "PE {me}: g of {name} at {i}");
     }
     rt.barrier_all()?;
 
     // Slices.
-    slice.fill(T::default());
+    slice.fill(T::default())?;
     rt.barrier_all()?;
     slice.put(3, &all(me)[..5], peer)?;
     rt.barrier_all()?;
     let mut expected = vec![T::default(); N];
     expected[3..8].copy_from_slice(&all(source)[..5]);
-    assert_eq!(slice.to_vec(), expected, "PE {me}: put of {name}");
+    assert_eq!(slice.to_vec()?, expected, "PE {me}: put of {name}");
     let mut got = vec![T::default(); 5];
     slice.get(3, &mut got, peer)?;
     assert_eq!(got, &all(me)[..5], "PE {me}: get of {name}");
@@ -63,7 +63,7 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
 
     // Strided: with one API in one direction, with the other in the other.
     for raw in [false, true] {
-        slice.fill(T::default());
+        slice.fill(T::default())?;
         rt.barrier_all()?;
         let (mine, shape) = (all(me), Strided { dest_stride: 3, source_stride: 2, size: size_of::<T>(), count: 11 });
         if raw {
@@ -78,7 +78,7 @@ fn one<T: Value>(rt: &Runtime) -> Result<()> {
         for i in 0..11 {
             expected[1 + 3 * i] = value(source, 2 * i);
         }
-        assert_eq!(slice.to_vec(), expected, "PE {me}: iput of {name}");
+        assert_eq!(slice.to_vec()?, expected, "PE {me}: iput of {name}");
         let mut got = vec![T::default(); N];
         if raw {
             let (from, shape) =

@@ -19,7 +19,7 @@ fn program() -> Option<&'static (PathBuf, PathBuf)> {
                 return None;
             }
             let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let built = build(&["symrail-transport-c"]);
+            let built = build();
             let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_pes");
             let mut cc = Command::new("cc");
             cc.args(["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);

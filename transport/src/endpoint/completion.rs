@@ -1,6 +1,7 @@
 //! Completions: from the reports of a rail to finished operations.
 
 use super::command::OpHandle;
+use super::failover::lack;
 use super::operations::{After, Held};
 use super::queue::{Work, WorkRequest};
 use super::{Core, Role, TargetAgent};
@@ -34,7 +35,7 @@ impl RailSink for Sink<'_> {
         let Some(&WorkRequest { work, dest, op, next, len, .. }) = self.core.queue.get(id) else { return };
         self.core.retire(id);
         // The completion of a message does not show that the path works.
-        self.core.reported(dest, self.lane, len, !matches!(work, Work::Send));
+        self.core.reported(dest, self.lane, len, (true, !matches!(work, Work::Send)));
         if let Work::Probe { instead_of, outage } = work {
             self.core.recovery.keepalive_arrived(dest, instead_of, outage);
         }
@@ -49,7 +50,7 @@ impl RailSink for Sink<'_> {
         if let Some(next) = next {
             self.failed(next, fault.clone());
         }
-        self.core.reported(dest, self.lane, len, false);
+        self.core.reported(dest, self.lane, len, (false, false));
         if !(matches!(work, Work::Amo { .. }) && fault.retryable) {
             return self.refused(id, fault);
         }
@@ -155,16 +156,17 @@ impl Core {
         self.observer.stranger(lane, &self.profile.caps(lane).name);
     }
 
-    /// Notes that the rail has reported a work request of so many bytes.
+    /// Notes that the rail has reported a work request of so many bytes: whether as done, and whether that shows that the
+    /// path works.
     #[inline]
-    fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
+    fn reported(&mut self, dest: Dest, lane: usize, len: usize, (done, well): (bool, bool)) {
         let now = self.clock.now();
         let Some(c) = self.lanes.get_mut(dest, lane) else { return };
         if well {
             c.moved = now;
         }
         let Some(f) = &mut c.failover else { return };
-        f.came_back(len);
+        f.came_back(len, done);
         if well {
             self.answered(dest, lane);
         }
@@ -267,8 +269,9 @@ impl Core {
     /// Ends an operation that took too long.
     pub(super) fn expire(&mut self, id: OpHandle) {
         let (seconds, Some(pe)) = (self.profile.timeout_s(), self.ops.pe(id)) else { return };
-        let unreachable = self.lanes.unreachable(pe).map(|(lane, Fault { code, text, retryable })| {
-            let text = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive? {text}");
+        let rails = self.rails_to(pe) + &lack();
+        let unreachable = self.lanes.unreachable(pe).map(|(lane, Fault { code, retryable, .. })| {
+            let text = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive? {rails}");
             (self.profile.caps(lane).name.clone(), Fault { code: *code, text, retryable: *retryable })
         });
         self.ops.fail_late(id, seconds, unreachable);
@@ -277,10 +280,11 @@ impl Core {
 
     fn take_reply(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         let (reply, outcomes) = Reply::decode(bytes)?;
-        let (source, lane) = (reply.source, usize::from(reply.lane));
-        if source >= self.profile.n_pes() || lane >= self.profile.rails() {
-            return Err("its source is not a lane of a PE of this job");
+        let source = reply.source;
+        if source >= self.profile.n_pes() {
+            return Err("its source is not a PE of this job");
         }
+        let Some(lane) = self.lanes.lane_of(source, reply.lane.into()) else { return Err("it is about no lane") };
         let Some(c) = self.lanes.get_mut(source, lane) else { return Ok(()) };
         if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
             return Ok(()); // an earlier reply with outcomes was lost; its requests will be sent again

@@ -61,7 +61,8 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation: Operation::PutSignal, pe });
         }
-        if matches!(source, Source::Copied(_)) && self.quick_write(pe, dest, command.local(), len, Some(immediate)) {
+        if matches!(source, Source::Copied(_)) && self.quick_write(pe, 0, (dest, command.local(), len), Some(immediate))
+        {
             return Ok(());
         }
         let slot = self.core.keep_source(&mut command)?;

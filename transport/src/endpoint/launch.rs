@@ -228,7 +228,7 @@ impl Endpoint {
         // The operation is held during the posts, so that it cannot complete between two of its work requests.
         self.core.ops.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
-            let lane = if lanes > 1 { (lane + share) % lanes } else { lane };
+            let lane = if lanes > 1 { self.core.lanes.after(pe, lane, share) } else { lane };
             let mut done = 0;
             loop {
                 let (at, from) = (offset + start + done, ptr.wrapping_add((start + done) as usize));
@@ -292,7 +292,7 @@ impl Core {
     fn piece(&self, pe: Pe, lane: usize, offset: u64, ptr: *const u8, len: u64) -> u64 {
         let caps = self.profile.caps(lane);
         let mut piece = len.min(self.profile.max_rma());
-        if let Some((_, covered)) = self.regions.remote(pe, lane, offset) {
+        if let Some((_, covered)) = self.regions.remote(pe, self.lanes.theirs(pe, lane), offset) {
             piece = piece.min(covered);
         }
         if caps.local_registration {

@@ -69,7 +69,7 @@ impl Endpoint {
         self.core.observer.requested(lane);
         let Some(c) = self.core.lanes.get_mut(pe, lane) else { return };
         request.sequence = c.number(op, Request::SIZE + len);
-        request.lane = lane as u8;
+        request.lane = c.theirs(lane) as u8;
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
         let gathered = c.outbox.is_some();
@@ -273,7 +273,7 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
-        let lane = self.core.lanes.pick(pe, 0).unwrap_or(0);
+        let lane = self.core.lanes.pick(pe, 0).unwrap_or_else(|| self.core.lanes.each(pe).first());
         self.launch_flush(pe, lane, owner);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! So a PE that computes without calling this library still serves its peers. Target agents answer the endpoint that
 //! sent the request.
 //!
-//! An endpoint consists of its rails and eleven structs, each with one concern:
+//! An endpoint consists of its rails and twelve structs, each with one concern:
 //!
 //! | struct | owns |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! | `swap_loop::Loops` | AMOs that the endpoint performs by loops |
 //! | `failover::Recovery` | recovery work for failed lanes |
 //! | `observe` | counters, times, records |
+//! | `paths` | the addresses at both ends of lanes, for pairing and messages |
 //! | `clock` | time |
 //! | `region`, `bounce` of the crate | memory that is registered with rails |
 //!
@@ -61,6 +62,7 @@ mod message;
 mod observe;
 mod open;
 mod operations;
+mod paths;
 mod profile;
 mod queue;
 mod quick;
@@ -75,6 +77,7 @@ use lanes::Lanes;
 use observe::Observer;
 pub use observe::{LaneCounters, Latency, Record};
 use operations::Operations;
+use paths::Paths;
 use profile::Profile;
 pub use profile::{Policy, Role};
 use queue::SendQueue;
@@ -101,9 +104,9 @@ pub trait TargetAgent {
 /// The addresses of a PE's rails, which all other PEs need to connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The host endpoint's rails, in lane order; empty for a PE that has no host endpoint.
+    /// The host endpoint's rails; empty for a PE that has no host endpoint.
     pub host: Vec<Vec<u8>>,
-    /// The proxy endpoint's rails, in lane order.
+    /// The proxy endpoint's rails, in the order of the keys of its segments.
     pub proxy: Vec<Vec<u8>>,
 }
 
@@ -146,6 +149,7 @@ struct Core {
     issuers: Issuers,
     /// AMOs that the endpoint performs by loops.
     loops: Loops,
+    paths: Paths,
 }
 
 // SAFETY: the raw pointers inside are buffers of operations in flight, whose owners promised (`submit`) to keep them

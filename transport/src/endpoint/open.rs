@@ -6,9 +6,10 @@ use super::abilities::{AMO_LANE, Abilities};
 use super::clock::Clock;
 use super::failover::{Failover, Recovery};
 use super::issuers::Issuers;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, MAX_LANES};
 use super::observe::Observer;
 use super::operations::Operations;
+use super::paths::Paths;
 use super::profile::Profile;
 use super::queue::SendQueue;
 use super::swap_loop::Loops;
@@ -17,6 +18,7 @@ use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::grown::{self, GrownKeys};
+use crate::pairing::{InterfaceAddress, pairs};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalKey, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
@@ -42,13 +44,14 @@ impl Endpoint {
             profile,
             clock: Clock::new(),
             observer: Observer::new(lanes),
-            regions: Regions::new(lanes),
+            regions: Regions::new(MAX_LANES),
             bounce,
             ops: Operations::new(),
             issuers: Issuers::new(),
             queue: SendQueue::new(lanes),
             recovery: Recovery::new(lanes),
             loops: Loops::default(),
+            paths: Paths::new(rails.iter().map(|r| r.interface(&r.address()))),
         };
         Ok(Endpoint { rails, directory: None, core })
     }
@@ -59,12 +62,25 @@ impl Endpoint {
         self.rails.iter().map(|r| self.core.profile.token().with_address(r.address())).collect()
     }
 
-    /// Connects a rail to a rail of an endpoint of `pe`.
-    fn connect_rail(&mut self, lane: usize, pe: Pe, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
-        let (address, token) = Token::split(pe, address)?;
-        self.rails[lane].connect(dest, address, return_dest)?;
-        self.core.profile.learn_token(dest, token);
-        Ok(())
+    /// Connects this endpoint's rails to those of an endpoint of `pe` with which they form lanes. Returns these pairs, and
+    /// the interfaces of the other end's rails.
+    fn connect_rails(
+        &mut self,
+        pe: Pe,
+        dest: Dest,
+        addresses: &[Vec<u8>],
+        return_dest: Dest,
+    ) -> Result<(Vec<(usize, usize)>, Vec<Option<InterfaceAddress>>)> {
+        let theirs = addresses.iter().map(|address| Ok(self.rails[0].interface(Token::split(pe, address)?.0)));
+        let theirs: Vec<_> = theirs.take(MAX_LANES).collect::<Result<_>>()?;
+        let native = self.core.profile.native_amo();
+        let pairs = pairs(self.core.paths.mine(), &theirs, native);
+        for &(lane, rail) in &pairs {
+            let (address, token) = Token::split(pe, &addresses[rail])?;
+            self.rails[lane].connect(dest, address, return_dest)?;
+            self.core.profile.learn_token(dest, token);
+        }
+        Ok((pairs, theirs))
     }
 
     /// Uses the token of another endpoint of this PE, so that peers have less to store. The caller calls it before it
@@ -121,32 +137,29 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Makes `pe` reachable. Lanes pair by index, so their number is that of the end with fewer rails.
+    /// Makes `pe` reachable, over the lanes that the rails of both ends form ([`pairing`](crate::pairing)).
     ///
     /// # Errors
-    /// The error of the backend about the addresses.
+    /// The error of the backend about the addresses; [`Error::NoRail`] where no rail of this PE can reach one of `pe`.
     pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
-        let lanes = self.rails.len().min(addresses.proxy.len());
-        let n = self.core.profile.n_pes();
-        let return_dest: Dest =
-            if self.core.profile.role() == Role::Host { n + self.core.profile.me() } else { self.core.profile.me() };
-        for (lane, address) in addresses.proxy.iter().enumerate().take(lanes) {
-            self.connect_rail(lane, pe, pe, address, return_dest)?;
+        let (n, me, role) = (self.core.profile.n_pes(), self.core.profile.me(), self.core.profile.role());
+        let return_dest = if role == Role::Host { n + me } else { me };
+        let (pairs, theirs) = self.connect_rails(pe, pe, &addresses.proxy, return_dest)?;
+        let without_amos = self.core.profile.native_amo() && pairs.first() != Some(&(AMO_LANE, AMO_LANE));
+        if !addresses.proxy.is_empty() && (pairs.is_empty() || without_amos) {
+            return Err(self.core.paths.none(pe, &theirs, without_amos && !pairs.is_empty()));
         }
-        if self.core.profile.role() == Role::Proxy {
-            for (lane, address) in addresses.host.iter().enumerate().take(self.rails.len()) {
-                self.connect_rail(lane, pe, n + pe, address, self.core.profile.me())?;
-            }
+        if role == Role::Proxy {
+            self.connect_rails(pe, n + pe, &addresses.host, me)?;
         }
         if pe < n {
-            let number = |rails: usize| rails.min(u8::MAX.into()) as u8;
-            let peer = self.core.lanes.peer_mut(pe);
-            (peer.lanes, peer.host_lanes) = (number(lanes), number(self.rails.len().min(addresses.host.len())));
-            peer.connected = true;
+            self.core.lanes.connect(pe, &pairs, addresses.host.len());
+            self.core.paths.learn(pe, theirs);
         }
+        let lanes = pairs.len();
         if lanes > 1 && !self.core.recovery.is_disabled() && Failover::possible(self.core.profile.all_caps()) {
             self.watch_uses(pe);
-            for lane in 0..lanes {
+            for &(lane, _) in &pairs {
                 if let Some(c) = self.core.lanes.get_mut(pe, lane) {
                     c.failover = Some(Box::new(Failover::new(lane)));
                 }
@@ -181,7 +194,7 @@ impl Endpoint {
     /// The error of the backend about the address.
     pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
         let dest = self.core.profile.answer_to(pe, origin);
-        self.connect_rail(0, pe, dest, address, self.core.profile.me())
+        self.connect_rails(pe, dest, &[address.to_vec()], self.core.profile.me()).map(drop)
     }
 
     /// The number of destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.

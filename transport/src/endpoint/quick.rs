@@ -21,7 +21,7 @@ impl Endpoint {
         let Command::Put { dest, source, len } = *command else { return false };
         let core = &mut self.core;
         let peer = core.lanes.peer(pe);
-        let Some(lane) = (if peer.lanes == 1 { Some(0) } else { core.lanes.only(pe) }) else { return false };
+        let Some(lane) = core.lanes.only(pe) else { return false };
         let Some(c) = core.lanes.get(pe, lane) else { return false };
         let order = core.profile.caps(lane).order;
         if peer.defers() || !order.send_after_write || !order.send_after_send {
@@ -47,23 +47,33 @@ impl Endpoint {
             return true;
         }
         // A write without a completion cannot be repeated.
-        let written = after_requests && !repeatable && self.quick_write(pe, dest, ptr, len, None);
+        let written = after_requests && !repeatable && self.quick_write(pe, lane, (dest, ptr, len), None);
         if written {
-            self.core.lanes.make_dirty(pe, 0);
+            self.core.lanes.make_dirty(pe, lane);
         }
         written
     }
 
-    /// Writes on lane 0 without a completion, if the rail accepts that now.
-    pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u64>) -> bool {
+    /// Writes `len` bytes from an address to a symmetric offset without a completion, if the lane's rail accepts that
+    /// now.
+    pub(super) fn quick_write(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        (dest, ptr, len): (u64, *const u8, u64),
+        immediate: Option<u64>,
+    ) -> bool {
         let core = &mut self.core;
-        let Some(c) = core.lanes.get(pe, 0) else { return false };
-        let caps = core.profile.caps(0);
-        if !caps.order.write_after_write || len as usize > caps.inject || core.queue.holds(0, pe) || c.outbox.is_some()
+        let Some(c) = core.lanes.get(pe, lane) else { return false };
+        let caps = core.profile.caps(lane);
+        if !caps.order.write_after_write
+            || len as usize > caps.inject
+            || core.queue.holds(lane, pe)
+            || c.outbox.is_some()
         {
             return false;
         }
-        let Some((remote, covered)) = core.regions.remote(pe, 0, dest) else { return false };
+        let Some((remote, covered)) = core.regions.remote(pe, c.theirs(lane), dest) else { return false };
         if covered < len {
             return false;
         }
@@ -71,10 +81,10 @@ impl Endpoint {
         let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate, more: false };
         // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's
         // connection info.
-        if unsafe { self.rails[0].write(pe, Piece { local, remote }, options) }.is_err() {
+        if unsafe { self.rails[lane].write(pe, Piece { local, remote }, options) }.is_err() {
             return false; // the ordinary path queues it, or reports the error
         }
-        core.observer.written(0, len);
+        core.observer.written(lane, len);
         true
     }
 

@@ -37,6 +37,12 @@ use crate::error::{Error, Result};
 pub const PREFIX: &str = "SYMRAIL_";
 
 impl Settings {
+    /// Enlarges the heap by bytes that are not the user's.
+    pub fn add_to_heap(&mut self, bytes: usize) {
+        self.heap_size = self.heap_size.saturating_add(bytes);
+        self.heap_added = self.heap_added.saturating_add(bytes);
+    }
+
     /// Reads the process's environment, and warns about unknown names (see [`Settings::warn_unknown`]).
     ///
     /// # Errors

@@ -46,13 +46,16 @@ macro_rules! settings {
                 $(#[$doc])*
                 pub $field: $type,
             )*
+            /// Bytes of `heap_size` that an interface has added to the user's value, for the library and the program's
+            /// variables.
+            pub heap_added: usize,
             /// Names with our prefix that do not exist.
             pub unknown: Vec<Unknown>,
         }
 
         impl Default for Settings {
             fn default() -> Self {
-                Settings { $($field: $default,)* unknown: Vec::new() }
+                Settings { $($field: $default,)* heap_added: 0, unknown: Vec::new() }
             }
         }
 

@@ -116,8 +116,10 @@ impl State {
         }
     }
 
-    /// Whether a connection cannot be made because the other end believes in one that this end knows to be broken.
+    /// Whether a connection cannot be made: an end is unreachable, or the other end believes in one that this end knows to
+    /// be broken.
     pub fn is_refused(&self, from: usize, to: usize) -> bool {
-        self.half_open.contains(&(to, from)) && !self.half_open.contains(&(from, to))
+        let unreachable = self.unreachable[from] || self.unreachable[to];
+        unreachable || (self.half_open.contains(&(to, from)) && !self.half_open.contains(&(from, to)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
+use crate::pairing::InterfaceAddress;
 use crate::rail::{OpId, Rail};
 
 use super::config::FabricConfig;
@@ -74,6 +75,8 @@ pub(super) struct State {
     pub down: Vec<bool>,
     /// Whether each rail's port is down, so that its flights wait.
     pub pulled_out: Vec<bool>,
+    /// Whether no connection from or to each rail can be made, which nothing reports.
+    pub unreachable: Vec<bool>,
     /// Connections over which a flight has arrived, as pairs of ends, the smaller first.
     pub connections: BTreeSet<(usize, usize)>,
     /// (end, other end) of connections over which the end has received a message.
@@ -268,6 +271,7 @@ impl Fabric {
             memory: Vec::new(),
             down: Vec::new(),
             pulled_out: Vec::new(),
+            unreachable: Vec::new(),
             connections: BTreeSet::new(),
             greeted: BTreeSet::new(),
             half_open: BTreeSet::new(),
@@ -283,15 +287,24 @@ impl Fabric {
     /// # Errors
     /// None; the return type is that of other backends.
     pub fn open(&self, name: &str) -> Result<Box<dyn Rail>> {
+        self.open_at(name, None)
+    }
+
+    /// Opens a new rail on a network interface with an IPv4 address.
+    ///
+    /// # Errors
+    /// As for [`Fabric::open`].
+    pub fn open_at(&self, name: &str, interface: Option<InterfaceAddress>) -> Result<Box<dyn Rail>> {
         let mut state = self.state();
         let id = state.reports.len();
         state.reports.push(VecDeque::new());
         state.outstanding.push(0);
         state.down.push(false);
         state.pulled_out.push(false);
+        state.unreachable.push(false);
         let config = state.config;
         drop(state);
-        Ok(Box::new(MockRail::new(self.clone(), id, name, config)))
+        Ok(Box::new(MockRail::new(self.clone(), id, name, config, interface)))
     }
 
     /// The number of doorbells for writes and reads. A chain of posts, in which each but the last announces more,
@@ -324,6 +337,11 @@ impl Fabric {
     /// Stops all traffic of a rail without any report.
     pub fn mute(&self, number: usize) {
         self.state().pulled_out[number] = true;
+    }
+
+    /// Makes all connections from and to a rail impossible, as a network does that drops what is sent to it.
+    pub fn make_unreachable(&self, number: usize) {
+        self.state().unreachable[number] = true;
     }
 
     /// Brings the port up again.

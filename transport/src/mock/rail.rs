@@ -1,10 +1,13 @@
 //! A rail of the mock fabric.
 
+use std::net::IpAddr;
+
 use super::config::FabricConfig;
 use super::fabric::{Cargo, Fabric, Flight, Report, State, path_fault, port_fault};
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Fault, Result};
+use crate::pairing::InterfaceAddress;
 use crate::rail::{
     Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
@@ -23,10 +26,18 @@ pub struct MockRail {
     elsewhere: Vec<(u32, usize)>,
     /// Whether the last post waits for its doorbell.
     chained: bool,
+    /// Its network interface, if it has one.
+    interface: Option<InterfaceAddress>,
 }
 
 impl MockRail {
-    pub(super) fn new(fabric: Fabric, id: usize, name: &str, config: FabricConfig) -> Self {
+    pub(super) fn new(
+        fabric: Fabric,
+        id: usize,
+        name: &str,
+        config: FabricConfig,
+        interface: Option<InterfaceAddress>,
+    ) -> Self {
         let caps = RailCaps {
             name: name.into(),
             provider: "mock".into(),
@@ -45,7 +56,8 @@ impl MockRail {
             paired: false,
             progress: "by whoever polls".into(),
         };
-        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new(), elsewhere: Vec::new(), chained: false }
+        let (peers, regions, elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        MockRail { fabric, id, caps, peers, regions, elsewhere, chained: false, interface }
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
@@ -125,12 +137,23 @@ unsafe impl Rail for MockRail {
     }
 
     fn address(&self) -> Vec<u8> {
-        (self.id as u64).to_le_bytes().to_vec()
+        let mut address = (self.id as u64).to_le_bytes().to_vec();
+        if let Some(InterfaceAddress { ip: IpAddr::V4(ip), prefix, network }) = self.interface {
+            address.extend(ip.octets());
+            address.push(prefix);
+            address.extend(network.to_le_bytes());
+        }
+        address
+    }
+
+    fn interface(&self, address: &[u8]) -> Option<InterfaceAddress> {
+        let [a, b, c, d, prefix, n0, n1, n2, n3] = *address.split_first_chunk::<8>()?.1.first_chunk()?;
+        Some(InterfaceAddress { ip: [a, b, c, d].into(), prefix, network: u32::from_le_bytes([n0, n1, n2, n3]) })
     }
 
     fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
-        let malformed = || Error::Malformed { what: "mock address", pe: dest, why: "it has not 8 bytes".into() };
-        let id = u64::from_le_bytes(address.try_into().map_err(|_| malformed())?);
+        let malformed = || Error::Malformed { what: "mock address", pe: dest, why: "it has no 8 bytes".into() };
+        let id = u64::from_le_bytes(*address.first_chunk().ok_or_else(malformed)?);
         let dest = dest as usize;
         if self.peers.len() <= dest {
             self.peers.resize(dest + 1, usize::MAX);

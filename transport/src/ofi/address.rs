@@ -1,17 +1,19 @@
 //! Addresses of rails: their encoding for peers, and the table of connected ones.
 
 use std::ffi::c_void;
+use std::net::IpAddr;
 use std::ptr;
 
 use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
 use crate::error::{Error, Result};
+use crate::pairing::{self, InterfaceAddress};
 use crate::rail::Dest;
 use crate::sparse::Sparse;
 
 /// First byte of an address, which identifies the version and the backend.
-const VERSION: u8 = 0x51;
+const VERSION: u8 = 0x52;
 
 /// A bound above the length of any provider's address.
 const LONGEST: usize = 512;
@@ -19,9 +21,17 @@ const LONGEST: usize = 512;
 /// Most peers of one rail. A larger index is an error, not a job size.
 const MAX_DESTS: Dest = 1 << 24;
 
-/// The address that peers need to reach `endpoint`: the version, the provider's name with its length before it, and the
-/// provider's own bytes.
-pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec<u8> {
+/// The prefix of a rail whose addresses are none of IP.
+const NO_PREFIX: u8 = u8::MAX;
+
+/// The length of the prefix of the subnet that libfabric's name of a fabric is, such as `10.0.0.0/24`.
+pub(super) fn prefix(fabric: &str) -> Option<u8> {
+    fabric.parse().ok().map(|net: ipnet::IpNet| net.prefix_len())
+}
+
+/// The address that peers need to reach `endpoint`: the version, the provider's name with its length before it, the
+/// prefix of its subnet, the network namespace, and the provider's own bytes.
+pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str, prefix: Option<u8>) -> Vec<u8> {
     let mut raw = [0_u8; LONGEST];
     let mut length = raw.len();
     // SAFETY: an enabled endpoint, and a place of the stated length.
@@ -33,18 +43,40 @@ pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec
     }
     let mut address = vec![VERSION, provider.len() as u8];
     address.extend_from_slice(provider.as_bytes());
+    address.push(prefix.unwrap_or(NO_PREFIX));
+    address.extend_from_slice(&prefix.map_or(0, |_| pairing::network()).to_le_bytes());
     address.extend_from_slice(&raw[..length.min(raw.len())]);
     address
 }
 
-/// Parses an address of [`of_endpoint`]. Returns the provider's own bytes, or a description of the error.
-fn parse<'a>(address: &'a [u8], own_provider: &str) -> Result<&'a [u8], String> {
+/// The parts of an address of [`of_endpoint`]: the provider, the prefix, the network namespace and the provider's own
+/// bytes; or a description of the error.
+fn split(address: &[u8]) -> Result<(&[u8], u8, u32, &[u8]), String> {
     let [VERSION, length, rest @ ..] = address else {
         return Err("it is not one of a libfabric rail of this version".to_owned());
     };
-    let Some((provider, raw)) = rest.split_at_checked(usize::from(*length)) else {
+    let parts = rest.split_at_checked(usize::from(*length));
+    let Some((provider, [prefix, n0, n1, n2, n3, raw @ ..])) = parts else {
         return Err(format!("it ends after {} bytes", address.len()));
     };
+    Ok((provider, *prefix, u32::from_le_bytes([*n0, *n1, *n2, *n3]), raw))
+}
+
+/// The interface of a rail with such an address, if it is one of IP.
+pub(super) fn interface(address: &[u8]) -> Option<InterfaceAddress> {
+    let (_, prefix, network, raw) = split(address).ok().filter(|parts| parts.1 != NO_PREFIX)?;
+    let (family, rest) = raw.split_first_chunk()?;
+    let ip: IpAddr = match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_INET => <[u8; 4]>::try_from(rest.get(2..6)?).ok()?.into(),
+        libc::AF_INET6 => <[u8; 16]>::try_from(rest.get(6..22)?).ok()?.into(),
+        _ => return None,
+    };
+    Some(InterfaceAddress { ip, prefix, network })
+}
+
+/// Parses an address of [`of_endpoint`]. Returns the provider's own bytes, or a description of the error.
+fn parse<'a>(address: &'a [u8], own_provider: &str) -> Result<&'a [u8], String> {
+    let (provider, _, _, raw) = split(address)?;
     if provider != own_provider.as_bytes() {
         let theirs = String::from_utf8_lossy(provider);
         return Err(format!(
@@ -121,20 +153,37 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_apart_or_refused_in_words() {
-        assert_eq!(parse(b"\x51\x03shmname", "shm"), Ok(&b"name"[..]));
+        assert_eq!(parse(b"\x52\x03shm\xff\0\0\0\0name", "shm"), Ok(&b"name"[..]));
         for (address, text) in [
             (&b""[..], "not one of a libfabric rail"),
-            (b"\x51", "not one of a libfabric rail"),
-            (b"\x50\x03shmname", "not one of a libfabric rail"),
-            (b"\x51\x09shmname", "ends after 9 bytes"),
-            (b"\x51\xffshmname", "ends after 9 bytes"),
-            (b"\x51\x03tcpname", "provider tcp"),
-            (b"\x51\x03shm", "no addresses of 0 bytes"),
+            (b"\x52", "not one of a libfabric rail"),
+            (b"\x51\x03shmname", "not one of a libfabric rail"),
+            (b"\x52\x09shmname", "ends after 9 bytes"),
+            (b"\x52\xffshmname", "ends after 9 bytes"),
+            (b"\x52\x03shm", "ends after 5 bytes"),
+            (b"\x52\x03tcp\xff\0\0\0\0name", "provider tcp"),
+            (b"\x52\x03shm\xff\0\0\0\0", "no addresses of 0 bytes"),
         ] {
             let why = parse(address, "shm").err().unwrap_or_default();
             assert!(why.contains(text), "{address:?}: {why}");
         }
-        let long = [&b"\x51\x03shm"[..], &[1; LONGEST + 1]].concat();
+        let long = [&b"\x52\x03shm\xff\0\0\0\0"[..], &[1; LONGEST + 1]].concat();
         assert!(parse(&long, "shm").is_err_and(|why| why.contains("513 bytes")));
+    }
+
+    #[test]
+    fn an_address_names_its_interface_if_it_has_one() {
+        let with = |prefix: u8, family: i32, rest: &[u8]| {
+            [&b"\x52\x03tcp"[..], &[prefix, 7, 0, 0, 0], &(family as u16).to_ne_bytes(), rest].concat()
+        };
+        let v4 = with(24, libc::AF_INET, &[0, 80, 10, 0, 0, 1]);
+        let v6 = with(64, libc::AF_INET6, &[[0; 6].as_slice(), &[0xfd], &[0; 14], &[1]].concat());
+        let text = |address: &[u8]| interface(address).map(|found| (found.to_string(), found.network));
+        assert_eq!(text(&v4), Some(("10.0.0.1/24".into(), 7)));
+        assert_eq!(text(&v6), Some(("fd00::1/64".into(), 7)));
+        for none in [with(NO_PREFIX, libc::AF_INET, &[0; 8]), with(24, libc::AF_INET, &[0; 5]), with(24, 1, &[0; 8])] {
+            assert_eq!(text(&none), None);
+        }
+        assert_eq!((prefix("10.0.0.0/24"), prefix("fd00::/64"), prefix("shm")), (Some(24), Some(64), None));
     }
 }

@@ -9,11 +9,13 @@ use libfabric_sys::{Info, Libfabric};
 
 use super::fault::fault;
 use super::hints::{self, Ask};
+use super::interfaces::{self, LeftOut};
 use super::library::Library;
 use super::provider::{self, PREFERENCE, full_name};
 use super::shared_memory;
 use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
+use crate::pairing::is_link_local;
 
 /// One NIC, or a provider's equivalent, that can become a rail.
 #[derive(Debug, Clone)]
@@ -111,19 +113,35 @@ impl Nic {
         let node = unique.as_deref().or(self.source.as_deref());
         let (atomics, gpus) = (self.atomics, self.gpus);
         let infos = hints::negotiate(library, Ask { provider: &self.provider, node, atomics, gpus, automatic })?;
+        if in_memory
+            && infos.is_empty()
+            && let Some(shortage) = shared_memory::shortage()
+        {
+            return Err(shortage);
+        }
         Ok(infos
             .into_iter()
             .find(|info| in_memory || (info.domain() == self.domain && address_text(info) == self.address)))
     }
 }
 
+/// The NICs of a provider.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Those that can become rails.
+    pub nics: Vec<Nic>,
+    /// Network interfaces that are no rails, although no setting excludes them.
+    pub left_out: Vec<LeftOut>,
+}
+
 /// Every NIC that fits the settings, in the list's order or else in the provider's. The caller applies the limit of
 /// NICs per PE when it orders them. `all_here`: all PEs are reachable over the loopback interface, so no other one is
-/// used unless the user names it.
+/// used unless the user names it. Without a list or mapping that names NICs, network interfaces that other hosts are
+/// unlikely to reach are left out.
 ///
 /// # Errors
 /// [`Error::NoRail`] when none fits, with a list of the existing ones.
-pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> Result<Vec<Nic>> {
+pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> Result<Found> {
     let loopback = all_here && settings.nic_pe_mapping.is_none();
     let atomics = settings.amo_path == AmoPath::Native;
     let gpus = settings.heap_kind == HeapKind::Device && settings.gpudirect != GpuDirect::Off;
@@ -138,20 +156,39 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
         let gpus = gpus && !provider::traits(provider).software;
         let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
+        let nobody = |nics| Found { nics, left_out: Vec::new() };
+        let reachable = |nics| {
+            let nics = where_they_are_needed(nics, loopback);
+            let by_name = loopback || settings.nic_pe_mapping.is_some();
+            if by_name { nobody(nics) } else { without_unlikely(nics, settings) }
+        };
         let chosen = match &settings.nic_list {
-            None => where_they_are_needed(all.clone(), loopback),
+            None => reachable(all.clone()),
             Some(NicList { exclude: true, names }) => {
                 let kept = all.iter().filter(|nic| !names.iter().any(|name| nic.is_called(name))).cloned().collect();
-                where_they_are_needed(kept, loopback)
+                reachable(kept)
             }
-            Some(NicList { exclude: false, names }) => named(&library.fabric, ask, &all, names)?,
+            Some(NicList { exclude: false, names }) => nobody(named(&library.fabric, ask, &all, names)?),
         };
-        if !chosen.is_empty() {
+        if !chosen.nics.is_empty() {
             return Ok(chosen);
         }
         seen.extend(all.into_iter().map(|nic| format!("{} ({})", nic.name, nic.provider)));
     }
-    Err(no_rail(library, settings, &wanted, &seen))
+    let in_memory = wanted.iter().all(|provider| provider::is_in_memory(provider));
+    let shortage = if in_memory { shared_memory::shortage() } else { None };
+    Err(shortage.unwrap_or_else(|| no_rail(library, settings, &wanted, &seen)))
+}
+
+/// NICs but for network interfaces that other hosts are unlikely to reach.
+fn without_unlikely(nics: Vec<Nic>, settings: &Settings) -> Found {
+    let (interfaces, at): (Vec<_>, Vec<_>) =
+        (0..).zip(&nics).filter_map(|(at, nic)| Some(((nic.domain.as_str(), nic.address.parse().ok()?), at))).unzip();
+    let (taken, left_out) = interfaces::sort_out(&interfaces, settings.sysfs.as_deref());
+    let taken: Vec<usize> = taken.into_iter().map(|index| at[index]).collect();
+    let is_left = |index: &usize| !at.contains(index) || taken.contains(index);
+    let nics = (0..).zip(&nics).filter(|(index, _)| is_left(index)).map(|(_, nic)| nic.clone()).collect();
+    Found { nics, left_out }
 }
 
 /// The names of the library's providers on this machine.
@@ -170,15 +207,19 @@ pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// One NIC per domain of the provider. Of several addresses of a domain, the first IPv4 one is used, or else the first.
+/// One NIC per domain of the provider. Of several addresses of a domain, the first IPv4 one is used, or else the first;
+/// link-local ones only where there is no other.
 fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     let mut infos = hints::negotiate(library, ask)?;
     if infos.is_empty() {
         return Ok(Vec::new());
     }
     let delivers = hints::delivers(library, ask)?;
-    // SAFETY: a live struct.
-    infos.sort_by_key(|info| unsafe { (*info.as_ptr()).addr_format } != ffi::FI_SOCKADDR_IN);
+    infos.sort_by_key(|info| {
+        let is_link_local = address_text(info).parse().is_ok_and(is_link_local);
+        // SAFETY: a live struct.
+        (is_link_local, unsafe { (*info.as_ptr()).addr_format } != ffi::FI_SOCKADDR_IN)
+    });
     let mut nics: Vec<Nic> = Vec::new();
     for info in infos {
         if !nics.iter().any(|nic| nic.domain == info.domain()) {

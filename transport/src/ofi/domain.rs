@@ -173,6 +173,7 @@ fn checked(library: &Libfabric, rail: &str, call: &'static str, code: i32) -> Re
 fn advice(call: &str, errno: i32) -> &'static str {
     match (call, errno) {
         (_, libc::EMFILE) => "; allow this process more descriptors (ulimit -n)",
+        ("fi_enable", libc::EROFS | libc::ENOSPC) => "; is /dev/shm writable and large enough?",
         // With verbs;ofi_rxm the cause is mostly a queue that the device cannot hold. Its size comes from an
         // environment variable that no attribute overrides.
         ("fi_enable" | "fi_cq_open", libc::EINVAL | libc::ENOMEM) => {
@@ -198,6 +199,7 @@ mod tests {
     fn advice_fits_the_error() {
         assert!(advice("fi_endpoint", libc::EMFILE).contains("ulimit -n"));
         assert!(advice("fi_enable", libc::ENOMEM).contains("FI_UNIVERSE_SIZE"));
-        assert_eq!(advice("fi_enable", libc::EROFS), "");
+        assert!(advice("fi_enable", libc::EROFS).contains("/dev/shm"));
+        assert_eq!(advice("fi_endpoint", libc::EROFS), "");
     }
 }

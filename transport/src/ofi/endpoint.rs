@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
-use super::address::Peers;
+use super::address::{self, Peers};
 use super::atomics::Atomics;
 use super::completion::{Queue, Slab};
 use super::domain::{Domain, Object};
@@ -43,6 +43,8 @@ pub(super) struct OfiRail {
     /// Whether it accesses GPU memory.
     pub(super) device: bool,
     pub(super) wait_fd: Option<RawFd>,
+    /// The length of its subnet's prefix, if its addresses are those of IP.
+    pub(super) prefix: Option<u8>,
     pub(super) caps: RailCaps,
 }
 
@@ -82,6 +84,7 @@ impl OfiRail {
             progress,
         };
         let mode = Mode::of(&info);
+        let prefix = address::prefix(&info.fabric());
         let domain = Domain::open(library, info, name)?;
         let mut receives = Receives::new(rx_size);
         let (cq, wait_fd) = domain.open_queue(depth + receives.count() + ARRIVALS, sleeps)?;
@@ -101,7 +104,7 @@ impl OfiRail {
         let peers = Peers::new(addresses);
         #[rustfmt::skip]
         let rail = OfiRail {
-            regions, endpoint, receives, slab_region, slab, peers, queue, domain, atomics, mode, device, wait_fd, caps,
+            regions, endpoint, receives, slab_region, slab, peers, queue, domain, atomics, mode, device, wait_fd, prefix, caps,
         };
         tracing::debug!(rail = rail.caps.name, caps = ?rail.caps, wait_fd = ?rail.wait_fd, "opened");
         Ok(rail)

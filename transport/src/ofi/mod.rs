@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `hints` | what is requested of a provider, and what it grants: ordering, threading, progress |
 //! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
+//! | `interfaces` | network interfaces that are no rails by default |
 //! | [`provider`] | facts about providers, in one table |
 //! | `library` | the loaded library |
 //! | `fault` | faults from its error numbers |
@@ -46,6 +47,7 @@ mod domain;
 mod endpoint;
 mod fault;
 mod hints;
+mod interfaces;
 mod library;
 mod memory;
 mod messages;
@@ -56,7 +58,8 @@ mod rail;
 mod shared_memory;
 pub mod variables;
 
-pub use discover::{Nic, discover, providers};
+pub use discover::{Found, Nic, discover, providers};
+pub use interfaces::LeftOut;
 pub use library::{Library, load};
 
 pub use crate::endpoint::Role;

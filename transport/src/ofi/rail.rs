@@ -14,6 +14,7 @@ use super::{address, atomics};
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export, unreached};
 use crate::error::Result;
+use crate::pairing::InterfaceAddress;
 use crate::rail::{
     Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
@@ -73,7 +74,11 @@ unsafe impl Rail for OfiRail {
     }
 
     fn address(&self) -> Vec<u8> {
-        address::of_endpoint(&self.endpoint, &self.caps.provider)
+        address::of_endpoint(&self.endpoint, &self.caps.provider, self.prefix)
+    }
+
+    fn interface(&self, address: &[u8]) -> Option<InterfaceAddress> {
+        address::interface(address)
     }
 
     fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {

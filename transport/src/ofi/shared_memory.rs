@@ -7,7 +7,39 @@ use std::hash::{BuildHasher, Hasher};
 use std::os::linux::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::errno::Errno;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd;
+
+use crate::error::Error;
+
 const DIRECTORY: &str = "/dev/shm";
+/// Bytes of an endpoint's file with the sizes of queues that rails have. Before it offers an endpoint, libfabric's
+/// provider `shm` (1.17) wants so many to be free for each processing unit of the machine.
+const ENDPOINT_BYTES: u64 = 16 << 20;
+
+/// The likely reason why the provider offers no endpoint: shared memory that is missing, read-only or too small.
+pub(super) fn shortage() -> Option<Error> {
+    let units = unistd::sysconf(unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten().unwrap_or(1).max(1);
+    let space = statvfs(DIRECTORY).map(|it| (it.blocks_available() * it.fragment_size(), it.flags()));
+    let reason = lack(space, ENDPOINT_BYTES * units.unsigned_abs())?;
+    Some(Error::System { what: "opening an endpoint in shared memory", reason })
+}
+
+/// What is wrong with the directory's free bytes and flags, where so many bytes are needed.
+fn lack(space: Result<(u64, FsFlags), Errno>, needed: u64) -> Option<String> {
+    match space {
+        Err(errno) => Some(format!("{DIRECTORY}: {}; mount a tmpfs there", errno.desc())),
+        Ok((_, flags)) if flags.contains(FsFlags::ST_RDONLY) => {
+            Some(format!("{DIRECTORY} is read-only; mount it writable"))
+        }
+        Ok((free, _)) if free < needed => Some(format!(
+            "libfabric's provider wants {needed} bytes to be free in {DIRECTORY}, and {free} are; enlarge it (mount -o \
+             remount,size=…, or docker's --shm-size), or choose another SYMRAIL_LIBFABRIC_PROVIDER"
+        )),
+        Ok(_) => None,
+    }
+}
 
 /// The prefix of names in this process's PID namespace. In another namespace the same process numbers mean other
 /// processes.
@@ -51,6 +83,17 @@ fn is_gone(process: libc::pid_t) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_names_the_directory_and_the_bytes() {
+        let text = |space, needed| lack(space, needed).unwrap_or_default();
+        let small = text(Ok((65536, FsFlags::empty())), 1 << 25);
+        let parts = ["33554432 bytes", "/dev/shm, and 65536 are", "--shm-size"];
+        assert!(parts.iter().all(|part| small.contains(part)), "{small}");
+        assert_eq!(text(Ok((1 << 30, FsFlags::ST_RDONLY)), 1), "/dev/shm is read-only; mount it writable");
+        assert!(text(Err(Errno::ENOENT), 1).starts_with("/dev/shm: "));
+        assert_eq!(lack(Ok((5, FsFlags::empty())), 5), None);
+    }
 
     #[test]
     fn names_differ_and_begin_with_the_process() {

@@ -53,8 +53,8 @@ impl Setup {
     pub fn open(&self, role: Role) -> symrail_transport::Result<Vec<Box<dyn Rail>>> {
         let settings = self.settings();
         let library = ofi::load(&settings)?;
-        let nics = ofi::discover(&library, &settings, false)?;
-        nics.iter().map(|nic| ofi::open(&library, nic, role, &settings)).collect()
+        let found = ofi::discover(&library, &settings, false)?;
+        found.nics.iter().map(|nic| ofi::open(&library, nic, role, &settings)).collect()
     }
 
     fn encode(&self) -> String {

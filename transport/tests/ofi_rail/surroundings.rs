@@ -42,7 +42,11 @@ fn nics_are_named_and_ordered() {
         change(&mut settings);
         let library = symrail_transport::ofi::load(&settings).ok()?;
         let found = symrail_transport::ofi::discover(&library, &settings, false);
-        Some(found.map(|nics| nics.into_iter().map(|nic| nic.name).collect::<Vec<_>>()).map_err(|e| e.to_string()))
+        Some(
+            found
+                .map(|found| found.nics.into_iter().map(|nic| nic.name).collect::<Vec<_>>())
+                .map_err(|e| e.to_string()),
+        )
     };
     let Some(found) = discover(Setup::new("tcp", "127.0.0.3,127.0.0.2,127.0.0.4"), &|_| {}) else {
         println!("SKIPPED: libfabric is not installed");

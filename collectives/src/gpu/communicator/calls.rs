@@ -14,7 +14,7 @@ use crate::transfer::{Transfer, all_to_all_v};
 /// The type and reduction for calls that only move bytes.
 const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));
 
-impl GpuCommunicator<'_> {
+impl GpuCommunicator {
     /// Reduces all PEs' inputs into the output of every PE, which may be the input.
     ///
     /// # Safety
@@ -65,15 +65,16 @@ impl GpuCommunicator<'_> {
         unsafe { self.run(stream, &Collective::AllGather, (input, output), input.len, MOVES, 0) }
     }
 
-    /// Gives every PE its part of every input. Input and output are different memory.
+    /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap.
+    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap
+    /// and are not the same.
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output))?;
+        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output), input == output)?;
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
     }
@@ -128,7 +129,7 @@ impl GpuCommunicator<'_> {
                 let reason = "a first send or receive cannot be captured: make one once before";
                 return Err(Error::Call(reason.into()));
             }
-            self.exchanges = Some(load(self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
+            self.exchanges = Some(load(&self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
         }
         if let Some(kernel) = &self.exchanges {
             // SAFETY: the caller's promise.
@@ -146,7 +147,7 @@ impl GpuCommunicator<'_> {
     /// # Errors
     /// As for [`GpuCommunicator::exchange`]; or there is not a part for each PE.
     pub unsafe fn all_to_all_v(&mut self, stream: &Stream, inputs: &[Memory], outputs: &[Memory]) -> Result<()> {
-        let transfers = all_to_all_v(self.members.n(), inputs, outputs)?;
+        let transfers = all_to_all_v(self.members.n(), inputs, outputs, Memory::span)?;
         // SAFETY: the caller's promise.
         unsafe { self.exchange(stream, &transfers) }
     }

@@ -16,7 +16,7 @@ use crate::selection::{Algorithm, Choice, message_of};
 /// A plan's memory is for parts of at least so many bytes.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
-impl GpuCommunicator<'_> {
+impl GpuCommunicator {
     /// Performs a collective whose parts have `part` bytes. `root` counts for those that have one.
     ///
     /// # Safety
@@ -35,8 +35,9 @@ impl GpuCommunicator<'_> {
             return Ok(());
         }
         if !part.is_multiple_of(ty.size() as u64) {
-            return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty:?}")));
+            return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty}")));
         }
+        reduction.op().suits_gpus(ty)?;
         if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
@@ -205,6 +206,7 @@ impl GpuCommunicator<'_> {
 
     /// Orders a call behind the last one; returns whether it is captured.
     pub(super) fn begin(&self, stream: &Stream) -> Result<bool> {
+        self.device.runtime().check_joined()?;
         let captured = stream.is_capturing()?;
         // On the same stream, too: the handle may be that of another stream, which was destroyed since.
         if !captured {
@@ -228,13 +230,13 @@ impl GpuCommunicator<'_> {
             (Some(_), None) => true,
         };
         if captured && (small || !self.kernels.contains_key(&ty)) {
-            let reason = format!("a first call of {part} bytes of {ty:?} cannot be captured: make it once before");
+            let reason = format!("a first call of {part} bytes of {ty} cannot be captured: make it once before");
             return Err(Error::Call(reason));
         }
         if let Some(way) = choice.way().filter(|_| small) {
             let straight = match &mut self.straight {
                 Some(straight) => straight,
-                none => none.insert(Straight::new(self.device, &mut self.memory, &self.abort)?),
+                none => none.insert(Straight::new(&self.device, &mut self.memory, &self.abort)?),
             };
             straight.prepare(way, &mut self.memory)?;
         } else if small {
@@ -248,10 +250,10 @@ impl GpuCommunicator<'_> {
             };
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
             self.plans
-                .insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, &self.abort, plan, capacity)?);
+                .insert(choice.clone(), GpuPlan::new(&self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
-            let module = load(self.device, &self.nvrtc, Which::Executor(ty))?;
+            let module = load(&self.device, &self.nvrtc, Which::Executor(ty))?;
             let kernels = Kernels {
                 execute: module.kernel("execute_plan")?,
                 packets: module.kernel("straight_packets")?,

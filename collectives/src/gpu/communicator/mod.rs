@@ -37,44 +37,44 @@ struct Kernels {
 ///
 /// The first call of a kind and size allocates memory and compiles kernels, so it cannot be captured in a graph; later
 /// ones can. All PEs replay a graph in the same order among their other calls, and not concurrently with them.
-pub struct GpuCommunicator<'d> {
-    device: &'d GpuDevice<'d>,
-    members: Members<'d>,
+pub struct GpuCommunicator {
     nvrtc: Nvrtc,
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
-    memory: SymmetricMemory<'d>,
+    memory: SymmetricMemory,
     abort: AbortHandle,
-    exchange: Exchange<'d>,
+    exchange: Exchange,
     /// The kernel of sends and receives, made for the first of them.
     exchanges: Option<Kernel>,
     /// Set if buffers may be any memory.
     stage: Option<Stage>,
     /// The memory of collectives without a plan, made for the first such call.
-    straight: Option<Straight<'d>>,
-    plans: BTreeMap<Choice, GpuPlan<'d>>,
+    straight: Option<Straight>,
+    plans: BTreeMap<Choice, GpuPlan>,
     /// The choices that have been logged.
     logged: BTreeSet<Choice>,
     /// Plans that larger ones have replaced, which graphs may still use.
-    replaced: Vec<GpuPlan<'d>>,
+    replaced: Vec<GpuPlan>,
     /// Recorded behind the last call.
     last: Event,
     /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
+    members: Members,
+    device: GpuDevice,
 }
 
-impl std::fmt::Debug for GpuCommunicator<'_> {
+impl std::fmt::Debug for GpuCommunicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GpuCommunicator").field("selection", &self.selection).finish_non_exhaustive()
     }
 }
 
-impl<'d> GpuCommunicator<'d> {
+impl GpuCommunicator {
     /// Makes a communicator of all PEs. Collective.
     ///
     /// # Errors
     /// The runtime's, or the driver's.
-    pub fn new(device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
+    pub fn new(device: &GpuDevice, nvrtc: Nvrtc) -> Result<Self> {
         GpuCommunicator::among(Members::all(device.runtime()), device, nvrtc)
     }
 
@@ -83,25 +83,20 @@ impl<'d> GpuCommunicator<'d> {
     ///
     /// # Errors
     /// The runtime's, or the driver's; or [`crate::Error::OtherRuntime`].
-    pub fn of_team(
-        device: &'d GpuDevice<'d>,
-        nvrtc: Nvrtc,
-        team: &'d Team<'d>,
-        heap: &'d TeamHeap<'d>,
-    ) -> Result<Self> {
+    pub fn of_team(device: &GpuDevice, nvrtc: Nvrtc, team: &Team, heap: &TeamHeap) -> Result<Self> {
         GpuCommunicator::among(Members::of_team(device.runtime(), team, heap)?, device, nvrtc)
     }
 
-    fn among(members: Members<'d>, device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
+    fn among(members: Members, device: &GpuDevice, nvrtc: Nvrtc) -> Result<Self> {
         // The name becomes a part of a file's name.
         let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
         let kind: String = device.gpu().name().chars().map(letter).collect();
-        let selection = Selection::agree(members, GPU, kind, |pe| device.is_mapped(pe))?;
-        let mut memory = SymmetricMemory::new(device, members);
+        let selection = Selection::agree(&members, GPU, kind, |pe| device.is_mapped(pe))?;
+        let mut memory = SymmetricMemory::new(device, &members);
         let abort = AbortHandle::default();
         let exchange = Exchange::new(device, &mut memory, &abort, !selection.one_host())?;
         Ok(GpuCommunicator {
-            device,
+            device: device.clone(),
             members,
             nvrtc,
             selection,

@@ -50,7 +50,7 @@ impl World<'_> {
                 if self.output(rank, unit) != expected {
                     let place = Place { rank: Some(rank), ..Place::default() };
                     let (chunk, collective) = (unit / self.units, &self.plan.collective);
-                    let reason = format!("chunk {chunk} of its output is not what {collective:?} gives");
+                    let reason = format!("chunk {chunk} of its output is not what {collective} gives");
                     return Err(self.plan.refuse(place, reason));
                 }
             }

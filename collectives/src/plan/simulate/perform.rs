@@ -155,7 +155,7 @@ impl World<'_> {
         let (name, chunk) = (&at.step.name, span.index + unit / self.units);
         let (other, buffer, owner) = (block - self.blocks_of[rank].start, span.buffer, span.rank);
         let reason = format!(
-            "{name} of chunk {chunk} of {buffer:?} of rank {owner} races with block {other} of rank {rank}: \
+            "{name} of chunk {chunk} of the {buffer} of rank {owner} races with block {other} of rank {rank}: \
              no signal orders the two"
         );
         Err(self.plan.refuse(at.step.place, reason))

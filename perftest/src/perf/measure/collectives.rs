@@ -33,7 +33,7 @@ impl<C: Backend> Bench<'_, C> {
         };
         let source = rt.alloc_slice::<f32>(inputs * part)?;
         let dest = rt.alloc_slice::<f32>(outputs * part)?;
-        source.fill(me as f32 + 1.0);
+        source.fill(me as f32 + 1.0)?;
         rt.barrier_all()?;
         let mut all = Communicator::new(rt)?;
         let (input, output) = (Buffer::of(&source)?, Buffer::of(&dest)?);
@@ -48,7 +48,7 @@ impl<C: Backend> Bench<'_, C> {
         };
         call()?;
         let sum = (n * (n + 1) / 2) as f32;
-        for (i, found) in dest.to_vec().into_iter().enumerate() {
+        for (i, found) in dest.to_vec()?.into_iter().enumerate() {
             let expected = match what {
                 Collective::Reduce if me != 0 => 0.0,
                 Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => sum,

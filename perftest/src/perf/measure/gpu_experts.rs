@@ -61,7 +61,7 @@ struct MappedBytes {
 }
 
 impl MappedBytes {
-    fn new(device: &GpuDevice<'_>, layout: Layout) -> MappedBytes {
+    fn new(device: &GpuDevice, layout: Layout) -> MappedBytes {
         let rt = device.runtime();
         let mapped = (0..rt.n_pes()).filter(|&pe| pe != rt.my_pe() && device.is_mapped(pe)).map(|pe| pe as usize);
         MappedBytes { hosts: Hosts::of_job(rt), me: rt.my_pe() as usize, mapped: mapped.collect(), layout }
@@ -91,7 +91,7 @@ impl<C: Backend> Bench<'_, C> {
     /// Measures one size of token. PE 0 returns the figures. Collective.
     pub fn gpu_experts(
         &mut self,
-        device: &GpuDevice<'_>,
+        device: &GpuDevice,
         nvrtc: &Nvrtc,
         phase: Phase,
         token: usize,
@@ -106,7 +106,7 @@ impl<C: Backend> Bench<'_, C> {
 
     fn many_on_gpu(
         &mut self,
-        device: &GpuDevice<'_>,
+        device: &GpuDevice,
         nvrtc: &Nvrtc,
         phase: Phase,
         token: usize,
@@ -158,7 +158,7 @@ impl<C: Backend> Bench<'_, C> {
         Ok((samples, warmup, Traffic { algorithm, physical }))
     }
 
-    fn few_on_gpu(&mut self, device: &GpuDevice<'_>, nvrtc: &Nvrtc, token: usize) -> Result<(Samples, u64, Traffic)> {
+    fn few_on_gpu(&mut self, device: &GpuDevice, nvrtc: &Nvrtc, token: usize) -> Result<(Samples, u64, Traffic)> {
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (n_pes, limit) = (rt.n_pes(), patience(rt));
         let input = Input::new(FEW, token, n_pes);

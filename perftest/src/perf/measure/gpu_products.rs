@@ -27,20 +27,20 @@ const FEW: usize = 16;
 const TIMES: usize = 8;
 
 /// A plan of either kind.
-enum Layer<'d> {
-    Gather(GpuAllGatherMatmul<'d>),
-    Reduce(GpuMatmulReduce<'d>),
+enum Layer {
+    Gather(GpuAllGatherMatmul),
+    Reduce(GpuMatmulReduce),
 }
 
-impl<'d> Layer<'d> {
+impl Layer {
     /// The plan for rows with these numbers of inputs and outputs.
     fn new(
-        kernels: &'d GpuKernels<'d>,
-        (heap, team): (&TeamHeap<'_>, &Team<'_>),
+        kernels: &GpuKernels,
+        (heap, team): (&TeamHeap, &Team),
         what: Product,
         (shards, schedule): (&Shards, Schedule),
         [inputs, outputs]: [usize; 2],
-    ) -> Result<Layer<'d>> {
+    ) -> Result<Layer> {
         let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);
         let shape = GpuShape { shards, inputs, outputs, numbers, layout, schedule, chosen_for: None };
         let reduce = |reduced| GpuMatmulReduce::new(kernels, heap, team, &shape, reduced).map(Layer::Reduce);
@@ -72,7 +72,7 @@ impl<'d> Layer<'d> {
         Ok(checked?)
     }
 
-    fn free(self, heap: &TeamHeap<'_>, team: &Team<'_>) -> Result<()> {
+    fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
         let freed = match self {
             Layer::Gather(plan) => plan.free(heap, team),
             Layer::Reduce(plan) => plan.free(heap, team),
@@ -110,9 +110,9 @@ impl OnGpu {
 
 impl<C: Backend> Bench<'_, C> {
     /// Measures one size: bytes of all rows that move. PE 0 returns the figures. Collective.
-    pub fn gpu_product<'d>(
+    pub fn gpu_product(
         &mut self,
-        kernels: &'d GpuKernels<'d>,
+        kernels: &GpuKernels,
         what: Product,
         size: usize,
     ) -> Result<(Option<Figures>, Parts)> {
@@ -142,7 +142,7 @@ impl<C: Backend> Bench<'_, C> {
         together.check()?;
         let of = if gathers { me..me + 1 } else { 0..ranks };
         self.is_product(&data.output, (taken.clone(), of.clone()), size)?;
-        let timed = |bench: &mut Self, plan: &mut Layer<'_>, operands: &Operands| -> Result<(Samples, u64)> {
+        let timed = |bench: &mut Self, plan: &mut Layer, operands: &Operands| -> Result<(Samples, u64)> {
             // SAFETY: as above.
             let (samples, warmup, _) = bench.timed_on(&stream, rt, size, || unsafe { plan.post(&stream, operands) })?;
             plan.check()?;

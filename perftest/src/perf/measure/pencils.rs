@@ -44,7 +44,7 @@ impl<C: Backend> Bench<'_, C> {
     pub fn pencils(
         &mut self,
         rt: &Runtime,
-        kernels: Option<&GpuKernels<'_>>,
+        kernels: Option<&GpuKernels>,
         what: Exchange,
         size: usize,
     ) -> Result<(Option<Figures>, Cube)> {
@@ -124,8 +124,8 @@ impl<C: Backend> Bench<'_, C> {
     }
 
     /// Checks that all elements of a pencil, including its halo, have their numbers.
-    fn numbered(&self, array: &SymSlice<'_, u64>, (pencil, edge): (&Pencil, usize), size: usize) -> Result<()> {
-        let found = array.to_vec();
+    fn numbered(&self, array: &SymSlice<u64>, (pencil, edge): (&Pencil, usize), size: usize) -> Result<()> {
+        let found = array.to_vec()?;
         for (index, place) in places(pencil, edge).enumerate() {
             let expected = words(place);
             if let Some(word) = (0..WORDS).find(|&word| found[WORDS * index + word] != expected[word]) {
@@ -146,7 +146,7 @@ impl<C: Backend> Bench<'_, C> {
 }
 
 /// Sets all elements of a pencil, except its halo, to their numbers.
-fn number(array: &SymSlice<'_, u64>, pencil: &Pencil, edge: usize) -> Result<()> {
+fn number(array: &SymSlice<u64>, pencil: &Pencil, edge: usize) -> Result<()> {
     let (shape, strides) = (pencil.shape(), pencil.strides());
     let own = |index: usize| {
         (0..3).all(|dim| {

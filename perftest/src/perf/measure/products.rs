@@ -46,18 +46,13 @@ impl fmt::Display for Parts {
 }
 
 /// A plan of either kind.
-enum Layer<'rt> {
-    Gather(AllGatherMatmul<'rt>),
-    Reduce(MatmulReduce<'rt>),
+enum Layer {
+    Gather(AllGatherMatmul),
+    Reduce(MatmulReduce),
 }
 
-impl<'rt> Layer<'rt> {
-    fn new(
-        heap: &'rt TeamHeap<'rt>,
-        team: &Team<'rt>,
-        what: Product,
-        (shards, schedule): &(Shards, Schedule),
-    ) -> Result<Layer<'rt>> {
+impl Layer {
+    fn new(heap: &TeamHeap, team: &Team, what: Product, (shards, schedule): &(Shards, Schedule)) -> Result<Layer> {
         let reduce = |reduced| MatmulReduce::new(heap, team, shards, WIDTH, *schedule, reduced).map(Layer::Reduce);
         Ok(match what {
             Product::AllGather => Layer::Gather(AllGatherMatmul::new(heap, team, shards, WIDTH, *schedule)?),
@@ -74,7 +69,7 @@ impl<'rt> Layer<'rt> {
         Ok(done?)
     }
 
-    fn free(self, team: &Team<'rt>) -> Result<()> {
+    fn free(self, team: &Team) -> Result<()> {
         let done = match self {
             Layer::Gather(plan) => plan.free(team),
             Layer::Reduce(plan) => plan.free(team),

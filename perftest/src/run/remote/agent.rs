@@ -9,12 +9,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use symrail::bootstrap::rendezvous::{Membership, Options, Secret, Server, Shape};
+use symrail::bootstrap::rendezvous::{Event, Membership, OnEvent, Options, Secret, Server, Shape};
 
+use super::super::cause::{CAUSE, Trouble, Troubles};
 use super::super::guard::Guard;
 use super::super::inbox::{Inbox, Poster};
 use super::super::job::{Job, LaunchError};
@@ -47,6 +48,7 @@ fn serve() -> Result<(), LaunchError> {
     }
     let Ok(Some(Order::Start(start))) = receive(&mut io::stdin().lock()) else { return Ok(()) };
     let (inbox, poster) = Inbox::new()?;
+    let (events, reporter) = poster.beside();
     let (feed, fed) = channel();
     let place = Membership {
         address: start.service,
@@ -59,8 +61,12 @@ fn serve() -> Result<(), LaunchError> {
     // If the launcher has gone, this fails, and what follows is the same.
     let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
         Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
-            Ok(_) => match relay(&place, pes) {
-                Ok(relay) => Agent { local, relay, inbox, feed, signals, goes: false, over: false }.supervise(),
+            Ok(_) => match relay(&place, pes, Box::new(move |event| reporter.post(event))) {
+                Ok(relay) => {
+                    let troubles = Troubles::default();
+                    let (goes, over, asked) = (false, false, None);
+                    Agent { local, relay, inbox, events, troubles, feed, signals, goes, over, asked }.supervise()
+                }
                 Err(why) => report(&Report::Refused(why)),
             },
             Err(reason) => report(&Report::Refused(format!("no thread can be started: {reason}"))),
@@ -144,9 +150,10 @@ fn take_orders(poster: &Poster<Option<Order>>) {
 }
 
 /// The relay of this host's PEs: it joins the job for them.
-fn relay(place: &Membership, pes: Range<u32>) -> Result<Server, String> {
+fn relay(place: &Membership, pes: Range<u32>, on_event: OnEvent) -> Result<Server, String> {
     // The agent reports deaths to it, so it serves all PEs of the host itself.
-    let options = Options { n_pes: Some(place.n_pes), watched: true, shape: Shape::STAR, ..Options::default() };
+    let options =
+        Options { n_pes: Some(place.n_pes), watched: true, shape: Shape::STAR, on_event, ..Options::default() };
     Server::relay(place, pes, None, options)
         .map_err(|error| format!("{error}; if the launcher has another address for this host, name it by --address"))
 }
@@ -155,12 +162,16 @@ struct Agent {
     local: Local,
     relay: Server,
     inbox: Inbox<Option<Order>>,
+    events: Receiver<Event>,
+    troubles: Troubles,
     feed: Sender<Vec<u8>>,
     signals: Signals,
     /// PEs may be started.
     goes: bool,
     /// All PEs have ended.
     over: bool,
+    /// Since when the launcher waits for the ends that have begun.
+    asked: Option<Instant>,
 }
 
 impl Agent {
@@ -185,7 +196,9 @@ impl Agent {
                     Err(error) => return report(&Report::Refused(error.to_string())),
                 }
             }
-            let due = if self.starts() { Some(std::time::Instant::now()) } else { self.local.due() };
+            let settled = self.asked.map(|asked| asked + CAUSE).filter(|at| *at > Instant::now());
+            let due = self.local.due().into_iter().chain(settled).min();
+            let due = if self.starts() { Some(Instant::now()) } else { due };
             self.inbox.sleep(&self.signals, due);
             while let Ok(Some(info)) = self.signals.fd.read_signal() {
                 self.local.note_end_of(Pid::from_raw(info.ssi_pid.cast_signed()));
@@ -196,12 +209,27 @@ impl Agent {
             }
             while let Some(order) = self.inbox.next() {
                 match order {
+                    Some(Order::Ask) => self.asked = Some(Instant::now()),
                     Some(Order::Go) => self.goes = true,
                     Some(Order::Signal(number)) => self.signal(number),
                     Some(Order::Input(bytes)) => drop(self.feed.send(bytes)),
                     // No launcher is left that could start another job.
                     Some(Order::Start(_) | Order::End) | None => return Ok(()),
                 }
+            }
+            while let Ok(event) = self.events.try_recv() {
+                match event {
+                    Event::Lost(pe) => self.troubles.note(pe, Trouble::Lost),
+                    Event::Aborted { pe, code, why } => self.troubles.note(pe, Trouble::Aborted(code, why)),
+                    Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) => {}
+                }
+            }
+            if let Some(asked) = self.asked
+                && self.local.settles()
+                && !self.troubles.may_be_explained(asked, &self.local)
+            {
+                self.asked = None;
+                report(&Report::Settled)?;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, Write};
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,7 @@ use std::thread::JoinHandle;
 
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, getpid, setsid};
+use symrail::bootstrap::rendezvous::own_addresses;
 
 use super::super::ending::Ending;
 use super::super::hosts::Hosts;
@@ -109,10 +111,16 @@ fn command(host: &str, hosts: &Hosts) -> Command {
     command
 }
 
-/// Whether a name is this host's.
+/// Whether a name or an address is this host's.
 fn is_this(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.is_loopback() || own_addresses().contains(&address);
+    }
     let own = nix::unistd::gethostname().unwrap_or_default();
-    host == "localhost" || own == host || own.to_str().and_then(|own| own.split('.').next()) == Some(host)
+    let own = own.to_string_lossy();
+    let short = own.split('.').next().unwrap_or_default();
+    ["localhost", &own, short].iter().any(|name| !name.is_empty() && name.eq_ignore_ascii_case(host))
 }
 
 /// Quotes a word for a shell.
@@ -149,4 +157,20 @@ fn listen(stdout: ChildStdout, pid: Pid, post: impl Fn(Said)) -> Ending {
 fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_names_and_addresses_are_this_host() {
+        let own = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let names =
+            ["localhost", "LOCALHOST.", "127.0.0.1", "127.9.9.9", "::1", &own, &format!("{own}."), &own.to_uppercase()];
+        assert!(names.iter().all(|name| is_this(name)), "{names:?}");
+        let addresses: Vec<String> = own_addresses().iter().map(IpAddr::to_string).collect();
+        assert!(!addresses.is_empty() && addresses.iter().all(|address| is_this(address)), "{addresses:?}");
+        assert!(!["elsewhere.invalid", "192.0.2.1", "2001:db8::1", ""].iter().any(|name| is_this(name)));
+    }
 }

@@ -16,7 +16,7 @@ use super::super::ending::Ending;
 /// The beginning of a greeting.
 const GREETING: &str = "symrail-agent";
 /// The messages' version; each change of the messages changes it.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 /// The longest line before a greeting, and the longest message.
 const LONGEST: usize = 64 << 20;
 
@@ -29,6 +29,8 @@ pub(in super::super) enum Order {
     Go,
     /// All PEs of all hosts have ended, and the relay is not needed any more.
     End,
+    /// The question whether PEs are ending whose end has not been reported: [`Report::Settled`] answers it.
+    Ask,
     /// A signal for the groups of all its PEs. The signals that end a job also end starting.
     Signal(i32),
     /// Input of PE 0; empty at the end.
@@ -69,6 +71,8 @@ pub(in super::super) enum Report {
         pe: u32,
         ending: Ending,
     },
+    /// The ends of all PEs that had begun to end at [`Order::Ask`] have been reported.
+    Settled,
     /// Output of PEs.
     Output {
         error: bool,

@@ -45,6 +45,8 @@ struct Agent {
     ready: bool,
     /// All PEs that it started have ended.
     done: bool,
+    /// It has not answered [`Order::Ask`] yet.
+    asked: bool,
     /// It sends nothing more.
     over: bool,
 }
@@ -66,6 +68,8 @@ pub(super) struct Remote {
     /// They have got the order to begin, and the one that all is over.
     going: bool,
     ending: bool,
+    /// The agents were asked for the ends of PEs that have begun.
+    asking: bool,
     /// No more PEs are started.
     stopped: bool,
     /// Whether standard input goes to PE 0.
@@ -134,6 +138,7 @@ impl Remote {
             }
             Report::Refused(why) => self.refuse(index, why),
             Report::Ready => self.agents[index].ready = true,
+            Report::Settled => self.agents[index].asked = false,
             Report::Over => self.agents[index].done = true,
             Report::Input { open } => {
                 self.taken.as_ref().map(|taken| taken.send(open));
@@ -265,6 +270,15 @@ impl Pes for Remote {
             self.cut_at = Some(Instant::now() + GRACE);
         }
         self.order(&Order::Signal(signal as i32));
+    }
+
+    fn settles(&mut self) -> bool {
+        if !std::mem::replace(&mut self.asking, true) {
+            self.agents.iter_mut().for_each(|agent| agent.asked = true);
+            self.order(&Order::Ask);
+        }
+        self.asking = self.agents.iter().any(|agent| agent.asked && !agent.over);
+        !self.asking
     }
 
     /// This process's children only connect to agents; their ends are detected in another way.

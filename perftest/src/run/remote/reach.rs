@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use symrail::bootstrap::rendezvous::Event;
+use symrail::bootstrap::rendezvous::{Event, nearby};
 
 use super::super::ending::Ending;
 use super::super::hosts::{Block, Hosts};
@@ -34,7 +34,7 @@ impl Remote {
                 LaunchError::Host { host: block.host.clone(), why: format!("{command} cannot be started: {reason}") }
             };
             let connection = opened.map_err(why)?;
-            Ok(Agent { block, connection, greeting: None, ready: false, done: false, over: false })
+            Ok(Agent { block, connection, greeting: None, ready: false, done: false, asked: false, over: false })
         };
         let agents = hosts.blocks(job.n).into_iter().zip(0..).map(open).collect::<Result<_, LaunchError>>()?;
         let mut remote = Remote {
@@ -48,6 +48,7 @@ impl Remote {
             ordered: false,
             going: false,
             ending: false,
+            asking: false,
             stopped: false,
             input,
             taken: None,
@@ -98,7 +99,7 @@ impl Remote {
                 }
             }
         }
-        Ok(chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(address, _)| address))
+        chosen.map_or_else(|| Ok(nearby()?), |(address, _)| Ok(address))
     }
 
     pub(super) fn greet(&mut self, index: usize, greeting: Greeting) {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_longlong, c_short, c_void};
 
-use symrail::collective::{Complex, LongDouble};
+use symrail::collective::{Complex, ElementType, Extent, LongDouble};
 use symrail::{ActiveSet, Group, Reduction};
 
 use super::strided::shape;
@@ -21,7 +21,7 @@ unsafe fn in_set(
     call: impl FnOnce(ActiveSet<'static>) -> symrail::Result<()>,
 ) {
     let job = job(function);
-    let runtime = job.runtime;
+    let runtime = &job.runtime;
     not_null(function, "pSync", words, 8 * symrail::collective::active_set::SYNC_WORDS);
     let stride = u32::try_from(log_stride).ok().and_then(|log| 1i64.checked_shl(log)).unwrap_or(0);
     let group = Group::new(start.into(), stride, size.into(), runtime.my_pe(), runtime.n_pes());
@@ -50,7 +50,7 @@ export! {
 }
 
 macro_rules! sized {
-    ($($name:literal, $bytes:literal;)*) => {$(
+    ($($name:literal, $bytes:literal, $ty:ident;)*) => {$(
         export! {
             ["shmem_broadcast" $name]
             fn(
@@ -62,7 +62,8 @@ macro_rules! sized {
                 }
                 // SAFETY: what C promises.
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    set.broadcast(dest.cast(), source.cast(), count.saturating_mul($bytes), root as u32)
+                    let bytes = count.saturating_mul($bytes);
+                    set.broadcast(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty }, root as u32)
                 }) }
             }
             ["shmem_collect" $name]
@@ -72,7 +73,8 @@ macro_rules! sized {
             ) {
                 // SAFETY: what C promises.
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    set.collect(dest.cast(), source.cast(), count.saturating_mul($bytes))
+                    let bytes = count.saturating_mul($bytes);
+                    set.collect(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
                 }) }
             }
             ["shmem_fcollect" $name]
@@ -85,7 +87,7 @@ macro_rules! sized {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
                     no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), bytes));
-                    set.fcollect(dest.cast(), source.cast(), bytes)
+                    set.fcollect(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
                 }) }
             }
             ["shmem_alltoall" $name]
@@ -98,7 +100,7 @@ macro_rules! sized {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
                     no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), all));
-                    set.alltoall(dest.cast(), source.cast(), bytes)
+                    set.alltoall(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
                 }) }
             }
             ["shmem_alltoalls" $name]
@@ -108,13 +110,14 @@ macro_rules! sized {
             ) {
                 // SAFETY: what C promises.
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    set.alltoalls(dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count))
+                    let shape = shape(NAME, dst, sst, $bytes, count);
+                    set.alltoalls(dest.cast(), source.cast(), shape, ElementType::$ty)
                 }) }
             }
         }
     )*};
 }
-sized! { "32", 4; "64", 8; }
+sized! { "32", 4, Bits32; "64", 8, Bits64; }
 
 macro_rules! reductions {
     ($($op:literal, $make:ident { $($name:literal, $t:ty;)* })*) => {$($(

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_longlong, c_uint, c_ulong, c_ulonglong};
 
 use symrail::{AmoOp, AmoValue};
 
-use super::not_null;
+use super::local;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
@@ -34,7 +34,7 @@ unsafe fn fetch_nbi<T: AmoValue>(
     pe: c_int,
 ) {
     let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "fetch", result, size_of::<T>());
+    local(function, "fetch", result.cast(), size_of::<T>());
     let (operand, compare) = (operand.bits(), compare.bits());
     // SAFETY: what C promises: the result stays valid until the next quiet.
     let done = unsafe { ops.fetch_amo_nbi(result.cast(), dest.cast(), T::TYPE, op, operand, compare, pe) };

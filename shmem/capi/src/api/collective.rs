@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort};
 
-use symrail::collective::LongDouble;
+use symrail::collective::number::Element;
+use symrail::collective::{ElementType, Extent, LongDouble};
 
 use super::strided::shape;
 use super::{no_overlap, no_overlap_if_checked, not_null, team_with};
@@ -14,9 +15,10 @@ unsafe fn broadcast(
     handle: TeamHandle,
     dest: *mut u8,
     source: *const u8,
-    bytes: usize,
+    extent: Extent,
     root: c_int,
 ) -> c_int {
+    let bytes = extent.bytes;
     let team = team(function, handle);
     let Some(root) = u32::try_from(root).ok().filter(|&root| root < team.group().size()) else {
         fail(function, &format!("root {root} is not in the team, which has PEs 0 to {}", team.group().size() - 1));
@@ -27,32 +29,35 @@ unsafe fn broadcast(
         no_overlap(function, (dest, bytes), (source, bytes));
     }
     // SAFETY: what C promises.
-    check(function, unsafe { team.broadcast(dest, source, bytes, root) });
+    check(function, unsafe { team.broadcast(dest, source, extent, root) });
     0
 }
 
-unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, extent: Extent) -> c_int {
+    let bytes = extent.bytes;
     let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
     no_overlap_if_checked(function, (dest, all), (source, bytes));
     // SAFETY: what C promises.
-    check(function, unsafe { team.fcollect(dest, source, bytes) });
+    check(function, unsafe { team.fcollect(dest, source, extent) });
     0
 }
 
-unsafe fn collect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+unsafe fn collect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, extent: Extent) -> c_int {
+    let bytes = extent.bytes;
     let team = team_with(function, handle, dest, source, bytes);
     // SAFETY: what C promises.
-    check(function, unsafe { team.collect(dest, source, bytes) });
+    check(function, unsafe { team.collect(dest, source, extent) });
     0
 }
 
-unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, extent: Extent) -> c_int {
+    let bytes = extent.bytes;
     let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
     no_overlap_if_checked(function, (dest, all), (source, all));
     // SAFETY: what C promises.
-    check(function, unsafe { team.alltoall(dest, source, bytes) });
+    check(function, unsafe { team.alltoall(dest, source, extent) });
     0
 }
 
@@ -61,43 +66,49 @@ unsafe fn alltoalls(
     handle: TeamHandle,
     (dest, source): (*mut u8, *const u8),
     (dst, sst): (isize, isize),
-    (size, count): (usize, usize),
+    count: usize,
+    (size, ty): (usize, ElementType),
 ) -> c_int {
     let team = team_with(function, handle, dest, source, count);
     // SAFETY: what C promises.
-    check(function, unsafe { team.alltoalls(dest, source, shape(function, dst, sst, size, count)) });
+    check(function, unsafe { team.alltoalls(dest, source, shape(function, dst, sst, size, count), ty) });
     0
+}
+
+/// `count` elements of a type.
+fn of<T>(count: usize, ty: ElementType) -> Extent {
+    Extent { bytes: count.saturating_mul(size_of::<T>()), ty }
 }
 
 macro_rules! typed {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(
-        routines! { [$name "_broadcast"] [$name "_fcollect"] [$name "_collect"] [$name "_alltoall"] [$name "_alltoalls"] $t }
+        routines! { [$name "_broadcast"] [$name "_fcollect"] [$name "_collect"] [$name "_alltoall"] [$name "_alltoalls"] $t, <$t>::TYPE }
     )*};
 }
 
 macro_rules! routines {
-    ([$($broadcast:literal)+] [$($fcollect:literal)+] [$($collect:literal)+] [$($alltoall:literal)+] [$($alltoalls:literal)+] $t:ty) => {
+    ([$($broadcast:literal)+] [$($fcollect:literal)+] [$($collect:literal)+] [$($alltoall:literal)+] [$($alltoalls:literal)+] $t:ty, $ty:expr) => {
         export! {
             ["shmem_" $($broadcast)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize, root: c_int) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { broadcast(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), root) }
+                unsafe { broadcast(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty), root) }
             }
             ["shmem_" $($fcollect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { fcollect(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+                unsafe { fcollect(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
             }
             ["shmem_" $($collect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { collect(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+                unsafe { collect(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
             }
             ["shmem_" $($alltoall)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { alltoall(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+                unsafe { alltoall(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
             }
             ["shmem_" $($alltoalls)+]
             fn(team: TeamHandle, dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { alltoalls(NAME, team, (dest.cast(), source.cast()), (dst, sst), (size_of::<$t>(), count)) }
+                unsafe { alltoalls(NAME, team, (dest.cast(), source.cast()), (dst, sst), count, (size_of::<$t>(), $ty)) }
             }
         }
     };
@@ -106,4 +117,4 @@ rma_types! { typed }
 
 /// A byte, which C's `void *` stands for here.
 type Byte = u8;
-routines! { ["broadcastmem"] ["fcollectmem"] ["collectmem"] ["alltoallmem"] ["alltoallsmem"] Byte }
+routines! { ["broadcastmem"] ["fcollectmem"] ["collectmem"] ["alltoallmem"] ["alltoallsmem"] Byte, ElementType::Bytes }

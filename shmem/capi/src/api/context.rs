@@ -4,8 +4,7 @@ use std::ffi::{c_int, c_long};
 
 use crate::fail::{check, fail};
 use crate::handle::{
-    Context, DEFAULT_CONTEXT, INVALID, MadeContext, TEAM_WORLD, TeamHandle, drop_context, find_team, keep_context,
-    made_context,
+    Context, DEFAULT_CONTEXT, INVALID, TEAM_WORLD, TeamHandle, drop_context, find_team, keep_context, team_of_context,
 };
 use crate::job::job;
 
@@ -20,7 +19,7 @@ unsafe fn create(function: &str, team: TeamHandle, options: c_long, context: *mu
     let job = job(function);
     let made = find_team(job, team).and_then(|found| {
         let (group, context) = (found.group(), job.runtime.create_context().ok()?);
-        keep_context(MadeContext { context, team, group, options })
+        keep_context(context, team, group, options)
     });
     // SAFETY: the caller's variable.
     unsafe { context.write(made.unwrap_or(INVALID)) };
@@ -46,9 +45,9 @@ export! {
         if context == DEFAULT_CONTEXT {
             fail(NAME, &"SHMEM_CTX_DEFAULT cannot be destroyed");
         }
-        if let Some(made) = drop_context(context) {
-            tracing::debug!(options = made.options, "a context is destroyed");
-            check(NAME, made.context.destroy());
+        if let Some((made, options)) = drop_context(context) {
+            tracing::debug!(options, "a context is destroyed");
+            check(NAME, made.destroy());
         } else {
             fail(NAME, &"the context does not exist; was it destroyed before?");
         }
@@ -60,7 +59,7 @@ export! {
         let found = match context {
             INVALID => INVALID,
             DEFAULT_CONTEXT => TEAM_WORLD,
-            _ => made_context(NAME, context).team,
+            _ => team_of_context(NAME, context),
         };
         // SAFETY: the caller's variable.
         unsafe { team.write(found) };

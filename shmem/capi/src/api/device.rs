@@ -8,10 +8,7 @@ use symrail::kernels::cuda::DevicePtr;
 use crate::job::job;
 
 /// Runs a call with the PE's GPU; the first call makes it the PE's device.
-fn with_device(
-    function: &str,
-    work: impl FnOnce(&GpuDevice<'static>) -> Result<(), Box<dyn std::error::Error>>,
-) -> c_int {
+fn with_device(function: &str, work: impl FnOnce(&GpuDevice) -> Result<(), Box<dyn std::error::Error>>) -> c_int {
     let job = job(function);
     let mut device = job.device.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let made = match device.take() {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use symrail::collective::LongDouble;
 
-use super::not_null;
+use super::local;
 use crate::fail::{check, fail};
 use crate::handle::{Context, DEFAULT_CONTEXT, route};
 
@@ -26,6 +26,13 @@ struct Blocks {
     count: usize,
 }
 
+impl Blocks {
+    /// Bytes from the start of the first block to the end of the last one.
+    fn bytes(&self, step: usize) -> usize {
+        self.count.checked_sub(1).map_or(0, |before| before.saturating_mul(step).saturating_add(self.block))
+    }
+}
+
 /// Converts the lengths of a call from elements of `size` bytes to bytes.
 fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize, size: usize) -> Blocks {
     let step = |stride: isize| usize::try_from(stride).ok().filter(|&s| s >= block).map(|s| s.saturating_mul(size));
@@ -38,10 +45,10 @@ fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize
 }
 
 macro_rules! transfers {
-    ($($call:ident($dest:ident, $source:ident): $local:ident;)*) => {$(
+    ($($call:ident($dest:ident, $source:ident): $local:ident, $step:ident;)*) => {$(
         unsafe fn $call(function: &str, ctx: Context, $dest: *mut u8, $source: *const u8, blocks: &Blocks, pe: c_int) {
             let (ops, pe) = route(function, ctx, pe);
-            not_null(function, stringify!($local), $local, blocks.block.saturating_mul(blocks.count));
+            local(function, stringify!($local), $local, blocks.bytes(blocks.$step));
             for i in 0..blocks.count {
                 let (to, from) = ($dest.wrapping_add(i * blocks.dest_step), $source.wrapping_add(i * blocks.source_step));
                 // SAFETY: what C promises.
@@ -50,7 +57,7 @@ macro_rules! transfers {
         }
     )*};
 }
-transfers! { put(dest, source): source; get(dest, source): dest; }
+transfers! { put(dest, source): source, source_step; get(dest, source): dest, dest_step; }
 
 /// The routines for elements of one type or size, by their names.
 macro_rules! many {

@@ -24,7 +24,7 @@ fn malloc(function: &str, size: usize) -> *mut c_void {
 }
 
 fn free(function: &str, ptr: *mut c_void) {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     crate::fail::check(function, runtime.free(ptr.cast()));
 }
 

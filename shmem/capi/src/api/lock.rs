@@ -1,18 +1,25 @@
 //! Locks: a queue of PEs, each of which waits on its own memory (Mellor-Crummey and Scott).
 //!
 //! A lock is a symmetric `long`. Its first half is the tail of the queue; only the copy on one PE, the lock's home,
-//! counts. Its second half is each PE's entry in the queue: whether the PE waits, and which PE is next. Only AMOs
-//! change the halves, so a release on one PE and an arrival on another are never lost.
+//! counts. Its second half is each PE's entry in the queue: whether the PE is in it, whether it waits, and which PE is
+//! next; zero outside of the queue. Only AMOs change the halves, so a release on one PE and an arrival on another are
+//! never lost. A lock has one entry for each PE, so threads of one PE exclude each other by `shmem_test_lock` only.
 
 use std::ffi::{c_int, c_long};
 
 use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime};
 
-use crate::fail::check;
+use crate::fail::{check, fail};
 use crate::job::job;
 
-/// This bit of an entry is set while its PE waits. The other bits are the number of the next PE plus one.
+/// This bit of an entry is set while its PE waits.
 const WAITS: u32 = 1 << 31;
+
+/// This bit of an entry is set while its PE is in the queue: it waits for the lock or holds it.
+const QUEUED: u32 = 1 << 30;
+
+/// The number of the next PE plus one, in an entry.
+const NEXT: u32 = QUEUED - 1;
 
 /// A lock as this PE uses it.
 struct Lock {
@@ -24,7 +31,7 @@ struct Lock {
 
 impl Lock {
     fn of(function: &'static str, lock: *mut c_long) -> Lock {
-        let runtime = job(function).runtime;
+        let runtime = &job(function).runtime;
         super::not_null(function, "lock", lock, 8);
         let end = lock.cast::<u32>();
         Lock { function, runtime, end, place: end.wrapping_add(1) }
@@ -51,9 +58,20 @@ impl Lock {
         check(self.function, unsafe { self.runtime.wait_in(self.function, self.place, cmp, value) })
     }
 
+    /// Replaces this PE's entry if it is not in the queue, and returns whether it was not.
+    fn enter(&self, entry: u32) -> bool {
+        self.amo(self.place, AmoOp::CompareSwap, entry, 0, self.me()) == 0
+    }
+
+    fn leave(&self) {
+        self.amo(self.place, AmoOp::Set, 0, 0, self.me());
+    }
+
     fn acquire(&self) {
+        if !self.enter(QUEUED | WAITS) {
+            fail(self.function, &"this PE holds the lock already, or waits for it in another thread");
+        }
         let ticket = self.me() + 1;
-        self.amo(self.place, AmoOp::Set, WAITS, 0, self.me());
         let before = self.amo(self.end, AmoOp::Set, ticket, 0, self.home());
         if before != 0 {
             self.amo(self.place, AmoOp::Or, ticket, 0, before - 1);
@@ -63,30 +81,32 @@ impl Lock {
     }
 
     fn try_acquire(&self) -> bool {
-        self.amo(self.place, AmoOp::Set, WAITS, 0, self.me());
-        self.amo(self.end, AmoOp::CompareSwap, self.me() + 1, 0, self.home()) == 0
+        if !self.enter(QUEUED) {
+            return false;
+        }
+        let acquired = self.amo(self.end, AmoOp::CompareSwap, self.me() + 1, 0, self.home()) == 0;
+        if !acquired {
+            self.leave();
+        }
+        acquired
     }
 
     fn release(&self) {
         check(self.function, self.runtime.quiet());
         let ticket = self.me() + 1;
-        if self.amo(self.place, AmoOp::Fetch, 0, 0, self.me()) & !WAITS == 0 {
-            let end = self.amo(self.end, AmoOp::CompareSwap, 0, ticket, self.home());
-            if end == ticket {
-                return;
-            }
-            if end == 0 {
-                crate::fail::fail(self.function, &"the lock is not held");
-            }
-            // Another PE has joined the queue and is about to write its number here; until then the entry is 0 or
-            // WAITS.
-            let mut next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me());
-            while next & !WAITS == 0 {
-                next = self.wait(Cmp::Ne, next);
-            }
+        let mut entry = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me());
+        if entry & QUEUED == 0 {
+            fail(self.function, &"the lock is not held by this PE");
         }
-        let next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me()) & !WAITS;
-        self.amo(self.place, AmoOp::And, !WAITS, 0, next - 1);
+        if entry & NEXT == 0 && self.amo(self.end, AmoOp::CompareSwap, 0, ticket, self.home()) == ticket {
+            return self.leave();
+        }
+        // Another PE has joined the queue, and has written its number here or is about to.
+        while entry & NEXT == 0 {
+            entry = self.wait(Cmp::Ne, entry);
+        }
+        self.leave();
+        self.amo(self.place, AmoOp::And, !WAITS, 0, (entry & NEXT) - 1);
     }
 }
 

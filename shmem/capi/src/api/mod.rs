@@ -41,7 +41,7 @@ use std::ffi::c_int;
 
 use symrail::{Cmp, SignalOp};
 
-use crate::fail::fail;
+use crate::fail::{check, fail};
 use crate::handle::{TeamHandle, UsedTeam, team};
 use crate::job::job;
 
@@ -63,6 +63,30 @@ fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
     if pointer.is_null() && bytes > 0 {
         fail(function, &format!("{what} is a null pointer, of {bytes} bytes"));
     }
+}
+
+/// Ends the job if a transfer's memory here is null, or in the symmetric heap's addresses behind its memory.
+#[inline]
+fn local(function: &str, what: &'static str, pointer: *const u8, bytes: usize) {
+    not_null(function, what, pointer, bytes);
+    check(function, job(function).runtime.must_not_be_behind(what, pointer, bytes));
+}
+
+/// Ends the job if a call cannot access `count` elements of this PE: see [`symrail::Runtime::must_hold`].
+#[inline]
+fn must_hold<T>(function: &str, what: &'static str, pointer: *const T, count: usize) {
+    let bytes = count.saturating_mul(size_of::<T>());
+    not_null(function, what, pointer, bytes);
+    check(function, job(function).runtime.must_hold(what, pointer.cast(), bytes));
+}
+
+/// As [`must_hold`], for words that peers change.
+#[inline]
+fn must_hold_words<T>(function: &str, what: &'static str, words: *const T, count: usize) {
+    if !words.is_aligned() {
+        fail(function, &format!("{what} is at {words:p}, which is not aligned to {} bytes", align_of::<T>()));
+    }
+    must_hold(function, what, words, count);
 }
 
 /// The team of a collective that reads and writes memory here.

@@ -29,13 +29,13 @@ export! {
     }
 
     ["shmem_addr_accessible"] fn(address: *const c_void, pe: c_int) -> c_int {
-        let runtime = job(NAME).runtime;
+        let runtime = &job(NAME).runtime;
         c_int::from((0..n_pes(NAME)).contains(&pe) && runtime.is_symmetric(address.cast(), 1))
     }
 
     ["shmem_ptr"] fn(address: *const c_void, pe: c_int) -> *mut c_void {
         let (_, pe) = route(NAME, DEFAULT_CONTEXT, pe);
-        let runtime = job(NAME).runtime;
+        let runtime = &job(NAME).runtime;
         // For a variable of this PE the result is its own address, not that of its copy in the heap.
         if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
             return address.cast_mut();

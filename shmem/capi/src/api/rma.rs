@@ -7,7 +7,7 @@ use std::ffi::{
 use symrail::collective::LongDouble;
 use symrail::{Operations, Pe};
 
-use super::not_null;
+use super::local;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
@@ -16,13 +16,13 @@ use crate::handle::{Context, route};
 fn transfer(
     function: &str,
     ctx: Context,
-    (local, pointer): (&str, *const u8),
+    (name, pointer): (&'static str, *const u8),
     bytes: usize,
     pe: c_int,
     start: impl FnOnce(Operations<'_>, Pe) -> symrail::Result<()>,
 ) {
     let (ops, pe) = route(function, ctx, pe);
-    not_null(function, local, pointer, bytes);
+    local(function, name, pointer, bytes);
     if bytes > 0 {
         check(function, start(ops, pe));
     }

@@ -7,7 +7,7 @@ use std::ffi::{
 use symrail::SignalOp;
 use symrail::collective::LongDouble;
 
-use super::{comparison, not_null, signal_op};
+use super::{comparison, local, must_hold_words, signal_op};
 use crate::fail::check;
 use crate::handle::{Context, route};
 use crate::job::job;
@@ -31,7 +31,7 @@ macro_rules! put_signals {
             pe: c_int,
         ) {
             let (ops, pe) = route(function, ctx, pe);
-            not_null(function, "source", source, bytes);
+            local(function, "source", source, bytes);
             let op = signal_op(function, op);
             if bytes == 0 {
                 return check(function, ops.signal_op(word, value, op, pe));
@@ -79,13 +79,13 @@ fn update(function: &str, ctx: Context, word: *mut u64, value: u64, op: SignalOp
 
 export! {
     ["shmem_signal_fetch"] fn(word: *const u64) -> u64 {
-        not_null(NAME, "sig_addr", word, 8);
+        must_hold_words(NAME, "sig_addr", word, 1);
         // SAFETY: what C promises: an aligned word of this PE's memory.
         check(NAME, unsafe { job(NAME).runtime.peek(word) })
     }
 
     ["shmem_signal_wait_until"] fn(word: *mut u64, cmp: c_int, value: u64) -> u64 {
-        not_null(NAME, "sig_addr", word, 8);
+        must_hold_words(NAME, "sig_addr", word, 1);
         let cmp = comparison(NAME, cmp);
         // SAFETY: what C promises: an aligned word of this PE's memory.
         check(NAME, unsafe { job(NAME).runtime.wait_until(word, cmp, value) })

@@ -7,7 +7,7 @@ use std::ffi::{
 use symrail::Strided;
 use symrail::collective::LongDouble;
 
-use super::not_null;
+use super::local;
 use crate::fail::{check, fail};
 use crate::handle::{Context, route};
 
@@ -21,14 +21,14 @@ pub fn shape(function: &str, dest_stride: isize, source_stride: isize, size: usi
 
 unsafe fn iput(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
     let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, shape.count);
+    local(function, "source", source, shape.span(shape.source_stride, 1));
     // SAFETY: what C promises.
     check(function, unsafe { ops.iput(dest, source, shape, pe) });
 }
 
 unsafe fn iget(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
     let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "dest", dest, shape.count);
+    local(function, "dest", dest, shape.span(shape.dest_stride, 1));
     if shape.count > 0 {
         // SAFETY: what C promises.
         check(function, unsafe { ops.iget(dest, source, shape, pe) });

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_longlong, c_short, c_uint, c_ulong, c_ulonglong,
 
 use symrail::{Cmp, WaitWord, WordSet};
 
-use super::{comparison, not_null};
+use super::{comparison, must_hold, must_hold_words};
 use crate::fail::check;
 use crate::job::job;
 
@@ -32,11 +32,11 @@ unsafe fn words<'a, T: WaitWord + 'a>(
     if count == 0 {
         return None;
     }
-    not_null(function, "ivars", words, size_of::<T>().saturating_mul(count));
+    must_hold_words(function, "ivars", words, count);
     let set = match values {
         Values::One(value) => WordSet::all_of(words, count, cmp, value),
         Values::Each(values) => {
-            not_null(function, "cmp_values", values, size_of::<T>().saturating_mul(count));
+            must_hold_words(function, "cmp_values", values, count);
             // SAFETY: the caller's promise.
             unsafe { WordSet::each_of_shared(words, count, cmp, values) }
         }
@@ -44,24 +44,25 @@ unsafe fn words<'a, T: WaitWord + 'a>(
     if status.is_null() {
         return Some(set);
     }
+    must_hold_words(function, "status", status, count);
     // SAFETY: the caller's promise.
     Some(unsafe { set.without_shared(status) })
 }
 
 /// The array for indexes, as long as there are words.
 fn found(function: &str, indices: *mut usize, count: usize) -> (*mut usize, usize) {
-    not_null(function, "indices", indices, count.saturating_mul(8));
+    must_hold(function, "indices", indices, count);
     (indices, count)
 }
 
 unsafe fn wait<T: WaitWord>(function: &str, word: *mut T, cmp: Cmp, value: T) {
-    not_null(function, "ivar", word, size_of::<T>());
+    must_hold_words(function, "ivar", word, 1);
     // SAFETY: what C promises: an aligned word of this PE's memory.
     check(function, unsafe { job(function).runtime.wait_until(word, cmp, value) });
 }
 
 unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     if let Some(set) = set {
         // SAFETY: what C promises: aligned words of this PE's memory.
         check(function, unsafe { runtime.wait_until_all(&set) });
@@ -70,7 +71,7 @@ unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
 
 /// Returns SIZE_MAX if there is no word to wait for.
 unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     let Some(set) = set else { return usize::MAX };
     // SAFETY: as for `wait_all`.
     check(function, unsafe { runtime.wait_until_any(&set) }).unwrap_or(usize::MAX)
@@ -81,27 +82,27 @@ unsafe fn wait_some<T: WaitWord>(
     set: Option<WordSet<'_, T>>,
     (found, room): (*mut usize, usize),
 ) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     let Some(set) = set else { return 0 };
     // SAFETY: as for `wait_all`.
     check(function, unsafe { runtime.wait_until_some_at(&set, found, room) })
 }
 
 unsafe fn test<T: WaitWord>(function: &str, word: *mut T, cmp: c_int, value: T) -> c_int {
-    not_null(function, "ivar", word, size_of::<T>());
+    must_hold_words(function, "ivar", word, 1);
     let cmp = comparison(function, cmp);
     // SAFETY: as for `wait`.
     unsafe { job(function).runtime.test(word, cmp, value) }.into()
 }
 
 unsafe fn test_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> c_int {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.is_none_or(|set| unsafe { runtime.test_all(&set) }).into()
 }
 
 unsafe fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.and_then(|set| unsafe { runtime.test_any(&set) }).unwrap_or(usize::MAX)
 }
@@ -111,7 +112,7 @@ unsafe fn test_some<T: WaitWord>(
     set: Option<WordSet<'_, T>>,
     (found, room): (*mut usize, usize),
 ) -> usize {
-    let runtime = job(function).runtime;
+    let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
     set.map_or(0, |set| unsafe { runtime.test_some_at(&set, found, room) })
 }

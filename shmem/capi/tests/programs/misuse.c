@@ -1,6 +1,7 @@
 /* One mistake, named by the first argument. */
 
 #include "check.h"
+#include <shmemx.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@ static void *hold(void *stream)
     for (;;) pause();
     return NULL;
 }
+
+/* An address of the symmetric heap behind its memory, which is 64 MiB and grows by as much. */
+static void *behind(void) { return (char *)shmem_malloc(64) + ((size_t)300 << 20); }
 
 /* Makes calls for ever, also while the process ends. */
 static int calls;
@@ -68,6 +72,44 @@ int main(int argc, char **argv)
     MISTAKE(null_dest) shmem_int_get(NULL, words, 4, next);
     MISTAKE(null_target) shmem_int_put(NULL, words, 4, next);
     MISTAKE(null_wait) shmem_int_wait_until(NULL, SHMEM_CMP_EQ, 1);
+    MISTAKE(behind_wait) shmem_long_wait_until(behind(), SHMEM_CMP_EQ, 1);
+    MISTAKE(behind_wait_any) {
+        const size_t found = shmem_int_wait_until_any(behind(), 4, NULL, SHMEM_CMP_EQ, 1);
+        CHECK(found == 0);
+    }
+    MISTAKE(behind_test) shmem_int_test(behind(), SHMEM_CMP_EQ, 1);
+    MISTAKE(behind_test_all) shmem_int_test_all(behind(), 4, NULL, SHMEM_CMP_EQ, 1);
+    MISTAKE(behind_signal) shmem_signal_wait_until(behind(), SHMEM_CMP_EQ, 1);
+    MISTAKE(behind_signal_fetch) (void)shmem_signal_fetch(behind());
+    MISTAKE(behind_p) shmem_int_p(behind(), 1, next);
+    MISTAKE(behind_g) (void)shmem_int_g(behind(), next);
+    MISTAKE(behind_amo) shmem_int_atomic_inc(behind(), next);
+    MISTAKE(behind_source) shmem_putmem(words, behind(), 64, next);
+    MISTAKE(behind_dest) shmem_getmem(behind(), words, 64, next);
+    MISTAKE(behind_put_signal) {
+        static uint64_t s;
+        shmem_putmem_signal(words, behind(), 8, &s, 1, SHMEM_SIGNAL_SET, next);
+    }
+    MISTAKE(behind_fetch) { shmem_int_atomic_fetch_nbi(behind(), words, next); shmem_quiet(); }
+    MISTAKE(behind_iput) shmem_int_iput(words, behind(), 1, 2, 4, next);
+    MISTAKE(behind_lock) shmem_set_lock(behind());
+    MISTAKE(behind_sync) shmem_sync(0, 0, n, behind());
+    MISTAKE(misaligned_sync) shmem_sync(0, 0, n, (long *)((char *)sync_words + 4));
+    MISTAKE(misaligned_wait) shmem_long_wait_until((long *)((char *)words + 1), SHMEM_CMP_EQ, 1);
+    /* Sources and destinations that begin in the heap's memory and end behind it. */
+    MISTAKE(over_alltoallsmem) {
+        const char *const end = (char *)shmem_malloc(60 << 20) + (60 << 20);
+        shmem_alltoallsmem(SHMEM_TEAM_WORLD, words, end - 64, 1, 100 << 20, 1);
+    }
+    MISTAKE(over_alltoallmem) shmem_alltoallmem(SHMEM_TEAM_WORLD, words, behind(), 8);
+    MISTAKE(over_broadcastmem) shmem_broadcastmem(SHMEM_TEAM_WORLD, words, behind(), 8, me);
+    MISTAKE(over_broadcast_dest) shmem_broadcastmem(SHMEM_TEAM_WORLD, behind(), words, 8, 0);
+    MISTAKE(over_collectmem) shmem_collectmem(SHMEM_TEAM_WORLD, words, behind(), 8);
+    MISTAKE(over_fcollectmem) shmem_fcollectmem(SHMEM_TEAM_WORLD, behind(), words, 8);
+    MISTAKE(over_reduce) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, behind(), 4);
+    MISTAKE(over_scan) shmemx_int_sum_inscan(SHMEM_TEAM_WORLD, words, behind(), 4);
+    MISTAKE(over_broadcast64) shmem_broadcast64(behind(), words, 4, 0, 0, 0, n, sync_words);
+    MISTAKE(over_sum_to_all) shmem_int_sum_to_all(words, behind(), 4, 0, 0, n, others, sync_words);
     MISTAKE(misaligned) (void)shmem_int_atomic_fetch((int *)((char *)words + 1), next);
     MISTAKE(second_init) shmem_init();
     MISTAKE(after_finalize) { shmem_finalize(); shmem_barrier_all(); }
@@ -94,6 +136,13 @@ int main(int argc, char **argv)
     MISTAKE(different_sizes) shmem_malloc((size_t)(me + 1) * 1000);
     MISTAKE(alignment) shmem_align(24, 100);
     MISTAKE(lock_not_held) shmem_clear_lock(&lock);
+    MISTAKE(lock_of_another) {
+        if (me == 0) shmem_set_lock(&lock);
+        shmem_barrier_all();
+        if (me == 1) shmem_clear_lock(&lock);
+        shmem_barrier_all();
+    }
+    MISTAKE(lock_held_twice) { shmem_set_lock(&lock); shmem_set_lock(&lock); }
     MISTAKE(held_lock) {
         if (me == 0) shmem_set_lock(&lock);
         shmem_barrier_all();
@@ -139,6 +188,39 @@ int main(int argc, char **argv)
     MISTAKE(other_operation) {
         if (me == 0) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, others, 4);
         else shmem_int_max_reduce(SHMEM_TEAM_WORLD, words, others, 4);
+    }
+    MISTAKE(other_type) {
+        if (me == 0) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, others, 4);
+        else shmem_float_sum_reduce(SHMEM_TEAM_WORLD, (float *)words, (float *)others, 4);
+    }
+    MISTAKE(other_type_of_alltoall) {
+        if (me == 0) shmem_int_alltoall(SHMEM_TEAM_WORLD, words, others, 2);
+        else shmem_long_alltoall(SHMEM_TEAM_WORLD, (long *)words, (long *)others, 1);
+    }
+    MISTAKE(other_type_of_broadcast) {
+        if (me == 0) shmem_uint_broadcast(SHMEM_TEAM_WORLD, (unsigned *)words, (unsigned *)others, 2, 0);
+        else shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 2, 0);
+    }
+    MISTAKE(other_type_of_collect) {
+        if (me == 0) shmem_int_collect(SHMEM_TEAM_WORLD, words, others, 2);
+        else shmem_double_collect(SHMEM_TEAM_WORLD, (double *)words, (double *)others, 1);
+    }
+    MISTAKE(other_type_of_a_team) {
+        shmem_team_t all;
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, NULL, 0, &all) == 0);
+        if (me == 0) shmem_int_max_reduce(all, words, others, 4);
+        else shmem_float_max_reduce(all, (float *)words, (float *)others, 4);
+    }
+    MISTAKE(other_type_of_a_set) {
+        if (me == 0) shmem_alltoall32(words, others, 2, 0, 0, n, sync_words);
+        else shmem_alltoall64(words, others, 1, 0, 0, n, sync_words);
+    }
+    MISTAKE(other_type_of_sum_to_all) {
+        if (me == 0) shmem_int_sum_to_all(words, others, 4, 0, 0, n, others, sync_words);
+        else shmem_float_sum_to_all((float *)words, (float *)others, 4, 0, 0, n, (float *)others, sync_words);
+    }
+    MISTAKE(other_strides) {
+        shmem_int_alltoalls(SHMEM_TEAM_WORLD, words, others, me == 0 ? 1 : 2, 1, 2);
     }
     MISTAKE(barrier_or_not) {
         if (me == 0) shmem_barrier_all();

@@ -67,7 +67,7 @@ pub fn open(timeout: Duration, go_on: Option<GoOn>) -> Result<Member> {
     }
     let pmix = Pmix::load()?;
     let rank = std::env::var("PMIX_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or_default();
-    let (status, me) = apart::call(rank, Step::Join, go_on.as_ref(), move || {
+    let (status, me) = apart::call(rank, Step::Join, go_on.as_ref(), timeout, move || {
         let mut me = Proc { namespace: [0; 256], rank: 0 };
         // SAFETY: `me` is written and no directives are passed.
         (unsafe { (pmix.init)(&raw mut me, std::ptr::null_mut(), 0) }, me)
@@ -105,10 +105,10 @@ impl Member {
         if status == ffi::SUCCESS { Ok(()) } else { Err(self.refuse(step, call, self.pmix.words(status), status)) }
     }
 
-    /// Managers may ignore the time-out; only the interrupt ends the wait then.
+    /// Managers may ignore the time-out, so this process also counts the time.
     fn get(&self, step: Step, process: Proc, key: CString) -> Result<Given> {
         let (pmix, timeout) = (self.pmix, self.timeout);
-        let (status, given) = apart::call(self.me.rank, step, self.go_on.as_ref(), move || {
+        let (status, given) = apart::call(self.me.rank, step, self.go_on.as_ref(), timeout, move || {
             let (mut value, info) = (std::ptr::null_mut(), timeout_info(timeout));
             // SAFETY: all pointers are valid for the call; PMIx writes `value` only.
             let status = unsafe { (pmix.get)(&raw const process, key.as_ptr(), &raw const info, 1, &raw mut value) };
@@ -139,7 +139,7 @@ impl Member {
         let mut status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
         while status.is_none() && begun.elapsed() < self.timeout {
             let left = self.timeout.saturating_sub(begun.elapsed());
-            let pause = if self.go_on.is_some() { left.min(POLL_INTERVAL) } else { left };
+            let pause = if interrupt_poll.may_end() { left.min(POLL_INTERVAL) } else { left };
             let waited = done.changed.wait_timeout_while(status, pause, |status| status.is_none());
             status = waited.unwrap_or_else(PoisonError::into_inner).0;
             if status.is_none()

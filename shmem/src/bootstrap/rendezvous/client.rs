@@ -128,7 +128,7 @@ impl Client {
     fn read(&mut self, step: Step, chunk: &mut [u8], deadline: Instant) -> Result<usize> {
         let mut interrupt_poll = InterruptPoll::new(self.go_on.as_ref());
         loop {
-            let until = if self.go_on.is_some() { deadline.min(Instant::now() + POLL_INTERVAL) } else { deadline };
+            let until = if interrupt_poll.may_end() { deadline.min(Instant::now() + POLL_INTERVAL) } else { deadline };
             match read_some(&mut self.service.stream, chunk, until) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && until < deadline => {
                     if let Some(waited) = interrupt_poll.ended() {

@@ -17,6 +17,7 @@
 //! | `service` | a service's thread: drives a node; unauthenticated connections |
 //! | `server` | the handle of that thread |
 //! | `membership` | which PE joins which job, and where |
+//! | `nearby` | the address at which processes of one machine reach each other |
 //! | `dial` | joining: from the root to the node that serves this PE |
 //! | `client` | a PE's end |
 
@@ -26,6 +27,7 @@ mod connection;
 mod dial;
 mod fault;
 mod membership;
+mod nearby;
 #[doc(hidden)]
 pub mod node;
 mod plan;
@@ -36,6 +38,7 @@ mod wire;
 
 pub use client::Client;
 pub use membership::Membership;
+pub use nearby::{nearby, own_addresses};
 pub use node::Event;
 pub use plan::{Branch, FAN_OUT, Role, Shape};
 #[doc(hidden)]

@@ -72,7 +72,7 @@ pub fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let mut buffers = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     let (data, slots) = (vec![0; TOKENS * bytes], (0..ranks as i64).collect::<Vec<_>>().repeat(TOKENS));
     let topk = TopK::new(&slots, ranks)?;
-    let rounds = |buffers: &mut LowLatency<'_>| -> symrail_ep::Result<()> {
+    let rounds = |buffers: &mut LowLatency| -> symrail_ep::Result<()> {
         for _ in 0..ROUNDS {
             let sent = buffers.send_dispatch(rows(&data, bytes), None, topk)?;
             let found = buffers.receive_dispatch(&sent)?;

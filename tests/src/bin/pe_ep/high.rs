@@ -8,12 +8,12 @@ use symrail_ep::{HighThroughput, Layout, Statistics, WaitLimit};
 use crate::case::{Case, rows};
 
 /// Buffers whose blocks hold few rows.
-pub fn high_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<HighThroughput<'rt>> {
+pub fn high_buffers(rt: &Runtime, case: &Case) -> symrail_ep::Result<HighThroughput> {
     let bytes = sizes::high_throughput(case.ranks, case.block_rows, sizes::largest_row(case.row()));
     HighThroughput::new(rt, bytes, WaitLimit::of(rt))
 }
 
-pub fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_ep::Result<()> {
+pub fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
     let input = &case.inputs[me];
     let topk = case.topk(input);

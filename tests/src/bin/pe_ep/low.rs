@@ -6,13 +6,13 @@ use symrail_ep::{Error, LowLatency, WaitLimit};
 
 use crate::case::{Case, rows};
 
-pub fn low_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<LowLatency<'rt>> {
+pub fn low_buffers(rt: &Runtime, case: &Case) -> symrail_ep::Result<LowLatency> {
     let (experts, token) = (case.share * case.ranks, case.row());
     let shape = Shape { most_tokens: case.most, token, scales: case.scale_bytes, experts, k: case.k };
     LowLatency::new(rt, shape, WaitLimit::of(rt))
 }
 
-pub fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
+pub fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
     // Several rounds run on the same buffers: first two rounds in flight at a time, then single rounds. In one of these
     // two random groups of ranks have masked each other.

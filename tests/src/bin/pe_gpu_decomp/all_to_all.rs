@@ -28,14 +28,14 @@ fn word(from: usize, to: usize, i: usize, round: u64) -> u64 {
 }
 
 /// A plan, its stream, and its arrays.
-struct One<'d> {
-    it: GpuAllToAll<'d>,
+struct One {
+    it: GpuAllToAll,
     stream: Stream,
     input: GpuMemory,
     output: GpuMemory,
 }
 
-impl One<'_> {
+impl One {
     fn post(&mut self) -> Result<(), Error> {
         // SAFETY: the buffers stay.
         unsafe { self.it.plan.post(&self.stream, self.input, self.output, &mut self.it.work) }
@@ -92,7 +92,7 @@ impl World<'_> {
                 assert!(found == expected, "plan {k}, round {round}");
             }
             if round == 3 {
-                let capture = |plan: &mut One<'_>| {
+                let capture = |plan: &mut One| {
                     // SAFETY: the stream stays as long as this.
                     let stream = unsafe { Stream::of_others(self.gpu, plan.stream.raw()) };
                     good(stream.capture::<Error>(|| plan.post()))

@@ -75,6 +75,7 @@ fn main() -> std::process::ExitCode {
             );
         }
         rt.barrier_all()?;
+        drop(kernels);
         device.close()
     })
 }
@@ -85,10 +86,10 @@ fn good<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
 
 struct World<'d> {
     rt: &'d Runtime,
-    device: &'d GpuDevice<'d>,
+    device: &'d GpuDevice,
     gpu: &'d Arc<Gpu>,
-    kernels: &'d GpuKernels<'d>,
-    heap: &'d TeamHeap<'d>,
+    kernels: &'d GpuKernels,
+    heap: &'d TeamHeap,
     stream: Stream,
     symmetric: [u64; 2],
     private: [DeviceBuffer; 2],
@@ -122,7 +123,7 @@ impl<'d> World<'d> {
     /// One round, with arrays that are copied to the GPU and back.
     fn round(
         &self,
-        plan: &mut GpuPlan<'_>,
+        plan: &mut GpuPlan,
         work: &mut Workspace,
         symmetric: bool,
         (input, output): (&mut Array, Option<&mut Array>),
@@ -145,7 +146,7 @@ impl<'d> World<'d> {
         Ok(())
     }
 
-    fn transpose(&self, array: &Decomposition<'d>, wanted: &Transpose, in_place: bool, symmetric: bool, rounds: usize) {
+    fn transpose(&self, array: &Decomposition, wanted: &Transpose, in_place: bool, symmetric: bool, rounds: usize) {
         pe::doing(format!("{wanted:?} in place {in_place} symmetric {symmetric} {:?}", array.grid()));
         let mut plan = good(array.gpu_transpose(self.kernels, wanted));
         let mut work = good(array.workspace(plan.workspace_bytes()));
@@ -161,7 +162,7 @@ impl<'d> World<'d> {
         good(array.give_back(work));
     }
 
-    fn halo(&self, array: &Decomposition<'d>, what: (Axis, Form, bool), how: (usize, usize, Mode), symmetric: bool) {
+    fn halo(&self, array: &Decomposition, what: (Axis, Form, bool), how: (usize, usize, Mode), symmetric: bool) {
         let ((axis, form, periodic), (element, fields, mode)) = (what, how);
         pe::doing(format!("halos of {what:?} {how:?} symmetric {symmetric} {:?}", array.grid()));
         good(pencils::updated(array, what, (element, fields), None, |dim, memory| {
@@ -222,7 +223,7 @@ impl<'d> World<'d> {
         Ok(format!("{count} configurations"))
     }
 
-    fn world(&self, grid: Grid) -> Decomposition<'d> {
+    fn world(&self, grid: Grid) -> Decomposition {
         good(Decomposition::new(self.heap, self.rt.team_world().unwrap(), grid))
     }
 
@@ -240,7 +241,7 @@ impl<'d> World<'d> {
         "128 x 124 x 132".into()
     }
 
-    fn plan(&self, array: &Decomposition<'d>, axes: (Axis, Axis), engines: bool) -> (GpuPlan<'d>, Workspace) {
+    fn plan(&self, array: &Decomposition, axes: (Axis, Axis), engines: bool) -> (GpuPlan, Workspace) {
         let mode = Mode { engines: engines.then_some(0), ..Mode::default() };
         let plan = good(array.gpu_transpose(self.kernels, &Transpose { mode, ..Transpose::new(axes, 8) }));
         let work = good(array.workspace(plan.workspace_bytes()));
@@ -255,7 +256,7 @@ impl<'d> World<'d> {
         let (mut back, mut other) = self.plan(&array, (Axis::Y, Axis::X), true);
         let x = self.memory(0, true, there.input_bytes());
         let y = self.memory(1, false, there.output_bytes());
-        let post = |there: &mut GpuPlan<'_>, back: &mut GpuPlan<'_>, work: &mut Workspace, other: &mut Workspace| {
+        let post = |there: &mut GpuPlan, back: &mut GpuPlan, work: &mut Workspace, other: &mut Workspace| {
             // SAFETY: the buffers stay.
             unsafe {
                 there.post(&self.stream, x, y, work)?;

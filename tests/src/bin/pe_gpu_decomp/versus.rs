@@ -57,7 +57,7 @@ impl<'d> World<'d> {
             println!("{edge}^3: {said}");
         }
         for (system, mode) in [("symrail", Mode::default()), ("symrail, engines", engines), ("symrail, tuned", mode)] {
-            let mut plans: Vec<GpuPlan<'_>> = Transpose::ALL
+            let mut plans: Vec<GpuPlan> = Transpose::ALL
                 .iter()
                 .map(|&axes| {
                     good(array.gpu_transpose(self.kernels, &Transpose { mode, ..Transpose::new(axes, ELEMENT) }))
@@ -122,7 +122,7 @@ impl<'d> World<'d> {
         for (system, engines) in [("symrail", None), ("symrail, engines", Some(0))] {
             let mode = Mode { engines, ..Mode::default() };
             let halo = Halo { axis: Axis::X, dim: 2, periodic, form, element: 8, fields: FIELDS, mode };
-            let mut plan: GpuPlan<'d> = good(array.gpu_halo(self.kernels, &halo));
+            let mut plan: GpuPlan = good(array.gpu_halo(self.kernels, &halo));
             let mut work: Workspace = good(array.workspace(plan.workspace_bytes()));
             // SAFETY: memory of this program, as large as the array.
             good(unsafe { self.gpu.fill(symrail::kernels::cuda::DevicePtr::new(at), 0xEE, memory.bytes) });
@@ -154,7 +154,7 @@ impl<'d> World<'d> {
     }
 
     /// Microseconds of a round on the slowest PE: the median of batches.
-    fn timed(&self, array: &Decomposition<'_>, mut round: impl FnMut()) -> f64 {
+    fn timed(&self, array: &Decomposition, mut round: impl FnMut()) -> f64 {
         let mut batch = |rounds: usize| {
             good(self.stream.wait(TIME_LIMIT));
             good(self.rt.barrier_all());

@@ -13,6 +13,7 @@
 //! endpoint tells the peer which requests will not arrive, and uses the peer again. A dead peer with one lane stays
 //! dead.
 
+use crate::descriptors;
 use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
@@ -33,10 +34,16 @@ impl Endpoint {
     }
 }
 
+/// A lack of descriptors as the end of a message about a PE that was not reached; empty if there is none.
+pub(in crate::endpoint) fn lack() -> String {
+    descriptors::shortage().map_or_else(String::new, |shortage| format!("; {shortage}"))
+}
+
 impl Core {
     /// Gives up PEs that have left the job and PEs that no rail has reached for too long. The endpoint calls it once a
     /// second.
     pub(in crate::endpoint) fn give_up_late(&mut self) {
+        descriptors::check();
         let limit = self.profile.timeout_s();
         while let Some((pe, why)) = self.next_that_left() {
             self.give_up(pe, why);
@@ -88,10 +95,22 @@ impl Core {
             return;
         }
         let seconds = self.profile.timeout_s();
-        let fault = self.lanes.unreachable(pe).map_or_else(String::new, |(_, fault)| format!(" {}", fault.text));
-        let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?{fault}");
+        let rails = self.rails_to(pe) + &lack();
+        let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive? {rails}");
         tracing::warn!(pe, why, "this PE is given up");
         self.give_up(pe, why);
+    }
+
+    /// The rails to a PE, with their addresses and faults, for an error.
+    pub(in crate::endpoint) fn rails_to(&self, pe: Pe) -> String {
+        let rail = |lane: usize| {
+            let path = self.paths.of(pe, lane, self.lanes.theirs(pe, lane));
+            let path = if path.is_empty() { path } else { format!(" ({path})") };
+            let fault = self.lanes.get(pe, lane).and_then(|c| c.failover.as_ref()?.fault());
+            let fault = fault.map_or_else(String::new, |fault| format!(": {}", fault.text));
+            format!("rail {}{path}{fault}", self.profile.caps(lane).name)
+        };
+        self.lanes.each(pe).map(rail).collect::<Vec<_>>().join("; ")
     }
 
     fn give_up(&mut self, pe: Pe, why: String) {

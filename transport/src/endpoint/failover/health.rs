@@ -19,12 +19,16 @@ use crate::error::Fault;
 /// Polled seconds after which a missing acknowledgement is overdue. The value exceeds 1 because these seconds are
 /// counted inexactly.
 const STALL: u32 = 2;
+/// The same for a lane that has never worked: its connection is yet to be made.
+const STALL_UNCONNECTED: u32 = 1;
 /// Consecutive pings of a chain that the PE must answer before the lane is at fault.
 pub(super) const ROUNDS: u32 = 4;
 /// A lane gets one more second for each so many bytes under way on it, since acknowledgements queue behind them.
 const BYTES_PER_SECOND: u64 = 4 << 20;
 /// The longest pause between two attempts to use a lane again, in seconds.
 const LONGEST_PAUSE: u32 = 4;
+/// The same for a lane that has never worked. An attempt keeps the endpoint's thread awake for its seconds.
+const LONGEST_PAUSE_UNCONNECTED: u32 = 120;
 
 /// How a lane is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +56,11 @@ struct Doubt {
 /// The endpoint's observation of a lane, made once a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// When the oldest missing acknowledgement was due to make progress; `None` when none is missing.
+    /// When the oldest missing acknowledgement was due to make progress, or since when work waits that the rail does not
+    /// accept; `None` when nothing is missing.
     pub waits_since: Option<u32>,
+    /// The lane has never worked, and its rail accepts nothing.
+    pub unconnected: bool,
     /// Bytes of work requests that were posted to the rail and have not completed.
     pub under_way: u64,
     /// Another lane to the PE is in use.
@@ -148,7 +155,8 @@ impl Health {
             return Advice::GiveUp("nothing came of trying it".into());
         }
         let waited = seen.waits_since.map_or(0, |since| now.wrapping_sub(since));
-        if waited < STALL {
+        let stall = if seen.unconnected { STALL_UNCONNECTED } else { STALL };
+        if waited < stall {
             self.doubt = None;
             if self.is_suspect() {
                 self.state = State::Up;
@@ -157,7 +165,7 @@ impl Health {
         }
         if self.is_probing() && !seen.others {
             // The next lane is tried. A PE that is slow to answer gets more time with each attempt.
-            let over = waited >= STALL.max(self.pause);
+            let over = waited >= stall.max(self.pause.min(LONGEST_PAUSE));
             return if over { Advice::GiveUp(format!("no answer for {waited} s")) } else { Advice::Wait };
         }
         if self.state == State::Up {
@@ -170,7 +178,8 @@ impl Health {
         };
         let allowed = 1 + seen.under_way / BYTES_PER_SECOND;
         if doubt.rounds >= ROUNDS && u64::from(now.wrapping_sub(doubt.since)) >= allowed {
-            return Advice::GiveUp(format!("no acknowledgement for {waited} s, while the PE answers"));
+            let what = if seen.unconnected { "no connection" } else { "no acknowledgement" };
+            return Advice::GiveUp(format!("{what} for {waited} s, while the PE answers"));
         }
         Advice::Ping
     }
@@ -196,15 +205,16 @@ impl Health {
         comes_up
     }
 
-    /// Notes that the lane has failed. Returns `None` if it was down already, else whether it was in use.
-    pub fn fail(&mut self, now: u32, fault: &Fault) -> Option<bool> {
+    /// Notes that the lane has failed, which has `worked` before or not. Returns `None` if it was down already, else
+    /// whether it was in use.
+    pub fn fail(&mut self, now: u32, fault: &Fault, worked: bool) -> Option<bool> {
         if self.is_down() {
             return None;
         }
         let was_up = self.is_up();
         (self.state, self.doubt, self.fault) = (State::Down, None, Some(fault.clone()));
         self.retry_at = now.wrapping_add(self.pause + 1);
-        self.pause = (2 * self.pause + 1).min(LONGEST_PAUSE);
+        self.pause = (2 * self.pause + 1).min(if worked { LONGEST_PAUSE } else { LONGEST_PAUSE_UNCONNECTED });
         Some(was_up)
     }
 
@@ -227,11 +237,11 @@ mod tests {
 
     /// Seconds until a lane is given up: its last acknowledgement arrived in second 0, and the PE answers so many pings
     /// in each second.
-    fn given_up_after(answers_a_second: u32, under_way: u64) -> Option<u32> {
+    fn given_up_after(answers_a_second: u32, under_way: u64, unconnected: bool) -> Option<u32> {
         let mut lane = Health::new();
         let mut round = 0;
         for now in 1..100 {
-            let seen = Seen { waits_since: Some(0), under_way, others: true, unused: false };
+            let seen = Seen { waits_since: Some(0), under_way, others: true, unconnected, ..Seen::default() };
             match lane.second(now, seen) {
                 Advice::GiveUp(_) => return Some(now),
                 Advice::Ping => {
@@ -248,10 +258,12 @@ mod tests {
 
     #[test]
     fn a_lane_is_at_fault_only_when_the_pe_answers_meanwhile() {
-        assert_eq!(given_up_after(0, 0), None, "a PE that answers over no lane is late");
-        assert_eq!(given_up_after(100, 0), Some(3), "a lane that is dead is found within four seconds");
-        assert_eq!(given_up_after(1, 0), Some(6), "a slow PE has to answer as often");
-        assert_eq!(given_up_after(100, 10 * BYTES_PER_SECOND), Some(13), "what is under way comes first");
+        assert_eq!(given_up_after(0, 0, false), None, "a PE that answers over no lane is late");
+        assert_eq!(given_up_after(0, 0, true), None);
+        assert_eq!(given_up_after(100, 0, false), Some(3), "a lane that is dead is found within four seconds");
+        assert_eq!(given_up_after(100, 0, true), Some(2), "one that never worked within three");
+        assert_eq!(given_up_after(1, 0, false), Some(6), "a slow PE has to answer as often");
+        assert_eq!(given_up_after(100, 10 * BYTES_PER_SECOND, false), Some(13), "what is under way comes first");
     }
 
     #[test]
@@ -266,7 +278,7 @@ mod tests {
         };
         let down = || {
             let mut lane = up();
-            lane.fail(0, &fault());
+            lane.fail(0, &fault(), true);
             lane
         };
         let probing = || {
@@ -277,7 +289,7 @@ mod tests {
         type Event = fn(&mut Health, Seen);
         let in_time: Event = |lane, seen| _ = lane.second(STALL + 1, seen);
         let answered: Event = |lane, _| _ = lane.answered();
-        let fails: Event = |lane, _| _ = lane.fail(5, &fault());
+        let fails: Event = |lane, _| _ = lane.fail(5, &fault(), true);
         let probes: Event = |lane, _| lane.probe(5);
         use State::{Down, Probing, Suspect, Up};
         // Columns: in time, overdue, answered, fault, tried. The first field is the state before them.
@@ -316,18 +328,20 @@ mod tests {
 
     #[test]
     fn lanes_that_are_all_down_are_tried_for_longer_each_time() {
-        let (mut lane, mut now, mut waits) = (Health::new(), 0, Vec::new());
-        for _ in 0..5 {
-            lane.fail(now, &fault());
-            lane.probe(now);
-            let tried = now;
-            let seen = Seen { waits_since: Some(tried), ..Seen::default() };
-            while lane.second(now, seen) == Advice::Wait {
-                now += 1;
+        for worked in [true, false] {
+            let (mut lane, mut now, mut waits) = (Health::new(), 0, Vec::new());
+            for _ in 0..5 {
+                lane.fail(now, &fault(), worked);
+                lane.probe(now);
+                let tried = now;
+                let seen = Seen { waits_since: Some(tried), ..Seen::default() };
+                while lane.second(now, seen) == Advice::Wait {
+                    now += 1;
+                }
+                waits.push(now - tried);
             }
-            waits.push(now - tried);
+            assert_eq!(waits, [2, 3, 4, 4, 4]);
         }
-        assert_eq!(waits, [2, 3, 4, 4, 4]);
     }
 
     proptest! {
@@ -340,11 +354,11 @@ mod tests {
                 match event {
                     0..3 => {
                         now = now.wrapping_add(1);
-                        let seen = Seen { waits_since: since, under_way: 0, others: true, unused: false };
+                        let seen = Seen { waits_since: since, others: true, ..Seen::default() };
                         if let Advice::GiveUp(_) = lane.second(now, seen) {
                             prop_assert!(proof >= ROUNDS);
                             prop_assert!(since.is_some_and(|s| now.wrapping_sub(s) > STALL));
-                            lane.fail(now, &fault());
+                            lane.fail(now, &fault(), true);
                         }
                     }
                     3 => since = since.or(Some(now)),

@@ -130,7 +130,8 @@ impl Endpoint {
             // The message announces a move that has already happened.
             let request =
                 self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
-            self.send_small(pe, lane, Request { lane: lane as u8, ..request }, slot);
+            let theirs = self.core.lanes.theirs(pe, lane) as u8;
+            self.send_small(pe, lane, Request { lane: theirs, ..request }, slot);
         }
     }
 }

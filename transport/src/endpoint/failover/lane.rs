@@ -34,14 +34,15 @@ impl Core {
     /// Takes a lane out of use because of a fault.
     pub(in crate::endpoint) fn take_down(&mut self, pe: Pe, lane: usize, fault: &Fault) {
         let now = self.clock.now();
-        let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.health.fail(now, fault)) else { return };
+        let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.fail(now, fault)) else { return };
         self.needs_recovery(pe);
         if was_up {
             self.observer.given_up(lane);
             self.lanes.goes_down(pe, now);
-            tracing::warn!(pe, rail = self.profile.caps(lane).name, %fault, "a rail has failed; others do its work");
+            let (rail, path) = (&self.profile.caps(lane).name, self.paths.of(pe, lane, self.lanes.theirs(pe, lane)));
+            tracing::warn!(pe, rail, path, %fault, "a rail has failed; others do its work");
         }
-        for stream in 0..self.lanes.count(pe) {
+        for stream in self.lanes.each(pe) {
             if let Some(f) = self.lanes.failover(pe, stream)
                 && usize::from(f.carrier) == lane
             {
@@ -65,9 +66,9 @@ impl Core {
 
     /// The observation from which the state of a lane follows.
     pub(super) fn seen(&mut self, pe: Pe, lane: usize) -> Seen {
-        let (now, lanes) = (self.clock.now(), self.lanes.count(pe));
+        let (now, lanes) = (self.clock.now(), self.lanes.each(pe));
         let (mut waits_since, mut asked) = (None, false);
-        for stream in 0..lanes {
+        for stream in lanes {
             let Some(c) = self.lanes.get_mut(pe, stream) else { continue };
             let unacked = !c.unacked.is_empty();
             let Some(f) = c.failover.as_deref().filter(|f| usize::from(f.carrier) == lane) else { continue };
@@ -78,12 +79,16 @@ impl Core {
                     Some(if now.wrapping_sub(f.progress) > now.wrapping_sub(since) { f.progress } else { since });
             }
         }
-        let others = (0..lanes).any(|other| other != lane && self.lanes.is_up(pe, other));
+        let others = { lanes }.any(|other| other != lane && self.lanes.is_up(pe, other));
+        let refused_since = self.queue.waiting_since(lane, pe);
         let Some(c) = self.lanes.get_mut(pe, lane) else { return Seen::default() };
         let unacked = !c.unacked.is_empty();
         let Some(f) = c.failover.as_deref() else { return Seen::default() };
         let unused = !asked && f.posted == 0 && !(unacked && f.is_own_carrier());
-        Seen { waits_since, under_way: f.under_way, others, unused }
+        // A rail accepts nothing while its connection to the PE is being made, for ever if the PE cannot be reached.
+        let refused_since = refused_since.filter(|_| !f.worked && f.posted == 0);
+        let waits_since = refused_since.or(waits_since);
+        Seen { waits_since, under_way: f.under_way, others, unused, unconnected: refused_since.is_some() }
     }
 
     /// Whether it is time to test whether a lane works again.
@@ -102,7 +107,7 @@ impl Core {
     /// Takes down all lanes to a PE that has been silent for so many seconds.
     pub(in crate::endpoint) fn take_down_all(&mut self, pe: Pe, seconds: u64) {
         let fault = super::silent(format!("the PE has answered over no rail for {seconds} s (SYMRAIL_TIMEOUT_S)"));
-        (0..self.lanes.count(pe)).for_each(|lane| self.take_down(pe, lane, &fault));
+        self.lanes.each(pe).for_each(|lane| self.take_down(pe, lane, &fault));
     }
 
     fn may_try(&self, pe: Pe) -> bool {
@@ -115,7 +120,7 @@ impl Endpoint {
     pub(in crate::endpoint) fn check_lanes(&mut self) {
         for at in 0.. {
             let Some(pe) = self.core.lanes.addressed(at) else { break };
-            for lane in 0..self.core.lanes.count(pe) {
+            for lane in self.core.lanes.each(pe) {
                 self.greet(pe, lane);
                 self.check_health(pe, lane);
                 let waiting = self.core.waiting_amos(pe, lane);
@@ -132,7 +137,7 @@ impl Endpoint {
                     self.ask(pe, lane, lane);
                 }
             }
-            let mut lanes = 0..self.core.lanes.count(pe);
+            let mut lanes = self.core.lanes.each(pe);
             if !self.core.lanes.peer(pe).is_whole()
                 && lanes.all(|lane| self.core.lanes.is_down(pe, lane))
                 && self.core.may_try(pe)
@@ -151,7 +156,9 @@ impl Endpoint {
         let since = |lane: usize| {
             self.core.lanes.get(pe, lane).and_then(|c| c.failover.as_ref()).map(|f| f.health.tried_before(now))
         };
-        (0..self.core.lanes.count(pe))
+        self.core
+            .lanes
+            .each(pe)
             .filter(|&lane| self.core.lanes.is_drained(pe, lane) && self.rails[lane].is_connected(pe))
             .max_by_key(|&lane| since(lane))
     }

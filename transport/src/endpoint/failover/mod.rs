@@ -44,6 +44,8 @@ mod reconnect;
 mod repost;
 mod stream;
 
+pub(super) use dead_peer::lack;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::bounce::Slot;
@@ -97,6 +99,8 @@ pub(super) struct Failover {
     pub progress: u32,
     /// Messages with requests that are not acknowledged.
     kept: VecDeque<Kept>,
+    /// Something has arrived over the lane.
+    worked: bool,
     /// Something was posted on the lane, and the peer got a keepalive.
     used: bool,
     announced: bool,
@@ -116,6 +120,7 @@ impl Failover {
             gathered: 0,
             progress: 0,
             kept: VecDeque::new(),
+            worked: false,
             used: false,
             announced: false,
         }
@@ -142,6 +147,11 @@ impl Failover {
         !self.health.is_down() || self.posted == 0
     }
 
+    /// Notes that the lane has failed. As for [`Health::fail`].
+    fn fail(&mut self, now: u32, fault: &Fault) -> Option<bool> {
+        self.health.fail(now, fault, self.worked)
+    }
+
     /// Why the lane is down, if it is.
     pub fn fault(&self) -> Option<&Fault> {
         self.health.fault()
@@ -156,9 +166,10 @@ impl Failover {
         self.is_straight().then_some(self.turn)
     }
 
-    /// Notes that a work request of so many bytes has completed.
+    /// Notes that a work request of so many bytes has completed, successfully or not.
     #[inline]
-    pub fn came_back(&mut self, len: usize) {
+    pub fn came_back(&mut self, len: usize, arrived: bool) {
+        self.worked |= arrived;
         self.posted = self.posted.saturating_sub(1);
         self.under_way = self.under_way.saturating_sub(len as u64);
     }

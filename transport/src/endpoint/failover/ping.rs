@@ -18,7 +18,7 @@ use crate::wire::{Request, RequestKind};
 impl Endpoint {
     /// Asks a PE for an acknowledgement that is overdue on `lane`, and pings it over all lanes.
     pub(super) fn ping_all(&mut self, pe: Pe, lane: usize) {
-        for stream in 0..self.core.lanes.count(pe) {
+        for stream in self.core.lanes.each(pe) {
             let carried = self
                 .core
                 .lanes
@@ -29,12 +29,12 @@ impl Endpoint {
             if let Some(sequence) = applied {
                 // The agent does not apply a request twice. It answers a repeated one at once.
                 let again = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
-                let again =
-                    Request { lane: stream as u8, sequence, acknowledged: sequence as u16, urgent: true, ..again };
+                let theirs = self.core.lanes.theirs(pe, stream) as u8;
+                let again = Request { lane: theirs, sequence, acknowledged: sequence as u16, urgent: true, ..again };
                 self.say(pe, lane, again);
             }
         }
-        for via in 0..self.core.lanes.count(pe) {
+        for via in self.core.lanes.each(pe) {
             self.ping(pe, lane, via, 1);
         }
     }

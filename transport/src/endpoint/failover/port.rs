@@ -60,7 +60,7 @@ impl Endpoint {
             for at in 0.. {
                 let Some(dest) = self.core.addressed_dest(at) else { break };
                 let fails_over = self.core.lanes.failover(dest % self.core.profile.n_pes(), lane).is_some();
-                if fails_over && lane < self.core.lanes.count_to(dest) && self.rails[lane].is_connected(dest) {
+                if fails_over && self.core.lanes.each_to(dest).has(lane) && self.rails[lane].is_connected(dest) {
                     self.probe_others(dest, lane);
                 }
             }
@@ -69,7 +69,7 @@ impl Endpoint {
 
     fn probe_others(&mut self, dest: Dest, lane: usize) {
         let work = Work::Probe { instead_of: lane as u8, outage: self.core.recovery.outages[lane] };
-        for other in (0..self.core.lanes.count_to(dest)).filter(|&other| other != lane) {
+        for other in self.core.lanes.each_to(dest).filter(|&other| other != lane) {
             if !self.is_probed(dest, other, lane) && self.may_talk_over(dest, other) {
                 self.post_keepalive(work, dest, other);
             }

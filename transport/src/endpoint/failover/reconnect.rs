@@ -23,7 +23,8 @@ impl Core {
             return false;
         }
         let dest = self.profile.answer_to(request.source, request.origin);
-        let known = usize::from(request.lane) < self.profile.rails()
+        // A ping names the lane by the source's rail, and is only answered.
+        let known = (request.kind == Ping || usize::from(request.lane) < self.profile.rails())
             && dest < Endpoint::destinations(self.profile.role(), self.profile.n_pes());
         // Few requests about a connection are pending at a time: some that are being answered, and some new ones.
         if known && self.recovery.requests.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
@@ -146,7 +147,7 @@ impl Endpoint {
 
     /// A lane over which this endpoint may send requests about another lane.
     fn other_lane(&mut self, dest: Dest, lane: usize) -> Option<usize> {
-        (0..self.core.lanes.count_to(dest)).find(|&other| other != lane && self.may_talk_over(dest, other))
+        self.core.lanes.each_to(dest).find(|&other| other != lane && self.may_talk_over(dest, other))
     }
 
     /// Whether a request that is sent over a lane is likely to arrive.
@@ -167,7 +168,8 @@ impl Endpoint {
     ) {
         if let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             let request = self.core.profile.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
-            self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
+            let theirs = self.core.lanes.theirs(dest, lane) as u8;
+            self.send_small(dest, via, Request { lane: theirs, ..request }, slot);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Core {
     /// order in which they were posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
-        let waits: Vec<bool> = (0..self.lanes.count(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
+        let waits: Vec<bool> = (0..self.profile.rails()).map(|lane| self.has_moved_writes(pe, lane)).collect();
         let mut undrained = std::mem::take(&mut self.recovery.undrained);
         undrained.retain(|&id| {
             let Some(&request) = self.queue.get(id) else { return false };
@@ -92,7 +92,9 @@ impl Core {
     /// Whether any work of a PE waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
         self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
-            || (0..self.lanes.count(pe))
+            || self
+                .lanes
+                .each(pe)
                 .any(|stream| matches!(self.stream_state(pe, stream), StreamState::Lost | StreamState::Answered))
     }
 }
@@ -102,7 +104,7 @@ impl Endpoint {
     #[cold]
     pub(in crate::endpoint) fn repost_all(&mut self) {
         for pe in std::mem::take(&mut self.core.recovery.to_recover) {
-            if let Some(to) = (0..self.core.lanes.count(pe)).find(|&lane| self.core.lanes.is_up(pe, lane)) {
+            if let Some(to) = self.core.lanes.each(pe).find(|&lane| self.core.lanes.is_up(pe, lane)) {
                 self.ask_about_lost(pe, to);
                 self.repeat(pe, to);
             }
@@ -131,7 +133,7 @@ impl Endpoint {
             let id = self.core.queue.enter(&mut request);
             self.post_or_keep(id, &request);
         }
-        for stream in 0..self.core.lanes.count(pe) {
+        for stream in self.core.lanes.each(pe) {
             // Messages stay behind the writes of their lane.
             if self.core.stream_state(pe, stream) == StreamState::Answered
                 && !self.core.has_undrained_writes(pe, stream)

@@ -118,7 +118,8 @@ impl Endpoint {
         (f.carrier, f.state, f.progress) = (to as u8, StreamState::Asked, now);
         let words = (0, f.turn.into(), 0);
         let request = self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
-        let request = Request { lane: stream as u8, sequence: applied, urgent: true, ..request };
+        let theirs = self.core.lanes.theirs(pe, stream) as u8;
+        let request = Request { lane: theirs, sequence: applied, urgent: true, ..request };
         self.send_small(pe, to, request, slot);
     }
 
@@ -132,7 +133,7 @@ impl Endpoint {
 
     /// Asks a peer about all streams whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
-        for stream in 0..self.core.lanes.count(pe) {
+        for stream in self.core.lanes.each(pe) {
             let carrier =
                 self.core.lanes.failover(pe, stream).filter(|f| f.state == StreamState::Lost).map(|f| f.carrier);
             if carrier.is_some_and(|c| self.core.lanes.is_drained(pe, c.into())) && !self.core.lanes.is_down(pe, to) {

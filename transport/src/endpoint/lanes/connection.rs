@@ -36,6 +36,8 @@ pub(in crate::endpoint) struct Connection {
     pub(super) unasked: bool,
     /// This connection is in the list of connections to flush.
     pub(super) listed: bool,
+    /// The rail of the peer's proxy endpoint at the other end, plus one; 0 where there is no lane.
+    pub(super) paired: u8,
     /// The peer knows this endpoint, where it has to.
     pub introduced: bool,
     /// The outbox: requests that are gathered for one message. The slot, and its bytes in use.
@@ -47,6 +49,13 @@ pub(in crate::endpoint) struct Connection {
 }
 
 impl Connection {
+    /// The rail of the peer's proxy endpoint at the other end of this endpoint's rail `lane`. Requests and answers name
+    /// a lane by it.
+    #[inline]
+    pub fn theirs(&self, lane: usize) -> usize {
+        usize::from(self.paired).checked_sub(1).unwrap_or(lane)
+    }
+
     /// Counts a new request; returns its sequence number.
     pub fn number(&mut self, op: OpHandle, bytes: usize) -> u32 {
         self.sent = self.sent.wrapping_add(1);
@@ -121,9 +130,10 @@ impl Connection {
 pub(in crate::endpoint) struct Peer {
     /// The addresses of its rails are known here.
     pub connected: bool,
-    /// The number of lanes to it and to its host endpoint; 0 until connected.
+    /// The number of lanes to it; 0 until connected.
     pub lanes: u8,
-    pub host_lanes: u8,
+    /// The number of its host endpoint's rails, which are the first ones of its proxy endpoint's.
+    pub(super) host_rails: u8,
     /// The lane for small operations.
     pub(super) lane: u8,
     /// The number of its failed lanes, and since which second all have failed.

@@ -1,5 +1,8 @@
 //! The records of an endpoint's peers and of each lane to them: work under way, and lanes in use.
 //!
+//! A lane is a pair of rails, one of each end ([`pairing`](crate::pairing)). An endpoint numbers lanes by its own rails.
+//! Where not every rail is in a pair, the numbers have gaps.
+//!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
 //! a fence. `stream` lists the lanes whose messages are gathered, unacknowledged or to be flushed.
 
@@ -23,12 +26,45 @@ const PROXY_INTERVAL: u32 = 16;
 /// calls.
 const SILENT: u32 = 64;
 
+/// The most rails that can be lanes.
+pub(super) const MAX_LANES: usize = u64::BITS as usize;
+
+/// Some of an endpoint's rails, in their order.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LaneSet(u64);
+
+impl LaneSet {
+    /// The first; 0 if there is none.
+    #[inline]
+    pub fn first(self) -> usize {
+        if self.0 == 0 { 0 } else { self.0.trailing_zeros() as usize }
+    }
+
+    #[inline]
+    pub fn has(self, lane: usize) -> bool {
+        self.0.unbounded_shr(lane as u32) & 1 != 0
+    }
+}
+
+impl Iterator for LaneSet {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let lane = (self.0 != 0).then(|| self.first());
+        self.0 &= self.0.wrapping_sub(1);
+        lane
+    }
+}
+
 /// The table of peers and lanes.
 pub(super) struct Lanes {
     /// Polls between two checks of spare lanes, where only the first lane is used while it works.
     spare_interval: Option<u32>,
     n_pes: u32,
     rails: usize,
+    /// The rails that are the first lane to any peer.
+    first_lanes: LaneSet,
     /// The slots of peers that have a record.
     slots: Slots,
     /// Peers by slot. The entry of an unused slot stands for all other peers.
@@ -65,6 +101,7 @@ impl Lanes {
             spare_interval: (profile.role() == Role::Host).then_some(HOST_INTERVAL),
             n_pes,
             rails,
+            first_lanes: LaneSet::default(),
             slots: Slots::default(),
             peers: vec![Peer::default()],
             connections: (0..rails).map(|_| Connection::default()).collect(),
@@ -162,22 +199,74 @@ impl Lanes {
         self.get_mut(dest, lane).and_then(|c| c.failover.as_deref_mut())
     }
 
-    /// All lanes to a peer.
+    /// The records of all rails for a peer, including those that are no lane to it.
     pub fn of(&self, pe: Pe) -> &[Connection] {
         let first = self.slots.find(pe) * self.rails;
-        &self.connections[first..first + self.count(pe)]
+        &self.connections[first..first + self.rails]
+    }
+
+    /// Notes the lanes to a peer, as pairs of rails, and the number of its host endpoint's rails.
+    pub fn connect(&mut self, pe: Pe, pairs: &[(usize, usize)], host_rails: usize) {
+        let first = self.enter(pe) * self.rails;
+        self.connections[first..first + self.rails].iter_mut().for_each(|c| c.paired = 0);
+        for &(lane, theirs) in pairs {
+            self.connections[first + lane].paired = theirs as u8 + 1;
+        }
+        let first = self.each(pe).first();
+        let peer = self.peer_mut(pe);
+        (peer.lanes, peer.host_rails, peer.lane) = (pairs.len() as u8, host_rails.min(MAX_LANES) as u8, first as u8);
+        peer.connected = true;
+        self.first_lanes.0 |= 1 << first;
+    }
+
+    /// The lanes to a peer.
+    #[inline]
+    pub fn each(&self, pe: Pe) -> LaneSet {
+        self.each_below(pe, u8::MAX)
+    }
+
+    /// The lanes to an endpoint of a peer. `dest` may be its host endpoint.
+    pub fn each_to(&self, dest: Dest) -> LaneSet {
+        let pe = dest % self.n_pes;
+        self.each_below(pe, if dest < self.n_pes { u8::MAX } else { self.peer(pe).host_rails })
+    }
+
+    /// The lanes that end at one of the first `rails` rails of a peer.
+    fn each_below(&self, pe: Pe, rails: u8) -> LaneSet {
+        let is_lane = |set, (lane, c): (usize, &Connection)| set | u64::from((1..=rails).contains(&c.paired)) << lane;
+        LaneSet(self.of(pe).iter().take(MAX_LANES).enumerate().fold(0, is_lane))
+    }
+
+    /// The lane that follows another one after so many steps, round all lanes to a peer.
+    #[inline]
+    pub fn after(&self, pe: Pe, lane: usize, steps: usize) -> usize {
+        let lanes = self.count(pe);
+        if lanes == self.rails {
+            return (lane + steps) % lanes;
+        }
+        let each = self.each(pe);
+        let at = each.take_while(|&other| other < lane).count() + steps;
+        { each }.nth(at % lanes.max(1)).unwrap_or(0)
+    }
+
+    /// The rail at the other end of a lane, by which both ends name the lane in messages to that end.
+    #[inline]
+    pub fn theirs(&self, dest: Dest, lane: usize) -> usize {
+        let at = self.slots.find(dest % self.n_pes) * self.rails + lane;
+        self.connections.get(at).map_or(lane, |c| c.theirs(lane))
+    }
+
+    /// The lane whose other end is rail `theirs` of a peer's proxy endpoint.
+    #[inline]
+    pub fn lane_of(&self, pe: Pe, theirs: usize) -> Option<usize> {
+        let is = |lane: &usize| self.get(pe, *lane).is_some_and(|c| usize::from(c.paired) == theirs + 1);
+        Some(theirs).filter(is).or_else(|| self.each(pe).find(is))
     }
 
     /// The number of lanes to a peer.
     #[inline]
     pub fn count(&self, pe: Pe) -> usize {
         usize::from(self.peer(pe).lanes)
-    }
-
-    /// The number of lanes to an endpoint of a peer. `dest` may be its host endpoint.
-    pub fn count_to(&self, dest: Dest) -> usize {
-        let peer = self.peer(dest % self.n_pes);
-        usize::from(if dest < self.n_pes { peer.lanes } else { peer.host_lanes })
     }
 
     /// Turns failover off: from now on a failed lane fails the operations on it.
@@ -244,12 +333,20 @@ impl Lanes {
     /// silent, each is polled as often as if every round polled all.
     pub fn is_due(&self, lane: usize) -> bool {
         match self.spare_interval {
-            Some(interval) => lane == 0 || self.down > 0 || self.polls.is_multiple_of(interval),
-            None => {
-                self.polls.wrapping_sub(self.active_at[lane]) < SILENT
-                    || self.polls as usize % self.active_at.len() == lane
+            // A peer's first lane may end at a rail that is spare here.
+            Some(interval) => {
+                lane == 0
+                    || self.first_lanes.has(lane)
+                    || self.down > 0
+                    || self.polls.is_multiple_of(interval)
+                    || self.is_active(lane)
             }
+            None => self.is_active(lane) || self.polls as usize % self.active_at.len() == lane,
         }
+    }
+
+    fn is_active(&self, lane: usize) -> bool {
+        self.polls.wrapping_sub(self.active_at[lane]) < SILENT
     }
 
     /// Makes the next round poll all rails: the polling thread has slept, and an event of any rail is to be found at

@@ -37,11 +37,11 @@ impl Lanes {
             return self.least_busy(pe, lane);
         }
         self.last_lane = self.last_lane.wrapping_add(1);
-        let next = self.last_lane % lanes;
+        let next = if lanes == self.rails { self.last_lane % lanes } else { self.after(pe, 0, self.last_lane % lanes) };
         if healthy {
             return Some(next);
         }
-        (next..next + lanes).map(|lane| lane % lanes).find(|&lane| self.is_up(pe, lane))
+        (0..lanes).map(|steps| self.after(pe, next, steps)).find(|&lane| self.is_up(pe, lane))
     }
 
     /// Bytes on a lane that are not known to be delivered.
@@ -53,8 +53,7 @@ impl Lanes {
     /// The lane for small operations from now on: another lane if it has much less to do than the present one.
     fn least_busy(&mut self, pe: Pe, present: usize) -> Option<usize> {
         let load = |lane: usize| self.under_way(pe, lane) + if lane == present { 0 } else { SPREAD };
-        let lanes = 0..self.count(pe);
-        let lane = lanes.filter(|&lane| self.is_up(pe, lane)).min_by_key(|&lane| load(lane))?;
+        let lane = self.each(pe).filter(|&lane| self.is_up(pe, lane)).min_by_key(|&lane| load(lane))?;
         self.peer_mut(pe).lane = lane as u8;
         Some(lane)
     }
@@ -114,7 +113,7 @@ impl Lanes {
 
     fn free_lane(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
         if profile.needs_one_lane(command) {
-            return Some(AMO_LANE).filter(|&lane| self.is_up(pe, lane));
+            return Some(self.each(pe).first()).filter(|&lane| self.is_up(pe, lane));
         }
         self.pick(pe, command.bytes())
     }
@@ -203,9 +202,8 @@ impl Lanes {
     pub fn only(&self, pe: Pe) -> Option<usize> {
         let peer = self.peer(pe);
         match (peer.lanes, self.spare_interval) {
-            (1, _) => Some(0),
-            (2.., Some(_)) if peer.down == 0 => Some(0),
-            (2.., Some(_)) => (0..self.count(pe)).find(|&lane| self.is_up(pe, lane)),
+            (1, _) => Some(peer.lane.into()),
+            (2.., Some(_)) => self.each(pe).find(|&lane| self.is_up(pe, lane)),
             _ => None,
         }
     }
@@ -220,7 +218,7 @@ impl Lanes {
         if dest >= self.n_pes || self.is_up(dest, lane) {
             return lane;
         }
-        (0..self.count(dest)).find(|&other| self.is_up(dest, other)).unwrap_or(lane)
+        self.each(dest).find(|&other| self.is_up(dest, other)).unwrap_or(lane)
     }
 }
 
@@ -247,7 +245,7 @@ mod tests {
         let policy = Policy::new(&Settings::default(), false);
         let profile = Profile::new(Role::Proxy, (0, 2), policy, caps, Abilities::of(rails[0].as_ref()), 4096).unwrap();
         let mut lanes = Lanes::new(&profile);
-        lanes.peer_mut(1).lanes = 2;
+        lanes.connect(1, &[(0, 0), (1, 1)], 2);
         (lanes, profile)
     }
 

@@ -208,7 +208,7 @@ impl Core {
         else {
             return None;
         };
-        let remote = self.regions.remote(request.dest, lane, offset)?.0;
+        let remote = self.regions.remote(request.dest, self.lanes.theirs(request.dest, lane), offset)?.0;
         let local = self.local_buffer(id, &request).ok()?;
         Some(Piece { local, remote })
     }

@@ -270,6 +270,12 @@ impl SendQueue {
         self.backlog[lane].find(|id| self.table.get(key(id)).is_some_and(&such))
     }
 
+    /// Since when the oldest work request for `dest` waits for a lane's rail.
+    pub fn waiting_since(&self, lane: usize, dest: Dest) -> Option<u32> {
+        let id = self.backlog[lane].waiting.get(&dest)?.front()?;
+        self.get(*id).map(|request| request.since)
+    }
+
     /// Removes all work requests for `dest` from a lane's backlog, in order.
     pub fn take_waiting(&mut self, lane: usize, dest: Dest) -> VecDeque<u64> {
         self.backlog[lane].take_all(dest)

@@ -99,12 +99,13 @@ impl Endpoint {
         let windowed = core.enter_window(request)?;
         let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
+        let theirs = core.lanes.theirs(dest, lane);
         let rail = &mut self.rails[lane];
         // SAFETY (all posts below): the submitter of the operation keeps its buffers until it is complete, slots of
         // the arena are freed with their work request, and remote places come from the peers' own connection infos.
         match request.work {
             Work::Write { offset } | Work::Flag { offset, .. } => {
-                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                let remote = core.regions.remote(dest, theirs, offset).ok_or(PostError::Again)?.0;
                 let immediate = match request.work {
                     Work::Flag { immediate, .. } => immediate,
                     _ => None,
@@ -115,7 +116,7 @@ impl Endpoint {
                 unsafe { rail.write(dest, Piece { local, remote }, options) }?;
             }
             Work::Read { offset } => {
-                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                let remote = core.regions.remote(dest, theirs, offset).ok_or(PostError::Again)?.0;
                 // SAFETY: see above.
                 unsafe { rail.read(dest, Piece { local, remote }, id, more) }?;
             }
@@ -124,7 +125,7 @@ impl Endpoint {
                 unsafe { rail.send(dest, local, Some(id)) }?;
             }
             Work::Amo { amo: WordAmo { offset, ty, op, operand, compare }, fetching } => {
-                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                let remote = core.regions.remote(dest, theirs, offset).ok_or(PostError::Again)?.0;
                 let amo = NativeAmo { ty, op, operand, compare, result: fetching.then_some(local) };
                 // SAFETY: see above.
                 unsafe { rail.amo(dest, remote, amo, id) }?;

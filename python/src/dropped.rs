@@ -1,0 +1,72 @@
+//! Objects that own memory on all PEs besides arrays: buffers, plans, communicators.
+//!
+//! As an array, such an object is dropped by each PE for itself, whenever Python drops it. All PEs free it together at
+//! their next collective call for memory ([`crate::blocks`], [`crate::objects`]).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+use crate::job::Job;
+
+/// Memory on all PEs.
+pub trait OwnedByAll: Send + 'static {
+    /// The kind of object, for comparison.
+    const KIND: &'static str;
+
+    /// Frees the memory of an object that all PEs have dropped. Collective over all PEs.
+    fn free_dropped(self) -> PyResult<()>;
+}
+
+/// An object on all PEs: `None` after it was freed. Dropping it leaves its memory for all PEs to free.
+pub struct OnAllPes<T: OwnedByAll> {
+    value: Mutex<Option<T>>,
+    number: u64,
+    /// Dropped after the value.
+    pub job: Arc<Job>,
+}
+
+impl<T: OwnedByAll> OnAllPes<T> {
+    /// An object that all PEs have made.
+    pub fn new(job: Arc<Job>, value: T) -> OnAllPes<T> {
+        let number = job.objects.enter(T::KIND);
+        OnAllPes { value: Mutex::new(Some(value)), number, job }
+    }
+
+    /// Makes a call, one at a time; `None` after the object was freed. The caller does not hold Python's lock.
+    pub fn with<R>(&self, call: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(call)
+    }
+
+    /// Takes the object out once no call uses it, for all PEs to free it together. While a graph is captured, which
+    /// cannot hold that, it is dropped instead.
+    pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        let taken = self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+        let Some(value) = taken else { return Ok(None) };
+        if is_capturing(py)? {
+            self.leave_to_all(value);
+            return Ok(None);
+        }
+        self.job.objects.leave(self.number);
+        Ok(Some(value))
+    }
+
+    fn leave_to_all(&self, value: T) {
+        self.job.drop_object(self.number, Box::new(move || value.free_dropped()));
+    }
+}
+
+impl<T: OwnedByAll> Drop for OnAllPes<T> {
+    fn drop(&mut self) {
+        let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(value) = value {
+            self.leave_to_all(value);
+        }
+    }
+}
+
+/// Whether work on the current stream of PyTorch or CuPy is captured in a graph.
+pub fn is_capturing(py: Python<'_>) -> PyResult<bool> {
+    py.import("symrail._gpu")?.getattr("is_capturing")?.call0()?.extract()
+}
