@@ -35,8 +35,7 @@ program pencils
   call expect(cudecompGridDescCreate(handle, grid, config) == CUDECOMP_RESULT_INVALID_USAGE, 'a grid of 0 processes')
   call expect(len(symrailDecompLastError()) > 0, 'a sentence about it')
   ! Y pencils have Y fastest, and Z pencils Z.
-  config%transpose_axis_contiguous(2) = .true.
-  config%transpose_mem_order(:, 3) = [3, 1, 2]
+  config%transpose_mem_order = reshape([1, 2, 3, 2, 3, 1, 3, 1, 2], [3, 3])
   options%n_trials = 2
   call check(cudecompGridDescCreate(handle, grid, config, options), 'cudecompGridDescCreate')
   call expect(product(config%pdims) == ranks, 'a process grid')
