@@ -1,13 +1,15 @@
 #!/bin/bash
 # Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), the names that OpenSHMEM's
-# users know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if
-# need be.
+# users know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. In a folder of its own,
+# lib/symrail/cudecomp, is the library that programs of cuDecomp find in place of it if they look there first, with
+# headers and the Fortran module in include/symrail/cudecomp. Builds them first if need be.
 #
 #   scripts/install.sh --prefix DIR               installs, or installs anew
 #   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else
 #
 # The prefix may be moved afterwards; programs that were compiled with it then need compiling again.
-# SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so and libsymrail_transport.so that are built already.
+# SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so, libsymrail_transport.so and libsymrail_decomp_c.so
+# that are built already.
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
@@ -35,7 +37,7 @@ if [ $undo = 1 ]; then
   exit 0
 fi
 
-build_or_take "$root" symrail-perftest symrail-c symrail-transport-c
+build_or_take "$root" symrail-perftest symrail-c symrail-transport-c symrail-decomp-c
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 [ ! -e "$list" ] || uninstall
 mkdir -p "$(dirname "$list")"
@@ -63,6 +65,14 @@ place 755 "$built/libsymrail.so" lib/libsymrail.so
 place 755 "$built/libsymrail_transport.so" lib/libsymrail_transport.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h
 for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
+
+# Never beside another libcudecomp.so.
+place 755 "$built/libsymrail_decomp_c.so" lib/symrail/cudecomp/libcudecomp.so.0
+alias_of libcudecomp.so.0 lib/symrail/cudecomp/libcudecomp.so
+for header in cudecomp.h cudecomp_version.h; do
+  place 644 "$root/decomp/capi/include/$header" "include/symrail/cudecomp/$header"
+done
+place 644 "$root/decomp/capi/fortran/cudecomp.F90" include/symrail/cudecomp/cudecomp.F90
 
 # Headers for kernels.
 for header in symrail_device.cuh symrail_nvshmem.cuh symrail_layout.h; do place 644 "$root/kernels/include/$header" "include/$header"; done

@@ -21,6 +21,7 @@
 //! | [`escaped`] | untrusted text in messages |
 //! | [`encoding`] | the encoding of data that PEs exchange while they join |
 //! | [`agreement`] | values that must be equal on all PEs |
+//! | [`registry`] | handles of C interfaces |
 
 pub mod agreement;
 pub mod amo;
@@ -34,6 +35,7 @@ pub mod guard;
 pub mod order;
 pub mod pci;
 pub mod pe;
+pub mod registry;
 pub mod segment;
 pub mod signal;
 #[cfg(feature = "simulation")]

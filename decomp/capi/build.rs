@@ -1,6 +1,6 @@
-//! Sets the name (soname) by which programs load the library, independent of its path when they were linked.
+//! Sets the name (soname) by which programs load the library: that of cuDecomp's, whose programs run on it.
 
 fn main() {
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsymrail_decomp_c.so");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcudecomp.so.0");
     println!("cargo:rerun-if-changed=build.rs");
 }

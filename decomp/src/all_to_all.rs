@@ -64,7 +64,7 @@ impl AllToAll {
     /// An error that names a peer that does not answer.
     pub fn give_up(self, team: &Team) -> Result<()> {
         self.plan.give_up(&self.heap, team)?;
-        Ok(self.heap.give_back(team, self.work.block)?)
+        Ok(self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?)
     }
 }
 
@@ -96,7 +96,7 @@ impl GpuAllToAll {
     /// call has returned.
     pub fn give_up_gpu(self, team: &Team) -> Result<()> {
         let rounds = self.plan.give_up(&self.heap, team);
-        self.heap.give_back(team, self.work.block)?;
+        self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?;
         rounds
     }
 }

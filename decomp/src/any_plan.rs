@@ -1,5 +1,7 @@
 //! Plans for callers that learn at run time where arrays are: the C and Python interfaces, and the measurements.
 
+use symrail::team::heap::Block;
+
 use crate::blocks::Blocks;
 use crate::buffer::Buffer;
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
@@ -85,14 +87,23 @@ impl AnyPlan {
                     plan.post(&stream, input, output, work)
                 }
             }
-            AnyPlan::Host(plan) => {
-                let buffer = |memory: GpuMemory| {
-                    let at = std::ptr::with_exposed_provenance_mut(memory.at as usize);
-                    // SAFETY: the caller's promise.
-                    unsafe { Buffer::raw(at, memory.bytes) }
-                };
-                plan.run(buffer(input), buffer(output), work)
-            }
+            // SAFETY: the caller's promise.
+            AnyPlan::Host(plan) => unsafe { plan.run(buffer(input), buffer(output), work) },
+        }
+    }
+
+    /// Checks the arguments of a round as [`AnyPlan::run`] does, without a round: no other PE takes part.
+    ///
+    /// # Safety
+    /// As for [`AnyPlan::run`], during the call.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused).
+    pub unsafe fn accepts(&self, [input, output]: [GpuMemory; 2], work: &Workspace) -> Result<()> {
+        match self {
+            AnyPlan::Gpu(plan) => plan.accepts(input, output, work),
+            // SAFETY: the caller's promise.
+            AnyPlan::Host(plan) => unsafe { plan.accepts(&buffer(input), &buffer(output), work) },
         }
     }
 
@@ -117,4 +128,20 @@ impl AnyPlan {
             AnyPlan::Gpu(plan) => array.give_up_gpu(plan),
         }
     }
+
+    /// Its symmetric memory. No peer may write to it any more when it is freed, and the GPU has completed its work.
+    pub(crate) fn into_blocks(self) -> Vec<Block> {
+        match self {
+            AnyPlan::Host(plan) => vec![plan.into_block()],
+            AnyPlan::Gpu(plan) => plan.into_blocks(),
+        }
+    }
+}
+
+/// # Safety
+/// The memory is valid, and nothing else uses it, as long as the buffer is used.
+unsafe fn buffer<'a>(memory: GpuMemory) -> Buffer<'a> {
+    let at = std::ptr::with_exposed_provenance_mut(memory.at as usize);
+    // SAFETY: the caller's promise.
+    unsafe { Buffer::raw(at, memory.bytes) }
 }

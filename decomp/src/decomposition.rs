@@ -1,7 +1,8 @@
 //! A grid on a team of PEs, and the plans for it.
 
-use symrail::{Pe, Runtime, Team};
+use symrail::{Group, Pe, Runtime, Team};
 
+use crate::any_plan::AnyPlan;
 use crate::blocks::Blocks;
 use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use crate::plan::Plan;
 use crate::small;
 use crate::staging::Path;
 use crate::transpose::Transpose;
-use crate::workspace::{Workspace, new_owner};
+use crate::workspace::{Sharing, Workspace, new_owner};
 use symrail::TeamHeap;
 
 /// The largest element, in bytes.
@@ -35,9 +36,23 @@ impl Decomposition {
     /// # Errors
     /// [`Error::Grid`], [`symrail::Error::ParametersDiffer`].
     pub fn new(heap: &TeamHeap, team: Team, grid: Grid) -> Result<Decomposition> {
+        Decomposition::owned(heap, team, grid, |_| new_owner())
+    }
+
+    /// As [`Decomposition::new`]. All decompositions with the same `sharing` over the same PEs accept one another's
+    /// workspaces.
+    ///
+    /// # Errors
+    /// As for [`Decomposition::new`].
+    pub fn sharing(heap: &TeamHeap, team: Team, grid: Grid, sharing: &Sharing) -> Result<Decomposition> {
+        Decomposition::owned(heap, team, grid, |group| sharing.owner(heap.runtime(), group))
+    }
+
+    fn owned(heap: &TeamHeap, team: Team, grid: Grid, owner: impl FnOnce(Group) -> u64) -> Result<Decomposition> {
         team.compare("making a decomposition", &grid.parameters())?;
         grid.check(team.group().size() as usize)?;
-        Ok(Decomposition { heap: heap.clone(), team, grid, owner: new_owner() })
+        let owner = owner(team.group());
+        Ok(Decomposition { heap: heap.clone(), team, grid, owner })
     }
 
     /// Returns the team. The caller frees plans and workspaces before.
@@ -182,13 +197,8 @@ impl Decomposition {
     /// Bytes of workspace with which this PE can run each of the four transposes, with or without halos and padding.
     #[must_use]
     pub fn transpose_workspace_bytes(&self, element: usize, fields: usize) -> usize {
-        let all = Transpose::ALL.iter().filter_map(|&axes| {
-            let flows = Transpose::new(axes, element).flows(&self.grid, self.rank()).ok()?;
-            let elements = |len: usize| (len * fields * element).next_multiple_of(symrail::team::heap::ALIGN);
-            let others = flows.others.iter().map(|flow| elements(flow.from.len()) + elements(flow.at.len()));
-            Some(others.sum::<usize>() + flows.own.iter().map(|(from, _)| elements(from.len())).sum::<usize>())
-        });
-        all.max().unwrap_or(0)
+        let wanted = Transpose::ALL.map(|axes| Transpose { fields, ..Transpose::new(axes, element) });
+        wanted.iter().map(|transpose| transpose.workspace_bytes(&self.grid, self.rank())).max().unwrap_or(0)
     }
 
     /// The largest number of all PEs: the size that a workspace for all of them needs. Collective over the team.
@@ -214,6 +224,16 @@ impl Decomposition {
     /// # Errors
     /// An error that names a peer that does not answer.
     pub fn give_back(&self, workspace: Workspace) -> Result<()> {
-        Ok(self.heap.give_back(&self.team, workspace.block)?)
+        Ok(workspace.block.map_or(Ok(()), |block| self.heap.give_back(&self.team, block))?)
+    }
+
+    /// Frees plans, in whatever state they are: it returns no error of their rounds. The GPU has completed its work.
+    /// Collective over the team.
+    ///
+    /// # Errors
+    /// An error that names a peer that does not answer.
+    pub fn give_up_all(&self, plans: Vec<AnyPlan>) -> Result<()> {
+        let blocks = plans.into_iter().flat_map(AnyPlan::into_blocks);
+        Ok(self.heap.give_back_all(&self.team, blocks)?)
     }
 }

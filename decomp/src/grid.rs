@@ -74,19 +74,30 @@ impl Grid {
     /// # Errors
     /// [`Error::Grid`].
     pub fn check(&self, processes: usize) -> Result<()> {
+        self.check_shape()?;
         let refuse = |reason: String| Err(Error::Grid { reason });
-        let Grid { extents, distributed, processes: grid, memory, .. } = *self;
+        let Grid { extents, processes: grid, .. } = *self;
+        if !self.is_countable() {
+            return refuse(format!("extents {extents:?}: so many elements cannot be counted"));
+        }
+        if grid[0].checked_mul(grid[1]) != Some(processes) {
+            return refuse(format!("a process grid of {} x {} is not for {processes} PEs", grid[0], grid[1]));
+        }
+        Ok(())
+    }
+
+    /// Returns an error for invalid extents or memory orders, whatever the number of processes.
+    ///
+    /// # Errors
+    /// [`Error::Grid`].
+    pub fn check_shape(&self) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Grid { reason });
+        let Grid { extents, distributed, memory, .. } = *self;
         if extents.contains(&0) || distributed.contains(&0) {
             return refuse(format!("extents {extents:?}, distributed as {distributed:?}: each is at least 1"));
         }
         if distributed.iter().zip(extents).any(|(&part, all)| part > all) {
             return refuse(format!("distributed extents {distributed:?} are beyond the array's, {extents:?}"));
-        }
-        if extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent)).is_none() {
-            return refuse(format!("extents {extents:?}: so many elements cannot be counted"));
-        }
-        if grid[0].checked_mul(grid[1]) != Some(processes) {
-            return refuse(format!("a process grid of {} x {} is not for {processes} PEs", grid[0], grid[1]));
         }
         for (axis, order) in Axis::ALL.iter().zip(memory) {
             if !(0..3).all(|dim| order.contains(&dim)) {
@@ -94,6 +105,19 @@ impl Grid {
             }
         }
         Ok(())
+    }
+
+    /// Whether the number of all elements can be counted.
+    #[must_use]
+    pub fn is_countable(&self) -> bool {
+        self.extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent)).is_some()
+    }
+
+    /// Whether a PE has no elements in its pencil along some axis.
+    #[must_use]
+    pub fn has_empty_pencils(&self) -> bool {
+        let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
+        split.iter().any(|&(dim, along)| self.distributed[dim] < self.processes[along])
     }
 
     /// The coordinates of a rank on the process grid.

@@ -82,5 +82,5 @@ pub use mode::Mode;
 pub use pencil::{Form, Pencil};
 pub use plan::{PeerRoutes, Plan};
 pub use transpose::Transpose;
-pub use tune::{Candidate, Outcome, Round, Tuned, Tuning, tune, tune_on};
-pub use workspace::Workspace;
+pub use tune::{Candidate, Measured, Outcome, Round, Tuned, Tuning, tune, tune_among, tune_on};
+pub use workspace::{Sharing, Workspace};

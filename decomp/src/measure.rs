@@ -11,8 +11,8 @@ use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
 use crate::error::Result;
 use crate::mode::Mode;
-use crate::transpose::Transpose;
-use crate::tune::{Outcome, Tuning};
+use crate::tune::{Measured, Outcome, Tuning};
+use crate::workspace::Workspace;
 
 /// Arrays for the measurement, of `bytes` bytes each.
 enum Arrays {
@@ -51,60 +51,84 @@ impl Arrays {
     }
 }
 
-/// Seconds of a round on the slowest PE, and the candidate's outcome. A candidate that the heap has no space for
-/// allocates nothing.
+/// A part of a round: a plan, whether its input and output are one buffer, and the factor of its time.
+type Part = (AnyPlan, bool, f64);
+
+/// Seconds of a round on the slowest PE: the sum of its parts by their weights, and each part's.
+pub(crate) type Times = (f64, [f64; 4]);
+
+/// The times of a candidate, and its outcome. A candidate that the heap has no space for allocates nothing.
 pub(crate) fn measure(
     array: &Decomposition,
     kernels: Option<&GpuKernels>,
     mode: Mode,
     tuning: &Tuning,
     best: f64,
-) -> Result<(f64, Outcome)> {
-    let Tuning { element, fields, .. } = *tuning;
-    let transpose =
-        |&axes| AnyPlan::transpose(array, kernels, &Transpose { mode, fields, ..Transpose::new(axes, element) });
-    let updates = tuning.round.updates(tuning, mode);
-    let in_place = !updates.is_empty();
-    let mut plans = Vec::new();
-    let mut keep = |plan: Result<_>| plan.map(|plan| plans.push(plan));
-    let made = match &updates[..] {
-        [] => Transpose::ALL.iter().try_for_each(|axes| keep(transpose(axes))),
-        updates => updates.iter().try_for_each(|halo| keep(AnyPlan::halo(array, kernels, halo))),
-    };
-    let largest = plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0);
-    let mut work = match made.and_then(|()| array.workspace(largest)) {
-        Err(full) if full.is_full() => {
-            plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
-            return Err(full);
-        }
-        work => work?,
-    };
-    let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
-    let mut arrays = Arrays::new(kernels, bytes)?;
-    let (mut buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
-    let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
-    let mut round = || {
-        for plan in &mut plans {
-            let used = if in_place { [buffers[0]; 2] } else { buffers };
-            // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
-            unsafe { plan.run(used, &mut work, stream) }?;
-            if !in_place {
-                buffers.swap(0, 1);
-            }
-        }
-        Ok(())
-    };
-    let mut time = |rounds: u32| seconds_of_a_round(array.team(), rounds, &mut round, || arrays.wait(limit));
-    let first = time(1)?;
-    let given_up = tuning.skip * first > best;
-    let (mut seconds, mut outcome) = (first, Outcome::GivenUp);
-    if !given_up {
-        time(tuning.warmup)?;
-        (seconds, outcome) = (time(tuning.rounds.max(1))?, Outcome::Measured);
+) -> Result<(Times, Outcome)> {
+    let mut parts: Vec<Part> = Vec::new();
+    let made = make(array, kernels, mode, tuning, &mut parts);
+    let taken = made.and_then(|()| {
+        let largest = parts.iter().map(|(plan, ..)| plan.workspace_bytes()).max().unwrap_or(0);
+        let mut work = array.workspace(largest)?;
+        let taken = time_parts(array, kernels, tuning, (&mut parts, &mut work), best);
+        array.give_back(work)?;
+        taken
+    });
+    if let Some(kernels) = kernels {
+        kernels.device().gpu().synchronize()?;
     }
-    plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
-    array.give_back(work)?;
-    Ok((seconds, outcome))
+    // All PEs get the errors after which plans are left.
+    array.give_up_all(parts.into_iter().map(|(plan, ..)| plan).collect())?;
+    taken
+}
+
+/// Makes the plans of a round.
+fn make(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
+    mode: Mode,
+    tuning: &Tuning,
+    parts: &mut Vec<Part>,
+) -> Result<()> {
+    for (transpose, Measured { in_place, weight, .. }) in tuning.round.transposes(tuning, mode) {
+        parts.push((AnyPlan::transpose(array, kernels, &transpose)?, in_place, weight));
+    }
+    for halo in tuning.round.updates(tuning, mode) {
+        parts.push((AnyPlan::halo(array, kernels, &halo)?, true, 1.0));
+    }
+    Ok(())
+}
+
+fn time_parts(
+    array: &Decomposition,
+    kernels: Option<&GpuKernels>,
+    tuning: &Tuning,
+    (parts, work): (&mut [Part], &mut Workspace),
+    best: f64,
+) -> Result<(Times, Outcome)> {
+    let bytes = parts.iter().map(|(plan, ..)| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
+    let mut arrays = Arrays::new(kernels, bytes)?;
+    let (buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
+    let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
+    let mut time = |rounds: u32| {
+        let (mut all, mut each) = (0.0, [0.0; 4]);
+        for ((plan, in_place, weight), seconds) in
+            parts.iter_mut().zip(&mut each).filter(|((.., weight), _)| *weight > 0.0)
+        {
+            let used = if *in_place { [buffers[0]; 2] } else { buffers };
+            // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
+            let round = || unsafe { plan.run(used, work, stream) };
+            *seconds = seconds_of_a_round(array.team(), rounds, round, || arrays.wait(limit))?;
+            all += *seconds * *weight;
+        }
+        Ok::<_, crate::Error>((all, each))
+    };
+    let first = time(1)?;
+    if tuning.skip * first.0 > best {
+        return Ok((first, Outcome::GivenUp));
+    }
+    time(tuning.warmup)?;
+    Ok((time(tuning.rounds.max(1))?, Outcome::Measured))
 }
 
 /// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team.

@@ -94,6 +94,11 @@ impl Plan {
         Ok(heap.give_back(team, self.words)?)
     }
 
+    /// Its symmetric memory, to be freed with others.
+    pub(crate) fn into_block(self) -> Block {
+        self.words
+    }
+
     /// How the host reaches a PE.
     pub(crate) fn path(runtime: &Runtime, pe: Pe) -> Path {
         if runtime.is_mapped(pe) { Path::Mapped } else { Path::Rails }
@@ -186,6 +191,11 @@ impl Plan {
         let in_place = self.blocks.overwrites(input.extent().at, output.extent().at);
         let memories = [&input, &output].map(|buffer| self.memory(buffer.ptr, buffer.bytes));
         Flight::begin(self, (input.ptr, output.ptr, work.base()), memories, in_place)
+    }
+
+    /// Checks the arguments of a round. Not collective.
+    pub(crate) fn accepts(&self, input: &Buffer<'_>, output: &Buffer<'_>, work: &Workspace) -> Result<()> {
+        self.check(input, output, work).map_err(|wrong| self.blocks.refused(self.runtime.my_pe(), wrong))
     }
 
     /// Checks the arguments of this PE.

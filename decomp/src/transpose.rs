@@ -1,5 +1,7 @@
 //! Transposes: from pencils along one axis to pencils along another.
 
+use symrail::team::heap::ALIGN;
+
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::grid::{Axis, Grid};
@@ -75,6 +77,16 @@ impl Transpose {
             elements: (own_input.len() * self.fields, own_output.len() * self.fields),
             disjoint: false,
         })
+    }
+
+    /// Bytes of workspace with which a rank can run it, over any path, in place or not; 0 for a pair of axes without a
+    /// transpose.
+    #[must_use]
+    pub fn workspace_bytes(&self, grid: &Grid, rank: usize) -> usize {
+        let Ok(flows) = self.flows(grid, rank) else { return 0 };
+        let bytes = |len: usize| (len * self.element).next_multiple_of(ALIGN);
+        let others = flows.others.iter().map(|flow| bytes(flow.from.len()) + bytes(flow.at.len()));
+        others.sum::<usize>() + flows.own.iter().map(|(from, _)| bytes(from.len())).sum::<usize>()
     }
 
     fn no_such(&self) -> Error {

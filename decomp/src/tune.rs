@@ -17,16 +17,35 @@ use crate::halo::Halo;
 use crate::measure::measure;
 use crate::mode::Mode;
 use crate::pencil::Form;
+use crate::transpose::Transpose;
 
 /// The largest block, in bytes, in the comparison of copy engines with multiprocessors.
 const LARGEST_BLOCK: usize = 16 << 20;
 
+/// How a transpose is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Halo and padding of the input.
+    pub input: Form,
+    /// Halo and padding of the output.
+    pub output: Form,
+    /// Whether input and output are one buffer.
+    pub in_place: bool,
+    /// The factor of its time in the candidate's; it does not run with 0.
+    pub weight: f64,
+}
+
+impl Default for Measured {
+    fn default() -> Measured {
+        Measured { input: Form::default(), output: Form::default(), in_place: false, weight: 1.0 }
+    }
+}
+
 /// The work of a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Round {
-    /// The four transposes, of arrays without halos and padding.
-    #[default]
-    Transposes,
+    /// The four transposes, in the order of [`Transpose::ALL`].
+    Transposes([Measured; 4]),
     /// An update of the halo along X, Y and Z each.
     Halos {
         /// The axis of the pencils.
@@ -38,7 +57,24 @@ pub enum Round {
     },
 }
 
+impl Default for Round {
+    /// The four transposes, of arrays without halos and padding.
+    fn default() -> Round {
+        Round::Transposes([Measured::default(); 4])
+    }
+}
+
 impl Round {
+    /// The transposes, each with how it is measured; none for halos.
+    pub(crate) fn transposes(self, tuning: &Tuning, mode: Mode) -> Vec<(Transpose, Measured)> {
+        let Round::Transposes(all) = self else { return Vec::new() };
+        let Tuning { element, fields, .. } = *tuning;
+        let transpose = |(axes, it): (_, Measured)| {
+            (Transpose { input: it.input, output: it.output, mode, fields, ..Transpose::new(axes, element) }, it)
+        };
+        Transpose::ALL.into_iter().zip(all).map(transpose).collect()
+    }
+
     /// The updates of the halos; none for transposes.
     pub(crate) fn updates(self, tuning: &Tuning, mode: Mode) -> Vec<Halo> {
         let Round::Halos { axis, form, periodic } = self else { return Vec::new() };
@@ -49,7 +85,19 @@ impl Round {
 
     /// The parameters that must be the same on all PEs.
     fn parameters(self) -> Vec<(&'static str, u64)> {
-        let Round::Halos { axis, form, periodic } = self else { return vec![("what is measured", 0)] };
+        let (axis, form, periodic) = match self {
+            Round::Halos { axis, form, periodic } => (axis, form, periodic),
+            Round::Transposes(each) => {
+                let mut all = vec![("what is measured", 0)];
+                for it in each {
+                    all.push(("whether a transpose is in place", it.in_place.into()));
+                    all.push(("the weight of a transpose", it.weight.to_bits()));
+                    all.extend(it.input.parameters("the input's halo or padding"));
+                    all.extend(it.output.parameters("the output's halo or padding"));
+                }
+                return all;
+            }
+        };
         let mut all = vec![("what is measured", 1), ("the axis", axis.index() as u64)];
         all.extend(periodic.map(|is| ("the periods", u64::from(is))));
         all.extend(form.parameters("halo or padding"));
@@ -79,6 +127,10 @@ pub struct Tuning {
     pub rounds: u32,
     /// Whether to include process grids that give some PEs more elements than others.
     pub uneven: bool,
+    /// Whether to include process grids that leave a PE without elements.
+    pub empty: bool,
+    /// The least and the most rows, and columns, of process grids.
+    pub within: [[usize; 2]; 2],
     /// The measurement of a candidate stops after its first round if this share of that round's time is more than the
     /// best candidate's; 0 measures all.
     pub skip: f64,
@@ -97,6 +149,8 @@ impl Default for Tuning {
             warmup: 3,
             rounds: 5,
             uneven: true,
+            empty: true,
+            within: [[1, usize::MAX]; 2],
             skip: 0.0,
         }
     }
@@ -110,16 +164,25 @@ impl Tuning {
         all.iter().try_for_each(|grid| grid.check(size))?;
         let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
         let even =
-            |grid: &Grid| split.iter().all(|&(dim, along)| grid.extents[dim].is_multiple_of(grid.processes[along]));
+            |grid: &Grid| split.iter().all(|&(dim, along)| grid.distributed[dim].is_multiple_of(grid.processes[along]));
+        let within = |grid: &Grid| {
+            let ranges = grid.processes.into_iter().zip(self.within);
+            ranges.into_iter().all(|(number, [least, most])| (least..=most).contains(&number))
+        };
+        let wanted =
+            |grid: &Grid| within(grid) && (self.uneven || even(grid)) && (self.empty || !grid.has_empty_pencils());
         let updates = self.round.updates(self, Mode::default());
         let possible = |grid: &Grid| updates.iter().all(|halo| halo.flows(grid, 0).is_ok());
-        let grids: Vec<Grid> = all.into_iter().filter(|grid| (self.uneven || even(grid)) && possible(grid)).collect();
+        let grids: Vec<Grid> = all.into_iter().filter(|grid| wanted(grid) && possible(grid)).collect();
         if grids.is_empty() {
-            let reason = format!(
+            let mut reason = format!(
                 "no process grid of {size} PEs shares {:?} out {}",
                 grid.extents,
                 if self.uneven { "so that each PE has as many elements as the halo is wide" } else { "evenly" }
             );
+            if self.within != Tuning::default().within {
+                reason += &format!(", with rows and columns within {:?}", self.within);
+            }
             return Err(Error::Grid { reason });
         }
         Ok(grids)
@@ -133,9 +196,12 @@ pub struct Candidate {
     pub processes: [usize; 2],
     /// The mode.
     pub mode: Mode,
-    /// Seconds of a round on the slowest PE. It is that of the first round if the measurement stopped there, and 0 if
-    /// the heap had no space.
+    /// Seconds of a round on the slowest PE: the sum of its parts, by their weights. It is that of the first round if the
+    /// measurement stopped there, and 0 if the heap had no space.
     pub seconds: f64,
+    /// Seconds of each transpose, or of the updates along X, Y and Z, if they were measured.
+    #[serde(default)]
+    pub each: [f64; 4],
     /// The outcome of the measurement.
     pub outcome: Outcome,
 }
@@ -251,9 +317,25 @@ pub fn tune(heap: &TeamHeap, team: Team, grid: Grid, tuning: &Tuning) -> Result<
 pub fn tune_on(
     kernels: Option<&GpuKernels>,
     heap: &TeamHeap,
+    team: Team,
+    grid: Grid,
+    tuning: &Tuning,
+) -> Result<(Team, Tuned)> {
+    let modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
+    tune_among(kernels, heap, team, grid, tuning, &modes)
+}
+
+/// As [`tune_on`], in these modes, whichever [`Tuning::mode`] says.
+///
+/// # Errors
+/// As for [`tune_on`].
+pub fn tune_among(
+    kernels: Option<&GpuKernels>,
+    heap: &TeamHeap,
     mut team: Team,
     grid: Grid,
     tuning: &Tuning,
+    modes: &[Mode],
 ) -> Result<(Team, Tuned)> {
     let size = team.group().size() as usize;
     let [rows, columns] = tuning.processes.unwrap_or_default().map(|number| number as u64);
@@ -265,15 +347,21 @@ pub fn tune_on(
         ("rounds before those that are timed", tuning.warmup.into()),
         ("rounds", tuning.rounds.into()),
         ("whether uneven grids count", tuning.uneven.into()),
+        ("whether grids with PEs without elements count", tuning.empty.into()),
         ("when candidates are given up", tuning.skip.to_bits()),
     ];
-    let mut modes = tuning.mode.map_or_else(|| Mode::all(kernels.is_some()), |only| vec![only]);
+    let mut modes = modes.to_vec();
+    let within = tuning.within.as_flattened().iter();
+    parameters.extend(within.map(|&number| ("the range of rows and columns", number as u64)));
     modes.iter().for_each(|mode| parameters.extend(mode.parameters()));
     parameters.push(("the number of modes", modes.len() as u64));
     parameters.push(("whether the size for copy engines is measured", tuning.crossover.into()));
     parameters.extend(tuning.round.parameters());
     parameters.extend(Grid { processes: [0, 0], ..grid }.parameters());
     team.compare("tuning", &parameters)?;
+    if modes.is_empty() {
+        return Err(Error::Grid { reason: "there is no mode to measure".into() });
+    }
     let crossover = match kernels.filter(|_| tuning.crossover && tuning.mode.is_none()) {
         Some(kernels) => Crossover::measure(kernels, heap, &team, LARGEST_BLOCK)?,
         None => Crossover::default(),
@@ -284,15 +372,15 @@ pub fn tune_on(
         let array = Decomposition::new(heap, team, grid)?;
         for &mode in &modes {
             let best = measured(&candidates).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
-            let (seconds, outcome) = match measure(&array, kernels, mode, tuning, best) {
+            let ((seconds, each), outcome) = match measure(&array, kernels, mode, tuning, best) {
                 // All PEs get this error.
                 Err(error) if error.is_full() => {
                     full = Some(error);
-                    (0.0, Outcome::NoRoom)
+                    ((0.0, [0.0; 4]), Outcome::NoRoom)
                 }
                 taken => taken?,
             };
-            candidates.push(Candidate { processes: grid.processes, mode, seconds, outcome });
+            candidates.push(Candidate { processes: grid.processes, mode, seconds, each, outcome });
         }
         team = array.into_team();
     }

@@ -1,31 +1,53 @@
 //! Memory for blocks that do not go straight to the output.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symrail::team::heap::Block;
+use symrail::{Group, Runtime};
+use symrail_core::lock;
 
 /// Symmetric memory of a team for its plans. Each plan in flight needs its own.
 #[derive(Debug)]
 pub struct Workspace {
-    pub(crate) block: Block,
+    pub(crate) block: Option<Block>,
     owner: u64,
+    /// The offset from which on it is used.
+    begin: usize,
 }
 
 impl Workspace {
     pub(crate) fn new(block: Block, owner: u64) -> Workspace {
-        Workspace { block, owner }
+        Workspace { block: Some(block), owner, begin: 0 }
     }
 
-    /// The number of bytes: the largest size that a PE has requested.
+    /// No memory: every plan refuses it, and tells its peers.
+    #[must_use]
+    pub fn none() -> Workspace {
+        Workspace { block: None, owner: 0, begin: 0 }
+    }
+
+    /// The number of bytes, from the address that [`Workspace::base`] returns on.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.block.bytes
+        self.all_bytes() - self.begin
+    }
+
+    /// The number of all bytes: the largest size that a PE has requested.
+    #[must_use]
+    pub fn all_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, |block| block.bytes)
     }
 
     /// The symmetric address.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
-        self.block.base
+        self.block.as_ref().map_or(std::ptr::null_mut(), |block| block.base.wrapping_add(self.begin))
+    }
+
+    /// Lets plans use the bytes from this offset on, or from the end on if it is beyond. All PEs use the same offset.
+    pub fn begin_at(&mut self, offset: usize) {
+        self.begin = offset.min(self.all_bytes());
     }
 
     pub(crate) fn owner(&self) -> u64 {
@@ -37,4 +59,21 @@ impl Workspace {
 pub(crate) fn new_owner() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Lets decompositions over the same PEs use one another's workspaces.
+#[derive(Default)]
+pub struct Sharing(Mutex<Vec<(Runtime, Group, u64)>>);
+
+impl Sharing {
+    /// The owner for a team with these PEs.
+    pub(crate) fn owner(&self, runtime: &Runtime, group: Group) -> u64 {
+        let mut all = lock(&self.0);
+        if let Some((.., owner)) = all.iter().find(|(of, pes, _)| of.is_same(runtime) && *pes == group) {
+            return *owner;
+        }
+        let owner = new_owner();
+        all.push((runtime.clone(), group, owner));
+        owner
+    }
 }

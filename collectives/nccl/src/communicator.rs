@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
+use symrail::gpu::heap_kind::{self, HeapKind};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
@@ -14,10 +15,8 @@ use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
 use crate::guard::{self, Failure};
-use crate::heap_kind;
 use crate::held::{Held, POLL};
 use crate::types::CudaStream;
-use symrail_transport::env::HeapKind;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
 const HEAP: usize = 256 << 20;

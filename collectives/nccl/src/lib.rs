@@ -8,7 +8,6 @@
 //! | `guard` | converts errors to results, and stops panics |
 //! | `texts` | the texts of result codes and of failures |
 //! | `communicator` | a communicator: a separate job, whose PEs are the ranks |
-//! | `heap_kind` | the kind of memory of a communicator's heap |
 //! | `held` | a value that calls use one after the other, until an abort or the end takes it |
 //! | `registry` | handles, and their communicators |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
@@ -31,7 +30,6 @@ mod ending;
 mod export;
 mod group;
 mod guard;
-mod heap_kind;
 mod held;
 mod joining;
 mod library;

@@ -1,9 +1,9 @@
-! Pencil transposes and halos in Fortran with cuDecomp's names, over libsymrail_decomp_c. cudecomp.h has the units and
-! the meaning of each function. Compile this file with the program, and link with -lsymrail_decomp_c.
+! Pencil transposes and halos in Fortran with cuDecomp's names, over libcudecomp. cudecomp.h has the units and the
+! meaning of each function. Compile this file with the program, and link with -lcudecomp.
 !
 ! Axes, dimensions, memory orders and the first and last elements of pencils count from 1 here, as in Fortran. An
-! optional argument that is left out stands for none, or for the default stream. cudecompInit accepts an MPI
-! communicator if this file is compiled with -DSYMRAIL_WITH_MPI. Otherwise it joins the job that a launcher has started.
+! optional argument that is left out stands for none, or for the default stream. cudecompInit accepts a communicator of
+! the modules mpi and mpi_f08, or none: then it joins the job that a launcher has started.
 module cudecomp
   use, intrinsic :: iso_c_binding
   implicit none
@@ -53,6 +53,8 @@ module cudecomp
   ! cudecompGridDescConfigSetDefaults sets the defaults first.
   type, bind(c), public :: cudecompGridDescConfig
     integer(c_int64_t) :: struct_size = 0
+    integer(c_int32_t) :: magic = 0
+    integer(c_int32_t) :: version = 0
     integer(c_int32_t) :: gdims(3) = 0
     integer(c_int32_t) :: gdims_dist(3) = 0
     integer(c_int32_t) :: pdims(2) = 0
@@ -67,21 +69,35 @@ module cudecomp
   ! cudecompGridDescAutotuneOptionsSetDefaults sets the defaults first.
   type, bind(c), public :: cudecompGridDescAutotuneOptions
     integer(c_int64_t) :: struct_size = 0
+    integer(c_int32_t) :: magic = 0
+    integer(c_int32_t) :: version = 0
     integer(c_int32_t) :: n_warmup_trials = 0
     integer(c_int32_t) :: n_trials = 0
     integer(c_int) :: grid_mode = 0
     integer(c_int) :: dtype = 0
     logical(c_bool) :: allow_uneven_decompositions = .false.
+    logical(c_bool) :: disable_mpi_backends = .false.
+    logical(c_bool) :: disable_nccl_backends = .false.
+    logical(c_bool) :: disable_nvshmem_backends = .false.
     real(c_double) :: skip_threshold = 0
     logical(c_bool) :: autotune_transpose_backend = .false.
+    logical(c_bool) :: transpose_use_inplace_buffers(4) = .false.
+    real(c_double) :: transpose_op_weights(4) = 1
+    integer(c_int32_t) :: transpose_input_halo_extents(3, 4) = 0
+    integer(c_int32_t) :: transpose_output_halo_extents(3, 4) = 0
+    integer(c_int32_t) :: transpose_input_padding(3, 4) = 0
+    integer(c_int32_t) :: transpose_output_padding(3, 4) = 0
     logical(c_bool) :: autotune_halo_backend = .false.
-    integer(c_int32_t) :: halo_axis = 1
     integer(c_int32_t) :: halo_extents(3) = 0
     logical(c_bool) :: halo_periods(3) = .false.
+    integer(c_int32_t) :: halo_axis = 1
     integer(c_int32_t) :: halo_padding(3) = 0
   end type
 
   type, bind(c), public :: cudecompPencilInfo
+    integer(c_int64_t) :: struct_size = 0
+    integer(c_int32_t) :: magic = 0
+    integer(c_int32_t) :: version = 0
     integer(c_int32_t) :: shape(3) = 0
     integer(c_int32_t) :: lo(3) = 0
     integer(c_int32_t) :: hi(3) = 0
@@ -89,6 +105,14 @@ module cudecomp
     integer(c_int32_t) :: halo_extents(3) = 0
     integer(c_int32_t) :: padding(3) = 0
     integer(c_int64_t) :: size = 0
+  end type
+
+  ! The version of the structures' layouts.
+  integer(c_int32_t), parameter :: VERSION = 1
+
+  ! The same type as that of the module mpi_f08, which need not be there.
+  type, bind(c) :: MPI_Comm
+    integer :: MPI_VAL
   end type
 
   public :: cudecompInit, cudecompFinalize, symrailDecompRank, symrailDecompLastError
@@ -101,10 +125,7 @@ module cudecomp
   public :: cudecompUpdateHalosX, cudecompUpdateHalosY, cudecompUpdateHalosZ
 
   interface cudecompInit
-    procedure :: init_of_launcher
-#ifdef SYMRAIL_WITH_MPI
-    procedure :: init_of_communicator
-#endif
+    procedure :: init_of_launcher, init_of_communicator, init_of_communicator_f08
   end interface
 
   ! Allocates elements, as a Fortran pointer; `cudecompFree` frees it.
@@ -129,18 +150,10 @@ module cudecomp
       integer(c_int) :: res
     end function
 
-    function c_unique_id(id) bind(c, name='symrailDecompUniqueId') result(res)
-      import
-      integer(c_int8_t), intent(out) :: id(64)
-      integer(c_int) :: res
-    end function
-
-    function c_join(handle, id, rank, size) bind(c, name='symrailDecompJoin') result(res)
+    function c_init_of(handle, mpi_comm) bind(c, name='cudecompInit_F') result(res)
       import
       type(cudecompHandle), intent(out) :: handle
-      integer(c_int8_t), intent(in) :: id(64)
-      integer(c_int32_t), value :: rank
-      integer(c_int32_t), value :: size
+      integer(c_int), value :: mpi_comm
       integer(c_int) :: res
     end function
 
@@ -163,24 +176,35 @@ module cudecomp
       integer(c_int) :: res
     end function
 
-    function cudecompGridDescConfigSetDefaults(config) bind(c, name='cudecompGridDescConfigSetDefaults') result(res)
+    function c_config_defaults(config, bytes, version) &
+      bind(c, name='cudecompGridDescConfigSetDefaultsVersioned') result(res)
       import
       type(cudecompGridDescConfig), intent(out) :: config
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t), value :: version
       integer(c_int) :: res
     end function
 
-    function c_options_defaults(options) bind(c, name='cudecompGridDescAutotuneOptionsSetDefaults') result(res)
+    function c_options_defaults(options, bytes, version) &
+      bind(c, name='cudecompGridDescAutotuneOptionsSetDefaultsVersioned') result(res)
       import
       type(cudecompGridDescAutotuneOptions), intent(out) :: options
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t), value :: version
       integer(c_int) :: res
     end function
 
-    function c_create(handle, grid_desc, config, options) bind(c, name='cudecompGridDescCreate') result(res)
+    function c_create(handle, grid_desc, config, config_bytes, config_version, options, options_bytes, &
+                      options_version) bind(c, name='cudecompGridDescCreateVersioned') result(res)
       import
       type(cudecompHandle), value :: handle
       type(cudecompGridDesc), intent(out) :: grid_desc
       type(cudecompGridDescConfig), intent(inout) :: config
+      integer(c_int64_t), value :: config_bytes
+      integer(c_int32_t), value :: config_version
       type(cudecompGridDescAutotuneOptions), intent(in), optional :: options
+      integer(c_int64_t), value :: options_bytes
+      integer(c_int32_t), value :: options_version
       integer(c_int) :: res
     end function
 
@@ -191,20 +215,25 @@ module cudecomp
       integer(c_int) :: res
     end function
 
-    function c_config(handle, grid_desc, config) bind(c, name='cudecompGetGridDescConfig') result(res)
+    function c_config(handle, grid_desc, config, bytes, version) &
+      bind(c, name='cudecompGetGridDescConfigVersioned') result(res)
       import
       type(cudecompHandle), value :: handle
       type(cudecompGridDesc), value :: grid_desc
       type(cudecompGridDescConfig), intent(out) :: config
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t), value :: version
       integer(c_int) :: res
     end function
 
-    function c_pencil_info(handle, grid_desc, pencil_info, axis, halo_extents, padding) &
-      bind(c, name='cudecompGetPencilInfo') result(res)
+    function c_pencil_info(handle, grid_desc, pencil_info, bytes, version, axis, halo_extents, padding) &
+      bind(c, name='cudecompGetPencilInfoVersioned') result(res)
       import
       type(cudecompHandle), value :: handle
       type(cudecompGridDesc), value :: grid_desc
       type(cudecompPencilInfo), intent(out) :: pencil_info
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t), value :: version
       integer(c_int32_t), value :: axis
       integer(c_int32_t), intent(in), optional :: halo_extents(3)
       integer(c_int32_t), intent(in), optional :: padding(3)
@@ -398,30 +427,19 @@ contains
     res = c_init(handle)
   end function
 
-#ifdef SYMRAIL_WITH_MPI
   function init_of_communicator(handle, mpi_comm) result(res)
-    use mpi
     type(cudecompHandle), intent(out) :: handle
     integer, intent(in) :: mpi_comm
     integer(c_int) :: res
-    integer(c_int8_t) :: id(64)
-    integer :: rank, size, made, error
-    res = CUDECOMP_RESULT_MPI_ERROR
-    id = 0
-    made = 0
-    call MPI_Comm_rank(mpi_comm, rank, error)
-    if (error /= MPI_SUCCESS) return
-    call MPI_Comm_size(mpi_comm, size, error)
-    if (error /= MPI_SUCCESS) return
-    if (rank == 0) made = c_unique_id(id)
-    call MPI_Bcast(made, 1, MPI_INTEGER, 0, mpi_comm, error)
-    if (error /= MPI_SUCCESS) return
-    call MPI_Bcast(id, 64, MPI_INTEGER1, 0, mpi_comm, error)
-    if (error /= MPI_SUCCESS) return
-    res = made
-    if (made == CUDECOMP_RESULT_SUCCESS) res = c_join(handle, id, rank, size)
+    res = c_init_of(handle, mpi_comm)
   end function
-#endif
+
+  function init_of_communicator_f08(handle, mpi_comm_f08) result(res)
+    type(cudecompHandle), intent(out) :: handle
+    type(MPI_Comm), intent(in) :: mpi_comm_f08
+    integer(c_int) :: res
+    res = c_init_of(handle, mpi_comm_f08%MPI_VAL)
+  end function
 
   function cudecompFinalize(handle) result(res)
     type(cudecompHandle), intent(inout) :: handle
@@ -450,10 +468,16 @@ contains
     end do
   end function
 
+  function cudecompGridDescConfigSetDefaults(config) result(res)
+    type(cudecompGridDescConfig), intent(out) :: config
+    integer(c_int) :: res
+    res = c_config_defaults(config, c_sizeof(config), VERSION)
+  end function
+
   function cudecompGridDescAutotuneOptionsSetDefaults(options) result(res)
     type(cudecompGridDescAutotuneOptions), intent(out) :: options
     integer(c_int) :: res
-    res = c_options_defaults(options)
+    res = c_options_defaults(options, c_sizeof(options), VERSION)
     options%halo_axis = options%halo_axis + 1
   end function
 
@@ -468,9 +492,10 @@ contains
     if (present(options)) then
       from_zero = options
       from_zero%halo_axis = from_zero%halo_axis - 1
-      res = c_create(handle, grid_desc, config, from_zero)
+      res = c_create(handle, grid_desc, config, c_sizeof(config), VERSION, from_zero, c_sizeof(from_zero), VERSION)
     else
-      res = c_create(handle, grid_desc, config)
+      res = c_create(handle, grid_desc, config, c_sizeof(config), VERSION, options_bytes=0_c_int64_t, &
+                     options_version=0_c_int32_t)
     end if
     call shift_orders(config, 1)
   end function
@@ -500,7 +525,7 @@ contains
     type(cudecompGridDesc), intent(in) :: grid_desc
     type(cudecompGridDescConfig), intent(out) :: config
     integer(c_int) :: res
-    res = c_config(handle, grid_desc, config)
+    res = c_config(handle, grid_desc, config, c_sizeof(config), VERSION)
     call shift_orders(config, 1)
   end function
 
@@ -511,7 +536,7 @@ contains
     integer, intent(in) :: axis
     integer(c_int32_t), intent(in), optional :: halo_extents(3), padding(3)
     integer(c_int) :: res
-    res = c_pencil_info(handle, grid_desc, pencil_info, axis - 1, halo_extents, padding)
+    res = c_pencil_info(handle, grid_desc, pencil_info, c_sizeof(pencil_info), VERSION, axis - 1, halo_extents, padding)
     pencil_info%lo = pencil_info%lo + 1
     pencil_info%hi = pencil_info%hi + 1
     pencil_info%order = pencil_info%order + 1

@@ -1,34 +1,55 @@
 //! The conversion of errors and panics to results.
 
 use std::ffi::{c_char, c_int};
+use std::io::Write;
 
+use symrail::kernels::cuda::Current;
 use symrail_decomp::Error;
 
-const INVALID_USAGE: c_int = 1;
+/// `cudecompResult_t`.
+pub const INVALID_USAGE: c_int = 1;
 const NOT_SUPPORTED: c_int = 2;
 const INTERNAL_ERROR: c_int = 3;
+const CUDA_ERROR: c_int = 4;
+const MPI_ERROR: c_int = 6;
+/// An error of the runtime: it is in the place of NVSHMEM.
 const RUNTIME_ERROR: c_int = 8;
 
 /// A result, and its message.
+#[derive(Debug, Clone)]
 pub struct Failure {
-    code: c_int,
+    pub code: c_int,
     why: String,
 }
 
 impl Failure {
+    pub fn new(code: c_int, why: impl Into<String>) -> Failure {
+        Failure { code, why: why.into() }
+    }
+
     pub fn usage(why: impl Into<String>) -> Failure {
-        Failure { code: INVALID_USAGE, why: why.into() }
+        Failure::new(INVALID_USAGE, why)
     }
 
     pub fn unsupported(why: impl Into<String>) -> Failure {
-        Failure { code: NOT_SUPPORTED, why: why.into() }
+        Failure::new(NOT_SUPPORTED, why)
+    }
+
+    pub fn mpi(why: impl Into<String>) -> Failure {
+        Failure::new(MPI_ERROR, why)
+    }
+
+    pub fn runtime(why: impl Into<String>) -> Failure {
+        Failure::new(RUNTIME_ERROR, why)
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::Runtime(_) | Error::Gpu(_) | Error::Late { .. } | Error::Broken { .. } => RUNTIME_ERROR,
+            Error::Runtime(symrail::Error::ParametersDiffer { .. }) => INVALID_USAGE,
+            Error::Gpu(_) => CUDA_ERROR,
+            Error::Runtime(_) | Error::Late { .. } | Error::Broken { .. } | Error::OtherRefused { .. } => RUNTIME_ERROR,
             _ => INVALID_USAGE,
         };
         Failure { code, why: error.to_string() }
@@ -37,6 +58,18 @@ impl From<Error> for Failure {
 
 impl From<symrail::Error> for Failure {
     fn from(error: symrail::Error) -> Failure {
+        Error::from(error).into()
+    }
+}
+
+impl From<symrail::bootstrap::Error> for Failure {
+    fn from(error: symrail::bootstrap::Error) -> Failure {
+        symrail::Error::from(error).into()
+    }
+}
+
+impl From<symrail::kernels::cuda::CudaError> for Failure {
+    fn from(error: symrail::kernels::cuda::CudaError) -> Failure {
         Error::from(error).into()
     }
 }
@@ -53,9 +86,17 @@ extern "C" fn symrailDecompLastError() -> *const c_char {
     symrail_core::guard::last()
 }
 
+/// Writes a message to standard error, as cuDecomp does: its interface has no other place for it.
+pub fn write(why: &str) {
+    // `eprintln!` would panic if standard error has no reader any more.
+    let _ = writeln!(std::io::stderr(), "CUDECOMP:ERROR: {why}");
+}
+
 /// Runs the body of a C function, and returns its result.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    symrail_core::guard::guarded(INTERNAL_ERROR, body)
+    // Programs rely on the device that is current on their threads.
+    let _current = Current::keep();
+    symrail_core::guard::guarded(INTERNAL_ERROR, || body().inspect_err(|failure| write(&failure.why)))
 }
 
 /// The target of a caller's pointer.

@@ -1,30 +1,96 @@
 //! Transposes and halos. The first call of an operation with certain parameters makes a plan, which is kept.
 
-use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 
 use symrail::kernels::cuda::Gpu;
+use symrail::within;
 use symrail_decomp::cuda::GpuMemory;
-use symrail_decomp::{AnyPlan, Axis, Form, Halo, Transpose};
+use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
 
-use crate::grid::{GridDesc, with_desc};
-use crate::guard::{Failure, three};
-use crate::handle::Handle;
-use crate::types::{axis, element, halo_mode, transpose_mode};
+use crate::grid::{GridDesc, Key};
+use crate::guard::{Failure, three, write};
+use crate::handle::{Call, Handle, Opaque, key_of, with_handle};
+use crate::layouts::{axis, element};
+use crate::workspaces::Workspaces;
 
-/// The key of a plan: whether it is a halo's; axes; bytes of an element; halo and padding of input and output.
-pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
+/// An operation.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Transpose(Transpose),
+    Halo(Halo),
+}
+
+/// The buffers of a call.
+#[derive(Clone, Copy)]
+struct Buffers {
+    input: *mut c_void,
+    output: *mut c_void,
+    work: *mut c_void,
+    stream: *mut c_void,
+}
+
+impl Wanted {
+    fn key(&self) -> Key {
+        match self {
+            Wanted::Transpose(Transpose { from, to, element, input, output, .. }) => {
+                let forms = [input.halo, output.halo, input.padding, output.padding];
+                (false, [from.index(), to.index()], false, *element, forms)
+            }
+            Wanted::Halo(Halo { axis, dim, periodic, element, form, .. }) => {
+                (true, [axis.index(), *dim], *periodic, *element, [form.halo, form.padding, [0; 3], [0; 3]])
+            }
+        }
+    }
+}
+
+/// Runs an operation: its parameters are right or not, its buffers are checked here. Collective.
+fn run(
+    handle: &mut Handle,
+    desc: Opaque,
+    call: Call,
+    wanted: Result<Wanted, Failure>,
+    at: Buffers,
+) -> Result<(), Failure> {
+    let on_gpu = handle.job.kernels().is_some();
+    let (number, checked) = match handle.desc(desc) {
+        Err(unknown) => (0, Err(unknown)),
+        Ok(desc) => {
+            let checked = wanted.and_then(|wanted| desc.allow(&wanted).map(|()| wanted));
+            let (number, checked) = (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)));
+            // Ranks on GPUs that have the plan do not hear of an argument which tells no plan.
+            if on_gpu && checked.is_err() && !desc.plans.is_empty() {
+                checked?;
+                return Ok(());
+            }
+            (number, checked)
+        }
+    };
+    let checked = checked.and_then(|wanted| check_place(on_gpu, at).map(|()| wanted));
+    let key = checked.as_ref().map(Wanted::key);
+    let kept = key.as_ref().is_ok_and(|key| handle.desc(desc).is_ok_and(|desc| desc.plans.contains_key(key)));
+    if !kept {
+        let agreed = handle.agree(call, (number, key.as_ref().map_or(0, key_of)), checked.clone())?;
+        handle.make(desc, &agreed)?;
+    }
+    let wanted = checked?;
+    // All ranks have made the plan, or, on host memory, tell one another of each round.
+    if !kept || !on_gpu {
+        let accepted = handle.accepts(desc, &wanted, at);
+        handle.agree(call, (number, key_of(&wanted.key())), accepted)?;
+    }
+    handle.round(desc, &wanted, at)
+}
 
 /// Checks that the stream and the arrays are the GPU's if plans run there, and otherwise the host's.
-fn check_place(desc: &GridDesc, stream: *mut c_void, arrays: [*mut c_void; 2]) -> Result<(), Failure> {
-    if desc.kernels.is_some() {
+fn check_place(on_gpu: bool, at: Buffers) -> Result<(), Failure> {
+    if on_gpu {
         return Ok(());
     }
     let remedy = "set SYMRAIL_HEAP_KIND=device for arrays in a GPU's memory";
-    if !stream.is_null() {
+    if !at.stream.is_null() {
         return Err(Failure::unsupported(format!("stream: arrays are in host memory, so pass NULL; {remedy}")));
     }
-    if arrays.iter().any(|array| Gpu::has(array.addr())) {
+    if [at.input, at.output].iter().any(|array| Gpu::has(array.addr())) {
         return Err(Failure::unsupported(format!(
             "an array is in a GPU's memory, and the symmetric heap is not; {remedy}"
         )));
@@ -32,48 +98,100 @@ fn check_place(desc: &GridDesc, stream: *mut c_void, arrays: [*mut c_void; 2]) -
     Ok(())
 }
 
-fn memory(at: *mut c_void, bytes: usize) -> GpuMemory {
-    GpuMemory { at: at.expose_provenance() as u64, bytes }
+impl GridDesc {
+    /// Whether the operation is one that cuDecomp has, too.
+    fn allow(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let what = if matches!(wanted, Wanted::Halo(_)) { "halos" } else { "transposes" };
+        if self.grid.has_empty_pencils() {
+            return Err(Failure::unsupported(format!("{what}: a rank has a pencil without elements: use fewer ranks")));
+        }
+        Ok(())
+    }
+}
+
+impl Handle {
+    /// Makes the plan. Collective.
+    fn make(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(), Failure> {
+        let (kernels, limit) = (self.job.kernels().cloned(), self.job.limit(1));
+        let (kernels, desc) = (kernels.as_ref(), self.desc(desc)?);
+        let (array, modes) = (desc.array()?, desc.modes);
+        let plan = within(limit, || match wanted {
+            Wanted::Transpose(transpose) => {
+                AnyPlan::transpose(array, kernels, &Transpose { mode: modes[0], ..*transpose })
+            }
+            Wanted::Halo(halo) => AnyPlan::halo(array, kernels, &Halo { mode: modes[1], ..*halo }),
+        })?;
+        desc.plans.insert(wanted.key(), plan);
+        Ok(())
+    }
+
+    /// The plan of an operation, and the handle's workspaces.
+    fn plan(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(&mut AnyPlan, &mut Workspaces), Failure> {
+        let Handle { descs, workspaces, .. } = self;
+        let plan = descs.get_mut(&desc.addr()).and_then(|desc| desc.plans.get_mut(&wanted.key()));
+        Ok((plan.ok_or_else(|| Failure::usage("there is no such plan"))?, workspaces))
+    }
+
+    /// Checks the buffers of a round.
+    fn accepts(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
+        let (plan, workspaces) = self.plan(desc, wanted)?;
+        // SAFETY: C's caller vouches for its buffers.
+        Ok(unsafe { plan.accepts(at.of(plan), workspaces.at(at.work)?) }?)
+    }
+
+    /// Runs or enqueues a round.
+    fn round(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
+        let limit = self.job.limit(1);
+        let (plan, workspaces) = self.plan(desc, wanted)?;
+        // What another rank was given in an earlier round is no fault of this one. No earlier call could tell.
+        if let Err(earlier @ Error::RefusedBy { .. }) = plan.check() {
+            write(&format!("an earlier round: {earlier}"));
+        }
+        let (mut none, buffers) = (Workspace::none(), at.of(plan));
+        // Without a workspace the plan refuses the round, so that no rank waits for this one.
+        let (work, fault) = match workspaces.at(at.work) {
+            Ok(work) => (work, Ok(())),
+            Err(unknown) => (&mut none, Err(unknown)),
+        };
+        // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
+        // stream.
+        let ran = within(limit, || unsafe { plan.run(buffers, work, at.stream.expose_provenance()) });
+        fault.and(ran.map_err(Failure::from))
+    }
+}
+
+impl Buffers {
+    /// Input and output, as large as the plan needs them.
+    fn of(&self, plan: &AnyPlan) -> [GpuMemory; 2] {
+        let memory = |at: *mut c_void, bytes| GpuMemory { at: at.expose_provenance() as u64, bytes };
+        [memory(self.input, plan.input_bytes()), memory(self.output, plan.output_bytes())]
+    }
 }
 
 /// The arguments of a transpose, in C's order.
 struct Arrays {
-    input: *mut c_void,
-    output: *mut c_void,
-    work: *mut c_void,
+    at: Buffers,
     dtype: c_int,
     forms: [*const i32; 4],
-    stream: *mut c_void,
 }
 
-fn transpose(desc: *mut GridDesc, (from, to): (Axis, Axis), arrays: &Arrays) -> c_int {
-    with_desc(desc, |desc| {
-        check_place(desc, arrays.stream, [arrays.input, arrays.output])?;
-        let names = ["input_halo_extents", "output_halo_extents", "input_padding", "output_padding"];
-        let mut forms = [[0; 3]; 4];
-        for (i, name) in names.iter().enumerate() {
-            // SAFETY: C's caller vouches for its pointers.
-            forms[i] = unsafe { three(name, arrays.forms[i]) }?;
-        }
-        let element = element(arrays.dtype)?;
-        let GridDesc { array, config, plans, works, none, kernels } = desc;
-        let plan = match plans.entry((false, [from.index(), to.index()], false, element, forms)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let wanted = Transpose {
-                    input: Form { halo: forms[0], padding: forms[2] },
-                    output: Form { halo: forms[1], padding: forms[3] },
-                    mode: transpose_mode(config.transpose_comm_backend)?,
-                    ..Transpose::new((from, to), element)
-                };
-                new.insert(AnyPlan::transpose(array, kernels.as_ref(), &wanted)?)
+fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) -> c_int {
+    with_handle(handle, |handle| {
+        let wanted = (|| {
+            let element = element(arrays.dtype)?;
+            let names = ["input_halo_extents", "output_halo_extents", "input_padding", "output_padding"];
+            let mut forms = [[0; 3]; 4];
+            for (i, name) in names.iter().enumerate() {
+                // SAFETY: C's caller vouches for its pointers.
+                forms[i] = unsafe { three(name, arrays.forms[i]) }?;
             }
-        };
-        let work = works.get_mut(&arrays.work.addr()).unwrap_or(none);
-        let buffers = [memory(arrays.input, plan.input_bytes()), memory(arrays.output, plan.output_bytes())];
-        // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
-        // stream.
-        Ok(unsafe { plan.run(buffers, work, arrays.stream.expose_provenance()) }?)
+            Ok::<_, Failure>(Wanted::Transpose(Transpose {
+                input: Form { halo: forms[0], padding: forms[2] },
+                output: Form { halo: forms[1], padding: forms[3] },
+                ..Transpose::new(axes, element)
+            }))
+        })();
+        run(handle, desc, Call::Transpose, wanted, arrays.at)
     })
 }
 
@@ -82,8 +200,8 @@ macro_rules! transposes {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)] // C's interface has so many
         extern "C" fn $name(
-            _handle: *mut Handle,
-            desc: *mut GridDesc,
+            handle: Opaque,
+            desc: Opaque,
             input: *mut c_void,
             output: *mut c_void,
             work: *mut c_void,
@@ -95,7 +213,8 @@ macro_rules! transposes {
             stream: *mut c_void,
         ) -> c_int {
             let forms = [input_halo, output_halo, input_padding, output_padding];
-            transpose(desc, (Axis::$from, Axis::$to), &Arrays { input, output, work, dtype, forms, stream })
+            let at = Buffers { input, output, work, stream };
+            transpose(handle, desc, (Axis::$from, Axis::$to), &Arrays { at, dtype, forms })
         }
     )*};
 }
@@ -107,33 +226,40 @@ transposes! {
     cudecompTransposeYToX: Y, X;
 }
 
-/// The arguments of a halo: the array and the workspace, type, halo, periods, dimension, padding, stream.
-type HaloCall = (*mut c_void, *mut c_void, c_int, *const i32, *const u8, i32, *const i32, *mut c_void);
+/// The arguments of a halo, after its buffers: type, halo, periods, dimension, padding.
+type HaloCall = (c_int, *const i32, *const u8, i32, *const i32);
 
-fn halo(desc: *mut GridDesc, along: Axis, call: HaloCall) -> c_int {
-    let (input, work, dtype, halo, periods, dim, padding, stream) = call;
-    with_desc(desc, |desc| {
-        check_place(desc, stream, [input; 2])?;
-        // SAFETY: C's caller vouches for its pointers.
-        let (halo, padding) = unsafe { (three("halo_extents", halo)?, three("padding", padding)?) };
-        let dim = axis(dim)?.index();
-        // SAFETY: as above: the pointer is null, or valid for a flag of each dimension.
-        let periodic = !periods.is_null() && unsafe { periods.add(dim).read() } != 0;
-        let element = element(dtype)?;
-        let GridDesc { array, config, plans, works, none, kernels } = desc;
-        let plan = match plans.entry((true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]])) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let mode = halo_mode(config.halo_comm_backend)?;
-                let form = Form { halo, padding };
-                let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode };
-                new.insert(AnyPlan::halo(array, kernels.as_ref(), &wanted)?)
+fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: HaloCall) -> c_int {
+    let (dtype, halo, periods, dim, padding) = call;
+    with_handle(handle, |handle| {
+        let wanted = (|| {
+            let element = element(dtype)?;
+            if halo.is_null() {
+                return Err(Failure::usage("halo_extents is a null pointer"));
             }
-        };
-        let work = works.get_mut(&work.addr()).unwrap_or(none);
-        let buffer = memory(input, plan.input_bytes());
-        // SAFETY: as for transposes.
-        Ok(unsafe { plan.run([buffer; 2], work, stream.expose_provenance()) }?)
+            // SAFETY: C's caller vouches for its pointers.
+            let (halo, padding) = unsafe { (three("halo_extents", halo)?, three("padding", padding)?) };
+            let dim = axis(dim)?.index();
+            // SAFETY: as above: the pointer is null, or valid for a flag of each dimension.
+            let periodic = !periods.is_null() && unsafe { periods.add(dim).read() } != 0;
+            let form = Form { halo, padding };
+            Ok::<_, Failure>(Wanted::Halo(Halo {
+                axis: along,
+                dim,
+                periodic,
+                form,
+                element,
+                fields: 1,
+                mode: Mode::default(),
+            }))
+        })();
+        // Without a halo there is nothing to do, and nothing to check.
+        if let Ok(Wanted::Halo(Halo { form, .. })) = &wanted
+            && form.halo == [0; 3]
+        {
+            return handle.desc(desc).map(|_| ());
+        }
+        run(handle, desc, Call::Halos, wanted, at)
     })
 }
 
@@ -142,8 +268,8 @@ macro_rules! halos {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)] // C's interface has so many
         extern "C" fn $name(
-            _handle: *mut Handle,
-            desc: *mut GridDesc,
+            handle: Opaque,
+            desc: Opaque,
             input: *mut c_void,
             work: *mut c_void,
             dtype: c_int,
@@ -153,7 +279,8 @@ macro_rules! halos {
             padding: *const i32,
             stream: *mut c_void,
         ) -> c_int {
-            halo(desc, Axis::$axis, (input, work, dtype, extents, periods, dim, padding, stream))
+            let at = Buffers { input, output: input, work, stream };
+            halo(handle, desc, Axis::$axis, at, (dtype, extents, periods, dim, padding))
         }
     )*};
 }

@@ -10,32 +10,52 @@ use std::process::Command;
 
 use libraries::{alone, build, missing, remove_settings, succeed};
 
-/// Compiles the program, and returns it with the folder of the library.
-fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+/// Compiles the program, and returns it with the folders of the library and of `symrail`.
+fn compile(compiler: &str, source: &str, name: &str, options: &[&str]) -> (PathBuf, [PathBuf; 2]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let built = build();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let libraries = installed(&built, &program.with_extension("lib"));
     let mut command = Command::new(compiler);
     command.args(["-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&program);
     if compiler.ends_with("cc") {
-        command.args(["-std=c11", "-I"]).arg(here.join("include")).arg(here.join("tests/programs/pencils.c"));
+        command.args(["-std=c11", "-I"]).arg(here.join("include")).arg(here.join("tests/programs").join(source));
     } else {
         // The compiler should not warn of unused constants of MPI's module, and of flags of one byte.
         command.args(["-std=f2018", "-Wno-c-binding-type", "-Wno-unused-parameter", "-J"]);
         let modules = program.with_extension("modules");
         std::fs::create_dir_all(&modules).unwrap();
-        command.arg(&modules).arg(here.join("fortran/cudecomp.F90")).arg(here.join("tests/programs/pencils.F90"));
+        command.arg(&modules).arg(here.join("fortran/cudecomp.F90")).arg(here.join("tests/programs").join(source));
     }
-    succeed(command.arg("-L").arg(&built).arg("-lsymrail_decomp_c"));
-    (program, built)
+    succeed(command.arg("-L").arg(&libraries).arg("-lcudecomp"));
+    (program, [libraries, built])
+}
+
+/// A folder with the library by its names, as it is installed.
+fn installed(built: &Path, folder: &Path) -> PathBuf {
+    std::fs::create_dir_all(folder).unwrap();
+    for name in ["libcudecomp.so", "libcudecomp.so.0"] {
+        let link = folder.join(name);
+        // It is there from an earlier run.
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(built.join("libsymrail_decomp_c.so"), link).unwrap();
+    }
+    folder.to_path_buf()
 }
 
 /// Runs a command alone, without jobs of other tests and without a user's settings.
-fn run(command: &mut Command, built: &Path) {
-    remove_settings(command, &["SYMRAIL_"]);
+fn run(command: &mut Command, [libraries, built]: &[PathBuf; 2]) {
+    let repeated = std::env::vars().filter(|(name, _)| name.starts_with("SYMRAIL_TEST_")).collect::<Vec<_>>();
+    remove_settings(command, &["SYMRAIL_", "CUDECOMP_"]);
     let _alone = alone(built);
-    let said = succeed(command.env("LD_LIBRARY_PATH", built).env("SYMRAIL_TIMEOUT_S", "20"));
+    let said = succeed(command.envs(repeated).env("LD_LIBRARY_PATH", libraries).env("SYMRAIL_TIMEOUT_S", "20"));
     assert_eq!(said.matches("verified on").count(), 1, "{said}");
+}
+
+/// Runs a program with `symrail run`.
+fn launched(program: &Path, folders: &[PathBuf; 2], way: &[&str]) {
+    let mut command = Command::new(folders[1].join("symrail"));
+    run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(program), folders);
 }
 
 #[test]
@@ -43,10 +63,21 @@ fn started_by_our_launcher() {
     if missing("cc") {
         return;
     }
-    let (program, built) = compile("cc", "pencils", &[]);
+    let (program, folders) = compile("cc", "pencils.c", "pencils", &[]);
     for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "6"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
-        let mut command = Command::new(built.join("symrail"));
-        run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(&program), &built);
+        launched(&program, &folders, way);
+    }
+}
+
+/// `SYMRAIL_TEST_REFUSALS` and `SYMRAIL_TEST_DESCRIPTORS` are the numbers of refused calls, and of descriptors.
+#[test]
+fn refused_calls_leave_nothing_behind() {
+    if missing("cc") {
+        return;
+    }
+    let (program, folders) = compile("cc", "refusals.c", "refusals", &[]);
+    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
+        launched(&program, &folders, way);
     }
 }
 
@@ -55,10 +86,9 @@ fn in_fortran() {
     if missing("gfortran") {
         return;
     }
-    let (program, built) = compile("gfortran", "pencils-fortran", &[]);
+    let (program, folders) = compile("gfortran", "pencils.F90", "pencils-fortran", &[]);
     for way in [&["-n", "4"][..], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
-        let mut command = Command::new(built.join("symrail"));
-        run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(&program), &built);
+        launched(&program, &folders, way);
     }
 }
 
@@ -72,17 +102,59 @@ fn with_a_communicator_of_mpi() {
         println!("SKIPPED: no mpi.h on this machine (libopenmpi-dev)");
         return;
     }
-    let (program, built) = compile("mpicc", "pencils-mpi", &["-DWITH_MPI"]);
-    with_mpirun(&program, &built);
+    for (source, options) in [("pencils.c", &["-DWITH_MPI"][..]), ("communicators.c", &["-DWITH_MPI"])] {
+        let (program, folders) = compile("mpicc", source, &source.replace(".c", "-mpi"), options);
+        with_mpirun(&program, &folders);
+    }
     if missing("mpif90") || missing("gfortran") {
         return;
     }
-    let (program, built) = compile("mpif90", "pencils-fortran-mpi", &["-DSYMRAIL_WITH_MPI"]);
-    with_mpirun(&program, &built);
+    let (program, folders) = compile("mpif90", "pencils.F90", "pencils-fortran-mpi", &["-DWITH_MPI"]);
+    with_mpirun(&program, &folders);
 }
 
-fn with_mpirun(program: &Path, built: &Path) {
+fn with_mpirun(program: &Path, folders: &[PathBuf; 2]) {
     let mut command = Command::new("timeout");
     command.args(["100", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]).arg(program);
-    run(&mut command, built);
+    run(&mut command, folders);
+}
+
+/// The library exports cuDecomp's functions, whose names this list has from its interface, and needs no MPI.
+#[test]
+fn exports_what_programs_of_cudecomp_need() {
+    if missing("nm") || missing("readelf") {
+        return;
+    }
+    let library = build().join("libsymrail_decomp_c.so");
+    let exported = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(&library));
+    for name in [
+        "Init",
+        "Init_F",
+        "Finalize",
+        "GridDescCreateVersioned",
+        "GridDescDestroy",
+        "GridDescConfigSetDefaultsVersioned",
+        "GridDescAutotuneOptionsSetDefaultsVersioned",
+        "GetPencilInfoVersioned",
+        "GetGridDescConfigVersioned",
+        "GetTransposeWorkspaceSize",
+        "GetHaloWorkspaceSize",
+        "GetDataTypeSize",
+        "Malloc",
+        "Free",
+        "GetShiftedRank",
+        "TransposeCommBackendToString",
+        "HaloCommBackendToString",
+        "TransposeXToY",
+        "TransposeYToZ",
+        "TransposeZToY",
+        "TransposeYToX",
+        "UpdateHalosX",
+        "UpdateHalosY",
+        "UpdateHalosZ",
+    ] {
+        assert!(exported.lines().any(|line| line.ends_with(&format!(" cudecomp{name}"))), "cudecomp{name}");
+    }
+    let dynamic = succeed(Command::new("readelf").arg("-d").arg(&library));
+    assert!(dynamic.contains("[libcudecomp.so.0]") && !dynamic.contains("libmpi"), "{dynamic}");
 }

@@ -177,7 +177,8 @@ impl GpuPlan {
     ) -> Result<()> {
         self.kernels.device().runtime().check_joined()?;
         let [input, output] = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
-        let work_at = self.kernels.device().address(work.base());
+        // Memory that is none has no address.
+        let work_at = if work.bytes() == 0 { 0 } else { self.kernels.device().address(work.base()) };
         let mut wrong = self.blocks.check(input, output, work, self.blocks.unit(16)).err();
         let key_of = |wrong: Option<Wrong>| wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
         let (mut key, captured) = (key_of(wrong), stream.is_capturing()?);
@@ -262,6 +263,21 @@ impl GpuPlan {
         heap.give_back(team, self.words)?;
         self.rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
         rounds
+    }
+
+    /// Its symmetric memory, to be freed with others.
+    pub(crate) fn into_blocks(self) -> Vec<Block> {
+        std::iter::once(self.words).chain(self.rooms).collect()
+    }
+
+    /// Checks the arguments of a round. Not collective.
+    pub(crate) fn accepts(&self, input: GpuMemory, output: GpuMemory, work: &Workspace) -> Result<()> {
+        let buffers = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
+        let checked = self
+            .blocks
+            .check(buffers[0], buffers[1], work, self.blocks.unit(16))
+            .and_then(|()| if self.is_host_memory(buffers) { Err((Refusal::HostMemory, 0, 0)) } else { Ok(()) });
+        checked.map_err(|wrong| self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong))
     }
 
     /// Returns an error if a round has failed so far. It waits for no round.

@@ -36,6 +36,16 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
     install(&prefix, &[]);
     let statics = source("statics.c");
 
+    // A program that was linked with cuDecomp finds this library by its name, in a folder of its own.
+    let cudecomp = prefix.join("lib/symrail/cudecomp");
+    assert!(cudecomp.join("libcudecomp.so.0").is_file() && cudecomp.join("libcudecomp.so").is_file());
+    assert!(prefix.join("include/symrail/cudecomp/cudecomp_version.h").is_file());
+    assert!(
+        !files(&prefix.join("lib"))
+            .iter()
+            .any(|file| file.parent().unwrap().ends_with("lib") && file.ends_with("libcudecomp.so"))
+    );
+
     let program = home.join("by-wrapper");
     succeed(Command::new(prefix.join("bin/oshcc")).arg("-o").arg(&program).arg(&statics));
     run(&prefix, &program);

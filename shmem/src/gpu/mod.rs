@@ -6,6 +6,7 @@
 //! | `pinned` | a heap in host memory, which GPUs access over PCIe |
 //! | `scratch` | memory for teams' collectives on streams |
 //! | `reach` | which PEs' kernels access one another's heaps, as all PEs agree |
+//! | [`heap_kind`] | the kind of memory that suits a heap for GPUs' data |
 //!
 //! The path of a kernel's operation depends on the kind of heap (`SYMRAIL_HEAP_KIND`):
 //!
@@ -21,6 +22,7 @@
 //!
 //! All AMOs of a job take the same path; otherwise they would not be atomic with one another.
 
+pub mod heap_kind;
 pub(crate) mod pinned;
 pub(crate) mod reach;
 mod scratch;

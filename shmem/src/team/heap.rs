@@ -151,10 +151,20 @@ impl TeamHeap {
     ///
     /// # Errors
     /// A peer that does not answer; the block stays allocated then.
-    #[allow(clippy::needless_pass_by_value)] // a block that was given back cannot be used
     pub fn give_back(&self, team: &Team, block: Block) -> Result<()> {
+        self.give_back_all(team, [block])
+    }
+
+    /// As [`TeamHeap::give_back`], for several blocks at once. PEs may list them in different orders. Collective over
+    /// the team.
+    ///
+    /// # Errors
+    /// As for [`TeamHeap::give_back`].
+    pub fn give_back_all(&self, team: &Team, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
         team.barrier()?;
-        block.heap.taken().remove(&block.start);
+        for block in blocks {
+            block.heap.taken().remove(&block.start);
+        }
         Ok(())
     }
 

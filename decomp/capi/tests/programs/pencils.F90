@@ -2,7 +2,7 @@
 program pencils
   use, intrinsic :: iso_c_binding
   use cudecomp
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   use mpi
 #endif
   implicit none
@@ -19,7 +19,7 @@ program pencils
   integer(c_int64_t) :: of_transposes, of_halos(3)
   integer(c_int32_t) :: rank, ranks, below
   integer :: round, axis
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   integer :: error
   call MPI_Init(error)
   call check(cudecompInit(handle, MPI_COMM_WORLD), 'cudecompInit')
@@ -35,8 +35,7 @@ program pencils
   call expect(cudecompGridDescCreate(handle, grid, config) == CUDECOMP_RESULT_INVALID_USAGE, 'a grid of 0 processes')
   call expect(len(symrailDecompLastError()) > 0, 'a sentence about it')
   ! Y pencils have Y fastest, and Z pencils Z.
-  config%transpose_axis_contiguous(2) = .true.
-  config%transpose_mem_order(:, 3) = [3, 1, 2]
+  config%transpose_mem_order = reshape([1, 2, 3, 2, 3, 1, 3, 1, 2], [3, 3])
   options%n_trials = 2
   call check(cudecompGridDescCreate(handle, grid, config, options), 'cudecompGridDescCreate')
   call expect(product(config%pdims) == ranks, 'a process grid')
@@ -96,7 +95,7 @@ program pencils
   call check(cudecompGridDescDestroy(handle, grid), 'cudecompGridDescDestroy')
   call check(cudecompFinalize(handle), 'cudecompFinalize')
   if (rank == 0) print '(a, i0, a, i0)', 'verified on ', config%pdims(1), ' x ', config%pdims(2)
-#ifdef SYMRAIL_WITH_MPI
+#ifdef WITH_MPI
   call MPI_Finalize(error)
 #endif
 

@@ -1,47 +1,5 @@
 /* All transposes and halos of an array whose elements hold their indexes; a grid chosen by measuring; misuse. */
-#ifdef WITH_MPI
-#include <mpi.h>
-#endif
-#include <cudecomp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(call)                                                                                                    \
-  do {                                                                                                                 \
-    cudecompResult_t result = (call);                                                                                  \
-    if (result) fail(#call, result);                                                                                   \
-  } while (0)
-#define EXPECT(condition)                                                                                              \
-  do {                                                                                                                 \
-    if (!(condition)) fail(#condition, 0);                                                                             \
-  } while (0)
-
-enum { NX = 12, NY = 9, NZ = 10 };
-
-static void fail(const char *what, int result) {
-  fprintf(stderr, "%s: %d: %s\n", what, result, symrailDecompLastError());
-  exit(1);
-}
-
-/* Walks over a pencil's own elements: sets them, or compares. */
-static void walk(const cudecompPencilInfo_t *info, double *data, int fill) {
-  int halo[3], at[3];
-  for (int i = 0; i < 3; i++) halo[i] = info->halo_extents[info->order[i]];
-  for (int k = 0; k <= info->hi[2] - info->lo[2]; k++)
-    for (int j = 0; j <= info->hi[1] - info->lo[1]; j++)
-      for (int i = 0; i <= info->hi[0] - info->lo[0]; i++) {
-        at[info->order[0]] = info->lo[0] + i;
-        at[info->order[1]] = info->lo[1] + j;
-        at[info->order[2]] = info->lo[2] + k;
-        size_t place = ((size_t)(k + halo[2]) * info->shape[1] + j + halo[1]) * info->shape[0] + i + halo[0];
-        double number = 1.0 + at[0] + NX * (at[1] + NY * (double)at[2]);
-        if (fill)
-          data[place] = number;
-        else
-          EXPECT(data[place] == number);
-      }
-}
+#include "common.h"
 
 int main(int argc, char **argv) {
   cudecompHandle_t handle;
@@ -109,14 +67,13 @@ int main(int argc, char **argv) {
     walk(&x, in_x, 0);
   }
 
-  /* If a rank passes a buffer that is no workspace, it and the ranks that wait for it get an error, once. */
+  /* If a rank passes a buffer that is no workspace, all ranks get an error, once. */
   if (size > 1) {
     other = rank == 0 ? (void *)in_x : work;
     cudecompResult_t result =
         cudecompTransposeXToY(handle, desc, in_x, in_y, other, CUDECOMP_DOUBLE, NULL, halo, NULL, padding, NULL);
-    if (config.pdims[0] > 1 && rank == 0) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE);
-    if (rank == 0) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE && strstr(symrailDecompLastError(), "workspace"));
-    if (config.pdims[0] == size) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE);
+    EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE);
+    EXPECT(strstr(symrailDecompLastError(), rank == 0 ? "cudecompMalloc" : "rank 0"));
     CHECK(cudecompTransposeXToY(handle, desc, in_x, in_y, work, CUDECOMP_DOUBLE, NULL, halo, NULL, padding, NULL));
     walk(&y, in_y, 0);
   }
@@ -146,10 +103,11 @@ int main(int argc, char **argv) {
   EXPECT(config.pdims[0] * config.pdims[1] == size);
   EXPECT(NX / config.pdims[0] >= 2 && NZ / config.pdims[1] >= 2);
   EXPECT(config.transpose_comm_backend == CUDECOMP_TRANSPOSE_COMM_MPI_A2A);
-  EXPECT(strstr(cudecompHaloCommBackendToString(config.halo_comm_backend), "(") != NULL);
+  EXPECT(strcmp(cudecompHaloCommBackendToString(config.halo_comm_backend), "ERROR") != 0);
   CHECK(cudecompGridDescDestroy(handle, desc));
   options.halo_extents[0] = NX + 1, options.halo_extents[2] = NZ + 1;
-  if (size > 1) EXPECT(cudecompGridDescCreate(handle, &desc, &config, &options) == CUDECOMP_RESULT_INVALID_USAGE);
+  config.pdims[0] = config.pdims[1] = 0;
+  if (size > 1) EXPECT(cudecompGridDescCreate(handle, &desc, &config, &options) == CUDECOMP_RESULT_NOT_SUPPORTED);
   CHECK(cudecompFinalize(handle));
 #ifdef WITH_MPI
   MPI_Finalize();
