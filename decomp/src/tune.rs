@@ -43,6 +43,7 @@ impl Default for Measured {
 
 /// The work of a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a tuning has one")]
 pub enum Round {
     /// The four transposes, in the order of [`Transpose::ALL`].
     Transposes([Measured; 4]),

@@ -48,11 +48,12 @@ macro_rules! answer {
                 there($($arg),*)
             };
             let name = concat!(stringify!($name), "\0");
+            let here = || -> Result<$answer, $crate::guard::Failure> { $body };
             let mut answer = $none;
             $crate::guard::guarded(|| {
                 answer = match $crate::library::forwarded(name, || $theirs, there)? {
                     Some(theirs) => theirs,
-                    None => (|| -> Result<$answer, $crate::guard::Failure> { $body })()?,
+                    None => here()?,
                 };
                 Ok(())
             });

@@ -118,6 +118,7 @@ impl Arguments<'_> {
 
 impl Handle {
     /// A descriptor of a configuration whose process grid and back ends are known.
+    #[allow(clippy::needless_pass_by_value)] // it is taken apart
     fn describe(&mut self, chosen: Checked) -> Result<GridDesc, Failure> {
         let Checked { grid, backends, mut config } = chosen;
         let [Some(transposes), Some(halos)] = backends else {

@@ -256,6 +256,7 @@ mod tests {
     #[test]
     fn launchers_of_one_process_must_agree() {
         let named = |of: &[&[&[(&str, &str)]]]| origin(of).unwrap_err().to_string();
+        #[allow(clippy::type_complexity)] // levels of processes, launchers and variables
         let cases: [&[&[&[(&str, &str)]]]; 2] = [&[&[RUN, RANKS], &[]], &[&[RUN, RANKS]]];
         for of in cases {
             let text = named(of);

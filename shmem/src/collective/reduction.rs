@@ -154,11 +154,11 @@ mod tests {
         fn wins<T: Ordered>(nan: T, one: T, is_nan: impl Fn(&T) -> bool) {
             for reduction in [Reduction::min::<T>(), Reduction::max::<T>()] {
                 let found = combined(reduction, vec![nan, one], &[one, nan]);
-                assert!(found.iter().all(|value| is_nan(value)), "{reduction:?}");
-                // SAFETY: one element each.
+                assert!(found.iter().all(&is_nan), "{reduction:?}");
                 let mut swapped = vec![one, nan];
+                // SAFETY: two elements each.
                 unsafe { reduction.combine_ordered(swapped.as_mut_ptr().cast(), [nan, one].as_ptr().cast(), 2, true) };
-                assert!(swapped.iter().all(|value| is_nan(value)), "{reduction:?}");
+                assert!(swapped.iter().all(&is_nan), "{reduction:?}");
             }
         }
         wins(f32::NAN, 1.0, |value| value.is_nan());

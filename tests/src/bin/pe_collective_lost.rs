@@ -41,7 +41,7 @@ fn calls(rt: &Runtime) {
         }
         match all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum) {
             Ok(()) => {
-                assert!(data.to_vec().unwrap().iter().all(|&sum| sum == PES * round + 3), "PE {me}, call {round}")
+                assert!(data.to_vec().unwrap().iter().all(|&sum| sum == PES * round + 3), "PE {me}, call {round}");
             }
             Err(error) => {
                 assert!(round >= DIES_IN, "PE {me}, call {round}: {error}");

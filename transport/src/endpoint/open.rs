@@ -25,6 +25,9 @@ use crate::region::{Regions, Segment};
 use crate::token;
 use crate::wire::{Origin, Token};
 
+/// The rails of both ends that form lanes, and the interfaces of the other end's rails.
+type Connected = (Vec<(usize, usize)>, Vec<Option<InterfaceAddress>>);
+
 impl Endpoint {
     /// Opens an endpoint of PE `me` over opened rails, which become its lanes in this order.
     ///
@@ -64,13 +67,7 @@ impl Endpoint {
 
     /// Connects this endpoint's rails to those of an endpoint of `pe` with which they form lanes. Returns these pairs, and
     /// the interfaces of the other end's rails.
-    fn connect_rails(
-        &mut self,
-        pe: Pe,
-        dest: Dest,
-        addresses: &[Vec<u8>],
-        return_dest: Dest,
-    ) -> Result<(Vec<(usize, usize)>, Vec<Option<InterfaceAddress>>)> {
+    fn connect_rails(&mut self, pe: Pe, dest: Dest, addresses: &[Vec<u8>], return_dest: Dest) -> Result<Connected> {
         let theirs = addresses.iter().map(|address| Ok(self.rails[0].interface(Token::split(pe, address)?.0)));
         let theirs: Vec<_> = theirs.take(MAX_LANES).collect::<Result<_>>()?;
         let native = self.core.profile.native_amo();

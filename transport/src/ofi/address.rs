@@ -50,8 +50,11 @@ pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str, prefix
 }
 
 /// The parts of an address of [`of_endpoint`]: the provider, the prefix, the network namespace and the provider's own
-/// bytes; or a description of the error.
-fn split(address: &[u8]) -> Result<(&[u8], u8, u32, &[u8]), String> {
+/// bytes.
+type Parts<'a> = (&'a [u8], u8, u32, &'a [u8]);
+
+/// The parts of an address, or a description of the error.
+fn split(address: &[u8]) -> Result<Parts<'_>, String> {
     let [VERSION, length, rest @ ..] = address else {
         return Err("it is not one of a libfabric rail of this version".to_owned());
     };

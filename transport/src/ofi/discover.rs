@@ -160,7 +160,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
         let reachable = |nics| {
             let nics = where_they_are_needed(nics, loopback);
             let by_name = loopback || settings.nic_pe_mapping.is_some();
-            if by_name { nobody(nics) } else { without_unlikely(nics, settings) }
+            if by_name { nobody(nics) } else { without_unlikely(&nics, settings) }
         };
         let chosen = match &settings.nic_list {
             None => reachable(all.clone()),
@@ -181,13 +181,13 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
 }
 
 /// NICs but for network interfaces that other hosts are unlikely to reach.
-fn without_unlikely(nics: Vec<Nic>, settings: &Settings) -> Found {
+fn without_unlikely(nics: &[Nic], settings: &Settings) -> Found {
     let (interfaces, at): (Vec<_>, Vec<_>) =
-        (0..).zip(&nics).filter_map(|(at, nic)| Some(((nic.domain.as_str(), nic.address.parse().ok()?), at))).unzip();
+        (0..).zip(nics).filter_map(|(at, nic)| Some(((nic.domain.as_str(), nic.address.parse().ok()?), at))).unzip();
     let (taken, left_out) = interfaces::sort_out(&interfaces, settings.sysfs.as_deref());
     let taken: Vec<usize> = taken.into_iter().map(|index| at[index]).collect();
     let is_left = |index: &usize| !at.contains(index) || taken.contains(index);
-    let nics = (0..).zip(&nics).filter(|(index, _)| is_left(index)).map(|(_, nic)| nic.clone()).collect();
+    let nics = (0..).zip(nics).filter(|(index, _)| is_left(index)).map(|(_, nic)| nic.clone()).collect();
     Found { nics, left_out }
 }
 

@@ -46,7 +46,7 @@ impl Outcome {
 /// The folder of the program `symrail` and of the libraries for C, which are built first.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build())
+    BUILT.get_or_init(build)
 }
 
 pub fn source(name: &str) -> PathBuf {
