@@ -349,7 +349,8 @@ def marks(me, n):
     ):
         there = symrail.array((4, 4), tensor.dtype)
         plain = tensor.resolve_conj().resolve_neg()
-        on_host = tensor.cpu() if tensor.is_conj() else torch._neg_view(-plain.cpu())
+        there_too = plain.cpu()
+        on_host = torch.conj_physical(there_too).conj() if tensor.is_conj() else torch._neg_view(-there_too)
         torch.cuda.synchronize()
         for given in ({}, dict(stream=stream)):
             refused(ArgumentError, remedy, symrail.put, there, tensor, right, **given)
