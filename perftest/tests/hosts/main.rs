@@ -14,7 +14,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::launcher;
 use symrail::{Cmp, Runtime};
-use symrail_transport::env::log;
 use world::{World, shell};
 
 /// The role of a copy of this binary that runs as a PE. It is one of the variables that all PEs get.
@@ -80,7 +79,6 @@ const LARGE: usize = 1 << 17;
 /// Puts large blocks to all other PEs, so that every lane gets some, and prints the rails, why others are none, and how
 /// often lanes were given up.
 fn say_rails(runtime: Runtime) {
-    log::start("warn");
     let (me, n) = (runtime.my_pe(), runtime.n_pes());
     let blocks = runtime.alloc_slice::<u64>(n as usize * LARGE).unwrap();
     for lap in 1..=3 {
@@ -194,8 +192,6 @@ fn interfaces_that_lead_nowhere_cost_no_time_out() {
         assert!(!["docker0", "cni0", "link0"].iter().any(|name| rails.contains(name)), "{said}");
         assert!(!said.contains("given up 0;"), "apart0 was tried: {said}");
     }
-    assert!(err.contains("rail=\"apart0\"") && err.contains("10.77.1.1 to 10.77.2.1"), "{err}");
-    assert!(!err.contains("twin0"), "it was never tried: {err}");
     let mut command = role(&world, &["--hosts", "h1:1,h2:1"], "rails");
     command.env("SYMRAIL_NIC_LIST", "docker0,eth0");
     let (code, out, err) = run(command);
