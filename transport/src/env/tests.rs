@@ -150,7 +150,7 @@ fn names_are_those_of_the_fields() {
     let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|(name, _)| name);
     let fields: Vec<_> = fields.filter(|name| !name.starts_with(' ')).map(str::to_uppercase).collect();
     let mut lines: Vec<_> = VARIABLES.iter().map(|variable| &variable.name[PREFIX.len()..]).collect();
-    lines.push("UNKNOWN");
+    lines.extend(["HEAP_ADDED", "UNKNOWN"]);
     assert_eq!(fields, lines);
 }
 
