@@ -40,7 +40,7 @@ impl Runtime {
     ///
     /// # Errors
     /// As for [`Runtime::malloc`] (the old block is kept then, except after
-    /// [`Error::GrowthRefused`](crate::Error::GrowthRefused)), or a pointer that belongs to no block.
+    /// [`Error::GrowthRefused`]), or a pointer that belongs to no block.
     pub fn realloc(&self, ptr: *mut u8, size: usize) -> Result<*mut u8> {
         self.allocator().realloc(ptr, size)
     }
@@ -123,7 +123,7 @@ impl Runtime {
     /// caller vouches for private memory.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    /// [`Error::NotAllocated`].
     #[inline]
     pub fn must_hold(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
         self.comm().space.must_hold(what, self.my_pe(), ptr, len)
@@ -132,7 +132,7 @@ impl Runtime {
     /// As [`Runtime::must_hold`], but refuses only addresses of the heap behind its memory, which costs least.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`](crate::Error::NotAllocated).
+    /// [`Error::NotAllocated`].
     #[inline]
     pub fn must_not_be_behind(&self, what: &'static str, ptr: *const u8, len: usize) -> Result<()> {
         self.comm().space.must_not_be_behind(what, self.my_pe(), ptr, len)
