@@ -6,6 +6,7 @@ knows the kinds of such tensors.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .errors import ArgumentError
@@ -18,8 +19,9 @@ def is_tensor(array: Any) -> bool:
 
 def _refusal(tensor: Any) -> str | None:
     """Why the memory at a tensor's address is not its elements, and what to pass instead; None if it is."""
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None  # an array that only has torch's name
     kind = type(tensor).__name__
     if tensor.is_nested:
         return "is a nested tensor: pass its parts (unbind())"
