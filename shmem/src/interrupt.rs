@@ -29,24 +29,24 @@ thread_local! {
 /// calls at [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) holds for these, too. Within another limit, the
 /// earlier one counts.
 pub fn within<R>(limit: Duration, calls: impl FnOnce() -> R) -> R {
+    let until = clock::now().checked_add(limit);
+    with_deadline(until.into_iter().chain(DEADLINE.get()).min(), calls)
+}
+
+/// Makes calls that find out why a wait has ended: they have [`GRACE`], whatever limit has passed.
+pub(crate) fn within_grace<R>(calls: impl FnOnce() -> R) -> R {
+    with_deadline(clock::now().checked_add(GRACE), calls)
+}
+
+fn with_deadline<R>(deadline: Option<Instant>, calls: impl FnOnce() -> R) -> R {
     struct Restore(Option<Instant>);
     impl Drop for Restore {
         fn drop(&mut self) {
             DEADLINE.set(self.0);
         }
     }
-    let before = Restore(DEADLINE.get());
-    let until = clock::now().checked_add(limit);
-    DEADLINE.set(until.into_iter().chain(before.0).min());
+    let _before = Restore(DEADLINE.replace(deadline));
     calls()
-}
-
-/// Makes calls that find out why a wait has ended: they have [`GRACE`], whatever limit has passed.
-pub(crate) fn within_grace<R>(calls: impl FnOnce() -> R) -> R {
-    let passed = DEADLINE.take();
-    let found = within(GRACE, calls);
-    DEADLINE.set(passed);
-    found
 }
 
 /// A wait that calls the check now and then.
