@@ -7,13 +7,13 @@ mod libraries;
 use std::path::Path;
 use std::process::Command;
 
-use libraries::{alone, build, remove_settings, succeed};
+use libraries::{build, job_slot, remove_settings, succeed};
 
 #[test]
 fn solves_and_draws() {
     let built = build();
     let plot = Path::new(env!("CARGO_TARGET_TMPDIR")).join("poisson.svg");
-    let _alone = alone(&built);
+    let _slot = job_slot(&built);
     let mut command = Command::new(built.join("symrail"));
     remove_settings(&mut command, &["SYMRAIL_"]);
     // Cargo builds a package's examples with its tests.

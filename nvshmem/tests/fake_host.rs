@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use libraries::{alone, build, missing, remove_settings, succeed};
+use libraries::{build, job_slot, missing, remove_settings, succeed};
 
 const TWO_RAILS: &str = "127.0.0.2,127.0.0.3";
 
@@ -61,7 +61,7 @@ fn stand_in(version: u32, provider: &str, nics: &str) -> Option<Command> {
 }
 
 fn run(command: &mut Command) -> String {
-    let _alone = alone(&made().unwrap().built);
+    let _slot = job_slot(&made().unwrap().built);
     succeed(command)
 }
 

@@ -95,7 +95,7 @@ impl Job {
         Job { limit: Duration::from_secs(seconds), ..self }
     }
 
-    /// Runs it, after all other jobs.
+    /// Runs it, once few enough other jobs run.
     #[must_use]
     pub fn run(&self) -> Outcome {
         self.start().end()
@@ -111,10 +111,10 @@ impl Job {
         outcome
     }
 
-    /// Starts it, once no other job runs.
+    /// Starts it, once few enough other jobs run.
     #[must_use]
     pub fn start(&self) -> Running {
-        let alone = libraries::alone(&target());
+        let slot = libraries::job_slot(&target());
         let mut command = Command::new(built("symrail"));
         command.args(["run", "-n", &self.pes.to_string(), "--timeout", &self.limit.as_secs().to_string()]);
         if self.hosts > 1 {
@@ -132,16 +132,16 @@ impl Job {
             command.args(["sh", "-c", &format!(r#"{line}exec "$0" "$@""#)]);
         }
         command.arg(&self.program).args(&self.args);
-        Running::start(command, self.env.clone(), self.limit, alone)
+        Running::start(command, self.env.clone(), self.limit, slot)
     }
 }
 
-/// A command with its own environment, such as `mpirun`, run after all other jobs.
+/// Runs a command with its own environment, such as `mpirun`, once few enough other jobs run.
 #[must_use]
-pub fn run_alone(command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
-    let alone = libraries::alone(&target());
+pub fn run_command(command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
+    let slot = libraries::job_slot(&target());
     let env = env.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-    Running::start(command, env, limit, alone).end()
+    Running::start(command, env, limit, slot).end()
 }
 
 /// A job that runs. Dropping it kills it.
@@ -151,17 +151,17 @@ pub struct Running {
     err: Option<JoinHandle<String>>,
     started: Instant,
     limit: Duration,
-    _alone: File,
+    _slot: File,
 }
 
 impl Running {
-    fn start(mut command: Command, env: Vec<(String, String)>, limit: Duration, alone: File) -> Running {
+    fn start(mut command: Command, env: Vec<(String, String)>, limit: Duration, slot: File) -> Running {
         libraries::remove_settings(&mut command, &["SYMRAIL_"]);
         command.envs(env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let out = child.stdout.take().map(read_all);
         let err = child.stderr.take().map(read_all);
-        Running { child, out, err, started: Instant::now(), limit, _alone: alone }
+        Running { child, out, err, started: Instant::now(), limit, _slot: slot }
     }
 
     /// Waits for its end.
@@ -218,12 +218,6 @@ pub fn built(name: &str) -> PathBuf {
 }
 
 fn build_launcher(path: &Path) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "-q", "-p", "symrail-perftest"]).env("CARGO_TARGET_DIR", target().parent().unwrap());
-    if target().ends_with("release") {
-        command.arg("--release");
-    }
-    let built = command.status().is_ok_and(|status| status.success());
+    let built = libraries::cargo_build().status().is_ok_and(|status| status.success());
     assert!(built && path.exists(), "{} is not there and cannot be built", path.display());
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::job::{Job, Outcome, run_alone};
+use crate::job::{Job, Outcome, run_command};
 
 /// A path from PE to PE: the settings that select it, and how to recognise it.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ impl Path {
         if self.rails > 0 {
             all.extend([("SYMRAIL_NIC_LIST", &*addresses), ("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE", &rails)]);
         }
-        run_alone(command, &[&all, self.env, env].concat(), limit)
+        run_command(command, &[&all, self.env, env].concat(), limit)
     }
 
     /// The description that [`check`] expects.

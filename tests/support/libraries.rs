@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The library of the running test's own package; if the package is a Rust library too, Cargo has built it with the
 /// test.
@@ -13,21 +14,29 @@ pub fn own(name: &str) -> PathBuf {
 
 /// Builds libraries and programs in the running test's profile, and returns their folder. Waits if the build folder is
 /// in use.
-///
-/// The selection of packages and targets decides Cargo's features: this one has those of `cargo test --workspace`, so
-/// that nothing is compiled again.
 #[allow(dead_code, reason = "not every test that loads libraries builds any")]
 pub fn build() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
+    succeed(&mut cargo_build());
+    folder
+}
+
+/// The command that builds all packages in the running test's profile.
+///
+/// The selection of packages and targets decides Cargo's features: this one has those of `cargo test --workspace`, so
+/// that nothing is compiled again.
+#[allow(dead_code, reason = "not every test that loads libraries builds any")]
+pub fn cargo_build() -> Command {
+    let exe = std::env::current_exe().unwrap();
+    let folder = exe.ancestors().nth(2).unwrap();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "-q", "--workspace", "--lib", "--bins", "--examples"]);
     cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
-    succeed(&mut cargo);
-    folder
+    cargo
 }
 
 /// Runs a command that must succeed, and returns its output.
@@ -47,12 +56,27 @@ pub fn remove_settings(command: &mut Command, prefixes: &[&str]) {
     }
 }
 
-/// Waits until no other test, in any package, runs a job. The lock lasts until the file is closed.
-#[allow(dead_code, reason = "not every test that loads libraries needs it")]
-pub fn alone(built: &Path) -> File {
-    let file = File::create(built.join("symrail-tests.lock")).unwrap();
-    file.lock().unwrap();
-    file
+/// Waits until fewer jobs of other tests, in any package, run than [`jobs_at_once`]. The lock lasts until the file is
+/// closed.
+#[allow(dead_code, reason = "not every test that loads libraries runs jobs")]
+pub fn job_slot(built: &Path) -> File {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let slots: Vec<File> =
+        (0..jobs_at_once()).map(|slot| File::create(built.join(format!("symrail-tests-{slot}.lock"))).unwrap()).collect();
+    if let Some(free) = slots.iter().position(|slot| slot.try_lock().is_ok()) {
+        return slots.into_iter().nth(free).unwrap();
+    }
+    // All are taken: tests that wait are spread over them.
+    let call = std::process::id() as usize + CALLS.fetch_add(1, Ordering::Relaxed);
+    let slot = slots.into_iter().nth(call % jobs_at_once()).unwrap();
+    slot.lock().unwrap();
+    slot
+}
+
+/// Two jobs for each core: half of the jobs wait for time-outs most of their time.
+#[allow(dead_code, reason = "not every test that loads libraries runs jobs")]
+fn jobs_at_once() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether a tool is missing; prints that if so.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Job, Outcome, built, run_alone};
+use symrail_tests::job::{Job, Outcome, built, run_command};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
 /// A job that only joins and leaves, under a setting; it must fail with these words.
@@ -158,7 +158,7 @@ fn mpirun_and_symrail_run_start_the_same_program() {
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "-n", "2"]).arg(built("pe_ops")).arg("small");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let outcome = run_alone(command, &[], Duration::from_secs(60));
+    let outcome = run_command(command, &[], Duration::from_secs(60));
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
 }
 

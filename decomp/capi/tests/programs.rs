@@ -8,7 +8,7 @@ mod libraries;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libraries::{alone, build, missing, remove_settings, succeed};
+use libraries::{build, job_slot, missing, remove_settings, succeed};
 
 /// Compiles the program, and returns it with the folders of the library and of `symrail`.
 fn compile(compiler: &str, source: &str, name: &str, options: &[&str]) -> (PathBuf, [PathBuf; 2]) {
@@ -47,7 +47,7 @@ fn installed(built: &Path, folder: &Path) -> PathBuf {
 fn run(command: &mut Command, [libraries, built]: &[PathBuf; 2]) {
     let repeated = std::env::vars().filter(|(name, _)| name.starts_with("SYMRAIL_TEST_")).collect::<Vec<_>>();
     remove_settings(command, &["SYMRAIL_", "CUDECOMP_"]);
-    let _alone = alone(built);
+    let _slot = job_slot(built);
     let said = succeed(command.envs(repeated).env("LD_LIBRARY_PATH", libraries).env("SYMRAIL_TIMEOUT_S", "20"));
     assert_eq!(said.matches("verified on").count(), 1, "{said}");
 }

@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{alone, built, command, folder, missing, source, succeed};
+use support::{built, command, folder, job, missing, source, succeed};
 
 fn install(prefix: &Path, more: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");
@@ -16,7 +16,7 @@ fn install(prefix: &Path, more: &[&str]) {
 
 /// Runs a program with the `oshrun` of a prefix.
 fn run(prefix: &Path, program: &Path) {
-    let outcome = alone(command(prefix.join("bin/oshrun")).args(["-np", "2"]).arg(program));
+    let outcome = job(command(prefix.join("bin/oshrun")).args(["-np", "2"]).arg(program));
     assert_eq!(outcome.code, Some(0), "{}", outcome.said);
     assert!(outcome.said.contains("2 PEs share their variables"), "{}", outcome.said);
 }

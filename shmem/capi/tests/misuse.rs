@@ -199,7 +199,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     for job in [c_program.as_str(), "perf put-lat -n 2 -b 8 -e 8 -i 20"] {
         let mut shell = support::command("bash");
         shell.arg("-c").arg(format!("ulimit -f 100; exec {} {job}", symrail.display()));
-        let outcome = support::alone(&mut shell);
+        let outcome = support::job(&mut shell);
         assert_eq!(outcome.code, Some(1), "{job}: {}", outcome.said);
         for part in ["ftruncate for ", "bytes of symmetric heap failed: File too large", "ulimit -f"] {
             assert!(outcome.said.contains(part), "{job}: not {part:?} in: {}", outcome.said);

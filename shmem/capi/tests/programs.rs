@@ -5,7 +5,7 @@ mod support;
 
 use std::process::Command;
 
-use support::{LAYOUTS, Layout, alone, built, command, compile, missing, run, run_well};
+use support::{LAYOUTS, Layout, built, command, compile, job, missing, run, run_well};
 
 #[test]
 fn collectives_compute_what_they_say_mapped() {
@@ -171,7 +171,7 @@ fn mpirun_starts_c_programs() {
     for p2p in ["0", "1"] {
         let mut mpirun = command("mpirun");
         mpirun.args(["--oversubscribe", "--timeout", "120", "-n", "4"]).arg(&program).envs([root, really]);
-        let outcome = alone(mpirun.env("SYMRAIL_DISABLE_P2P", p2p));
+        let outcome = job(mpirun.env("SYMRAIL_DISABLE_P2P", p2p));
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
         // The launcher started one job of four PEs, not four jobs of one.
         assert!(outcome.said.contains("4 PEs share their variables"), "{}", outcome.said);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use libraries::{alone, build, missing, remove_settings, succeed};
+use libraries::{build, job_slot, missing, remove_settings, succeed};
 
 /// The program, compiled against header and library; `None` where there is no C compiler.
 fn program() -> Option<&'static (PathBuf, PathBuf)> {
@@ -41,7 +41,7 @@ fn run(provider: &str, nics: &str, arg: &str, more: &[(&str, &str)]) {
     if !nics.is_empty() {
         command.env("SYMRAIL_NIC_LIST", nics);
     }
-    let _alone = alone(built);
+    let _slot = job_slot(built);
     let said = succeed(command.arg(arg).envs(more.iter().copied()).env("SYMRAIL_TIMEOUT_S", "20"));
     assert!(said.contains("verified every operation"), "{said}");
 }

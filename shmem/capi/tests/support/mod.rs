@@ -83,9 +83,9 @@ pub fn compile(name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Runs a command as the only job of all tests, without a user's settings.
-pub fn alone(command: &mut Command) -> Outcome {
-    let _alone = libraries::alone(built());
+/// Runs a command that starts a job, once few enough other jobs run.
+pub fn job(command: &mut Command) -> Outcome {
+    let _slot = libraries::job_slot(built());
     Outcome::of(&command.stdin(Stdio::null()).output().unwrap())
 }
 
@@ -109,7 +109,7 @@ pub fn run(program: &Path, args: &[&str], pes: u32, layout: Layout, env: &[(&str
         command.args(["--hosts", &hosts.to_string(), "--rails", rails]);
         command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
     }
-    alone(command.arg("--").arg(program).args(args))
+    job(command.arg("--").arg(program).args(args))
 }
 
 /// Runs a job that has to succeed.
