@@ -29,10 +29,8 @@ outside() {
     echo "SKIPPED: network namespaces with shaped veth cables need root, user namespaces or other kernel modules: ${why##*$'\n'}"
     exit 77
   fi
-  local programs=(-p symrail-perftest --bin symrail)
-  [ "${1-}" != flap ] || programs=(-p symrail-tests --bin pe_flap --bin pe_decomp)
-  cargo build -q --release --manifest-path "$root/Cargo.toml" "${programs[@]}"
-  cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
+  # The build of the tests: cables, not processors, are the limit.
+  cargo build -q --manifest-path "$root/Cargo.toml" --workspace --lib --bins --examples
   work=$(mktemp -d)
   inner=
   trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null; rm -rf "$work"' EXIT
@@ -88,7 +86,7 @@ both() { # rails command…: runs it at both ends; the worse exit code
   local nics id other code=0
   nics=$(seq -s, -f 'rail%g' 0 $(($1 - 1)))
   shift
-  coproc SERVICE { exec "$target/release/examples/rendezvous" 10.91.255.1; }
+  coproc SERVICE { exec "$target/debug/examples/rendezvous" 10.91.255.1; }
   read -r id <&"${SERVICE[0]}"
   as_pe 1 "$id" "$nics" timeout 120 nsenter --net="$there" "$@" > "$WORK/pe1" 2>&1 &
   other=$!
@@ -104,7 +102,7 @@ both() { # rails command…: runs it at both ends; the worse exit code
 
 bandwidth() { # rails policy: MB/s
   export SYMRAIL_RAIL_POLICY=$2
-  both "$1" "$target/release/symrail" perf put-bw -b 4194304 -e 4194304 -W 16 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
+  both "$1" "$target/debug/symrail" perf put-bw -b 4194304 -e 4194304 -W 16 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
     { cat "$WORK/table" >&2; return 1; }
   # One result: one value.
   tr -d '\n' < "$WORK/result" | sed -n 's/.*"value": *\([0-9.]*\).*/\1/p'
@@ -151,8 +149,8 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
 }
 
 flap() { # seconds, or also: pencils
-  local puller code=0 program=("$target/release/pe_flap")
-  [ "${2-}" != pencils ] || program=("$target/release/pe_decomp" rounds)
+  local puller code=0 program=("$target/debug/pe_flap")
+  [ "${2-}" != pencils ] || program=("$target/debug/pe_decomp" rounds)
   # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
   echo 2 > /proc/sys/net/ipv4/tcp_retries2
   nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'

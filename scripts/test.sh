@@ -20,7 +20,7 @@ logs=$target/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
 : > "$logs/skipped"
-passed=0 failed=0
+: > "$logs/tally"
 started=$SECONDS
 
 # The tests run without a user's settings.
@@ -36,13 +36,23 @@ skip() { # what why
   printf '%s: %s\n' "$1" "$2" >> "$logs/skipped"
 }
 
+tally() { # passed failed
+  echo "$1 $2" >> "$logs/tally"
+}
+
 fail() { # what
-  failed=$((failed + 1))
+  tally 0 1
   echo "FAILED: $1"
 }
 
-run() { # log seconds command…: what matters of its output is shown at once, all of it is in the log. The command is ended when it
-  # says nothing for so many seconds
+answer() { # prints `N passed, N failed, N skipped`; exit code 0 when none failed
+  awk -v skipped="$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)" '
+    { passed += $1; failed += $2 }
+    END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit failed > 0 }' "$logs/tally"
+}
+
+run() { # log seconds command…: what matters of its output is shown at once, all of it is in the log. The command is
+  # ended when it says nothing for so many seconds
   local log=$logs/$1.log silence=$2 code
   shift 2
   scripts/while-it-talks.sh "$silence" "$@" | tee "$log" |
@@ -53,7 +63,7 @@ run() { # log seconds command…: what matters of its output is shown at once, a
 }
 
 # Adds up the results in a log of Rust's test harness, except for test binaries that `elsewhere` matches: these have run
-# in a better environment. A test that prints SKIPPED does not count as passed.
+# in a better environment. A test that prints SKIPPED does not count as passed. Exit code 1 when one failed.
 count() { # log [elsewhere]
   local log=$logs/$1.log totals silent
   awk -v elsewhere="${2-}" '/^ +(Running|Doc-tests) / { off = elsewhere != "" && $0 ~ elsewhere } !off' "$log" > "$log.counted"
@@ -68,20 +78,18 @@ count() { # log [elsewhere]
     "$log.counted" | sort -u > "$logs/$1.skipped"
   cat "$logs/$1.skipped" >> "$logs/skipped"
   silent=$(sed 's/: .*//' "$logs/$1.skipped" | sort -u | grep -c .)
-  passed=$((passed + ${totals% *} - silent))
-  failed=$((failed + ${totals#* }))
+  tally $((${totals% *} - silent)) "${totals#* }"
   # The failures, in full.
   awk '/^failures:$/ { on = 1 } on { print } /^test result/ { on = 0 }' "$log.counted"
+  [ "${totals#* }" = 0 ]
 }
 
 # Runs tests and adds them up; a command that fails without a failed test counts as a failure too.
-tests() { # log elsewhere seconds command…
-  local log=$1 elsewhere=$2 code before=$failed
-  shift 2
-  run "$log" "$@"
+tests() { # log seconds command…
+  local log=$1 code
+  run "$@"
   code=$?
-  count "$log" "$elsewhere"
-  [ $code = 0 ] || [ "$failed" -gt "$before" ] || fail "$log: exit code $code without a failed test; see $logs/$log.log"
+  ! count "$log" || [ $code = 0 ] || fail "$log: exit code $code without a failed test; see $logs/$log.log"
   return $code
 }
 
@@ -97,74 +105,87 @@ fi
 heading "build"
 if ! cargo test --workspace --no-run --quiet || ! cargo build --workspace --lib --bins --examples --quiet; then
   fail "the build"
-  echo "$passed passed, $failed failed, 0 skipped"
+  answer
   exit 1
 fi
 
-heading "ibverbs in a guest with soft-RoCE"
-export ROCE_GUEST_DIR=${ROCE_GUEST_DIR:-$target/roce-guest}
-in_guest=
-if [ "$(uname -m)" != x86_64 ]; then
-  skip "ibverbs in a guest" "the guest is an x86-64 one"
-elif ! scripts/roce-guest/setup.sh > "$logs/roce-setup.log" 2>&1; then
-  skip "ibverbs in a guest" "the guest cannot be set up: $(tail -n 1 "$logs/roce-setup.log")"
-else
-  tests roce "" 400 scripts/roce-guest/test.sh
-  in_guest='/verbs_[^/]*[.]rs'
-fi
+guest() {
+  heading "ibverbs in a guest with soft-RoCE"
+  export ROCE_GUEST_DIR=${ROCE_GUEST_DIR:-$target/roce-guest}
+  if [ "$(uname -m)" != x86_64 ]; then
+    skip "ibverbs in a guest" "the guest is an x86-64 one"
+  elif ! scripts/roce-guest/setup.sh > "$logs/roce-setup.log" 2>&1; then
+    skip "ibverbs in a guest" "the guest cannot be set up: $(tail -n 1 "$logs/roce-setup.log")"
+  else
+    touch "$logs/guest"
+    tests roce 600 scripts/roce-guest/test.sh
+  fi
+}
 
-heading "tests of the workspace"
-# One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
-tests workspace "$in_guest" 600 cargo test --workspace --no-fail-fast -- --show-output
+models() {
+  local file crate name
+  for file in */tests/loom_*.rs; do
+    [ -e "$file" ] || continue
+    crate=${file%%/*} name=$(basename "$file" .rs)
+    heading "$name: every interleaving of a model"
+    # In a separate target folder, since the flag changes every crate below.
+    tests "$name" 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
+      cargo test --manifest-path "$crate/Cargo.toml" --release --test "$name"
+  done
+}
 
-for file in */tests/loom_*.rs; do
-  [ -e "$file" ] || continue
-  crate=${file%%/*} name=$(basename "$file" .rs)
-  heading "$name: every interleaving of a model"
-  # In a separate target folder, since the flag changes every crate below.
-  tests "$name" "" 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
-    cargo test --manifest-path "$crate/Cargo.toml" --release --test "$name"
-done
-
-heading "rails in network namespaces"
-scripts/netns-rails.sh 2>&1 < /dev/null | tee "$logs/netns.log"
-case ${PIPESTATUS[0]} in
-  0) passed=$((passed + 1)) ;;
-  77) skip "rails in network namespaces" "$(sed -n 's/^SKIPPED: //p' "$logs/netns.log")" ;;
-  *) fail "rails in network namespaces" ;;
-esac
-
-heading "the Python package"
-scripts/python-tests.sh 2>&1 < /dev/null | tee "$logs/python.log" | tail -n 30
-code=${PIPESTATUS[0]}
-if [ "$code" = 77 ]; then
-  skip "the Python package" "$(sed -n 's/^SKIPPED: //p' "$logs/python.log" | head -n 1)"
-else
+python_package() {
+  local code unwell
+  heading "the Python package"
+  scripts/python-tests.sh 2>&1 < /dev/null | tee "$logs/python.log" | tail -n 30
+  code=${PIPESTATUS[0]}
+  if [ "$code" = 77 ]; then
+    skip "the Python package" "$(sed -n 's/^SKIPPED: //p' "$logs/python.log" | head -n 1)"
+    return
+  fi
   # The last line of pytest: `2 failed, 40 passed, 1 skipped in 50.00s`.
   of_pytest() { tail -n 1 "$logs/python.log" | grep -oE "[0-9]+ $1" | grep -oE '^[0-9]+' || echo 0; }
   unwell=$(($(of_pytest failed) + $(of_pytest error)))
-  passed=$((passed + $(of_pytest passed))) failed=$((failed + unwell))
+  tally "$(of_pytest passed)" "$unwell"
   sed -n 's/^SKIPPED \[[0-9]*\] /python: /p' "$logs/python.log" >> "$logs/skipped"
   [ "$code" = 0 ] || [ "$unwell" -gt 0 ] || fail "the Python package: see $logs/python.log"
-fi
+}
 
-if [ -n "${SYMRAIL_TEST_WHEEL-}" ]; then
-  heading "the wheel"
-  scripts/wheel.sh 2>&1 < /dev/null | tee "$logs/wheel.log" | tail -n 30
-  case ${PIPESTATUS[0]} in
-    0) passed=$((passed + 1)) ;;
-    77) skip "the wheel" "$(sed -n 's/^SKIPPED: //p' "$logs/wheel.log")" ;;
-    *) fail "the wheel: see $logs/wheel.log" ;;
+script() { # log name script: exit code 0: passed; 77: skipped
+  local code
+  heading "$2"
+  "$3" 2>&1 < /dev/null | tee "$logs/$1.log" | tail -n 30
+  code=${PIPESTATUS[0]}
+  case $code in
+    0) tally 1 0 ;;
+    77) skip "$2" "$(sed -n 's/^SKIPPED: //p' "$logs/$1.log")" ;;
+    *) fail "$2: see $logs/$1.log" ;;
   esac
-fi
+}
+
+# Beside the workspace's tests, which wait for time-outs half of their time. What it prints follows theirs.
+(guest; models; python_package) > "$logs/beside.out" 2>&1 &
+beside=$!
+
+heading "tests of the workspace"
+# One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
+run workspace 600 env RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace --no-fail-fast -- --show-output
+code=$?
+wait $beside
+elsewhere=
+[ ! -e "$logs/guest" ] || elsewhere='/verbs_[^/]*[.]rs'
+! count workspace "$elsewhere" || [ $code = 0 ] || fail "workspace: exit code $code without a failed test; see $logs/workspace.log"
+cat "$logs/beside.out"
+
+# Alone: it measures.
+script netns "rails in network namespaces" scripts/netns-rails.sh
+[ -z "${SYMRAIL_TEST_WHEEL-}" ] || script wheel "the wheel" scripts/wheel.sh
 
 # ---- the answer
 
-skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
 heading "done"
 # Measurements, and second processes of other tests: they do not run by themselves, but are listed.
 cat "$logs"/*.log | sed -n 's/^test \(.*\) \.\.\. ignored,\{0,1\} *\(.*\)/not run by itself: \1: \2/p' | sort -u
 [ -n "${SYMRAIL_TEST_WHEEL-}" ] || echo "not run by itself: scripts/wheel.sh: a release build; SYMRAIL_TEST_WHEEL=1 runs it"
-[ "$skipped" = 0 ] || sort -u "$logs/skipped" | sed 's/^/SKIPPED: /'
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+sort -u "$logs/skipped" | sed 's/^/SKIPPED: /'
+answer
