@@ -274,11 +274,16 @@ fn unless_needed(
     Ok((Err(error), Vec::new()))
 }
 
-/// Chooses rails and proxy threads, with reasons.
+/// Chooses rails and proxy threads, and logs the reasons; those that hold for a whole host on its first PE.
 fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     let choice = backend::choose(settings, host)?;
     for reason in choice.reasons.iter().chain([&choice.threads.reason]) {
         tracing::info!("{reason}");
+    }
+    match &choice.left_out {
+        Some(left_out) if host.local_pe == 0 => tracing::info!("{left_out}"),
+        Some(left_out) => tracing::debug!("{left_out}"),
+        None => {}
     }
     if me == 0 {
         let fewer = choice.threads.fewer.then(|| format!("SYMRAIL_PROXY_THREADS: {}", choice.threads.reason));

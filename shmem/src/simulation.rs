@@ -191,5 +191,6 @@ fn choice(settings: &Settings) -> Choice {
         proxy_cores: Vec::new(),
         cores_each: 1,
         reasons: Vec::new(),
+        left_out: None,
     }
 }

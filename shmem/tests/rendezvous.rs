@@ -5,17 +5,20 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
 use symrail::bootstrap::rendezvous::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server, Shape};
 use symrail::bootstrap::{Bootstrap, Error};
 
 const CHALLENGE: usize = 40;
-const HELLO: usize = 98;
+const HELLO: usize = 100;
 
 fn server(n_pes: Option<u32>) -> (Server, mpsc::Receiver<Event>) {
     let (sender, events) = mpsc::channel();
@@ -29,6 +32,10 @@ fn server(n_pes: Option<u32>) -> (Server, mpsc::Receiver<Event>) {
     };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap();
     (server, events)
+}
+
+fn at(server: &Server) -> SocketAddr {
+    server.address().ip().unwrap()
 }
 
 fn membership(server: &Server, pe: u32, n_pes: u32) -> Membership {
@@ -46,7 +53,7 @@ fn error_of(joined: Result<Client, Error>) -> Error {
 }
 
 fn stranger(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.address()).unwrap();
+    let stream = TcpStream::connect(at(&server)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     stream
 }
@@ -122,7 +129,7 @@ fn pes_join_under_a_flood_of_strangers() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| flood(server.address().port(), &stop));
+            scope.spawn(|| flood(at(&server).port(), &stop));
         }
         while server.refused() < 500 {
             thread::yield_now();
@@ -154,7 +161,7 @@ fn a_wrong_secret_is_blamed_at_once_and_only_when_it_was_the_reason() {
                 drop(listener.accept());
             }
         });
-        let crowded = Membership { address, timeout: Duration::from_millis(300), ..wrong };
+        let crowded = Membership { address: address.into(), timeout: Duration::from_millis(300), ..wrong };
         let error = error_of(Client::join(&crowded, "test")).to_string();
         // Set on success and failure alike, so that the scope ends.
         stop.store(true, Relaxed);
@@ -201,9 +208,9 @@ fn middleman(
 #[test]
 fn a_recorded_hello_is_worth_nothing() {
     let (server, events) = server(Some(2));
-    let (address, seen) = middleman(server.address(), |_, _, _| ());
+    let (address, seen) = middleman(at(&server), |_, _, _| ());
     let mut through = membership(&server, 0, 2);
-    through.address = address;
+    through.address = address.into();
     let one = Client::join(&through, "test").unwrap();
     assert_eq!(events.recv().unwrap(), Event::Joined(0));
     drop(one);
@@ -222,25 +229,25 @@ fn a_recorded_hello_is_worth_nothing() {
 fn bytes_changed_on_the_way_are_noticed_by_either_end() {
     // A change towards the PE: in the first frame after the challenge.
     let (one_way, _events) = server(Some(1));
-    let (address, _seen) = middleman(one_way.address(), |outwards, at, byte| {
+    let (address, _seen) = middleman(at(&one_way), |outwards, at, byte| {
         if !outwards && at == CHALLENGE + 6 {
             *byte ^= 1;
         }
     });
     let mut through = membership(&one_way, 0, 1);
-    through.address = address;
+    through.address = address.into();
     let error = error_of(Client::join(&through, "test"));
     assert!(matches!(error, Error::Untrusted { .. }), "{error}");
 
     // A change towards the service: in the first contribution. The service drops the PE, and the other PE gets a fault.
     let (other_way, events) = server(Some(2));
-    let (address, _seen) = middleman(other_way.address(), |outwards, at, byte| {
+    let (address, _seen) = middleman(at(&other_way), |outwards, at, byte| {
         if outwards && at == HELLO + 30 {
             *byte ^= 1;
         }
     });
     let mut through = membership(&other_way, 0, 2);
-    through.address = address;
+    through.address = address.into();
     let mut one = Client::join(&through, "test").unwrap();
     let mut other = join(&other_way, 1, 2);
     let error = one.allgather(b"a contribution that is long enough").unwrap_err();
@@ -440,10 +447,14 @@ fn a_wait_for_others_ends_when_it_is_told_to() {
     assert!(error.to_string().contains("PE 0"), "{error}");
 }
 
+const LOOPBACK: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+/// Unix-domain sockets.
+const NO_INTERFACE: Option<IpAddr> = None;
+
 /// A service for a job whose nodes serve at most four.
-fn tree() -> Server {
+fn tree(interface: Option<IpAddr>) -> Server {
     let options = Options { shape: Shape::FanOut(4), ..Options::default() };
-    Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap()
+    Server::start(interface, &Secret::generate().unwrap(), options).unwrap()
 }
 
 /// Runs all PEs of a job, each on its own thread, and returns their results.
@@ -458,9 +469,14 @@ fn run_pes<R: Send>(server: &Server, n_pes: u32, pe: impl Fn(Client) -> R + Sync
 
 #[test]
 fn pes_of_a_large_job_join_and_leave_by_relays_again_and_again() {
-    let server = tree();
+    for server in [LOOPBACK, NO_INTERFACE].map(tree) {
+        pes_join_and_leave_by_relays(&server);
+    }
+}
+
+fn pes_join_and_leave_by_relays(server: &Server) {
     for _ in 0..3 {
-        let messages = run_pes(&server, 30, |mut client| {
+        let messages = run_pes(server, 30, |mut client| {
             let mine = client.pe() as u8;
             let all: Vec<Vec<u8>> = (0..30).map(|pe| vec![pe; 1 + usize::from(pe)]).collect();
             assert_eq!(client.allgather(&vec![mine; 1 + usize::from(mine)]).unwrap(), all);
@@ -476,7 +492,7 @@ fn pes_of_a_large_job_join_and_leave_by_relays_again_and_again() {
 
 #[test]
 fn relays_pass_on_contributions_that_are_larger_than_a_frame() {
-    run_pes(&tree(), 7, |mut client| {
+    run_pes(&tree(NO_INTERFACE), 7, |mut client| {
         let mine = client.pe() as u8;
         let all = client.allgather(&vec![mine; MAX_CONTRIBUTION / 3]).unwrap();
         assert!(all.iter().zip(0..).all(|(part, pe)| part.len() == MAX_CONTRIBUTION / 3 && part[0] == pe));
@@ -486,8 +502,8 @@ fn relays_pass_on_contributions_that_are_larger_than_a_frame() {
 
 #[test]
 fn an_abort_and_a_departure_reach_all_over_relays() {
-    for abort in [true, false] {
-        let server = tree();
+    for (abort, interface) in [(true, LOOPBACK), (false, LOOPBACK), (true, NO_INTERFACE), (false, NO_INTERFACE)] {
+        let server = tree(interface);
         let left = std::sync::Barrier::new(30);
         run_pes(&server, 30, |mut client| {
             client.barrier().unwrap();
@@ -509,14 +525,29 @@ fn an_abort_and_a_departure_reach_all_over_relays() {
     }
 }
 
+/// As in a C program, in which a write to a closed socket ends the process unless the writer says otherwise.
+#[test]
+fn connections_that_close_at_once_raise_no_signal() {
+    // SAFETY: the default action is no handler.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.unwrap();
+    let server = tree(NO_INTERFACE);
+    let name = server.address().to_string();
+    let name = UnixAddr::from_abstract_name(name.strip_prefix("unix-abstract:").unwrap()).unwrap();
+    for _ in 0..200 {
+        drop(UnixStream::connect_addr(&name).unwrap());
+    }
+    let mut client = join(&server, 0, 1);
+    client.barrier().unwrap();
+}
+
 #[test]
 fn strangers_at_a_relay_are_dropped_and_no_relay_is_without_the_secret() {
-    let server = tree();
+    let server = tree(LOOPBACK);
     let seen = std::sync::Barrier::new(30);
     run_pes(&server, 30, |mut client| {
         client.barrier().unwrap();
         if client.address() != server.address() {
-            let mut garbage = TcpStream::connect(client.address()).unwrap();
+            let mut garbage = TcpStream::connect(client.address().ip().unwrap()).unwrap();
             garbage.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             garbage.write_all(&[0x5a; 4096]).ok();
             assert!(is_dropped(&mut garbage));

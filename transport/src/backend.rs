@@ -78,6 +78,8 @@ pub struct Choice {
     pub cores_each: usize,
     /// Reasons, one sentence each, for `symrail info` and the log.
     pub reasons: Vec<String>,
+    /// Which network interfaces are no rails, and why: the same for all PEs of a host.
+    pub left_out: Option<String>,
 }
 
 /// Finds the NICs that the settings allow and orders them: as `NIC_LIST` names them, or else as the topology spreads
@@ -132,12 +134,13 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
         let threads = Threads::choose(settings, nics.len(), cores_each, mode.0 == verbs::Mode::RdmaAtomics);
         let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Ibverbs(nics));
-        return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons });
+        return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons, left_out: None });
     }
     let library = ofi::load(settings)?;
     let ofi::Found { nics, left_out } = ofi::discover(&library, settings, host.all_here)?;
-    let naming = "SYMRAIL_NIC_LIST can name it";
-    reasons.extend(left_out.iter().map(|interface| format!("no rail: interface {interface}; {naming}")));
+    let left_out: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+    let left_out =
+        (!left_out.is_empty()).then(|| format!("no rails: {}; SYMRAIL_NIC_LIST can name them", left_out.join(", ")));
     if host.all_here && settings.nic_list.is_none() && nics.iter().all(ofi::Nic::is_loopback) {
         reasons.push("loopback only: all PEs are on this machine".into());
     }
@@ -147,7 +150,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let nics: Vec<_> = places.order.iter().take(most).map(|&i| nics[i].clone()).collect();
     let threads = Threads::choose(settings, nics.len(), cores_each, settings.amo_path == AmoPath::Native);
     let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Libfabric(library, nics));
-    Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons })
+    Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons, left_out })
 }
 
 /// Whether the rails that these settings choose may read and write a GPU's memory, as far as that is known before a
@@ -235,6 +238,12 @@ fn affinities(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
 }
 
 impl Choice {
+    /// All reasons, one sentence each.
+    #[must_use]
+    pub fn why(&self) -> Vec<String> {
+        self.reasons.iter().chain(&self.left_out).chain([&self.threads.reason]).cloned().collect()
+    }
+
     /// The rails' names, in lane order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

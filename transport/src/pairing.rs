@@ -68,10 +68,10 @@ fn reach(a: Option<InterfaceAddress>, b: Option<InterfaceAddress>) -> Option<Rea
         return None;
     }
     let subnet = contains(a, b.ip) && contains(b, a.ip);
-    if !apart(a, b) {
+    if a.network == b.network && a.network != 0 {
         return Some(if subnet { Reach::Subnet } else { Reach::Routed });
     }
-    if a.ip.is_loopback() || b.ip.is_loopback() || a.ip == b.ip {
+    if apart(a, b) && (a.ip.is_loopback() || b.ip.is_loopback() || a.ip == b.ip) {
         return None;
     }
     match (is_link_local(a.ip), is_link_local(b.ip)) {

@@ -45,13 +45,13 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
     match backend::choose(settings, &host) {
         Ok(choice) => Chosen {
             ignored: choice.ignored(settings),
-            transport: match choice.nics {
+            transport: match &choice.nics {
                 Nics::Ibverbs(_) => "ibverbs",
                 Nics::Libfabric(..) => "libfabric",
             },
             rails: choice.names(),
             proxy_cores: choice.proxy_cores.clone(),
-            why: choice.reasons.into_iter().chain([choice.threads.reason]).collect(),
+            why: choice.why(),
         },
         Err(error) => Chosen {
             transport: "none",

@@ -1,13 +1,13 @@
 //! A job to start, and every PE's environment.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use symrail::Settings;
+use symrail::bootstrap::rendezvous::Address;
 use symrail::bootstrap::{self, MAX_PES, launcher};
 use symrail_transport::ofi::variables;
 
@@ -172,7 +172,7 @@ impl Job {
     pub(super) fn variables(
         &self,
         pe: u32,
-        service: SocketAddr,
+        service: Address,
         secret_fd: i32,
         is_set: impl Fn(&str) -> bool,
     ) -> Vec<(String, String)> {

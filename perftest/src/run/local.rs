@@ -1,7 +1,6 @@
 //! PEs on this machine: all of a job's, or those of an agent for a launcher on another host.
 
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sched::CpuSet;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use symrail::bootstrap::rendezvous::{Secret, Server};
+use symrail::bootstrap::rendezvous::{Address, Secret, Server};
 
 use super::children::Children;
 use super::ending::Ending;
@@ -59,7 +58,7 @@ impl Local {
     }
 
     /// Starts some of the remaining PEs, and returns their numbers.
-    pub(super) fn start(&mut self, service: (SocketAddr, &Secret)) -> Result<Range<u32>, LaunchError> {
+    pub(super) fn start(&mut self, service: (Address, &Secret)) -> Result<Range<u32>, LaunchError> {
         let new = self.started()..self.pes.end.min(self.started() + TURN);
         for pe in new.clone() {
             let cores = self.cores.get((pe - self.pes.start) as usize).copied();

@@ -1,7 +1,6 @@
 //! Starts one PE: the steps between fork and exec.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, pipe2, write};
 use symrail::Settings;
-use symrail::bootstrap::rendezvous::Secret;
+use symrail::bootstrap::rendezvous::{Address, Secret};
 
 use super::job::{Job, LaunchError};
 use super::job_id;
@@ -70,7 +69,7 @@ pub(super) enum Input {
 pub(super) fn spawn(
     job: &Job,
     pe: u32,
-    (service, secret): (SocketAddr, &Secret),
+    (service, secret): (Address, &Secret),
     cores: Option<CpuSet>,
     inheritance: &Inheritance,
     streams: Streams,

@@ -55,7 +55,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
             let input = if input { Input::Inherited } else { Input::Nothing };
             let streams = (Streams { input, piped: job.prefix }, print_lines());
             let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
-            (Box::new(local), nearby()?, Shape::STAR)
+            (Box::new(local), nearby(), Shape::STAR)
         }
         Some(hosts) => {
             let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));

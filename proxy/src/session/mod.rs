@@ -139,7 +139,7 @@ impl Session {
             _proxy: proxy,
             connection_info,
             rails,
-            reasons: choice.reasons,
+            reasons: choice.reasons.into_iter().chain(choice.left_out).collect(),
             copy_limit,
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
             // resort.

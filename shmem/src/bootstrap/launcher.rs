@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Mutex;
@@ -50,7 +49,7 @@ pub fn open(timeout: Duration) -> Result<Client> {
     let pe = variables::number(KIND, PE, REMEDY)?;
     let n_pes = variables::number(KIND, N_PES, REMEDY)?;
     let address = variables::text(KIND, ADDRESS, REMEDY)?;
-    let address: SocketAddr = address.parse().map_err(|_| Error::Variable {
+    let address = address.parse().map_err(|()| Error::Variable {
         name: ADDRESS,
         value: address,
         accepted: "an address and a port, as in 127.0.0.1:40000",

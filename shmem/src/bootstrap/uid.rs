@@ -13,7 +13,7 @@
 //! the others' steps fail. The id contains the job's secret: any process that reads it can join.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use symrail_transport::Pe;
 
 use super::error::{Error, Result};
-use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape, nearby};
+use super::rendezvous::{Address, Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape, nearby};
 use super::{Bootstrap, LostPe, Traffic, variables};
 use crate::interrupt::GoOn;
 
@@ -52,7 +52,7 @@ struct Service {
 
 /// The address where a job joins, and its secret: 64 bytes to be passed unchanged.
 ///
-/// Bytes: magic 4 · family 1 (4 or 6) · 0 · port 2 · address 16 · secret 32 · checksum 8.
+/// Bytes: magic 4 · [`Address`] 20 · secret 32 · checksum 8.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; UniqueId::LEN]);
 
@@ -60,20 +60,10 @@ impl UniqueId {
     /// Its length in bytes.
     pub const LEN: usize = 64;
 
-    fn new(address: SocketAddr, secret: &Secret) -> UniqueId {
+    fn new(address: Address, secret: &Secret) -> UniqueId {
         let mut bytes = [0; UniqueId::LEN];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[6..8].copy_from_slice(&address.port().to_le_bytes());
-        match address.ip() {
-            IpAddr::V4(ip) => {
-                bytes[4] = 4;
-                bytes[8..12].copy_from_slice(&ip.octets());
-            }
-            IpAddr::V6(ip) => {
-                bytes[4] = 6;
-                bytes[8..24].copy_from_slice(&ip.octets());
-            }
-        }
+        bytes[4..24].copy_from_slice(&Address::encode(Some(address)));
         bytes[24..56].copy_from_slice(secret.bytes());
         let sum = checksum(&bytes);
         bytes[56..].copy_from_slice(&sum);
@@ -98,7 +88,7 @@ impl UniqueId {
         if id[..4] != MAGIC {
             return Err(refuse("it is not an id of this version".into()));
         }
-        if checksum(&id) != id[56..] || !matches!(id[4], 4 | 6) {
+        if checksum(&id) != id[56..] || Address::decode(&id[4..24]).is_none() {
             return Err(refuse("its checksum is wrong".into()));
         }
         Ok(UniqueId(id))
@@ -124,15 +114,9 @@ impl UniqueId {
 
     /// The service's address.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        let port = u16::from_le_bytes([self.0[6], self.0[7]]);
-        let mut octets = [0; 16];
-        octets.copy_from_slice(&self.0[8..24]);
-        let ip = match self.0[4] {
-            4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
-            _ => IpAddr::V6(Ipv6Addr::from(octets)),
-        };
-        SocketAddr::new(ip, port)
+    pub fn address(&self) -> Address {
+        // Checked when the id was read; a port of zero cannot be reached.
+        Address::decode(&self.0[4..24]).unwrap_or(Address::Unix(0))
     }
 
     fn secret(&self) -> Secret {
@@ -157,8 +141,8 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 
 /// Creates an id and starts its rendezvous service in this process, on one interface of this machine.
 ///
-/// `None` stands for the loopback interface, or one that replaces it: PEs of this machine only. For PEs on other machines pass the address of
-/// the interface through which they reach this machine.
+/// `None` stands for the loopback interface, or what replaces it (see [`nearby`]): PEs of this machine only. For PEs on
+/// other machines pass the address of the interface through which they reach this machine.
 ///
 /// # Errors
 /// An address that belongs to no interface, or an error of the system.
@@ -173,12 +157,12 @@ pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
 pub fn create_tree(interface: Option<IpAddr>, shape: Shape) -> Result<UniqueId> {
     // The service has a thread; setting variables is unsafe after that.
     symrail_transport::ofi::variables::set_defaults();
-    let interface = interface.map_or_else(nearby, Ok)?;
-    if let IpAddr::V6(ip) = interface
+    let interface = interface.or_else(nearby);
+    if let Some(IpAddr::V6(ip)) = interface
         && ip.is_unicast_link_local()
     {
         let reason = "a link-local address means another interface on every machine".into();
-        return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
+        return Err(Error::Service { address: ip.to_string(), reason, remedy: ONE_INTERFACE });
     }
     let server = Server::start(interface, &Secret::generate()?, Options { shape, ..Options::default() })?;
     let id = UniqueId::new(server.address(), server.secret());
@@ -304,7 +288,7 @@ mod tests {
 
     #[test]
     fn ids_survive_hex_and_bytes_and_show_no_secret() {
-        for address in ["127.0.0.1:4711", "[2001:db8::7]:65535"] {
+        for address in ["127.0.0.1:4711", "[2001:db8::7]:65535", "unix-abstract:symrail-0123456789abcdef"] {
             let id = UniqueId::new(address.parse().unwrap(), &Secret([0xcd; Secret::LEN]));
             assert_eq!(UniqueId::from_hex(&format!(" {}\n", id.to_hex())).unwrap(), id);
             assert_eq!(UniqueId::from_bytes(&id.to_bytes()).unwrap(), id);

@@ -62,7 +62,7 @@ impl HostEndpoints {
     pub fn described(&self) -> (Vec<(String, String)>, Vec<String>) {
         let choice = &lock(&self.opener).choice;
         let nics = choice.names().into_iter().zip(choice.details()).collect();
-        (nics, choice.reasons.iter().chain([&choice.threads.reason]).cloned().collect())
+        (nics, choice.why())
     }
 
     /// The default context's endpoint.

@@ -96,6 +96,7 @@ fn world_with(settings: &Settings, config: FabricConfig, (threads, rails, words)
         proxy_cores: Vec::new(),
         cores_each: 1,
         reasons: Vec::new(),
+        left_out: None,
     };
     let settings = Settings::default();
     let directory = Arc::new(Directory::new(&[], threads, segment(bases[0])));

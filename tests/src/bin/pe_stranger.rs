@@ -70,11 +70,12 @@ fn main() -> ExitCode {
     let stranger = OnceCell::<Stranger>::new();
     let begin = || {
         println!("ours: {}", look(&processes).iter().filter(|(_, opened)| *opened).count());
-        let ports: Vec<_> = processes.iter().flat_map(|pid| listens(*pid)).filter(|at| *at != id.address()).collect();
+        let ports: Vec<_> =
+            processes.iter().flat_map(|pid| listens(*pid)).filter(|at| Some(*at) != id.address().ip()).collect();
         ports.iter().for_each(|at| println!("listens: {at}"));
         // Unused endpoints are not polled: an attack would only wait.
         let attacked = if rt.is_mapped(1) { &[][..] } else { &ports };
-        let _ = stranger.set(Stranger::start(id.address(), attacked, &processes));
+        let _ = stranger.set(Stranger::start(id.address().ip().unwrap(), attacked, &processes));
     };
     let worked = work(&rt, begin, || stranger.get().is_none_or(Stranger::is_through));
     // Leaving is a step of the rendezvous, too.

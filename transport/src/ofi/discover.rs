@@ -16,6 +16,7 @@ use super::shared_memory;
 use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
 use crate::pairing::is_link_local;
+use crate::topology::own_addresses;
 
 /// One NIC, or a provider's equivalent, that can become a rail.
 #[derive(Debug, Clone)]
@@ -207,10 +208,15 @@ pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// One NIC per domain of the provider. Of several addresses of a domain, the first IPv4 one is used, or else the first;
-/// link-local ones only where there is no other.
+/// One NIC per domain of the provider, at an address that an interface has. Of several addresses of a domain, the first
+/// IPv4 one is used, or else the first; link-local ones only where there is no other.
 fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     let mut infos = hints::negotiate(library, ask)?;
+    // libfabric adds 127.0.0.1 and ::1, whether or not the loopback interface has them.
+    if let Some(own) = own_addresses() {
+        let is_own = |ip: IpAddr| is_link_local(ip) || own.contains(&ip);
+        infos.retain(|info| address_text(info).parse().map_or(true, is_own));
+    }
     if infos.is_empty() {
         return Ok(Vec::new());
     }
@@ -280,7 +286,9 @@ fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen:
     if let Some(list) = &settings.nic_list {
         text += &format!(" with SYMRAIL_NIC_LIST={}{}", if list.exclude { "^" } else { "" }, list.names.join(","));
     }
-    let found = if seen.is_empty() {
+    let found = if seen.is_empty() && own_addresses().is_some_and(|own| own.is_empty()) {
+        "no interface that is up and has an address (the loopback interface: ip link set lo up)".to_owned()
+    } else if seen.is_empty() {
         let names = providers(library).unwrap_or_default();
         if names.is_empty() { "nothing".to_owned() } else { format!("providers {}", names.join(", ")) }
     } else {

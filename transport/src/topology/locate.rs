@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 use symrail_core::PciAddress;
 
 use super::place::{Machine, Place};
+use crate::pairing::is_link_local;
 
 /// A NIC and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,15 +39,29 @@ fn names(rail: &str) -> impl Iterator<Item = String> {
 
 /// The interface that has this address.
 fn interface_with(address: IpAddr) -> Option<String> {
-    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
-    let has = |interface: &nix::ifaddrs::InterfaceAddress| {
-        let Some(found) = interface.address else { return false };
-        match address {
-            IpAddr::V4(wanted) => found.as_sockaddr_in().is_some_and(|found| found.ip() == wanted),
-            IpAddr::V6(wanted) => found.as_sockaddr_in6().is_some_and(|found| found.ip() == wanted),
-        }
-    };
-    interfaces.find(has).map(|interface| interface.interface_name)
+    getifaddrs().ok()?.find(|interface| ip(interface) == Some(address)).map(|interface| interface.interface_name)
+}
+
+/// The addresses of this machine's interfaces that are up, without those that mean another interface on every machine.
+/// `None` if the system does not tell.
+#[must_use]
+pub fn own_addresses() -> Option<Vec<IpAddr>> {
+    let up = getifaddrs().ok()?.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP));
+    Some(up.filter_map(|interface| ip(&interface)).filter(|ip| !(ip.is_ipv6() && is_link_local(*ip))).collect())
+}
+
+/// The length of the prefix of the subnet of an address of this machine.
+#[must_use]
+pub fn prefix_of(address: IpAddr) -> Option<u8> {
+    let mask = getifaddrs().ok()?.find(|interface| ip(interface) == Some(address))?.netmask?;
+    let v4 = mask.as_sockaddr_in().map(|mask| IpAddr::V4(mask.ip()));
+    ipnet::ip_mask_to_prefix(v4.or_else(|| mask.as_sockaddr_in6().map(|mask| IpAddr::V6(mask.ip())))?).ok()
+}
+
+fn ip(interface: &InterfaceAddress) -> Option<IpAddr> {
+    let address = interface.address?;
+    let v4 = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip())))
 }
 
 #[cfg(test)]
@@ -52,6 +69,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::topology::place::Device;
+
+    #[test]
+    fn addresses_of_interfaces_that_are_up_are_this_machines() {
+        let own = own_addresses().unwrap();
+        assert!(own.contains(&IpAddr::from([127, 0, 0, 1])), "{own:?}");
+        assert_eq!(prefix_of(IpAddr::from([127, 0, 0, 1])), Some(8));
+        // Reserved for documentation: no machine has it.
+        assert!(!own.contains(&IpAddr::from([192, 0, 2, 1])));
+    }
 
     #[test]
     fn finds_by_address_and_by_every_sort_of_name() {

@@ -1,10 +1,12 @@
 //! A rail's address: the data that a peer needs to pair a queue pair with one of ours, or to find that it must not.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv6Addr;
 
 use super::gid::GidType;
 use super::mode::Mode;
 use crate::error::{Error, Result};
+use crate::pairing::InterfaceAddress;
 use crate::pe::Pe;
 
 const VERSION: u8 = 1;
@@ -18,6 +20,8 @@ pub(super) struct Address {
     pub mode: Mode,
     pub gid_type: GidType,
     pub gid: [u8; 16],
+    /// The length of the prefix of the GID's subnet.
+    pub prefix: u8,
     pub lid: u16,
     /// Whether the port needs global route headers.
     pub needs_grh: bool,
@@ -44,7 +48,8 @@ impl Address {
         out.extend_from_slice(&self.lid.to_le_bytes());
         out.extend_from_slice(&self.pkey.to_le_bytes());
         out.push(self.incoming_reads);
-        out.extend_from_slice(&[0; 7]);
+        out.push(self.prefix);
+        out.extend_from_slice(&[0; 6]);
         out.extend_from_slice(&self.psn.to_le_bytes());
         out.extend_from_slice(&u32::try_from(self.qpns.len()).unwrap_or(0).to_le_bytes());
         debug_assert_eq!(out.len(), HEAD);
@@ -83,6 +88,7 @@ impl Address {
             mode,
             gid_type,
             gid,
+            prefix: head[29],
             lid: u16::from_le_bytes([head[24], head[25]]),
             needs_grh: head[6] & 1 != 0,
             mtu,
@@ -91,6 +97,15 @@ impl Address {
             psn: u32_at(36) & 0xff_ffff,
             qpns: words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
         })
+    }
+
+    /// The GID in an encoded address as that of an interface; `None` if the address is none of this version.
+    ///
+    /// It tells of no network namespace: processes of several may use one NIC, and then have one GID.
+    pub fn interface(bytes: &[u8]) -> Option<InterfaceAddress> {
+        let address = Address::decode(bytes, 0).ok()?;
+        let ip = Ipv6Addr::from(address.gid).to_canonical();
+        Some(InterfaceAddress { ip, prefix: address.prefix, network: 0 })
     }
 
     /// Refuses a peer with which this rail could not communicate. The error names both values.
@@ -121,7 +136,7 @@ pub(super) fn random_psn() -> u32 {
 }
 
 fn is_ipv4(gid: &[u8; 16]) -> bool {
-    std::net::Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
+    Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
 }
 
 #[cfg(test)]
@@ -136,6 +151,7 @@ mod tests {
             mode: Mode::RdmaAtomics,
             gid_type: GidType::RoceV2,
             gid,
+            prefix: 24,
             lid: 0x1234,
             needs_grh: true,
             mtu: 5,
@@ -144,6 +160,30 @@ mod tests {
             psn: 0xabcdef,
             qpns: vec![17, 0x12_3456, 3],
         }
+    }
+
+    #[test]
+    fn rails_pair_by_the_subnets_of_their_gids() {
+        let rail = |gid: &str, prefix| {
+            let gid = match gid.parse().unwrap() {
+                std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                std::net::IpAddr::V6(ip) => ip,
+            };
+            Address::interface(&Address { gid: gid.octets(), prefix, ..sample() }.encode())
+        };
+        let pairs = |a: &[_], b: &[_]| crate::pairing::pairs(a, b, false);
+        let of = |host: u8| [rail(&format!("10.1.0.{host}"), 24), rail(&format!("10.2.0.{host}"), 24)];
+        let ([a1, a2], [b1, b2]) = (of(1), of(2));
+        assert_eq!(pairs(&[a1, a2], &[b2, b1]), [(0, 1), (1, 0)], "RoCE, IPv4");
+        let points = [rail("10.1.0.1", 32), rail("10.2.0.1", 32)];
+        assert_eq!(pairs(&points, &[rail("10.3.0.1", 32), rail("10.4.0.1", 32)]), [(0, 0), (1, 1)], "routed: by index");
+        assert_eq!(pairs(&[a1], &[rail("fd00::1", 64), rail("10.3.0.1", 24)]), [(0, 1)], "families");
+        // InfiniBand: the default subnet prefix, and another one.
+        let (default, other) = (|id| rail(&format!("fe80::{id}"), 64), |id| rail(&format!("fec1:0:0:7::{id}"), 64));
+        assert_eq!(pairs(&[default(1), default(2)], &[default(3), default(4)]), [(0, 0), (1, 1)]);
+        assert_eq!(pairs(&[default(1), other(2)], &[other(3), default(4)]), [(0, 1), (1, 0)]);
+        assert_eq!(pairs(&[default(1)], &[default(1)]), [(0, 0)], "containers that share a NIC");
+        assert_eq!(Address::interface(b"another backend's"), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::env::{AddrFamily, Settings};
+use crate::topology::prefix_of;
 
 /// The packet format of a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
@@ -49,6 +50,13 @@ impl Gid {
     #[must_use]
     pub fn address(&self) -> IpAddr {
         Ipv6Addr::from(self.raw).to_canonical()
+    }
+
+    /// The length of the prefix of its subnet: of the interface that has its address, or else as usual.
+    pub(super) fn prefix(&self) -> u8 {
+        let ip = self.address();
+        let of_interface = if self.kind == GidType::InfiniBand { None } else { prefix_of(ip) };
+        of_interface.unwrap_or(if ip.is_ipv4() { 32 } else { 64 })
     }
 
     /// The address's family.

@@ -75,6 +75,7 @@ impl Port {
             mode,
             gid_type: self.gid.kind,
             gid: self.gid.raw,
+            prefix: self.gid.prefix(),
             lid: self.attr.lid,
             needs_grh: self.attr.flags & sys::IBV_QPF_GRH_REQUIRED != 0,
             mtu: u8::try_from(self.attr.active_mtu.clamp(1, 5)).unwrap_or(1),

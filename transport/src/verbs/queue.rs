@@ -254,6 +254,7 @@ mod tests {
             mode: Mode::RdmaAtomics,
             gid_type,
             gid,
+            prefix: 64,
             lid,
             needs_grh: false,
             mtu: 5,

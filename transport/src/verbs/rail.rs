@@ -4,12 +4,14 @@ use std::os::fd::RawFd;
 
 use verbs_sys as sys;
 
+use super::address::Address;
 use super::endpoint::{PeerState, VerbsRail};
 use super::memory::Memory;
 use super::post::Request;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::DeviceMemory;
 use crate::error::{Fault, Result};
+use crate::pairing::InterfaceAddress;
 use crate::rail::{
     Dest, LocalBuf, LocalKey, NativeAmo, OpId, Piece, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
     WriteOptions,
@@ -46,6 +48,10 @@ unsafe impl Rail for VerbsRail {
 
     fn address(&self) -> Vec<u8> {
         self.address.encode()
+    }
+
+    fn interface(&self, address: &[u8]) -> Option<InterfaceAddress> {
+        Address::interface(address)
     }
 
     fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {

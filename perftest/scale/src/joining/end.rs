@@ -1,12 +1,11 @@
 //! A PE's own end of joining: which node admits it, what it contributes, and when it gives up.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use symrail::Pe;
 use symrail::bootstrap::Step;
 use symrail::bootstrap::rendezvous::node::{Config, Link, Node, PARENT, Place};
-use symrail::bootstrap::rendezvous::{Contribution, Kind, Shape, fault_in_words};
+use symrail::bootstrap::rendezvous::{Address, Contribution, Kind, Shape, fault_in_words};
 
 use super::{Message, Relay, World, receives};
 use crate::random::Random;
@@ -51,7 +50,10 @@ impl World<'_> {
             }
             Message::Frame(Kind::Late, payload) => self.processes[pe as usize].awaited = fault_in_words(pe, &payload),
             Message::Frame(Kind::Redirect, address) => {
-                let of_relay = address.get(12..16).and_then(|ip| ip.try_into().ok()).map(u32::from_be_bytes);
+                let of_relay = match Address::decode(&address) {
+                    Some(Address::Unix(pe)) => Pe::try_from(pe).ok(),
+                    _ => None,
+                };
                 self.dial(of_relay.unwrap_or(self.root()), pe, None);
             }
             Message::Frame(Kind::Serve, payload) => {
@@ -62,7 +64,7 @@ impl World<'_> {
                 self.processes[pe as usize].own = None;
                 self.processes[pe as usize].relay =
                     Some(Relay { parent: self.connections.len(), pes: start..end, fan_out });
-                self.dial(at_node, pe, Some(SocketAddr::from((Ipv4Addr::from(pe), 1))));
+                self.dial(at_node, pe, Some(Address::Unix(pe.into())));
             }
             Message::Frame(Kind::Result, _) => {
                 self.processes[pe as usize].results += 1;

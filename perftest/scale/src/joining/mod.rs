@@ -12,7 +12,6 @@
 mod end;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use serde::Serialize;
 use symrail::Pe;
 use symrail::bootstrap::Traffic;
 use symrail::bootstrap::rendezvous::node::{Config, Link, Newcomer, Node, Output, PARENT};
-use symrail::bootstrap::rendezvous::{FAN_OUT, Kind, Shape};
+use symrail::bootstrap::rendezvous::{Address, FAN_OUT, Kind, Shape};
 use symrail_transport::mock::timed::{Calendar, Nics};
 
 use crate::Options;
@@ -237,7 +236,7 @@ impl World<'_> {
         }
     }
 
-    fn dial(&mut self, node: Pe, below: Pe, relay: Option<SocketAddr>) {
+    fn dial(&mut self, node: Pe, below: Pe, relay: Option<Address>) {
         if self.processes[below as usize].dead {
             return;
         }

@@ -5,18 +5,19 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use symrail::bootstrap::rendezvous::Address;
 
 use super::super::ending::Ending;
 
 /// The beginning of a greeting.
 const GREETING: &str = "symrail-agent";
 /// The messages' version; each change of the messages changes it.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 /// The longest line before a greeting, and the longest message.
 const LONGEST: usize = 64 << 20;
 
@@ -52,7 +53,7 @@ pub(in super::super) struct Start {
     pub(in super::super) timeout_s: u64,
     /// Whether PE 0 reads the input of [`Order::Input`].
     pub(in super::super) input: bool,
-    pub(in super::super) service: SocketAddr,
+    pub(in super::super) service: Address,
     pub(in super::super) secret: [u8; 32],
     /// The misspelt variables that the launcher has reported.
     pub(in super::super) reported: String,

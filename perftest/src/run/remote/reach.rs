@@ -75,11 +75,11 @@ impl Remote {
         Ok(remote)
     }
 
-    /// The address of this host for the PEs of all hosts.
-    pub(in super::super) fn address(&self) -> Result<IpAddr, LaunchError> {
+    /// The address of this host for the PEs of all hosts, unless all are here and need none.
+    pub(in super::super) fn address(&self) -> Result<Option<IpAddr>, LaunchError> {
         let hosts = self.job.on.as_ref();
         if let Some(address) = hosts.and_then(|hosts| hosts.address) {
-            return Ok(address);
+            return Ok(Some(address));
         }
         let refuse = |why| Err(LaunchError::Job { what: "--address", why });
         let mut chosen = None;
@@ -99,7 +99,7 @@ impl Remote {
                 }
             }
         }
-        chosen.map_or_else(|| Ok(nearby()?), |(address, _)| Ok(address))
+        Ok(chosen.map(|(address, _)| address).or_else(nearby))
     }
 
     pub(super) fn greet(&mut self, index: usize, greeting: Greeting) {

@@ -1,7 +1,7 @@
 //! A PE's end of the rendezvous: joins once, then takes part in one step after the other.
 
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
@@ -14,6 +14,7 @@ use super::membership::Membership;
 use super::plan::Shape;
 use super::round::{Contribution, add_result};
 use super::server::{Options, Server};
+use super::socket::Address;
 use super::wire::{FINISHED, Frame, Kind, MAX_CONTRIBUTION};
 use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
@@ -98,7 +99,7 @@ impl Client {
 
     /// The address of the service that this PE joined.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> Address {
         self.service.address
     }
 

@@ -2,13 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, sendmsg};
 use symrail_transport::Pe;
 
 use super::dial::Dialed;
+use super::socket::Address;
 use super::wire::{Direction, Frame, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
 
 /// The most bytes read from one connection before the other connections are served.
@@ -25,7 +29,7 @@ enum Phase {
 pub(super) struct Connection {
     stream: TcpStream,
     /// The peer's address.
-    pub(super) from: SocketAddr,
+    pub(super) from: Address,
     phase: Phase,
     out: VecDeque<Arc<[u8]>>,
     /// The number of bytes of `out` that are written.
@@ -37,12 +41,11 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         stream: TcpStream,
-        from: SocketAddr,
+        from: Address,
         nonce: [u8; NONCE],
         deadline: Instant,
     ) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
         let phase = Phase::Greeting { nonce, deadline, hello: Vec::with_capacity(HELLO) };
         let out = VecDeque::from([Arc::from(challenge(&nonce).as_slice())]);
         Ok(Connection { stream, from, phase, out, written: 0, closing: false })
@@ -159,12 +162,13 @@ impl Connection {
             for (slice, next) in slices[1..].iter_mut().zip(self.out.iter().skip(1)) {
                 *slice = io::IoSlice::new(next);
             }
-            match self.stream.write_vectored(&slices) {
+            // The standard library's write of several buffers raises SIGPIPE, which ends a C program.
+            match sendmsg::<()>(self.stream.as_raw_fd(), &slices, &[], MsgFlags::MSG_NOSIGNAL, None) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.advance(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Reaches a node of the tree: a connection on which both ends have proven that they know the job's secret.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,8 @@ use super::super::error::{Error, Result, Step};
 use super::fault::{Fault, named};
 use super::membership::Membership;
 use super::node::decode_serve;
-use super::wire::{
-    CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, Sealer, decode_address, random, u32_at,
-};
+use super::socket::{self, Address};
+use super::wire::{CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, Sealer, random, u32_at};
 
 /// Pauses before retrying a service that closes without an answer, from the first to the longest. A service does so
 /// when too many unauthenticated connections crowd it.
@@ -22,7 +21,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)]
 
 /// A connection to a node, after the hello.
 pub(super) struct Dialed {
-    pub address: SocketAddr,
+    pub address: Address,
     pub stream: TcpStream,
     pub sealer: Sealer,
     pub opener: Opener,
@@ -35,19 +34,20 @@ pub(super) enum Answer {
     /// The node admits it. Names the PE that runs the node, if one does.
     Welcome(Option<Pe>),
     /// Another node serves the newcomer.
-    Redirect(SocketAddr),
+    Redirect(Address),
     /// The newcomer must run the relay of these PEs, with this fan-out.
     Serve(Range<Pe>, u32),
 }
 
-/// Returns the address where a relay listens for PEs that reach it through the interface of its own connection.
-pub(super) type Listen<'a> = &'a mut dyn FnMut(&TcpStream) -> io::Result<SocketAddr>;
+/// Returns the address where a relay listens for PEs that reach it through the interface of its own connection, which
+/// leads to the given address.
+pub(super) type Listen<'a> = &'a mut dyn FnMut(&TcpStream, Address) -> io::Result<Address>;
 
 /// Joins the tree at the node at this address, or at a node that this one redirects to; as a relay, if `listen` is
 /// given. Returns when a node has admitted it or makes it run a relay.
 pub(super) fn enter(
     membership: &Membership,
-    address: SocketAddr,
+    address: Address,
     mut listen: Option<Listen<'_>>,
 ) -> Result<(Dialed, Answer)> {
     let deadline = Instant::now() + membership.timeout;
@@ -81,7 +81,7 @@ pub(super) fn enter(
 
 fn try_enter(
     membership: &Membership,
-    address: SocketAddr,
+    address: Address,
     listen: &mut Option<Listen<'_>>,
     deadline: Instant,
     traffic: &mut Traffic,
@@ -95,21 +95,20 @@ fn try_enter(
 
 fn dial(
     membership: &Membership,
-    address: SocketAddr,
+    address: Address,
     listen: &mut Option<Listen<'_>>,
     deadline: Instant,
 ) -> Result<Dialed> {
     let (pe, step) = (membership.pe, Step::Join);
     let timeout = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(|error| Error::Unreachable {
+    let mut stream = socket::dial(address, timeout).map_err(|error| Error::Unreachable {
         pe,
         address: address.to_string(),
         reason: error.to_string(),
         remedy: "is the launcher, or the PE that created the unique id, alive?",
     })?;
     let lost = |error: io::Error| membership.broken_off(step, address, &error);
-    stream.set_nodelay(true).map_err(lost)?;
-    let relay = listen.as_mut().map(|listen| listen(&stream)).transpose().map_err(lost)?;
+    let relay = listen.as_mut().map(|listen| listen(&stream, address)).transpose().map_err(lost)?;
     let mut challenge = [0; CHALLENGE];
     read_exact(&mut stream, &mut challenge, deadline).map_err(lost)?;
     let mut service_nonce = [0; NONCE];
@@ -137,7 +136,7 @@ impl Dialed {
                 self.traffic.messages += 1;
                 let answer = match kind {
                     Kind::Welcome => Some(Answer::Welcome((payload.len() == 4).then(|| u32_at(&payload, 0)))),
-                    Kind::Redirect => decode_address(&payload).map(Answer::Redirect),
+                    Kind::Redirect => Address::decode(&payload).map(Answer::Redirect),
                     Kind::Serve => decode_serve(&payload).map(|(pes, fan_out)| Answer::Serve(pes, fan_out)),
                     Kind::Late => {
                         awaited = Fault::decode(&payload);

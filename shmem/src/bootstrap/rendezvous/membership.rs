@@ -1,19 +1,19 @@
 //! A PE's membership: which PE it is, of which job, and where it joins.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Step};
+use super::socket::Address;
 use super::wire::Secret;
 
 /// A PE's identity and the address of the rendezvous service.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The service's address.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The job's key.
     pub secret: Secret,
     /// This PE.
@@ -25,7 +25,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    pub(super) fn broken_off(&self, step: Step, address: SocketAddr, error: &io::Error) -> Error {
+    pub(super) fn broken_off(&self, step: Step, address: Address, error: &io::Error) -> Error {
         let (pe, address) = (self.pe, address.to_string());
         match error.kind() {
             io::ErrorKind::TimedOut => Error::Timeout {

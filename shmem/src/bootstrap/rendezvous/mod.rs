@@ -13,7 +13,8 @@
 //! | `chunk` | the contributions of consecutive PEs, on the wire |
 //! | `round` | one collective step: its contributions, its result |
 //! | `node` | the root or a relay, as a state machine without sockets and clock: members, rounds, time-outs, faults |
-//! | `connection` | one socket of a service |
+//! | `socket` | addresses of services, and their sockets: of TCP, or of a Unix domain |
+//! | `connection` | one connection of a service |
 //! | `service` | a service's thread: drives a node; unauthenticated connections |
 //! | `server` | the handle of that thread |
 //! | `membership` | which PE joins which job, and where |
@@ -34,17 +35,19 @@ mod plan;
 mod round;
 mod server;
 mod service;
+mod socket;
 mod wire;
 
 pub use client::Client;
 pub use membership::Membership;
-pub use nearby::{nearby, own_addresses};
+pub use nearby::nearby;
 pub use node::Event;
 pub use plan::{Branch, FAN_OUT, Role, Shape};
 #[doc(hidden)]
 pub use round::Contribution;
 pub(super) use server::ONE_INTERFACE;
 pub use server::{OnEvent, Options, Server};
+pub use socket::Address;
 #[doc(hidden)]
 pub use wire::Kind;
 pub use wire::{MAX_CONTRIBUTION, Secret};

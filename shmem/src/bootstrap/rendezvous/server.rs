@@ -3,7 +3,7 @@
 //! [`Server`] is the handle; the thread runs [`Service`](super::service). Dropping the handle stops the thread.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +20,7 @@ use super::membership::Membership;
 use super::node::{Config, Event, Node, Place};
 use super::plan::{FAN_OUT, Shape};
 use super::service::Service;
+use super::socket::{Address, Listener, interface_of};
 use super::wire::Secret;
 
 /// The handler of every [`Event`], called on the service's thread; it must not block.
@@ -105,26 +106,19 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(in super::super) const ONE_INTERFACE: &str = "pass the address of one interface of this machine";
 
-/// A socket on a random port of one interface.
-fn listen(interface: IpAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((interface, 0))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn refused(interface: IpAddr, error: &io::Error) -> Error {
+fn refused(at: &str, error: &io::Error) -> Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EMFILE) => "allow this process more descriptors (ulimit -n)",
         Some(libc::ENFILE) => "this host has no descriptors left (fs.file-max)",
         Some(libc::EAGAIN) => "allow more processes (ulimit -u): no thread could be started",
         _ => ONE_INTERFACE,
     };
-    Error::Service { address: interface.to_string(), reason: error.to_string(), remedy }
+    Error::Service { address: at.into(), reason: error.to_string(), remedy }
 }
 
 /// A running rendezvous service.
 pub struct Server {
-    address: SocketAddr,
+    address: Address,
     secret: Secret,
     shared: Arc<Shared>,
     wake: UnixStream,
@@ -132,21 +126,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a service on a random port of one interface of this machine.
+    /// Starts a service on a random port of one interface of this machine, or without one on a Unix-domain socket for
+    /// the processes of this network namespace.
     ///
     /// # Errors
     /// An address that belongs to no interface, options that contradict each other, or an error of the system.
-    pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
-        if interface.is_unspecified() || interface.is_multicast() {
+    pub fn start(interface: impl Into<Option<IpAddr>>, secret: &Secret, options: Options) -> Result<Server> {
+        let interface = interface.into();
+        let at = interface.map_or_else(|| "this machine".into(), |ip| ip.to_string());
+        if interface.is_some_and(|ip| ip.is_unspecified() || ip.is_multicast()) {
             let reason = "it stands for many interfaces, and the service listens on one only".into();
-            return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
+            return Err(Error::Service { address: at, reason, remedy: ONE_INTERFACE });
         }
-        options.check(&interface)?;
+        options.check(&at)?;
         let config =
             Config { n_pes: options.n_pes, relay: None, shape: options.shape.clone(), watched: options.watched };
-        listen(interface)
+        Listener::bind(interface)
             .and_then(|listener| Server::run(listener, secret, options, Node::new(config), None))
-            .map_err(|error| refused(interface, &error))
+            .map_err(|error| refused(&at, &error))
     }
 
     /// Starts a relay: a service for consecutive PEs of a larger job, which it joins on their behalf. It listens on the
@@ -158,9 +155,9 @@ impl Server {
     pub fn relay(job: &Membership, pes: Range<Pe>, run_by: Option<Pe>, options: Options) -> Result<Server> {
         options.check(&job.address)?;
         let mut listener = None;
-        let mut begin = |stream: &TcpStream| {
-            let bound = listen(stream.local_addr()?.ip())?;
-            let address = bound.local_addr();
+        let mut begin = |stream: &TcpStream, to: Address| {
+            let bound = Listener::bind(interface_of(stream, to)?)?;
+            let address = bound.address();
             listener = Some(bound);
             address
         };
@@ -179,17 +176,17 @@ impl Server {
         let connection = Connection::to_parent(dialed, job.pe);
         connection
             .and_then(|parent_end| Server::run(listener, &job.secret, options, Node::new(config), Some(parent_end)))
-            .map_err(|error| refused(address.ip(), &error))
+            .map_err(|error| refused(&address.to_string(), &error))
     }
 
     fn run(
-        listener: TcpListener,
+        listener: Listener,
         secret: &Secret,
         options: Options,
         node: Node,
         parent: Option<Connection>,
     ) -> io::Result<Server> {
-        let address = listener.local_addr()?;
+        let address = listener.address()?;
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
@@ -201,7 +198,7 @@ impl Server {
 
     /// The address that the service listens on.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> Address {
         self.address
     }
 

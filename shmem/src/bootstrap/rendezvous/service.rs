@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::connection::Connection;
 use super::node::{Link, Newcomer, Node, Output, PARENT};
 use super::server::{Options, Shared, lock};
+use super::socket::{Address, Listener};
 use super::wire::{Secret, random};
 
 /// Connections without a hello, beyond one for every PE. So many may arrive while a PE is answering its challenge.
@@ -40,7 +41,7 @@ fn unauthenticated() -> usize {
 }
 
 pub(super) struct Service {
-    listener: TcpListener,
+    listener: Listener,
     woken: UnixStream,
     secret: Secret,
     options: Options,
@@ -59,7 +60,7 @@ pub(super) struct Service {
 impl Service {
     /// A service for the PEs of a node, with its connection to the node above.
     pub(super) fn new(
-        (listener, woken): (TcpListener, UnixStream),
+        (listener, woken): (Listener, UnixStream),
         secret: Secret,
         options: Options,
         shared: Arc<Shared>,
@@ -142,7 +143,7 @@ impl Service {
         }
     }
 
-    fn welcome_stranger(&mut self, stream: TcpStream, from: SocketAddr) {
+    fn welcome_stranger(&mut self, stream: TcpStream, from: Address) {
         let unauthenticated = self.connections.values().filter(|connection| connection.pe().is_none());
         if unauthenticated.count() >= self.unauthenticated + self.node.expected() {
             let oldest = self.connections.iter().find(|(_, connection)| connection.pe().is_none()).map(|(id, _)| *id);

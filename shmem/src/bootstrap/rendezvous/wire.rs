@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
-//! PE → service   hello       magic 8 · pe 4 · n_pes 4 · relay 18 · nonce 32 · tag 32   (once)
+//! PE → service   hello       magic 8 · pe 4 · n_pes 4 · relay 20 · nonce 32 · tag 32   (once)
 //! both ways      frame       length 4 · kind 1 · payload `length` · tag 32             (from then on)
 //! service → PE   refusal     magic 8                                    (in place of a frame, after a wrong hello)
 //! ```
-//! Integers are little endian. A relay's hello names the first of its PEs, the address where it listens (16) and its
-//! port (2), which is 0 in a PE's own hello. Nodes of the tree talk to each other as PEs do to a service.
+//! Integers are little endian. A relay's hello names the first of its PEs, and the address where it listens, which is
+//! all zeros in a PE's own hello. Nodes of the tree talk to each other as PEs do to a service.
 //!
 //! The hello's tag is keyed with the job's secret and covers the service's nonce, so a recorded hello is useless on
 //! another connection. Both nonces, the PE and the job's size determine the connection's key. A frame's tag covers its
@@ -15,7 +15,6 @@
 //! one that was changed. Tags are compared in constant time.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use hmac::digest::KeyInit;
@@ -24,21 +23,20 @@ use rand::TryRng;
 use sha2::Sha256;
 
 use super::super::error::{Error, Result};
+use super::socket::Address;
 
 /// The largest contribution to one allgather, in bytes.
 pub const MAX_CONTRIBUTION: usize = 16 << 20;
 /// The largest payload of a frame: a contribution and its header.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
-pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x05";
+pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x06";
 /// Sent in place of a frame: the hello was wrong. It is not authenticated, and only a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
 pub(super) const TAG: usize = 32;
 pub(super) const CHALLENGE: usize = MAGIC.len() + NONCE;
-pub(super) const HELLO: usize = MAGIC.len() + 8 + ADDRESS + NONCE + TAG;
-/// Bytes of an address and its port.
-const ADDRESS: usize = 18;
+pub(super) const HELLO: usize = MAGIC.len() + 8 + Address::LEN + NONCE + TAG;
 const HEADER: usize = 5;
 
 /// The key of a job. Any process that has it can join; it is never printed.
@@ -110,7 +108,7 @@ pub(super) struct Hello {
     pub pe: u32,
     pub n_pes: u32,
     /// The address where a relay listens.
-    pub relay: Option<SocketAddr>,
+    pub relay: Option<Address>,
     pub nonce: [u8; NONCE],
 }
 
@@ -121,8 +119,8 @@ impl Hello {
         body[..8].copy_from_slice(&MAGIC);
         body[8..12].copy_from_slice(&self.pe.to_le_bytes());
         body[12..16].copy_from_slice(&self.n_pes.to_le_bytes());
-        body[16..16 + ADDRESS].copy_from_slice(&encode_address(self.relay));
-        body[16 + ADDRESS..].copy_from_slice(&self.nonce);
+        body[16..16 + Address::LEN].copy_from_slice(&Address::encode(self.relay));
+        body[16 + Address::LEN..].copy_from_slice(&self.nonce);
         tag.copy_from_slice(
             &secret.mac(b"hello").chain_update(service_nonce).chain_update(body).finalize().into_bytes(),
         );
@@ -142,8 +140,8 @@ impl Hello {
         let mac = secret.mac(b"hello").chain_update(service_nonce).chain_update(body);
         mac.verify_slice(tag).map_err(|_| "wrong secret, or a hello recorded earlier")?;
         let mut nonce = [0; NONCE];
-        nonce.copy_from_slice(&body[16 + ADDRESS..]);
-        let relay = decode_address(&body[16..16 + ADDRESS]);
+        nonce.copy_from_slice(&body[16 + Address::LEN..]);
+        let relay = Address::decode(&body[16..16 + Address::LEN]);
         Ok(Hello { pe: u32_at(body, 8), n_pes: u32_at(body, 12), relay, nonce })
     }
 
@@ -151,29 +149,8 @@ impl Hello {
     pub(super) fn session_key(&self, secret: &Secret, service_nonce: &[u8; NONCE]) -> [u8; 32] {
         let mac = secret.mac(b"session").chain_update(service_nonce).chain_update(self.nonce);
         let mac = mac.chain_update(self.pe.to_le_bytes()).chain_update(self.n_pes.to_le_bytes());
-        mac.chain_update(encode_address(self.relay)).finalize().into_bytes().into()
+        mac.chain_update(Address::encode(self.relay)).finalize().into_bytes().into()
     }
-}
-
-/// An address on the wire; zeros for none.
-pub(super) fn encode_address(address: Option<SocketAddr>) -> [u8; ADDRESS] {
-    let mut bytes = [0; ADDRESS];
-    if let Some(address) = address {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        bytes[..16].copy_from_slice(&ip.octets());
-        bytes[16..].copy_from_slice(&address.port().to_le_bytes());
-    }
-    bytes
-}
-
-/// Decodes an address; `None` for zeros.
-pub(super) fn decode_address(bytes: &[u8]) -> Option<SocketAddr> {
-    let (ip, port) = bytes.split_first_chunk::<16>()?;
-    let port = u16::from_le_bytes(port.try_into().ok()?);
-    (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
 }
 
 /// Reads four bytes that the caller has checked to exist.
@@ -372,7 +349,7 @@ mod tests {
     #[test]
     fn a_hello_is_good_for_its_own_challenge_only() {
         let secret = Secret([1; 32]);
-        let hello = Hello { pe: 3, n_pes: 9, relay: Some(SocketAddr::from(([127, 0, 0, 1], 99))), nonce: [5; NONCE] };
+        let hello = Hello { pe: 3, n_pes: 9, relay: Some(Address::Unix(99)), nonce: [5; NONCE] };
         let bytes = hello.encode(&secret, &[8; NONCE]);
         assert_eq!(Hello::decode(&bytes, &secret, &[8; NONCE]), Ok(hello));
         assert!(Hello::decode(&bytes, &secret, &[9; NONCE]).is_err(), "another challenge");

@@ -1,6 +1,5 @@
 //! Newcomers: admitted, redirected, made to run a relay, or kept waiting.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +10,8 @@ use super::super::super::MAX_PES;
 use super::super::fault::Fault;
 use super::super::plan::{Role, Shape};
 use super::super::round::Round;
-use super::super::wire::{Kind, encode_address};
+use super::super::socket::Address;
+use super::super::wire::Kind;
 use super::{Event, Link, Node, Output, State};
 
 /// A peer that has proven that it knows the job's secret.
@@ -22,7 +22,7 @@ pub struct Newcomer {
     /// The job's size, as the newcomer claims it.
     pub n_pes: u32,
     /// The address where a relay listens.
-    pub relay: Option<SocketAddr>,
+    pub relay: Option<Address>,
 }
 
 impl Node {
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    fn admit(&mut self, link: Link, at: usize, address: Option<SocketAddr>) {
+    fn admit(&mut self, link: Link, at: usize, address: Option<Address>) {
         let child = &mut self.children[at];
         (child.state, child.address) = (State::Here(link), address);
         self.links.insert(link, at);
@@ -95,7 +95,7 @@ impl Node {
     /// Redirects the PE to the relay that serves it.
     fn send_on(&mut self, link: Link, at: usize) {
         if let Some(address) = self.children[at].address {
-            self.send(link, Kind::Redirect, &Arc::from(encode_address(Some(address))));
+            self.send(link, Kind::Redirect, &Arc::from(Address::encode(Some(address))));
         }
         self.out.push_back(Output::Close(link));
     }

@@ -20,7 +20,6 @@ mod steps;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use symrail_transport::Pe;
 use super::fault::{self, Fault};
 use super::plan::{Role, Shape};
 use super::round::Round;
+use super::socket::Address;
 use super::wire::{FINISHED, Kind, u32_at};
 use lateness::Inquiry;
 
@@ -117,7 +117,7 @@ struct Child {
     role: Role,
     state: State,
     /// The address where a relay listens.
-    address: Option<SocketAddr>,
+    address: Option<Address>,
 }
 
 /// A node of the tree.

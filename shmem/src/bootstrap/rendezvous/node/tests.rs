@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::super::super::error::Step;
 use super::super::round::{Contribution, add_result};
-use super::super::wire::decode_address;
+use super::super::socket::Address;
 use super::*;
 
 const STEPS: u64 = 3;
@@ -83,7 +83,7 @@ impl World {
             End::Pe(pe) => pe,
             End::Relay(at) => self.nodes[at].0.pes.start,
         };
-        let relay = relay.map(|at| SocketAddr::from(([127, 0, 0, 1], 1 + at as u16)));
+        let relay = relay.map(|at| Address::Unix(at as u64));
         let newcomer = Newcomer { pe, n_pes: self.pes.len() as u32, relay };
         let hello = VecDeque::from([Message::Hello(newcomer)]);
         let refused = VecDeque::from([Message::Closed]);
@@ -231,8 +231,8 @@ impl World {
                 self.contribute(pe);
             }
             Message::Frame(Kind::Redirect, address) => {
-                let address = decode_address(&address).unwrap();
-                self.connect(address.port() as usize - 1, End::Pe(pe), None);
+                let Some(Address::Unix(node)) = Address::decode(&address) else { panic!("no address of a relay") };
+                self.connect(node as usize, End::Pe(pe), None);
             }
             Message::Frame(Kind::Serve, payload) => {
                 let (pes, fan_out) = decode_serve(&payload).unwrap();
