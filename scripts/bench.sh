@@ -2,7 +2,7 @@
 # Measures Symrail's promises about its speed, and prints for each whether it is kept here and now.
 #
 #   scripts/bench.sh             prints a table
-#   scripts/bench.sh --record    also writes it to docs/benchmarks.md
+#   scripts/bench.sh --record    also writes it to docs/benchmarks/README.md
 #   REPETITIONS=9 scripts/bench.sh
 #   SYMRAIL_OLD=PROGRAM scripts/bench.sh     also measures another build's `symrail`, in turns, and prints new over old
 #   SYMRAIL_NEW=PROGRAM scripts/bench.sh     measures this one and builds nothing
@@ -324,8 +324,8 @@ if [ $record = 1 ]; then
     /^<!-- bench.sh: end -->/ { inside = 0 }
     !inside
     /^<!-- bench.sh: begin -->/ { inside = 1; while ((getline line < report) > 0) print line }' \
-    docs/benchmarks.md >"$work/benchmarks.md"
-  cp "$work/benchmarks.md" docs/benchmarks.md
-  echo "written to docs/benchmarks.md"
+    docs/benchmarks/README.md >"$work/benchmarks.md"
+  cp "$work/benchmarks.md" docs/benchmarks/README.md
+  echo "written to docs/benchmarks/README.md"
 fi
 [ ! -s "$failures" ]

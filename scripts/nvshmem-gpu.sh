@@ -4,12 +4,10 @@
 #   scripts/nvshmem-gpu.sh build             where Rust is: builds and strips it into target/gpu/nvshmem
 #   scripts/nvshmem-gpu.sh [run [FOLDER]]    where two GPUs, NVSHMEM, nvcc and mpirun are: runs everything
 #   scripts/nvshmem-gpu.sh load [FOLDER]     there: jobs with all kinds of heaps at the same time
-#   scripts/nvshmem-gpu.sh perf SOURCES      there: NVSHMEM's own device benchmarks (SOURCES: its folder `perftest`)
 #
 # SECONDS_EACH: the duration of each combination of heap and fabric (default 5). HEAPS, FABRICS: some of them only.
 # VERIFY_ONLY: no PE is killed, and no job interrupted. NVSHMEM_HOME: another NVSHMEM than the one that Python finds.
-# BENCHMARKS: NVSHMEM's benchmarks to run (default: shmem_p_bw shmem_atomic_bw shmem_g_bw); each with the options of its
-# .args. NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and NVLink multicast never.
+# NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and NVLink multicast never.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu/nvshmem
@@ -65,28 +63,6 @@ load() {
   local pid
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   cat "$work"/said-*
-  exit $failed
-}
-
-# NVSHMEM's unmodified benchmarks, over each combination of heap and fabric.
-perf() { # sources
-  prepare
-  local name heap fabric options
-  for name in ${BENCHMARKS:-shmem_p_bw shmem_atomic_bw shmem_g_bw}; do
-    nvcc -O2 -std=c++17 -rdc=true -arch=sm_90 -I"$home/include" -I"$1/common" -o "$work/$name" "$1/device/pt-to-pt/$name.cu" \
-      "$1/common/utils.cu" -L"$home/lib" -lnvshmem_device -Xlinker "$host" -lcuda -ldl \
-      -Xlinker -rpath -Xlinker "$home/lib" > "$work/said" 2>&1 &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || { cat "$work/said"; exit 1; }; done
-  for heap in ${HEAPS:-sysmem vmm}; do
-    for fabric in ${FABRICS:-tcp shm}; do
-      for name in ${BENCHMARKS:-shmem_p_bw shmem_atomic_bw shmem_g_bw}; do
-        # shellcheck disable=SC2046 # the options are words
-        job "$heap" "$fabric" "$work/$name" $(cat "$1/device/pt-to-pt/$name.args")
-      done
-    done
-  done
   exit $failed
 }
 
@@ -147,6 +123,5 @@ case ${1-run} in
   build) build ;;
   run) bin=${2-$bin} && run ;;
   load) bin=${2-$bin} && load ;;
-  perf) perf "${2:?the folder perftest of the sources of NVSHMEM}" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

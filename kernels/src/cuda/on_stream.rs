@@ -28,7 +28,7 @@ pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 /// The unit that copies to memory that the GPU can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
-    /// The faster one (docs/benchmarks.md): a copy engine between GPUs, multiprocessors to and from host memory.
+    /// The faster one (docs/benchmarks/README.md): a copy engine between GPUs, multiprocessors to and from host memory.
     #[default]
     Auto,
     /// Multiprocessors.

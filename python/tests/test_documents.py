@@ -1,0 +1,218 @@
+"""README and docs: links resolve, and what they print as examples runs, or compiles, as it stands.
+
+A block that cannot run here stands behind a comment with the reason, `<!-- not run: … -->`. Blocks of Python and C that
+begin with their file's name are files for the other blocks of their page. Rust in README is a documentation test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import LIMIT_S, environment, launcher
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")})
+BLOCK = re.compile(r"^(?:<!-- not run: (?P<why>[^>]+) -->\n)?```(?P<language>[\w+]+)\n(?P<text>.*?)^```$", re.M | re.S)
+# The first line of a block that is a file: `# ring.py: …` or `/* hello.c: …`.
+FILE = re.compile(r"(?:# |/\* )(\w+\.(?:py|c)):")
+
+
+@dataclass
+class Block:
+    """A block of code."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    why: str | None
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that it is."""
+        found = FILE.match(self.text)
+        return found[1] if found else None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page."""
+    text = page.read_text()
+    return [
+        Block(page, text.count("\n", 0, it.start("text")), it["language"], it["text"], it["why"])
+        for it in BLOCK.finditer(text)
+    ]
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def of(*languages: str) -> pytest.MarkDecorator:
+    """All blocks of these languages, each by its place."""
+    chosen = [block for block in BLOCKS if block.language in languages]
+    return pytest.mark.parametrize("block", chosen, ids=str)
+
+
+def cannot_run(block: Block) -> None:
+    """Skips a block that says why it cannot run here."""
+    if block.why:
+        pytest.skip(f"{block}: {block.why}")
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = BLOCK.sub("", page.read_text())
+    headings = (re.sub(r"[`*]|\[|\]\([^)]*\)", "", it).strip().lower() for it in re.findall(r"^#+ (.*)$", text, re.M))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text())):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        if not to.exists():
+            broken.append(f"{link}: there is no {to.relative_to(ROOT)}")
+        elif anchor and anchor not in anchors(to):
+            broken.append(f"{link}: {to.name} has no heading of this name")
+    assert not broken, f"{page.relative_to(ROOT)}: " + "; ".join(broken)
+
+
+def test_named_files_exist() -> None:
+    """README and the table of maturity name their proofs."""
+    folders = r"(?:collectives|core|cuda|decomp|ep|heap|kernels|nvshmem|overlap|perftest|proxy|python|scripts|shmem|tests|transport)"
+    missing = []
+    for page in (ROOT / "README.md", ROOT / "docs" / "maturity.md"):
+        for name in re.findall(rf"`({folders}/[\w./*-]+)", page.read_text()):
+            if not name.startswith("target/") and not glob.glob(str(ROOT / name)):
+                missing.append(f"{page.name}: {name}")
+    assert not missing, missing
+
+
+def test_languages() -> None:
+    known = {"sh", "python", "rust", "toml", "text", "c", "c++"}
+    assert not [str(block) for block in BLOCKS if block.language not in known]
+    fences = {page: len(re.findall(r"^```", page.read_text(), re.M)) for page in PAGES}
+    # A block without a language would be tested by nothing.
+    assert not [str(page) for page, count in fences.items() if count != 2 * len(blocks(page))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the commands that examples use, in `bin`."""
+    program = Path(launcher()).resolve()
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("symrail", "oshcc", "oshc++", "oshrun"):
+        (commands / name).symlink_to(program)
+    for name in ("python", "python3"):
+        (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (commands / name).chmod(0o755)
+    return tmp_path
+
+
+def files_of(page: Path, folder: Path) -> None:
+    """Writes the files of a page, but those that cannot run here."""
+    for block in blocks(page):
+        if block.file and not block.why:
+            (folder / block.file).write_text(block.text)
+
+
+def needs(text: str) -> None:
+    """Skips a program whose modules are not there."""
+    for module in ("torch", "cupy", "matplotlib", "mpi4py"):
+        if re.search(rf"^\s*(?:import|from) (?:[\w., ]+, )?{module}\b", text, re.M) and module != "matplotlib":
+            if importlib.util.find_spec(module) is None:
+                pytest.skip(f"there is no {module}")
+
+
+def succeed(command: list[str], folder: Path) -> None:
+    """Runs a command in the folder, with its commands first in the path; it must succeed."""
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    as_root = {name: "1" for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")}
+    settings = environment(PATH=path, OMPI_MCA_rmaps_base_oversubscribe="1", **as_root)
+    ended = subprocess.run(
+        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
+    )
+    assert ended.returncode == 0, f"{command}: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+
+
+@of("python")
+def test_python(block: Block, folder: Path) -> None:
+    cannot_run(block)
+    compile(block.text, str(block), "exec")
+    needs(block.text)
+    program = folder / (block.file or "example.py")
+    program.write_text(block.text)
+    succeed(["symrail", "run", "-n", "2", "--", "python", str(program)], folder)
+
+
+@of("sh")
+def test_shell(block: Block, folder: Path) -> None:
+    cannot_run(block)
+    files_of(block.page, folder)
+    for name in re.findall(r"\bpython3? (\w+\.py)", block.text):
+        needs((folder / name).read_text())
+    if "mpirun" in block.text and not shutil.which("mpirun"):
+        pytest.skip("there is no mpirun")
+    succeed(["bash", "-eu", "-c", block.text], folder)
+
+
+@of("c")
+def test_c(block: Block, folder: Path) -> None:
+    cannot_run(block)
+    (folder / "example.c").write_text(block.text)
+    succeed(["oshcc", "-Wall", "-Werror", "-o", "example", "example.c"], folder)
+    succeed(["oshrun", "-np", "2", "./example"], folder)
+
+
+@of("c++")
+def test_kernel(block: Block) -> None:
+    cannot_run(block)
+    # Loaded first, the library that NVRTC looks for by name is found.
+    names = ("libnvrtc-builtins.so", "libnvrtc.so")
+    found = [sorted(glob.glob(str(ROOT / f"target/cuda/nvidia/cu13/lib/{name}.*"))) for name in names]
+    try:
+        nvrtc = [ctypes.CDLL(paths[0] if paths else name) for paths, name in zip(found, names)][1]
+    except OSError:
+        pytest.skip("there is no NVRTC; scripts/setup.sh --tests provides it")
+    program = ctypes.c_void_p()
+    source = block.text.encode()
+    assert nvrtcs(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), source, b"example.cu", 0, None, None) == 0
+    options = [b"--gpu-architecture=sm_90", b"--std=c++17", b"--include-path=" + bytes(ROOT / "kernels/include")]
+    code = nvrtcs(nvrtc, "nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
+    size = ctypes.c_size_t()
+    nvrtcs(nvrtc, "nvrtcGetProgramLogSize", program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtcs(nvrtc, "nvrtcGetProgramLog", program, log)
+    nvrtcs(nvrtc, "nvrtcDestroyProgram", ctypes.byref(program))
+    assert code == 0, f"{block}: {log.value.decode()}"
+
+
+def nvrtcs(nvrtc: ctypes.CDLL, name: str, *args: object) -> int:
+    """Calls a function of NVRTC."""
+    return int(getattr(nvrtc, name)(*args))
+
+
+def test_rust() -> None:
+    """README is a documentation test of the crate; elsewhere a block of Rust says why it is none."""
+    assert 'include_str!("../../README.md")' in (ROOT / "shmem/src/readme.rs").read_text()
+    unmarked = [str(it) for it in BLOCKS if it.language == "rust" and it.page.name != "README.md" and not it.why]
+    assert not unmarked, unmarked
