@@ -1,4 +1,4 @@
-/* Sends and receives of one PE, in the layout of collectives/src/gpu/exchange.rs. Bytes travel through slots in the
+/* Sends and receives of one PE. Bytes travel through slots in the
  * receiver's symmetric heap, so that the PEs' own buffers may be any memory: the sender fills a slot and signals,
  * the receiver empties it and signals back. All threads of a block call every function here together, unless it says
  * otherwise. */
@@ -6,53 +6,7 @@
 #define SYMRAIL_EXCHANGE_CUH
 
 #include "proxied.cuh"
-
-/* Slots of a lane. */
-#define SYMRAIL_LANE_SLOTS 4ull
-/* The size of the whole transfer precedes the bytes of a slot; the receiver compares it with its own. */
-#define SYMRAIL_SLOT_HEAD 16ull
-/* A reason for giving up, besides those of semaphore.cuh: the send's size differs. The bits above these hold that
- * size. */
-#define SYMRAIL_GIVEN_UP_SIZES 4ull
-#define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
-/* Limits of one launch. */
-#define SYMRAIL_MOST_BLOCKS 128
-#define SYMRAIL_MOST_TRANSFERS 120
-
-/* One direction between two PEs; several lanes share a large transfer. */
-struct symrail_lane {
-    /* A sender waits for empty slots, a receiver for full ones; each signals the other. */
-    symrail_semaphore semaphore;
-    /* The receiver's slots: the symmetric address, and the address for this device, or 0 if it cannot access them. */
-    symrail_u64 slots;
-    symrail_u64 mapped;
-    /* A sender's own symmetric copy of the slots, from which the proxy puts. */
-    symrail_u64 outgoing;
-};
-
-struct symrail_exchange {
-    symrail_alarm alarm;
-    /* Two rows of lanes for each PE: to send, and to receive. */
-    const symrail_lane* lanes;
-    symrail_u64 lanes_of_row;
-    symrail_u64 slot_bytes;
-    symrail_u64 ranks;
-};
-
-struct symrail_transfer {
-    symrail_u64 at;
-    symrail_u64 bytes;
-    /* Twice the PE, plus one to receive from it. */
-    symrail_u64 row;
-};
-
-/* Each block performs some transfers of one row, one after the other, on one lane. */
-struct symrail_exchange_call {
-    const symrail_exchange* exchange;
-    /* The first transfer, their number, and the lane: 16 bits each. */
-    symrail_u64 blocks[SYMRAIL_MOST_BLOCKS];
-    symrail_transfer transfers[SYMRAIL_MOST_TRANSFERS];
-};
+#include "layout.cuh"
 
 /* The number of lanes that share a transfer, equal at both ends. */
 SYMRAIL_DEVICE symrail_u64 symrail_lanes_for(const symrail_exchange& exchange, symrail_u64 bytes) {

@@ -24,7 +24,6 @@
 #include "roles.cuh"
 #include "straight.cuh"
 
-#define SYMRAIL_PUSHED_SLOTS 4ull
 /* Loads in flight in each thread: for every source of a reduction, and for a copy. */
 #define SYMRAIL_PUSHED_AHEAD 4
 #define SYMRAIL_PUSHED_COPIED 8

@@ -9,51 +9,9 @@
 
 #include "elements.cuh"
 #include "proxied.cuh"
-
-/* The limits of collectives/src/gpu/straight.rs. */
-#define SYMRAIL_STRAIGHT_RANKS 16
-#define SYMRAIL_STRAIGHT_BLOCKS 64ull
-
-#define SYMRAIL_ALL_REDUCE 0ull
-#define SYMRAIL_ALL_GATHER 1ull
-#define SYMRAIL_REDUCE_SCATTER 2ull
-#define SYMRAIL_ALL_TO_ALL 3ull
+#include "layout.cuh"
 
 typedef symrail_block_scope symrail_all;
-
-/* A rank: the distance of its memory from this PE's, and its PE. */
-struct symrail_straight_rank {
-    symrail_u64 distance;
-    symrail_u64 pe;
-};
-
-/* A call, and the addresses of its memory. Symmetric memory has the same offset in all heaps. */
-struct symrail_straight {
-    symrail_alarm alarm;
-    symrail_u64 me;
-    symrail_u64 n;
-    symrail_u64 blocks;
-    symrail_u64 collective;
-    /* The reduction; plus 256 if elements are rounded after every step of it; plus 512 for an average. */
-    symrail_u64 how;
-    symrail_u64 input;
-    symrail_u64 output;
-    /* Bytes of a part: of the whole in an all-reduce, otherwise of each rank's share. */
-    symrail_u64 part;
-    /* Symmetric: packets in two halves, with `region` bytes for each other rank. */
-    symrail_u64 packets;
-    symrail_u64 region;
-    /* Symmetric: two rings of slots for each block, of `slot_bytes` bytes, and words that count the filled slots. */
-    symrail_u64 rings;
-    symrail_u64 slot_bytes;
-    symrail_u64 filled;
-    /* The bytes of a slot that this call uses. */
-    symrail_u64 chunk;
-    /* This device's words: the number of the next call by packets; the number of that call's blocks that have read
-     * it; and the number of each block's next slot. */
-    symrail_u64 words;
-    symrail_straight_rank ranks[SYMRAIL_STRAIGHT_RANKS];
-};
 
 /* If this launch begins before the previous kernel has ended: waits for that kernel, and lets the next launch begin.
  * No thread reads or writes before. */
@@ -103,11 +61,11 @@ SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call)
 /* One step of the call's reduction, and the final division, as divide_elements does it. */
 template <class E>
 SYMRAIL_DEVICE void symrail_straight_take(const symrail_straight& call, E& sum, const E& others) {
-    sum.take((symrail_u32)(call.how & 0xff), others, (call.how & 0x100) != 0);
+    sum.take((symrail_u32)(call.how & 0xff), others, (call.how & SYMRAIL_STRAIGHT_ROUNDED) != 0);
 }
 template <class N, class E>
 SYMRAIL_DEVICE void symrail_straight_finish(const symrail_straight& call, E& sum) {
-    if ((call.how & 0x200) == 0) return;
+    if ((call.how & SYMRAIL_STRAIGHT_AVERAGE) == 0) return;
 #pragma unroll
     for (int i = 0; i < E::count; i++)
         sum.v[i] = symrail_quotient_of(N::load(N::store(sum.v[i])), (symrail_u32)call.n);

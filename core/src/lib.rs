@@ -16,6 +16,7 @@
 //! | `simulation` | time and memory for a simulation of many PEs in one thread (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
 //! | [`guard`] | the boundary of C interfaces |
+//! | [`layout`] | layouts that host and kernels share, and their headers for CUDA |
 //! | [`order`] | the smaller and the greater of two elements of a reduction |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | untrusted text in messages |
@@ -32,6 +33,7 @@ pub mod error;
 pub mod escaped;
 pub mod fp8;
 pub mod guard;
+pub mod layout;
 pub mod order;
 pub mod pci;
 pub mod pe;

@@ -6,35 +6,13 @@
 #ifndef SYMRAIL_DECOMP_COPY_CUH
 #define SYMRAIL_DECOMP_COPY_CUH
 
-#ifndef DECOMP_THREADS
-#define DECOMP_THREADS 256
-#endif
-// The number of blocks that are resident on a multiprocessor: the registers suffice for so many.
-#define DECOMP_AT_ONCE 4
+#include "layout.cuh"
+
 #ifndef DECOMP_SHARED
 #define DECOMP_SHARED(TYPE, NAME) __shared__ TYPE NAME
 #endif
-#define DECOMP_LOOPS 5
 // The number of elements that a thread of `copy_rows` has in flight.
 #define DECOMP_UNROLL 4
-
-// A loop over one dimension; strides are of elements.
-struct decomp_loop {
-    symrail_u64 count, from, to;
-};
-
-// A copy, as table.rs writes it. The first loop is the fastest of the destination. The second is that of the source, or
-// else the next one.
-struct decomp_copy {
-    symrail_u64 from, to;
-    // The leg of the copy, or ~0 for none; whether `to` is an offset from that leg's landing.
-    symrail_u64 leg, at_landing;
-    // Whether the fastest dimensions differ.
-    symrail_u64 tiled;
-    // Whether all strides and sizes, except the addresses, are multiples of 16 bytes.
-    symrail_u64 wide;
-    decomp_loop loops[DECOMP_LOOPS];
-};
 
 // The place of a tile: the first element of its two loops, and the offsets of the other loops.
 struct decomp_place {

@@ -21,32 +21,6 @@
 #define DECOMP_WAITS_LANDING 0ull
 #define DECOMP_WAITS_BLOCK 1ull
 
-// The layout matches plan.rs.
-struct decomp_plan {
-    // Words for each slot: where this PE's block may go, and the round; after all of these, by slot, the round whose
-    // block has arrived. Each round's number is DECOMP_NEXT more than the one before.
-    symrail_u64 words, slots;
-    // The round, in this device's memory.
-    symrail_u64 round;
-    symrail_alarm alarm;
-    // The last refusal for the host: its code plus one, and the PE.
-    symrail_u64 refusal;
-    // The number of blocks of a launch of `decomp_round` that have done their copies.
-    symrail_u64 done;
-};
-struct decomp_leg {
-    symrail_u64 pe, here, there;
-    // The offer to the other end: where its block may go here.
-    symrail_u64 offer;
-    // The source and the length of the proxy's put, if there is one.
-    symrail_u64 source, bytes;
-};
-// Where a block of this round may go, as an address of this GPU, and its kind; whether the other end's block has
-// arrived; the number of blocks of a launch that have copied theirs.
-struct decomp_landing {
-    symrail_u64 at, kind, came, copied;
-};
-
 SYMRAIL_DEVICE symrail_u64* decomp_pair(const decomp_plan& plan, symrail_u64 slot) {
     return (symrail_u64*)plan.words + 2 * slot;
 }
@@ -65,10 +39,10 @@ SYMRAIL_DEVICE bool decomp_await(const decomp_plan& plan, const symrail_u64* wor
 
 // Records for the host why nothing is exchanged with a PE.
 static __device__ void decomp_note_refusal(const decomp_plan& plan, symrail_u64 refusal, symrail_u64 pe) {
-    volatile symrail_u64* words = (volatile symrail_u64*)plan.refusal;
-    words[1] = pe;
+    volatile decomp_refusal* report = (volatile decomp_refusal*)plan.refusal;
+    report->pe = pe;
     __threadfence_system();
-    words[0] = refusal + 1;
+    report->refusal = refusal + 1;
 }
 
 // The landing for an offer that has arrived.
@@ -156,7 +130,7 @@ SYMRAIL_DEVICE void decomp_copy_all(const decomp_copy* copies, symrail_u64 n, co
     symrail_u64 which = blockIdx.x % n;
     const decomp_copy* copy = copies + 2 * which;
     symrail_u64 to = copy->to;
-    if (copy->leg != ~0ull) {
+    if (copy->leg != DECOMP_NO_LEG) {
         decomp_landing landing = landings[copy->leg];
         if (copy->at_landing ? landing.kind > DECOMP_IN_PLACE : !landing.came) return;
         if (copy->at_landing) {
@@ -214,7 +188,7 @@ SYMRAIL_DEVICE void decomp_round_all(const decomp_plan* given, const decomp_leg*
     const decomp_copy* copy = copies + 2 * which;
     symrail_u64 leg = copy->leg, to = copy->to;
     if (meets && blockIdx.x == 0) decomp_offer_all(plan, legs, n, round);
-    if (leg != ~0ull) {
+    if (leg != DECOMP_NO_LEG) {
         if (threadIdx.x == 0) {
             found = meets ? decomp_await_offer(plan, legs[leg], round) : landings[leg];
             // The last block and the kernel that unpacks read this.
@@ -226,11 +200,11 @@ SYMRAIL_DEVICE void decomp_round_all(const decomp_plan* given, const decomp_leg*
             to = found.at + copy->to;
         }
     }
-    if (leg == ~0ull || found.kind <= DECOMP_IN_PLACE) decomp_copy_part<T>(*copy, to, blockIdx.x / n_copies, blocks);
+    if (leg == DECOMP_NO_LEG || found.kind <= DECOMP_IN_PLACE) decomp_copy_part<T>(*copy, to, blockIdx.x / n_copies, blocks);
     __syncthreads();
     if (threadIdx.x == 0) {
         symrail_fence_sys();
-        if (leg != ~0ull) decomp_count_copied(plan, legs[leg], &landings[leg], found.kind, blocks, round);
+        if (leg != DECOMP_NO_LEG) decomp_count_copied(plan, legs[leg], &landings[leg], found.kind, blocks, round);
         last = symrail_add_gpu(plan.done, 1) + 1 == gridDim.x;
     }
     __syncthreads();

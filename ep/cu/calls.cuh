@@ -13,44 +13,19 @@
 
 #include "routes.cuh"
 
-// State in this GPU's memory.
-struct progress {
-    // The number of ended calls; the state of the current call; the call in which ranks were late, or 0.
-    symrail_u64 calls, state, alarm;
-    // For the running kernel: the number of tickets that its warps have taken, and the number of blocks that have
-    // ended.
-    symrail_u64 tickets, blocks;
-    // For the start of a call: the complement of the first value that differs, by rank, or 0.
-    symrail_u64 differs;
-};
 enum { NOT_MADE, REFUSED, GOES };
 
 // State in host memory, which the host may read at any time.
-struct record {
-    // The first error: its kind, the other rank, the value here and the value there. Then the number of ended calls, and
-    // the ticket of the last call that has told the host its counts.
-    symrail_u64 wrong, other, here, there, calls, told;
+struct record : record_fields {
     // For each rank the last call that it has announced here; behind these words, for each rank whether it was late.
     __device__ volatile symrail_u64* announced() const { return (volatile symrail_u64*)(this + 1); }
     // The counts: for each rank the number of its tokens for each rank, and the slots of each expert here.
     __device__ volatile symrail_u32* counts(symrail_u64 ranks) const { return (volatile symrail_u32*)(announced() + 2 * ranks); }
 };
-// Marks the ticket of a call that does not go on. The counts are those of an earlier call then.
-#define TICKET_REFUSED (1ull << 63)
-enum { NOTHING, NO_EXPERT, DIFFERENT, NO_ROOM = 8, LATE };
-
-// The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots, and a checksum
-// of the routes of an earlier call.
-#define COMPARED 5
-// The kind of a combine, as in calls.rs; dispatches have other ones.
-#define COMBINE 3
 // The positions that a thread loads ahead.
 #define PLACES_AHEAD 8
 
-struct header {
-    symrail_u64 compared[COMPARED];
-    // The number of the rank's tokens.
-    symrail_u64 tokens;
+struct header : header_fields {
     // The number of tokens for each rank, then for each host, and then the number of slots of each of the reader's
     // experts.
     __device__ symrail_u32* counts() const { return (symrail_u32*)(this + 1); }
@@ -60,7 +35,7 @@ static __device__ symrail_u64 header_bytes(const parameters& p) {
     return up16(sizeof(header) + 4 * (p.ranks + p.hosts + p.share));
 }
 static __device__ const header& header_of(const parameters& p, symrail_u64 call, symrail_u64 rank) {
-    return *(const header*)(p.headers + (call % 2 * p.ranks + rank) * header_bytes(p));
+    return *(const header*)(p.heap.headers + (call % 2 * p.ranks + rank) * header_bytes(p));
 }
 static __device__ volatile progress& progress_of(const parameters& p) { return *(volatile progress*)p.progress; }
 static __device__ volatile record& record_of(const parameters& p) { return *(volatile record*)p.record; }
@@ -182,7 +157,7 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     symrail_u64 call = call_of(p);
     char* there = (char*)&header_of(p, call, p.me);
     char* mapped = (char*)symrail_ptr(there, (int)rank);
-    char* to = mapped != nullptr ? mapped : (char*)p.headers_out + (call % 2 * p.ranks + rank) * header_bytes(p);
+    char* to = mapped != nullptr ? mapped : (char*)p.heap.headers_out + (call % 2 * p.ranks + rank) * header_bytes(p);
     header& made = *(header*)to;
     const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common};
     if (threadIdx.x < COMPARED) made.compared[threadIdx.x] = compared[threadIdx.x];
@@ -193,14 +168,14 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     for (symrail_u64 i = threadIdx.x; i < p.hosts; i += blockDim.x) counts[p.ranks + i] = crossings_of(p, r, p.me, i);
     for (symrail_u64 i = threadIdx.x; i < p.share; i += blockDim.x) counts[p.ranks + p.hosts + i] = slots[i];
     if (c.kind != COMBINE && rank != p.me && is_near(p, rank, p.me)) tell_places(p, r, rank, c.tokens);
-    deliver(there, to, header_bytes(p), (symrail_u64*)p.header_words + p.me, call, rank, mapped != nullptr);
+    deliver(there, to, header_bytes(p), (symrail_u64*)p.heap.header_words + p.me, call, rank, mapped != nullptr);
 }
 // A block waits for a rank's header, compares it, and adds it to new routes.
 static __device__ void hear(const parameters& p, const routes& r, symrail_u64 rank, const call_made& c, symrail_u64 common) {
     symrail_u64 call = call_of(p);
     bool late = false;
     if (threadIdx.x == 0) {
-        late = !has_set(p, (symrail_u64*)p.header_words + rank, call, rank, rank);
+        late = !has_set(p, (symrail_u64*)p.heap.header_words + rank, call, rank, rank);
         if (!late) ((const record*)p.record)->announced()[rank] = call;
     }
     if (__syncthreads_or(late)) return;

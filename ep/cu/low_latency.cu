@@ -64,10 +64,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         if (part == 0 && threadIdx.x == 0) leave_behind(p, rank, round);
         return;
     }
-    char* there = (char*)p.in + part_number(p, p.me, round, part) * part_bytes(p);
-    symrail_u64* word = (symrail_u64*)p.words + part_number(p, p.me, round, part);
+    char* there = (char*)p.heap.incoming + part_number(p, p.me, round, part) * part_bytes(p);
+    symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, p.me, round, part);
     char* mapped = rank == p.me ? (char*)part_at(p, rank, round, part) : (char*)symrail_ptr(there, (int)rank);
-    char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
+    char* to = mapped != nullptr ? mapped : (char*)p.heap.outgoing + part_number(p, rank, round, part) * part_bytes(p);
     symrail_u64 each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts, first = part * each, count = 0;
     symrail_u64 end = first + each < tokens ? first + each : tokens;
     symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 // The first block sends the weights of this rank's slots to all ranks, before it waits for theirs. It needs no other
 // block for that, whatever else occupies the GPU.
 static __device__ void send_weights(const parameters& p, const float* weights, symrail_u64 tokens, symrail_u64 round) {
-    symrail_u64 many = tokens * p.k, above = round << 32, *own = weights_from(p, p.me, round), *out = (symrail_u64*)p.weights_out;
+    symrail_u64 many = tokens * p.k, above = round << 32, *own = weights_from(p, p.me, round), *out = (symrail_u64*)p.heap.weights_out;
     // Most rounds have no more weights than these, which are in flight while the thread finds out where they go.
     float ahead[WEIGHTS_AHEAD];
 #pragma unroll
@@ -237,7 +237,7 @@ static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_
     if (__ballot_sync(~0u, last) == 0) return;
     symrail_fence_sys();
     symrailx_putmem_signal_nbi_warp((char*)back_at(p, round, p.me, first),
-                                    (char*)p.back_out + (rank * back_rows(p) + first) * bytes, rows * bytes,
+                                    (char*)p.heap.back_out + (rank * back_rows(p) + first) * bytes, rows * bytes,
                                     part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
@@ -333,7 +333,7 @@ static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_
     if (lane == 0) {
         terms.many = __popc(all);
         bool far = is_far(p, rank);
-        char* to = far            ? (char*)p.back_out + (rank * back_rows(p) + back_number) * bytes
+        char* to = far            ? (char*)p.heap.back_out + (rank * back_rows(p) + back_number) * bytes
                    : rank == p.me ? (char*)p.own_back + back_number * bytes
                                   : (char*)symrail_ptr((char*)back_at(p, round, p.me, back_number), (int)rank);
         back = row_back{rank, part, to, row_word(p, round, p.me, back_number)};

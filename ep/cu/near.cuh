@@ -39,7 +39,7 @@ static __device__ void move_words(symrail_u32 rows, symrail_u32 words, const Loa
 }
 
 // The word that a rank of this host sets to the number of the call whose rows it offers.
-static __device__ symrail_u64* near_word(const parameters& p, symrail_u64 rank) { return (symrail_u64*)p.near_words + rank; }
+static __device__ symrail_u64* near_word(const parameters& p, symrail_u64 rank) { return (symrail_u64*)p.heap.near_words + rank; }
 // All blocks call this at the end of a kernel that offers rows. The last one notifies the ranks of this host.
 static __device__ void end_of_offer(const parameters& p, bool made) {
     symrail_u64 own = host_of(p, p.me);
@@ -103,9 +103,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             symrail_u64 first = unit * NEAR, end = first + NEAR < tokens ? first + NEAR : tokens;
             move_words(
                 (symrail_u32)(end - first), its.words(), [&](symrail_u32 i, symrail_u32 word) { return its(first + i, word); },
-                [&](symrail_u32 i, symrail_u32 word, symrail_u32 v) { ((symrail_u32*)(p.token_sides + (first + i) * side))[word] = v; });
+                [&](symrail_u32 i, symrail_u32 word, symrail_u32 v) { ((symrail_u32*)(p.heap.token_sides + (first + i) * side))[word] = v; });
             for (symrail_u64 token = first; token < end; token++)
-                copy_row((char*)p.token_rows + token * bytes, rows + token * bytes, bytes);
+                copy_row((char*)p.heap.token_rows + token * bytes, rows + token * bytes, bytes);
         }
     }
     end_of_offer(p, made);
@@ -168,8 +168,8 @@ static __device__ void take_near(const parameters& p, const routes& r, const con
         if (row >= 0) row += starts[m];
         if (__ballot_sync(~0u, row >= 0) == 0) continue;
         const char *from = c.rows, *sides = nullptr;
-        if (!is_own) from = (const char*)symrail_ptr((char*)p.token_rows, (int)rank);
-        if (!is_own) sides = (const char*)symrail_ptr((char*)p.token_sides, (int)rank);
+        if (!is_own) from = (const char*)symrail_ptr((char*)p.heap.token_rows, (int)rank);
+        if (!is_own) sides = (const char*)symrail_ptr((char*)p.heap.token_sides, (int)rank);
         take_tokens(p, c, b, first, many, row, from, sides, to);
     }
 }
@@ -191,13 +191,13 @@ static __device__ void take_far(const parameters& p, const routes& r, const cont
             is_first = false;
             symrail_u64 first = start + i * NEAR;
             symrail_u32 many = all - i * NEAR < NEAR ? (symrail_u32)(all - i * NEAR) : NEAR;
-            const char* sides = (const char*)p.sides + first * b.bytes();
+            const char* sides = (const char*)p.heap.sides + first * b.bytes();
             move_words(
                 many, (symrail_u32)b.words(),
                 [&](symrail_u32 row, symrail_u32 word) { return ((const symrail_u32*)(sides + row * b.bytes()))[word]; },
                 [&](symrail_u32 row, symrail_u32 word, symrail_u32 v) { to.store(b, first + row, word, v); });
             for (symrail_u64 row = first; row < first + many; row++)
-                copy_row(to.rows + row * c.bytes, (const char*)p.rows + row * c.bytes, c.bytes);
+                copy_row(to.rows + row * c.bytes, (const char*)p.heap.rows + row * c.bytes, c.bytes);
         }
         start += all, unit += units;
     }

@@ -149,11 +149,11 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     symrail_u64 side = of_combine(k).bytes();
     for (symrail_u64 source = 0, first = 0; made && source < p.ranks; first += tokens_of(p, r, source, p.me), source++) {
         if (!is_near(p, source, p.me)) continue;
-        bool copied = source != p.me && rows != (const char*)p.offered_rows;
+        bool copied = source != p.me && rows != (const char*)p.heap.offered_rows;
         for (symrail_u64 row = first + warp; row < first + tokens_of(p, r, source, p.me); row += warps) {
-            if (copied) copy_row((char*)p.offered_rows + row * bytes, rows + row * bytes, bytes);
+            if (copied) copy_row((char*)p.heap.offered_rows + row * bytes, rows + row * bytes, bytes);
             for (symrail_u64 i = threadIdx.x % 32; i < k; i += 32)
-                ((symrail_u32*)(p.offered_sides + row * side))[i] = weights[row * k + i];
+                ((symrail_u32*)(p.heap.offered_sides + row * side))[i] = weights[row * k + i];
         }
     }
     end_of_offer(p, made);
@@ -179,13 +179,13 @@ static __device__ void reduce(const parameters* given, const routes* of, const r
         symrail_u64 call = call_of(p), side = of_combine(c.k).bytes();
         for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
             if (!is_direct(p, p.me, rank)) continue;
-            rows[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_rows, p.back_rows, c.bytes);
-            sides[rank] = (symrail_u64)first_to_add(p, r, rank, p.offered_sides, p.back_sides, side);
+            rows[rank] = (symrail_u64)first_to_add(p, r, rank, p.heap.offered_rows, p.heap.back_rows, c.bytes);
+            sides[rank] = (symrail_u64)first_to_add(p, r, rank, p.heap.offered_sides, p.heap.back_sides, side);
             if (rank == p.me) rows[rank] = (symrail_u64)c.rows + first_row(p, r, p.me, p.me) * c.bytes;
         }
         for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) {
-            sums[host] = p.sum_rows + first_sum(p, r, p.me, host) * of_sum;
-            sum_sides[host] = p.sum_sides + first_sum(p, r, p.me, host) * side;
+            sums[host] = p.heap.sum_rows + first_sum(p, r, p.me, host) * of_sum;
+            sum_sides[host] = p.heap.sum_sides + first_sum(p, r, p.me, host) * side;
         }
         for (symrail_u64 i = threadIdx.x; i < p.n_terms; i += blockDim.x) terms[i] = ((const symrail_u32*)p.terms)[i];
         __syncthreads();

@@ -18,31 +18,7 @@
 #define SYMRAIL_EP_ROUNDS_CUH
 
 #include "rows.cuh"
-
-struct parameters {
-    // `has_far`: there are ranks whose memory this GPU does not reach, or the reverse (far ranks).
-    symrail_u64 ranks, me, share, k, most, hidden, fp8, parts, has_far;
-    // Symmetric memory: incoming parts, outgoing parts, and words of parts; returned rows, their words (of rows, of far
-    // ranks' parts, and of far ranks' weights), and rows to be returned to far ranks; weights from each rank, and those
-    // for far ranks; for each rank the round in which it left this one behind.
-    symrail_u64 in, out, words, back, back_words, back_out, weights, weights_out, left;
-    // This PE's own memory: which ranks are masked; in which round each was late since the last check; which are far;
-    // for each slot the number of the row that returns from its rank; for each slot of each rank's tokens the index of
-    // the expert's row, and the round in the upper half; for each part of each far rank the number of rows that are
-    // ready to return; the state of lost ranks; the parts and the rows that come from this PE itself; the last values of
-    // the words of far ranks' parts, for both directions, the number of rows that each part to a rank returns, and the
-    // last values of the words of far ranks' weights.
-    symrail_u64 masks, late, far, back_numbers, places, ready, lost, own_in, own_back, notes;
-    // The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here so that a
-    // kernel loads them with the other parameters.
-    symrail_u64 over, ended;
-    // Whether the GPU masks late ranks.
-    symrail_u64 mask_late;
-};
-
-// The state of a lost rank: it was late once; it was notified of that; it has left this one behind. After each of these
-// neither rank works with the other any more.
-enum { WAS_LATE = 1, IS_TOLD, HAS_LEFT };
+#include "low_latency_layout.cuh"
 
 // A block copies the parameters to shared memory. In registers they would displace the data in flight.
 static __device__ void share_parameters(parameters& p, const parameters* given) {
@@ -50,7 +26,6 @@ static __device__ void share_parameters(parameters& p, const parameters* given) 
     __syncthreads();
 }
 
-#define FP8_GROUP 128
 // The lower bits of a part's word hold the number of its rows; the bits above hold the round.
 #define COUNT_BITS 21
 
@@ -70,20 +45,20 @@ static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round
     return (round % 2 * p.ranks + rank) * back_rows(p) + number;
 }
 static __device__ symrail_u64 back_at(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
-    return p.back + back_number(p, round, rank, number) * 2 * p.hidden;
+    return p.heap.back + back_number(p, round, rank, number) * 2 * p.hidden;
 }
 static __device__ symrail_u64* row_word(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number) {
-    return (symrail_u64*)p.back_words + back_number(p, round, rank, number);
+    return (symrail_u64*)p.heap.back_words + back_number(p, round, rank, number);
 }
 static __device__ symrail_u64* part_word(const parameters& p, symrail_u64 rank, symrail_u64 part) {
-    return (symrail_u64*)p.back_words + 2 * p.ranks * back_rows(p) + rank * p.parts + part;
+    return (symrail_u64*)p.heap.back_words + 2 * p.ranks * back_rows(p) + rank * p.parts + part;
 }
 static __device__ symrail_u64* weights_word(const parameters& p, symrail_u64 rank) {
     return part_word(p, p.ranks, 0) + rank;
 }
 // The weights of a rank's slots, each with the lower half of the round's number above it.
 static __device__ symrail_u64* weights_from(const parameters& p, symrail_u64 rank, symrail_u64 round) {
-    return (symrail_u64*)p.weights + (round % 2 * p.ranks + rank) * p.most * p.k;
+    return (symrail_u64*)p.heap.weights + (round % 2 * p.ranks + rank) * p.most * p.k;
 }
 static __device__ symrail_u64& place_of_slot(const parameters& p, symrail_u64 rank, symrail_u64 token, symrail_u64 slot) {
     return ((symrail_u64*)p.places)[(rank * p.most + token) * p.k + slot];
@@ -173,7 +148,7 @@ static __device__ void note_far_weights(const parameters& p, symrail_u64 round) 
 static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return p.own_in + part * part_bytes(p);
     if (is_far(p, rank)) return p.own_in + ((1 + rank) * p.parts + part) * part_bytes(p);
-    return p.in + part_number(p, rank, round, part) * part_bytes(p);
+    return p.heap.incoming + part_number(p, rank, round, part) * part_bytes(p);
 }
 // The first blocks call this before any other wait of a dispatch: as few as have a multiprocessor, whatever else occupies
 // the GPU. They copy the parts of far ranks, and note the words of the parts then.
@@ -187,12 +162,12 @@ static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
         symrail_u64 rank = i / p.parts, part = i % p.parts, at = part_number(p, rank, round, part);
         if (!is_far(p, rank)) continue;
         if (threadIdx.x == 0)
-            word = is_masked(p, rank) ? 0 : word_from(p, (symrail_u64*)p.words + at, round << COUNT_BITS, round, rank);
+            word = is_masked(p, rank) ? 0 : word_from(p, (symrail_u64*)p.heap.words + at, round << COUNT_BITS, round, rank);
         __syncthreads();
         symrail_u64 now = word, rows = now & mask;
         rows = rows < part_rows(p) ? rows : part_rows(p);
         symrail_u64 pieces = now == 0 ? 0 : 1 + rows * row_bytes(p) / 16;
-        const char* from = (const char*)p.in + at * part_bytes(p);
+        const char* from = (const char*)p.heap.incoming + at * part_bytes(p);
         for (symrail_u64 base = threadIdx.x / 32 * 32 * 8 + threadIdx.x % 32; base < pieces; base += blockDim.x * 8)
             pieces_of_row<8>(from, base, pieces).store((char*)part_at(p, rank, round, part));
         // The barrier lets one thread's note cover the writes of the whole block.
@@ -203,7 +178,7 @@ static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
 // Waits for a part and returns the number of its rows.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
-    symrail_u64* word = (symrail_u64*)p.words + part_number(p, rank, round, part);
+    symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, rank, round, part);
     if (is_far(p, rank)) word = note_of(p, false, rank, part);
     symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
     symrail_u64 count = now & ((1ull << COUNT_BITS) - 1);
@@ -215,17 +190,17 @@ static __device__ void leave_behind(const parameters& p, symrail_u64 rank, symra
     symrail_u32* lost = (symrail_u32*)p.lost + rank;
     if (*lost != WAS_LATE) return;
     *lost = IS_TOLD;
-    symrailx_signal_op((symrail_u64*)p.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
+    symrailx_signal_op((symrail_u64*)p.heap.left + p.me, round, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 // A rank that has left this PE behind sends no more data: it is masked and reported as late.
 static __device__ void note_departed(const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
         symrail_u32* lost = (symrail_u32*)p.lost + rank;
-        bool has_left = symrail_ld_acquire((symrail_u64*)p.left + rank) != 0;
+        bool has_left = symrail_ld_acquire((symrail_u64*)p.heap.left + rank) != 0;
         if (*lost == HAS_LEFT || !has_left) continue;
         *lost = HAS_LEFT;
         ((symrail_u32*)p.masks)[rank] = 1;
-        symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.left);
+        symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.heap.left);
     }
 }
 // A thread ends the round. It waits until this PE's requests are delivered, so that the memory may be written again.

@@ -7,35 +7,7 @@
 #define SYMRAIL_EP_ROUTES_CUH
 
 #include "rows.cuh"
-
-struct parameters {
-    symrail_u64 ranks, me, share, most, room;
-    // The number of hosts, the number of ranks of the largest host, and the number of rows that staging memory holds.
-    symrail_u64 hosts, members, staged;
-    // Symmetric memory: incoming headers, outgoing headers, and words of headers; words of chunks, and words of
-    // gathered chunks; rows and their side data that arrive from other hosts by dispatch, that a combine offers to the
-    // ranks of this host, that return from other hosts, that go to unmapped ranks, that are staged for others of this
-    // host, and that arrive as sums of another host; words of the ranks of this host; tokens that a dispatch offers to
-    // these ranks, their side data, and the positions here of the tokens of these ranks.
-    symrail_u64 headers, headers_out, header_words, words, gathered_words, rows, sides, offered_rows, offered_sides, back_rows,
-        back_sides, out_rows, out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words, token_rows, token_sides,
-        near_places_at;
-    // The most bytes of a row's side data.
-    symrail_u64 side;
-    // This PE's own memory: `progress`; `record`, which is in host memory; the ranks of each host; the terms of a sum,
-    // and their number.
-    symrail_u64 progress, record, homes, terms, n_terms;
-};
-
-// The routes of a dispatch on this PE.
-struct routes {
-    // matrix, crossings: for each rank (first index) the number of its tokens for each rank, and for each host. lists:
-    // for each rank, and then for each host, this PE's tokens for it. places, host_places: for each token its position
-    // in the list of each rank, and of each host, or -1. per_expert: this PE's slots for each expert. come: all slots
-    // of each of this PE's experts. wrong_slot: the first slot whose expert does not exist (all bits set: none), and
-    // that expert. spread: for each token that arrived through this PE its position at each rank of this host, or -1.
-    symrail_u64 matrix, crossings, lists, places, host_places, per_expert, come, wrong_slot, spread;
-};
+#include "high_throughput_layout.cuh"
 
 // Kernels keep both in shared memory: in registers they would displace the data in flight.
 static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes) {
@@ -48,10 +20,8 @@ static __device__ void copy_words(void* to, const void* from, symrail_u64 bytes)
     copy_words(&r, of, sizeof(r));          \
     __syncthreads()
 
-#define MOST_RANKS 256
 // The most ranks of a host.
 #define MOST_MEMBERS 64
-#define CHUNK 32
 // The rows that a warp handles at a time. All their side data is in flight together.
 #define NEAR 4
 
@@ -83,7 +53,7 @@ static __device__ symrail_u64 near_chunks(symrail_u64 rows) { return (rows + NEA
 // For each token of a rank of this host its position among that rank's rows here, or -1. Two tables alternate, as
 // headers do: a rank may announce the next call while this one is still read.
 static __device__ int* near_places(const parameters& p, symrail_u64 call, symrail_u64 rank) {
-    return (int*)p.near_places_at + (call % 2 * p.members + place_of(p, rank)) * p.most;
+    return (int*)p.heap.near_places_at + (call % 2 * p.members + place_of(p, rank)) * p.most;
 }
 // The rank through which a source's tokens reach another host. The host's ranks serve sources in rotation, as in the
 // host's form.

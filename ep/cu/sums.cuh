@@ -8,8 +8,6 @@
 // The 16-byte pieces of each row that a thread adds at a time.
 #define PIECES 4
 // Flags of a term beside the number of its rank or host: it is the first of its host; it is a host's sum.
-#define FIRST_OF_HOST 0x80000000u
-#define IS_SUM 0x40000000u
 
 // A sum of `N` numbers, as many as 16 bytes of a row hold.
 template <int N>
@@ -209,8 +207,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             for (symrail_u64 chunk = 0; chunk < chunks(all); chunk++, unit++) {
                 if (unit % gridDim.x != blockIdx.x) continue;
                 symrail_u64 first = chunk * CHUNK, count = all - first < CHUNK ? all - first : CHUNK;
-                char* to = (char*)p.sum_rows + (there + first) * of_sum;
-                char* side_to = (char*)p.sum_sides + (there + first) * side;
+                char* to = (char*)p.heap.sum_rows + (there + first) * of_sum;
+                char* side_to = (char*)p.heap.sum_sides + (there + first) * side;
                 char *out = (char*)symrail_ptr(to, (int)source), *side_out = (char*)symrail_ptr(side_to, (int)source);
                 symrail_u64* words = chunk_words(p, p.me, chunk);
                 bool mapped = out != nullptr;
@@ -230,13 +228,13 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 }
                 if (__syncthreads_or(late)) return;
                 if (!mapped) {
-                    out = (char*)p.out_rows + (start + first) * of_sum;
-                    side_out = (char*)p.out_sides + (start + first) * side;
+                    out = (char*)p.heap.out_rows + (start + first) * of_sum;
+                    side_out = (char*)p.heap.out_sides + (start + first) * side;
                 }
                 for (symrail_u64 i = threadIdx.x / 32; i < count; i += warps) {
                     const symrail_u32* places = (const symrail_u32*)r.spread + (start + first + i) * p.members;
-                    add_row<true>(of_spread{members, places, starts, p.staged_rows, bytes}, f32, none, out + i * of_sum, bytes);
-                    add_weights(of_spread{members, places, starts, p.staged_sides, side}, side_out + i * side, k);
+                    add_row<true>(of_spread{members, places, starts, p.heap.staged_rows, bytes}, f32, none, out + i * of_sum, bytes);
+                    add_weights(of_spread{members, places, starts, p.heap.staged_sides, side}, side_out + i * side, k);
                 }
                 // All warps have read this source's starts.
                 __syncthreads();

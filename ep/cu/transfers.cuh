@@ -13,12 +13,12 @@
 // The words of a chunk from a rank. If another rank of this host forwards a source's rows, that rank sets the words of
 // the source.
 static __device__ symrail_u64* chunk_words(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
-    return (symrail_u64*)p.words + (rank * chunks(p.most) + chunk) * 2;
+    return (symrail_u64*)p.heap.words + (rank * chunks(p.most) + chunk) * 2;
 }
 // The words of a chunk that a rank of this host has made of a source's rows, and that is gathered here.
 static __device__ symrail_u64* gathered_words(const parameters& p, symrail_u64 source, symrail_u64 place,
                                               symrail_u64 chunk) {
-    return (symrail_u64*)p.gathered_words + ((source * p.members + place) * chunks(p.most) + chunk) * 2;
+    return (symrail_u64*)p.heap.gathered_words + ((source * p.members + place) * chunks(p.most) + chunk) * 2;
 }
 // A block waits for a chunk.
 static __device__ bool has_come(const parameters& p, symrail_u64* words, symrail_u64 call, symrail_u64 rank,
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     __syncthreads();
     const content c = {rows, bytes, scales, topk, weights};
     symrail_u64 call = call_of(p), units = p.ranks * chunks(p.most), warps = blockDim.x / 32;
-    char *rows_there = (char*)(back ? p.back_rows : p.rows), *sides_there = (char*)(back ? p.back_sides : p.sides);
+    char *rows_there = (char*)(back ? p.heap.back_rows : p.heap.rows), *sides_there = (char*)(back ? p.heap.back_sides : p.heap.sides);
     // The second pass sets the words of rows in mapped memory: one fence covers all of them.
     for (int time = 0; time < 2; time++) {
         for (symrail_u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -147,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             symrail_u64 count = w.rows - first < CHUNK ? w.rows - first : CHUNK, host = host_of(p, w.to);
             const beside b = back ? of_combine(k) : of_dispatch(of_scales, k, w.staged ? members_of(p, host) : 0);
             symrail_u64 side = b.bytes(), list = w.staged ? p.ranks + host : w.to;
-            char* there = (w.staged ? (char*)p.staged_rows : rows_there) + (w.there + first) * bytes;
-            char* side_there = (w.staged ? (char*)p.staged_sides : sides_there) + (w.there + first) * side;
+            char* there = (w.staged ? (char*)p.heap.staged_rows : rows_there) + (w.there + first) * bytes;
+            char* side_there = (w.staged ? (char*)p.heap.staged_sides : sides_there) + (w.there + first) * side;
             char *to = (char*)symrail_ptr(there, (int)w.to), *side_to = (char*)symrail_ptr(side_there, (int)w.to);
             symrail_u64* words =
                 back && w.staged ? gathered_words(p, index, place_of(p, p.me), chunk) : chunk_words(p, p.me, chunk);
@@ -158,8 +158,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 continue;
             }
             if (!mapped) {
-                to = (char*)p.out_rows + (w.out + first) * bytes;
-                side_to = (char*)p.out_sides + w.out * p.side + first * side;
+                to = (char*)p.heap.out_rows + (w.out + first) * bytes;
+                side_to = (char*)p.heap.out_sides + w.out * p.side + first * side;
             }
             for (symrail_u64 i = threadIdx.x / 32; i < count; i += warps) {
                 symrail_u64 at = first + i, row = back ? w.from + at : ((const symrail_u32*)r.lists)[list * p.most + at];
@@ -208,15 +208,15 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 if (!has_come(p, chunk_words(p, source, chunk), call, source, source)) return;
                 for (symrail_u64 m = threadIdx.x; m < members; m += blockDim.x) {
                     symrail_u64 rank = member_of(p, own, m), row = first_row(p, r, source, rank);
-                    rows_of[m] = (char*)symrail_ptr((char*)p.rows + row * bytes, (int)rank);
-                    sides_of[m] = (char*)symrail_ptr((char*)p.sides + row * kept.bytes(), (int)rank);
+                    rows_of[m] = (char*)symrail_ptr((char*)p.heap.rows + row * bytes, (int)rank);
+                    sides_of[m] = (char*)symrail_ptr((char*)p.heap.sides + row * kept.bytes(), (int)rank);
                 }
                 __syncthreads();
                 symrail_u64 end = (chunk + 1) * CHUNK < all ? (chunk + 1) * CHUNK : all;
                 for (symrail_u64 i = start + chunk * CHUNK + threadIdx.x / 32; i < start + end; i += warps) {
-                    const symrail_u32* of_row = (const symrail_u32*)(p.staged_sides + i * b.bytes());
+                    const symrail_u32* of_row = (const symrail_u32*)(p.heap.staged_sides + i * b.bytes());
                     const symrail_u32* places = of_row + b.places_at();
-                    copy_row_to(rows_of, places, members, (const char*)p.staged_rows + i * bytes, bytes);
+                    copy_row_to(rows_of, places, members, (const char*)p.heap.staged_rows + i * bytes, bytes);
                     for (symrail_u64 m = 0; m < members; m++) {
                         if (first && threadIdx.x % 32 == 0) ((symrail_u32*)r.spread)[i * p.members + m] = places[m];
                         if (places[m] == ~0u) continue;

@@ -4,9 +4,8 @@ use symrail_core::{Cmp, SignalOp, VariantArray};
 
 #[test]
 fn the_header_is_up_to_date() {
-    let committed = include_str!("../include/symrail_layout.h");
-    let remedy = "cargo run -p symrail-kernels --example emit_layout > kernels/include/symrail_layout.h";
-    assert_eq!(committed, symrail_proxy::channel::layout::cuda_header(), "run {remedy}");
+    let header = symrail_proxy::channel::layout::cuda_header();
+    symrail_core::layout::check(env!("CARGO_MANIFEST_DIR"), "include/symrail_layout.h", &header);
 }
 
 /// Comparisons and updates of signals have the same numbers in kernels' headers.

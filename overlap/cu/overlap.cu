@@ -5,7 +5,7 @@
 //
 // overlap_begin counts the round, and waits for `n` words, each with its PE, that were set in the round before.
 extern "C" __global__ void __launch_bounds__(32)
-    overlap_begin(overlap_plan* plan, const symrail_u64* waits, symrail_u64 n) {
+    overlap_begin(overlap_plan* plan, const overlap_first_wait* waits, symrail_u64 n) {
     symrail_u64 before = *(volatile symrail_u64*)plan->round;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(32)
         *(volatile symrail_u64*)&plan->signalled = before + 1;
     }
     __syncthreads();
-    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[2 * i], before, waits[2 * i + 1]);
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[i].word, before, waits[i].pe);
 }
 
 // Waits until a PE has set this PE's word in the round that is `before` rounds before this one.
@@ -111,17 +111,6 @@ SYMRAIL_DEVICE void overlap_sum(symrail_u64 base, const symrail_u64* places, sym
     }
 }
 
-// The data that move between two ranks in a round that is not cut, in one kernel.
-struct overlap_part {
-    symrail_u64 pe;
-    // The first words of the blocks, one for each block. `ready`: the buffer of this rank is free. `arrived`: bytes
-    // have arrived. The last two are those of the other rank, at addresses that this device reaches.
-    symrail_u64 ready, arrived, ready_there, arrived_there;
-    // The bytes that go to the other rank: their offset from the kernel's `from`, and the address at which this device
-    // reaches their destination.
-    symrail_u64 from, to, bytes;
-};
-
 // The slice of a block, which is the same at the sender and at the receiver.
 SYMRAIL_DEVICE symrail_u64 overlap_slice(symrail_u64 bytes, symrail_u64& at) {
     symrail_u64 slice = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
@@ -179,15 +168,6 @@ static __device__ void overlap_count(overlap_plan* plan) {
 // bytes. A rank's packets have two places, which rounds use in turn. A rank in a round has got packets of all others in
 // the round before. So the others have read the packets of the round before that one. Each block also sends one packet
 // without data, which the receiver waits for where the block has no bytes.
-#define OVERLAP_PACKET_HEADS 96
-struct overlap_packed {
-    // The address at which this device reaches the other rank's packets; the offset and the length of their bytes in
-    // the kernel's `from`.
-    symrail_u64 to, from, bytes;
-    // The PE whose packets arrive at `here`. For an all-gather also the destination of their bytes.
-    symrail_u64 sender, here, keep, coming;
-    symrail_u64 unused;
-};
 // Sends a block's packets, and returns the flag of those that arrive. `turn` is the distance between the two places.
 static __device__ symrail_u32 overlap_pack(overlap_plan* plan, const overlap_packed* parts, symrail_u64 n,
                                            symrail_u64 from, symrail_u64 turn, symrail_u64 round) {

@@ -1,24 +1,8 @@
-// The layout of plans and of pairs of ranks in GPU memory, and their waits. This file precedes each program of this
+// The waits of plans and of pairs of ranks. This file precedes each program of this
 // folder.
 #include "symrail_channels.cuh"
 #include "symrail/number.cuh"
-
-// The layout matches plan.rs and point_to_point.rs.
-struct overlap_plan {
-    // The address of the plan's words, which kernels use for all PEs, and that of the round's number in this device's
-    // memory.
-    symrail_u64 words, round;
-    // The alarm stops waits at a word that other PEs set when they give up. So their failed waits end those of this PE,
-    // too.
-    symrail_alarm alarm;
-    // The index of that word, and the number of PEs. The PEs' numbers follow this struct.
-    symrail_u64 gone, pes;
-    // The number of the round; its copy for copy engines to set at others, or 0 after a failed wait; the number of
-    // blocks that have copied.
-    symrail_u64 counted, signalled, copied;
-};
-// The offset of these numbers.
-#define OVERLAP_PES 128
+#include "layout.cuh"
 
 // Handles a failed wait. Later work in the streams runs without the data that it waited for. The results of this plan
 // are not valid, and copy engines set no new numbers.
@@ -27,7 +11,7 @@ static __device__ __noinline__ void overlap_gave_up(const overlap_plan* plan, sy
     // A PE that gives up because of another PE's word sets none, since the other PE signals all.
     symrail_u64 own = (symrail_u64)symrail_state.me + 1;
     if (symrail_ld_sys(plan->alarm.stop) != own) return;
-    const symrail_u64* pes = (const symrail_u64*)((const char*)plan + OVERLAP_PES);
+    const symrail_u64* pes = (const symrail_u64*)(plan + 1);
     // The value has the form of Error::if_given_up: the PE that gives up, and the PE that it waited for.
     for (symrail_u64 i = 0; i < plan->pes; i++)
         if (pes[i] + 1 != own)

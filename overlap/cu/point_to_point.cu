@@ -2,18 +2,9 @@
 // Copies between two ranks, by a put or a get, after a word of the other rank that it is ready. Words hold numbers of
 // copies. The kernels count them, so that graphs can be replayed.
 
-// The counts of this rank for another rank and a tag, in this device's memory.
-struct overlap_pair {
-    symrail_u64 sent, received, offered, fetched;
-    // The blocks that have copied, for a put and for a get; the values that copy engines copy to words.
-    symrail_u64 put, got, counted_put, counted_got;
-};
-
 // Few bytes go as packets to slots of the receiver, which copies them to their destination. So the sender need not know
 // when the receiver is ready. The sender reuses a slot once the receiver has begun the copy after the slot's last one.
 // The first packets of a slot hold the offset of the destination from the receiver's words, and the number of bytes.
-#define OVERLAP_SLOTS 4
-#define OVERLAP_SLOT_BYTES 8320
 #define OVERLAP_SLOT_HEAD 32
 SYMRAIL_DEVICE symrail_u64 overlap_slot(symrail_u64 slots, symrail_u64 number) {
     return slots + number % OVERLAP_SLOTS * OVERLAP_SLOT_BYTES;

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, PinnedBuffer};
+use symrail::kernels::layout::memory_channel::MemoryChannel;
+use symrail::kernels::layout::{self as waits, Alarm, Semaphore};
 use symrail::{Pe, SymSlice};
+use symrail_core::layout;
 
 use super::plan::Memory;
-use super::report::{REPORT_BYTES, Report};
+use super::report::Report;
 use crate::error::{Error, Result};
 
 /// Makes memory channels, without the peers' help: their memory exists on all PEs from the start.
@@ -32,7 +35,7 @@ impl MemoryChannels {
         let semaphores = runtime.n_pes() as usize * tags as usize;
         let words = runtime.alloc_slice::<u64>(1 + semaphores)?;
         let expected = device.gpu().alloc(8 * semaphores)?;
-        let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
+        let report = PinnedBuffer::new(device.gpu(), size_of::<waits::Report>())?;
         runtime.barrier_all()?;
         Ok(MemoryChannels { device: device.clone(), tags, words, expected, report, made: HashMap::new() })
     }
@@ -62,11 +65,14 @@ impl MemoryChannels {
         let there = word(self.device.runtime().my_pe());
         let mapped = reach.find(there, 8, pe).filter(|_| self.device.is_direct()).unwrap_or(0);
         let expected = self.expected.at().get() + (word(pe) - words - 8);
-        // The fields of `symrail_memory_channel`.
-        let fields =
-            [word(pe), expected, there, mapped, pe.into(), self.report.device().get(), words, remote, buffer.at];
-        let memory = self.device.gpu().alloc(8 * fields.len())?;
-        memory.write(0, &fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<u8>>())?;
+        let channel = MemoryChannel {
+            semaphore: Semaphore { arrived: word(pe), expected, there, mapped, pe: pe.into() },
+            alarm: Alarm { report: self.report.device().get(), stop: words },
+            remote,
+            local: buffer.at,
+        };
+        let memory = self.device.gpu().alloc(size_of::<MemoryChannel>())?;
+        memory.write(0, &layout::bytes(&[channel]))?;
         let handle = memory.at().get();
         self.made.insert((pe, buffer.at, tag), memory);
         Ok(handle)

@@ -1,15 +1,13 @@
 //! A resolved plan in the kernels' format: one rank's part, in the layout of `cu/plan.cuh`, in one block of device
 //! memory.
 
+use symrail::kernels::layout::{Alarm, Semaphore};
+use symrail_core::layout::{Member, bytes};
+
+use super::layout::{self, FLUSHES, MOST_SPANS, OWN_OP, RELAXED};
 use crate::error::{Error, Place, Result};
 use crate::number::ReduceOp;
 use crate::plan::{Action, BufferType, ChannelType, Link, Plan, Span, Step};
-
-/// Equals `SYMRAIL_STEP_SPANS`.
-const MOST_SPANS: usize = 160;
-/// Words of a semaphore, and of the plan's head.
-const SEMAPHORE: usize = 5;
-const HEAD: usize = 26;
 
 /// A rank in the view of this PE's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,42 +85,35 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
     }
     let n = plan.ranks.len();
     let inbound = rank.inbound.len();
-    let own_words = [rank.barriers, rank.blocks.len(), inbound + n, 2];
-    // Behind the head: lists, then words that change.
-    let mut body: Vec<u64> = Vec::new();
-    let mut places = Vec::new();
-    let mut list = |words: &[u64]| {
-        places.push(at.plan + (8 * (HEAD + body.len())) as u64);
-        body.extend(words);
-    };
-    let ranks: Vec<u64> =
-        at.ranks.iter().flat_map(|to| [to.pe.into(), to.distance.unwrap_or(0), to.distance.is_some().into()]).collect();
-    let ids = |numbers: &[u32]| -> Vec<u64> {
-        numbers.chunks(2).map(|two| pair(two[0], two.get(1).copied().unwrap_or(0))).collect()
-    };
-    list(&ranks);
-    list(&first_steps);
-    list(&lists.steps);
-    list(&lists.spans);
-    list(&ids(&lists.ids));
-    list(&rank.semaphores);
-    for count in own_words {
-        list(&vec![0; count]);
-    }
-    list(&[]);
-    let [ranks, first_steps, steps, spans, ids, semaphores, arrivals, epochs, expected, counts, end] = places[..]
-    else {
-        return Err(Error::Call("a plan's lists are not as many as they are".into()));
-    };
-    body.extend(lists.semaphores(expected));
+    let mut body = Body { at: at.plan + size_of::<layout::Plan>() as u64, bytes: Vec::new() };
+    let ranks: Vec<_> = at
+        .ranks
+        .iter()
+        .map(|to| layout::Rank {
+            pe: to.pe.into(),
+            distance: to.distance.unwrap_or(0),
+            mapped: to.distance.is_some().into(),
+        })
+        .collect();
+    let ranks = body.list(&ranks);
+    let first_steps = body.list(&first_steps);
+    let steps = body.list(&lists.steps);
+    let spans = body.list(&lists.spans);
+    let ids = body.list(&lists.ids);
+    let local_semaphores = body.list(&rank.semaphores);
+    // Words that change.
+    let mut words = |count: usize| body.list(&vec![0u64; count]);
+    let (arrivals, epochs) = (words(rank.barriers), words(rank.blocks.len()));
+    let (expected, counts) = (words(inbound + n), words(2));
+    let semaphores = body.list(&lists.semaphores(expected));
     let geometry = plan.geometry(at.capacity);
     let plain = plan.scratch_bytes(at.capacity);
     let flags = [
-        (plan.barriers.before, 1),
-        (plan.barriers.after, 2),
-        (at.ranks.iter().any(|to| to.distance.is_none()), 4),
-        (lists.mixed(), 8),
-        (plan.barriers.leaves_puts, 16),
+        (plan.barriers.before, layout::BARRIER_BEFORE),
+        (plan.barriers.after, layout::BARRIER_AFTER),
+        (at.ranks.iter().any(|to| to.distance.is_none()), layout::WIRED),
+        (lists.mixed(), layout::MIXED),
+        (plan.barriers.leaves_puts, layout::LEAVES_PUTS),
     ];
     let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum();
     let (chunks, inputs, outputs) = plan.parts();
@@ -131,40 +122,52 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         std::cmp::Ordering::Greater if plan.in_place => 2,
         _ => 0,
     };
-    let head = [
-        at.report,
-        at.words,
-        me as u64,
-        n as u64,
-        rank.blocks.len() as u64,
+    let head = layout::Plan {
+        alarm: Alarm { report: at.report, stop: at.words },
+        me: me as u64,
+        n_ranks: n as u64,
+        n_blocks: rank.blocks.len() as u64,
         flags,
         chunks,
         inner,
-        geometry.alignment,
-        at.scratch,
-        plan.scratch_halves,
-        at.scratch + plain * plan.scratch_halves,
-        plan.packet_halves,
-        2 * plain,
+        alignment: geometry.alignment,
+        scratch: at.scratch,
+        scratch_halves: plan.scratch_halves,
+        packets: at.scratch + plain * plan.scratch_halves,
+        halves: plan.packet_halves,
+        half_bytes: 2 * plain,
         ranks,
         first_steps,
         steps,
         spans,
         ids,
-        end,
-        inbound as u64,
-        epochs,
         semaphores,
+        barriers: inbound as u64,
+        epochs,
+        local_semaphores,
         arrivals,
-        counts,
-        counts + 8,
-    ];
-    let bytes = head.iter().chain(&body).flat_map(|word| word.to_le_bytes()).collect();
+        begun: counts,
+        ended: counts + 8,
+    };
+    let bytes = [bytes(&[head]), body.bytes].concat();
     Ok(Image { bytes, steps: lists.named, blocks: rank.blocks.len() as u32 })
 }
 
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
+/// The lists behind a plan's head.
+struct Body {
+    /// The address of the first one.
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Body {
+    /// Adds a list, and returns its address.
+    fn list<T: Member>(&mut self, list: &[T]) -> u64 {
+        let at = self.at + self.bytes.len() as u64;
+        self.bytes.extend(bytes(list));
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        at
+    }
 }
 
 /// The lists of a rank's part, under construction.
@@ -172,8 +175,8 @@ struct Lists<'a> {
     plan: &'a Plan,
     me: usize,
     at: &'a Addresses,
-    steps: Vec<u64>,
-    spans: Vec<u64>,
+    steps: Vec<layout::Step>,
+    spans: Vec<layout::Span>,
     ids: Vec<u32>,
     /// The targets of this rank's signals, each once.
     links: Vec<Link>,
@@ -196,10 +199,6 @@ struct Details<'a> {
     writers: &'a [Span],
 }
 
-const RELAXED: u32 = 1;
-const FLUSHES: u32 = 2;
-const OWN_OP: u32 = 4;
-
 impl<'a> Lists<'a> {
     fn new(plan: &'a Plan, me: usize, at: &'a Addresses) -> Self {
         Lists {
@@ -219,47 +218,59 @@ impl<'a> Lists<'a> {
     fn step(&mut self, step: &Step) -> Result<()> {
         let numbers = |list: &[usize]| list.iter().map(|&id| id as u32).collect();
         let details = match &step.action {
-            Action::Nop => Details::default(),
+            Action::Nop => Details { kind: layout::NOP, ..Details::default() },
             Action::Barrier { id, blocks } => {
-                Details { kind: 1, barrier: (*id as u32, *blocks as u32), ..Details::default() }
+                Details { kind: layout::BARRIER, barrier: (*id as u32, *blocks as u32), ..Details::default() }
             }
-            Action::Acquire(ids) => Details { kind: 2, ids: numbers(ids), ..Details::default() },
-            Action::Release(ids) => Details { kind: 3, ids: numbers(ids), ..Details::default() },
+            Action::Acquire(ids) => Details { kind: layout::ACQUIRE, ids: numbers(ids), ..Details::default() },
+            Action::Release(ids) => Details { kind: layout::RELEASE, ids: numbers(ids), ..Details::default() },
             Action::Signal { to, relaxed } => {
                 let flags = if *relaxed { RELAXED } else { 0 };
-                Details { kind: 4, flags, ids: self.link_ids(to), ..Details::default() }
+                Details { kind: layout::SIGNAL, flags, ids: self.link_ids(to), ..Details::default() }
             }
-            Action::Wait { on } => Details { kind: 5, ids: numbers(on), ..Details::default() },
-            Action::Flush => Details { kind: 6, ..Details::default() },
+            Action::Wait { on } => Details { kind: layout::WAIT, ids: numbers(on), ..Details::default() },
+            Action::Flush => Details { kind: layout::FLUSH, ..Details::default() },
             Action::Copy { pairs, by, then, flush } => {
                 let (sources, dests): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
                 self.has_remote_chunks |=
                     *by == ChannelType::Memory && dests.iter().chain(&sources).any(|span| span.rank != self.me);
                 let flags = if *flush { FLUSHES } else { 0 };
-                Details { kind: 7, flags, sources, dests, ids: self.link_ids(then), ..Details::default() }
+                Details { kind: layout::COPY, flags, sources, dests, ids: self.link_ids(then), ..Details::default() }
             }
             Action::Reduce { sources, dest, sends, op } => {
                 let dests: Vec<Span> = std::iter::once(dest).chain(sends).copied().collect();
                 self.has_remote_chunks |= dests.iter().chain(sources).any(|span| span.rank != self.me);
                 self.reached(step, sources.iter().chain(&dests))?;
-                Details { kind: 8, op: *op, sources: sources.clone(), dests, ..Details::default() }
+                Details { kind: layout::REDUCE, op: *op, sources: sources.clone(), dests, ..Details::default() }
             }
             Action::Pack { pairs } => {
                 let (sources, dests): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
                 self.has_packets = true;
                 self.reached(step, &dests)?;
-                Details { kind: 9, sources, dests, ..Details::default() }
+                Details { kind: layout::PACK, sources, dests, ..Details::default() }
             }
             Action::Forward { source, dests } => {
                 self.has_packets = true;
                 self.reached(step, dests)?;
                 let writers = std::slice::from_ref(source);
-                Details { kind: 10, sources: vec![*source], dests: dests.clone(), writers, ..Details::default() }
+                Details {
+                    kind: layout::FORWARD,
+                    sources: vec![*source],
+                    dests: dests.clone(),
+                    writers,
+                    ..Details::default()
+                }
             }
             Action::Unpack { source, dest } => {
                 self.has_packets = true;
                 let writers = std::slice::from_ref(source);
-                Details { kind: 11, sources: vec![*source], dests: vec![*dest], writers, ..Details::default() }
+                Details {
+                    kind: layout::UNPACK,
+                    sources: vec![*source],
+                    dests: vec![*dest],
+                    writers,
+                    ..Details::default()
+                }
             }
             Action::ReducePackets { plain, packets, dest, sends, op } => {
                 self.has_packets = true;
@@ -268,7 +279,14 @@ impl<'a> Lists<'a> {
                 let dests: Vec<Span> = std::iter::once(dest).chain(sends).copied().collect();
                 self.push(
                     step,
-                    &Details { kind: 12, op: *op, writers: &sources.clone(), sources, dests, ..Details::default() },
+                    &Details {
+                        kind: layout::REDUCE_PACKETS,
+                        op: *op,
+                        writers: &sources.clone(),
+                        sources,
+                        dests,
+                        ..Details::default()
+                    },
                 )?;
                 return Ok(());
             }
@@ -276,7 +294,12 @@ impl<'a> Lists<'a> {
                 let pipeline = (*unit, *chunks);
                 self.push(
                     step,
-                    &Details { kind: 13, pipeline, barrier: (0, steps.len() as u32), ..Details::default() },
+                    &Details {
+                        kind: layout::PIPELINE,
+                        pipeline,
+                        barrier: (0, steps.len() as u32),
+                        ..Details::default()
+                    },
                 )?;
                 return steps.iter().try_for_each(|inner| self.step(inner));
             }
@@ -297,27 +320,34 @@ impl<'a> Lists<'a> {
             Some(op) => return Err(self.refuse(step, format!("{op} is an operation of the host alone"))),
         };
         let flags = details.flags | if details.op.is_some() { OWN_OP } else { 0 };
-        let first_span = self.spans.len() as u32 / 2;
+        let first_span = self.spans.len() as u32;
         for span in sources.iter().chain(dests) {
             let buffer = match span.buffer {
-                BufferType::Input => 0,
-                BufferType::Output => 1,
-                BufferType::Scratch => 2,
+                BufferType::Input => layout::INPUT,
+                BufferType::Output => layout::OUTPUT,
+                BufferType::Scratch => layout::SCRATCH,
             };
-            self.spans.extend([pair(span.rank as u32, buffer), pair(span.index as u32, span.size as u32)]);
+            let (rank, index, size) = (span.rank as u32, span.index as u32, span.size as u32);
+            self.spans.push(layout::Span { rank, buffer, index, size });
         }
         let first_id = self.ids.len() as u32;
         self.ids.extend(&details.ids);
-        self.steps.extend([
-            details.pipeline.0,
-            details.pipeline.1,
-            pair(details.kind, flags),
-            pair(step.share.0 as u32, step.share.1 as u32),
-            pair(op, first_span),
-            pair(sources.len() as u32, dests.len() as u32),
-            pair(first_id, details.ids.len() as u32),
-            pair(details.barrier.0, details.barrier.1),
-        ]);
+        self.steps.push(layout::Step {
+            unit: details.pipeline.0,
+            chunks: details.pipeline.1,
+            kind: details.kind,
+            flags,
+            share: step.share.0 as u32,
+            shares: step.share.1 as u32,
+            op,
+            spans: first_span,
+            sources: sources.len() as u32,
+            dests: dests.len() as u32,
+            ids: first_id,
+            count: details.ids.len() as u32,
+            barrier: details.barrier.0,
+            blocks: details.barrier.1,
+        });
         let writers = details.writers.iter().map(|span| self.plan.writer_of(span)).collect();
         self.named.push(Named { place: step.place, name: step.name.clone(), writers });
         Ok(())
@@ -340,32 +370,27 @@ impl<'a> Lists<'a> {
 
     /// The semaphores: those on which signals arrive, one with each rank for barriers, and those that this rank
     /// signals.
-    fn semaphores(&self, expected: u64) -> Vec<u64> {
+    fn semaphores(&self, expected: u64) -> Vec<Semaphore> {
         let (words, most) = (self.at.words, most_inbound(self.plan));
         let inbound = &self.plan.ranks[self.me].inbound;
-        let mut all = Vec::new();
-        for (i, &from) in inbound.iter().enumerate() {
-            let pe = self.at.ranks[from].pe;
-            all.extend([words + 8 * (1 + i as u64), expected + 8 * i as u64, 0, 0, pe.into()]);
-        }
+        let signals = inbound.iter().enumerate().map(|(i, &from)| {
+            let (arrived, expected) = (words + 8 * (1 + i as u64), expected + 8 * i as u64);
+            Semaphore { arrived, expected, there: 0, mapped: 0, pe: self.at.ranks[from].pe.into() }
+        });
         let barrier = |rank: usize| words + 8 * (1 + most + rank) as u64;
-        for rank in 0..self.at.ranks.len() {
-            let [there, mapped, pe] = self.remote(rank, barrier(self.me));
-            all.extend([barrier(rank), expected + 8 * (inbound.len() + rank) as u64, there, mapped, pe]);
-        }
-        for link in &self.links {
-            let [there, mapped, pe] = self.remote(link.rank, words + 8 * (1 + link.word as u64));
-            all.extend([0, 0, there, mapped, pe]);
-        }
-        debug_assert!(all.len().is_multiple_of(SEMAPHORE));
-        all
+        let barriers = (0..self.at.ranks.len()).map(|rank| {
+            let expected = expected + 8 * (inbound.len() + rank) as u64;
+            Semaphore { arrived: barrier(rank), expected, ..self.remote(rank, barrier(self.me)) }
+        });
+        let links = self.links.iter().map(|link| self.remote(link.rank, words + 8 * (1 + link.word as u64)));
+        signals.chain(barriers).chain(links).collect()
     }
 
-    /// A word of a rank: its symmetric address, its address for atomics, and the PE.
-    fn remote(&self, rank: usize, word: u64) -> [u64; 3] {
+    /// The semaphore of a word of a rank, without a word here.
+    fn remote(&self, rank: usize, word: u64) -> Semaphore {
         let to = &self.at.ranks[rank];
         let mapped = to.distance.filter(|_| to.atomics).map_or(0, |distance| word.wrapping_add(distance));
-        [word, mapped, to.pe.into()]
+        Semaphore { arrived: 0, expected: 0, there: word, mapped, pe: to.pe.into() }
     }
 
     /// Whether there are packets as well as plain chunks of other ranks, so that one may order the other.

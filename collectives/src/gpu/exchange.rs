@@ -5,8 +5,11 @@ use std::sync::Arc;
 use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::kernels::layout::{Alarm, Semaphore};
+use symrail_core::layout::{bytes, words};
 
 use super::encode::Reached;
+use super::layout::{self, EXCHANGE_BLOCKS, EXCHANGE_TRANSFERS, ExchangeCall, LANE_SLOTS as SLOTS, Lane, SLOT_HEAD};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use super::report::{AbortHandle, Report};
@@ -14,13 +17,6 @@ use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
-/// Equal to those in `cu/exchange.cuh`.
-const SLOTS: u64 = 4;
-const SLOT_HEAD: u64 = 16;
-const MOST_BLOCKS: usize = 128;
-const MOST_TRANSFERS: usize = 120;
-const HEAD: u64 = 6;
-const LANE: u64 = 8;
 const THREADS: u32 = 512;
 /// Lanes to all PEs together; each PE has at least one and at most [`MOST_LANES`].
 const ALL_LANES: u64 = 32;
@@ -63,7 +59,7 @@ impl Places {
     /// Bytes of the image among `n` PEs.
     #[must_use]
     pub fn image_bytes(n: u64) -> u64 {
-        8 * (HEAD + 2 * n * lanes_of(n) * (LANE + 1))
+        size_of::<layout::Exchange>() as u64 + 2 * n * lanes_of(n) * (size_of::<Lane>() as u64 + 8)
     }
 
     /// Bytes of the symmetric words among `n` PEs: one word for giving up, and for each lane one for full slots and one
@@ -90,14 +86,25 @@ impl Places {
     #[must_use]
     pub fn image(&self) -> Vec<u64> {
         let n = self.pes.len() as u64;
+        let lanes_at = self.image + size_of::<layout::Exchange>() as u64;
+        let alarm = Alarm { report: self.report, stop: self.words };
+        let (lanes_of_row, slot_bytes) = (lanes_of(n), slot_of(n));
+        let head = layout::Exchange { alarm, lanes: lanes_at, lanes_of_row, slot_bytes, ranks: n };
+        let lanes = self.lanes(lanes_at);
+        [words(&[head]), words(&lanes), vec![0; lanes.len()]].concat()
+    }
+
+    /// The lanes at an address, which the awaited counts follow.
+    fn lanes(&self, at: u64) -> Vec<Lane> {
+        let n = self.pes.len() as u64;
         let lanes = lanes_of(n);
         let all = n * lanes;
-        let expected = self.image + 8 * (HEAD + 2 * all * LANE);
+        let expected = at + 2 * all * size_of::<Lane>() as u64;
         let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
         let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
         let empty = |rank, lane| full(rank, lane) + 8 * all;
         let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * (slot_of(n) + SLOT_HEAD);
-        let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes, slot_of(n), n];
+        let mut list = Vec::new();
         for (rank, to) in (0..).zip(&self.pes) {
             for receives in [false, true] {
                 for lane in 0..lanes {
@@ -113,12 +120,13 @@ impl Places {
                     };
                     let waited = expected + 8 * ((2 * u64::from(rank) + u64::from(receives)) * lanes + lane);
                     let own = slots(self.outgoing, rank, lane);
-                    image.extend([arrived, waited, there, signals, to.pe.into(), at, mapped, own]);
+                    let pe = to.pe.into();
+                    let semaphore = Semaphore { arrived, expected: waited, there, mapped: signals, pe };
+                    list.push(Lane { semaphore, slots: at, mapped, outgoing: own });
                 }
             }
         }
-        image.resize(Self::image_bytes(n) as usize / 8, 0);
-        image
+        list
     }
 }
 
@@ -205,10 +213,6 @@ fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
     report.error(&format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" }), None, me, seconds)
 }
 
-fn bytes(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
 /// The work of a call.
 #[derive(Debug)]
 pub struct Launches {
@@ -239,11 +243,11 @@ fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, us
     // The rows of this launch, with their transfers.
     let mut rows: Vec<(Row, Vec<Memory>)> = Vec::new();
     let (mut blocks, mut taken) = (0, 0);
-    for &(row, memory) in transfers.iter().take(MOST_TRANSFERS) {
+    for &(row, memory) in transfers.iter().take(EXCHANGE_TRANSFERS) {
         let known = rows.iter().position(|(known, _)| *known == row);
         let before = known.and_then(|i| rows[i].1.iter().map(lanes_for).max()).unwrap_or(0);
         let more = lanes_for(&memory).saturating_sub(before);
-        if blocks + more > MOST_BLOCKS as u64 {
+        if blocks + more > EXCHANGE_BLOCKS as u64 {
             break;
         }
         blocks += more;
@@ -253,18 +257,20 @@ fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, us
             None => rows.push((row, vec![memory])),
         }
     }
+    let none = layout::Transfer { at: 0, bytes: 0, row: 0 };
+    let mut call =
+        ExchangeCall { exchange: image, blocks: [0; EXCHANGE_BLOCKS], transfers: [none; EXCHANGE_TRANSFERS] };
     let (mut work, mut list) = (Vec::new(), Vec::new());
     for (row, of_row) in rows {
-        let (first, count) = ((list.len() / 3) as u64, of_row.len() as u64);
+        let (first, count) = (list.len() as u64, of_row.len() as u64);
         let most = of_row.iter().map(lanes_for).max().unwrap_or(0);
         work.extend((0..most).map(|lane| first | count << 16 | lane << 32));
         let number = 2 * u64::from(row.peer) + u64::from(row.receives);
-        list.extend(of_row.iter().flat_map(|memory| [memory.at, memory.len, number]));
+        list.extend(of_row.iter().map(|memory| layout::Transfer { at: memory.at, bytes: memory.len, row: number }));
     }
-    let blocks = work.len() as u32;
-    work.resize(MOST_BLOCKS, 0);
-    list.resize(3 * MOST_TRANSFERS, 0);
-    ([vec![image], work, list].concat(), blocks, taken)
+    call.blocks[..work.len()].copy_from_slice(&work);
+    call.transfers[..list.len()].copy_from_slice(&list);
+    (words(&[call]), work.len() as u32, taken)
 }
 
 #[cfg(test)]
@@ -300,13 +306,12 @@ mod tests {
         // A team: its first rank is PE 7.
         let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
         let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes };
-        let image = places.image();
-        let (rows, each) = (2 * n * lanes_of(n), LANE as usize);
-        for (i, lane) in image[HEAD as usize..].chunks(each).take(rows as usize).enumerate() {
+        let rows = 2 * n * lanes_of(n);
+        for (i, lane) in places.lanes(0).iter().enumerate() {
             let second = i as u64 >= rows / 2;
-            assert_eq!(lane[4], if second { 3 } else { 7 });
-            assert!((inbox..inbox + Places::slot_bytes(n)).contains(&lane[5]), "lane {i}");
-            assert!((1 << 20..(1 << 20) + Places::word_bytes(n)).contains(&lane[0]), "lane {i}");
+            assert_eq!(lane.semaphore.pe, if second { 3 } else { 7 });
+            assert!((inbox..inbox + Places::slot_bytes(n)).contains(&lane.slots), "lane {i}");
+            assert!((1 << 20..(1 << 20) + Places::word_bytes(n)).contains(&lane.semaphore.arrived), "lane {i}");
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `memory` | symmetric memory for all of these |
 //! | `report` | the reports of kernels that give up |
 //! | [`encode`] | a plan in the kernels' format |
+//! | `layout` | what kernels and the host share, and its header `cu/layout.cuh` |
 //! | [`program`] | the kernels |
 //!
 //! # Promises
@@ -25,6 +26,7 @@ pub mod channels;
 pub mod communicator;
 pub mod encode;
 pub mod exchange;
+mod layout;
 mod memory;
 mod plan;
 pub mod program;

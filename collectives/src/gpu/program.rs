@@ -30,7 +30,8 @@ pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Ar
 }
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 9] = [
+const HEADERS: [(&std::ffi::CStr, &str); 10] = [
+    (c"layout.cuh", include_str!("../../cu/layout.cuh")),
     (c"elements.cuh", include_str!("../../cu/elements.cuh")),
     (c"roles.cuh", include_str!("../../cu/roles.cuh")),
     (c"straight.cuh", include_str!("../../cu/straight.cuh")),

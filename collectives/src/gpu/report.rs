@@ -4,16 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use symrail::Pe;
 use symrail::kernels::cuda::{Gpu, PinnedBuffer};
-use symrail_core::lock;
+use symrail::kernels::layout::{self, BY_PEER, LATE};
+use symrail_core::{lock, word_of};
 
+use super::layout::{SIZE_SHIFT, SIZES};
 use crate::error::{Error, Result};
-
-/// The report's words.
-const REASON: usize = 0;
-const WHO: usize = 1;
-const PLACE: usize = 2;
-const END: usize = 3;
-pub(super) const REPORT_BYTES: usize = 32;
 
 /// Why a kernel gave up.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +23,12 @@ pub(super) struct Report {
 impl Report {
     /// The report, if there is one.
     pub fn of(words: &PinnedBuffer) -> Option<Report> {
-        let reason = words.word(REASON);
-        (reason != 0).then(|| Report { reason, who: words.word(WHO), place: words.word(PLACE) })
+        let reason = words.word(word_of!(layout::Report, reason));
+        (reason != 0).then(|| Report {
+            reason,
+            who: words.word(word_of!(layout::Report, pe)),
+            place: words.word(word_of!(layout::Report, place)),
+        })
     }
 
     /// The step of the plan, if the place is one.
@@ -39,19 +38,19 @@ impl Report {
 
     /// The size of the send, if that is why a receiver gave up (`cu/exchange.cuh`).
     pub fn other_size(&self) -> Option<u64> {
-        (self.reason & 0xff == 4).then_some(self.reason >> 8)
+        (self.reason & ((1 << SIZE_SHIFT) - 1) == SIZES).then_some(self.reason >> SIZE_SHIFT)
     }
 
     /// Makes all waiting kernels give up.
     pub fn end_waits(words: &PinnedBuffer) {
-        words.set_word(END, 1);
+        words.set_word(word_of!(layout::Report, end), 1);
     }
 
     /// The error; `late` is the PE that is late if `who` is not a PE.
     pub fn error(&self, waiting: &str, late: Option<Pe>, me: Pe, seconds: u64) -> Error {
         match self.reason {
-            1 => Error::Late { waiting: waiting.into(), pe: late.unwrap_or(self.who as Pe), seconds },
-            2 => Error::Aborted { pe: self.who as Pe },
+            LATE => Error::Late { waiting: waiting.into(), pe: late.unwrap_or(self.who as Pe), seconds },
+            BY_PEER => Error::Aborted { pe: self.who as Pe },
             // The host has ended the wait.
             _ => Error::Aborted { pe: me },
         }
@@ -77,7 +76,7 @@ impl AbortHandle {
     /// The driver's.
     pub(super) fn report(&self, gpu: &Arc<Gpu>) -> Result<Arc<PinnedBuffer>> {
         // The driver is not called under the lock: a kernel may block the call until `abort` has run.
-        let report = Arc::new(PinnedBuffer::new(gpu, REPORT_BYTES)?);
+        let report = Arc::new(PinnedBuffer::new(gpu, size_of::<layout::Report>())?);
         let mut waits = lock(&self.0);
         if waits.ended {
             Report::end_waits(&report);

@@ -6,8 +6,14 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::kernels::layout::Alarm;
+use symrail_core::layout::words;
 
 use super::encode::{Reached, op_number};
+use super::layout::{
+    self, ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AVERAGE, REDUCE_SCATTER, ROUNDED, STRAIGHT_SLOTS, StraightRank,
+};
+pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use super::report::{AbortHandle, Report};
@@ -15,11 +21,6 @@ use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::Collective;
 
-/// Equal to those of `cu/straight.cuh` and `cu/pushed.cuh`.
-pub const MOST_RANKS: usize = 16;
-/// See above.
-pub const MOST_BLOCKS: u64 = 64;
-const SLOTS: u64 = 4;
 const RINGS: u64 = 2;
 /// Threads of a block.
 pub const THREADS: u64 = 512;
@@ -114,7 +115,7 @@ impl Sizes {
     /// Bytes of all slots.
     #[must_use]
     pub fn rings(&self) -> u64 {
-        RINGS * MOST_BLOCKS * SLOTS * (self.n - 1) * self.slot
+        RINGS * MOST_BLOCKS * STRAIGHT_SLOTS * (self.n - 1) * self.slot
     }
 
     /// Bytes of the counters of filled slots.
@@ -158,10 +159,10 @@ impl StraightCall {
     #[must_use]
     pub fn number(collective: &Collective) -> u64 {
         match collective {
-            Collective::AllReduce => 0,
-            Collective::AllGather => 1,
-            Collective::ReduceScatter => 2,
-            _ => 3,
+            Collective::AllReduce => ALL_REDUCE,
+            Collective::AllGather => ALL_GATHER,
+            Collective::ReduceScatter => REDUCE_SCATTER,
+            _ => ALL_TO_ALL,
         }
     }
 
@@ -176,7 +177,8 @@ impl StraightCall {
                 (packets.div_ceil(threads).clamp(1, most), threads, sizes.slot)
             }
             Way::Pushed => {
-                let piece = if self.collective == 0 { self.part.div_ceil(16 * sizes.n) * 16 } else { self.part };
+                let piece =
+                    if self.collective == ALL_REDUCE { self.part.div_ceil(16 * sizes.n) * 16 } else { self.part };
                 // Each thread has at least one vector of 16 bytes.
                 let blocks = piece.div_ceil(16 * THREADS).clamp(1, most);
                 let share = piece.div_ceil(16 * blocks) * 16;
@@ -189,15 +191,31 @@ impl StraightCall {
     /// The kernel's argument, `symrail_straight`.
     #[must_use]
     pub fn argument(&self, at: &Addresses, sizes: &Sizes, me: u64, blocks: u64, chunk: u64) -> Vec<u64> {
-        let own = u64::from(self.accumulate == Accumulate::Own);
-        let how = u64::from(op_number(self.op)) | own << 8 | u64::from(self.average) << 9;
-        let mut words = vec![at.report, at.stop, me, sizes.n, blocks, self.collective, how];
-        words.extend([self.input, self.output, self.part, at.packets, sizes.region]);
-        words.extend([at.rings, sizes.slot, at.filled, chunk, at.words]);
-        let ranks = at.ranks.iter().flat_map(|to| [to.distance.unwrap_or(0), to.pe.into()]);
-        words.extend(ranks);
-        words.resize(17 + 2 * MOST_RANKS, 0);
-        words
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(self.accumulate == Accumulate::Own, ROUNDED) | flag(self.average, AVERAGE);
+        let mut ranks = [StraightRank { distance: 0, pe: 0 }; MOST_RANKS];
+        for (rank, to) in ranks.iter_mut().zip(&at.ranks) {
+            *rank = StraightRank { distance: to.distance.unwrap_or(0), pe: to.pe.into() };
+        }
+        words(&[layout::Straight {
+            alarm: Alarm { report: at.report, stop: at.stop },
+            me,
+            n: sizes.n,
+            blocks,
+            collective: self.collective,
+            how: u64::from(op_number(self.op)) | flags,
+            input: self.input,
+            output: self.output,
+            part: self.part,
+            packets: at.packets,
+            region: sizes.region,
+            rings: at.rings,
+            slot_bytes: sizes.slot,
+            filled: at.filled,
+            chunk,
+            words: at.words,
+            ranks,
+        }])
     }
 }
 

@@ -1,14 +1,14 @@
 //! The work of a round with certain buffers, in the form that kernels read.
 
-use super::table::{Goes, words};
-use crate::blocks::{Blocks, Extent, Leg};
+use symrail_core::layout;
+
+use super::layout::{Fetched, Leg, StridedCopy};
+use super::table::{Goes, strided};
+use crate::blocks::{self, Blocks, Extent};
 use crate::error::Refusal;
 use crate::exchange::Landing;
 use crate::staging::{Memory, Path, Route};
 use crate::view::View;
-
-/// Words of a leg.
-pub(super) const LEG_WORDS: usize = 6;
 
 /// Copies that run at once.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,21 +34,11 @@ pub(super) struct Binding {
     pub in_one: bool,
 }
 
-/// A block that a copy engine fetches.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Fetched {
-    pub to: u64,
-    pub from: u64,
-    pub bytes: u64,
-}
-
 /// Copies to be written to the GPU. Each is there twice, for both kinds of landings.
 #[derive(Default)]
 struct List {
-    words: Vec<u64>,
+    copies: Vec<StridedCopy>,
     units: usize,
-    count: u64,
 }
 
 /// The buffers of a round.
@@ -64,7 +54,7 @@ pub(super) struct Buffers {
 
 /// The work of a round.
 pub(super) struct Round {
-    legs: Vec<u64>,
+    legs: Vec<Leg>,
     lists: [List; 3],
     fetches: Vec<Fetched>,
     apart: bool,
@@ -74,7 +64,7 @@ pub(super) struct Round {
 impl Round {
     /// A round without an exchange: the PE signals the reason to all others.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
-        let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
+        let legs = blocks.legs.iter().map(|leg| leg_of(leg, Landing::Refused(refusal), 0, 0)).collect();
         Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), apart: true, in_one: false }
     }
 
@@ -101,7 +91,7 @@ impl Round {
                 let bytes = (flow.at.len() * blocks.element) as u64;
                 fetches.extend((bytes > 0).then_some(Fetched { to, from: fetch.there, bytes }));
                 // The leg puts nothing.
-                legs.extend(leg_words(leg, Landing::Packed(0), 0, 0));
+                legs.push(leg_of(leg, Landing::Packed(0), 0, 0));
                 continue;
             }
             let direct = blocks.receive_route(leg, to, in_place) == Route::Direct && flow.at.len() > 0;
@@ -121,7 +111,7 @@ impl Round {
                 source = buffers.work + leg.send_room as u64;
                 pack.add(sizes, (input, &flow.from), (source, &flow.into.packed()), Goes::Always);
             }
-            legs.extend(leg_words(leg, landing, source, (flow.from.len() * blocks.element) as u64));
+            legs.push(leg_of(leg, landing, source, (flow.from.len() * blocks.element) as u64));
         }
         let mut room = buffers.work + blocks.own_room as u64;
         for (from, to) in &blocks.flows.own {
@@ -133,29 +123,30 @@ impl Round {
             }
             room += (to.len() * blocks.element) as u64;
         }
-        let alone = |leg: &Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
+        let alone = |leg: &blocks::Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
         let in_one = !blocks.legs.is_empty() && blocks.legs.iter().all(alone);
-        let apart = !in_place || send.count == 0;
+        let apart = !in_place || send.copies.is_empty();
         Round { legs, lists: [pack, send, unpack], fetches, apart, in_one }
     }
 
     /// The words of an image at an address, and the binding to that image.
     pub fn image(self, base: u64) -> (Vec<u64>, Binding) {
-        let mut words = self.legs;
+        let mut words = layout::words(&self.legs);
         let copies = self.lists.map(|list| {
             let at = base + (size_of::<u64>() * words.len()) as u64;
-            words.extend(&list.words);
-            Copies { at, count: list.count, units: list.units }
+            words.extend(layout::words(&list.copies));
+            // Each is there twice.
+            Copies { at, count: list.copies.len() as u64 / 2, units: list.units }
         });
         let Round { fetches, apart, in_one, .. } = self;
         (words, Binding { legs: base, copies, fetches, apart, in_one })
     }
 }
 
-/// `decomp_leg` in `cu/pencils.cu`.
-fn leg_words(leg: &Leg, landing: Landing, source: u64, bytes: u64) -> [u64; LEG_WORDS] {
+fn leg_of(leg: &blocks::Leg, landing: Landing, source: u64, bytes: u64) -> Leg {
     let link = &leg.link;
-    [link.pe.into(), link.here as u64, link.there as u64, landing.to_number(), source, bytes]
+    let (here, there) = (link.here as u64, link.there as u64);
+    Leg { pe: link.pe.into(), here, there, offer: landing.to_number(), source, bytes }
 }
 
 impl List {
@@ -167,10 +158,7 @@ impl List {
         if from.1.len() == 0 {
             return;
         }
-        for to in to {
-            self.words.extend(words((size, unit), from, to, goes));
-        }
-        self.count += 1;
+        self.copies.extend(to.map(|to| strided((size, unit), from, to, goes)));
         self.units = self.units.max(from.1.len() * (size / unit));
     }
 }

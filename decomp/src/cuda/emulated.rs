@@ -7,9 +7,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use libloading::Library;
+use symrail_core::{layout, word_of};
 
 use super::binding::{Buffers, Round};
 use super::engines;
+use super::layout::PlanMemory;
 use crate::all_to_all::{Span, flows};
 use crate::blocks::{Blocks, Extent};
 use crate::error::Refusal;
@@ -173,8 +175,11 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 };
                 let legs = blocks.legs.len() as u64;
                 let (plan, report) = (pe.plan.as_ptr().addr() as u64, pe.report.as_ptr().addr() as u64);
-                let own = [base, blocks.slots() as u64, plan + 56, report, plan + 64, report + 32, plan + 72];
-                pe.plan[..7].copy_from_slice(&own);
+                let memory = PlanMemory {
+                    round: pe.plan[word_of!(PlanMemory, round)],
+                    ..PlanMemory::new(plan, base, blocks.slots(), report)
+                };
+                pe.plan[..size_of::<PlanMemory>() / 8].copy_from_slice(&layout::words(&[memory]));
                 let mut room = vec![0u64; 1 << 14];
                 let at = room.as_ptr().addr() as u64;
                 let (words, binding) = made.image(at);
@@ -186,7 +191,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     plan,
                     legs: at,
                     n: legs,
-                    landings: plan + 80,
+                    landings: plan + size_of::<PlanMemory>() as u64,
                     copies: binding.copies.map(|copies| [copies.at, copies.count]),
                     fetches: [binding.fetches.as_ptr().addr() as u64, binding.fetches.len() as u64],
                     unit: blocks.unit(16) as u64,

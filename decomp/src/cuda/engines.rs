@@ -11,7 +11,7 @@ use symrail::Pe;
 use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Stream};
 use symrail::team::heap::ALIGN;
 
-use super::binding::Fetched;
+use super::layout::Fetched;
 use crate::blocks::{Blocks, Fetch, Leg};
 use crate::error::Result;
 use crate::staging::Path;

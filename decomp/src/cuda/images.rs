@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, PinnedBuffer, Stream};
 
-use super::binding::{Binding, LEG_WORDS, Round};
-use super::table::WORDS;
+use super::binding::{Binding, Round};
+use super::layout::{Leg, StridedCopy};
 use crate::blocks::Blocks;
 use crate::error::{Refusal, Result};
 
@@ -42,7 +42,7 @@ impl Images {
     /// Allocates images for rounds of a plan with these blocks.
     pub fn new(gpu: &Arc<Gpu>, blocks: &Blocks) -> Result<Images> {
         let copies = 2 * 2 * (blocks.legs.len() + blocks.flows.own.len());
-        let bytes = size_of::<u64>() * (blocks.legs.len() * LEG_WORDS + copies * WORDS).max(2);
+        let bytes = (blocks.legs.len() * size_of::<Leg>() + copies * size_of::<StridedCopy>()).max(16);
         let (gpu, turns) = (Arc::clone(gpu), Turns::default());
         let mut images = Images { gpu, bytes, memory: Vec::new(), bound: Vec::new(), turns };
         images.grow()?;

@@ -6,16 +6,15 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Kernel, Program, Shape, Stream};
 
+use super::layout::{BLOCKS, THREADS};
 use crate::error::Result;
 
 /// The program.
-pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!("../../cu/pencils.cu"))
-    .with_headers(&[(c"copy.cuh", include_str!("../../cu/copy.cuh"))]);
+pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!("../../cu/pencils.cu")).with_headers(&[
+    (c"copy.cuh", include_str!("../../cu/copy.cuh")),
+    (c"layout.cuh", include_str!("../../cu/layout.cuh")),
+]);
 
-/// Threads of a block that copies, and blocks on each multiprocessor: `DECOMP_THREADS` and `DECOMP_AT_ONCE` of
-/// `cu/copy.cuh`.
-const THREADS: u32 = 256;
-const BLOCKS: u32 = 4;
 /// The units of copies, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
 

@@ -18,6 +18,7 @@
 //! | `binding` | the work of a round with certain buffers, as the kernels read it |
 //! | `engines` | copy engines in place of kernels between mapped peers |
 //! | `images` | rounds in GPU memory, and their replacement |
+//! | `layout` | what kernels and the host share, and its header `cu/layout.cuh` |
 //! | `room` | the limit for blocks of kernels that wait at once |
 //! | `table` | one copy, as the kernels read it |
 
@@ -27,6 +28,7 @@ mod emulated;
 mod engines;
 mod images;
 pub mod kernels;
+mod layout;
 pub mod plan;
 mod room;
 mod table;

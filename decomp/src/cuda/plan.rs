@@ -1,11 +1,13 @@
 //! Plans on GPUs.
 
 use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
+use symrail_core::{layout, word_of};
 
 use super::binding::{Binding, Buffers, Copies, Round};
 use super::engines::{self, Beside};
 use super::images::Images;
 use super::kernels::GpuKernels;
+use super::layout::{Landing, PlanMemory, PlanReport};
 use super::room::Room;
 use crate::blocks::{Blocks, Extent, Wrong};
 use crate::error::{Error, Refusal, Result};
@@ -14,17 +16,12 @@ use crate::workspace::Workspace;
 use symrail::team::heap::Block;
 use symrail::{Team, TeamHeap};
 
-/// Bytes of the plan's own words in GPU memory, which stand before the landings. They include the round, the stop word
-/// and the count of blocks that have done their copies.
-const OWN: usize = 80;
-const ROUND: u64 = 56;
-const STOP: u64 = 64;
-const DONE: u64 = 72;
-/// The first of the report's words about refusals, which follow those about waits.
-const REFUSAL: usize = 4;
-/// Bytes of a landing: `decomp_landing` in `cu/pencils.cu`.
-const LANDING: usize = 32;
-const REPORT_BYTES: usize = 8 * (REFUSAL + 2);
+/// Words of the report.
+const REASON: usize = word_of!(PlanReport, wait.reason);
+const LATE_PE: usize = word_of!(PlanReport, wait.pe);
+const PLACE: usize = word_of!(PlanReport, wait.place);
+const REFUSAL: usize = word_of!(PlanReport, refusal.refusal);
+const REFUSED_BY: usize = word_of!(PlanReport, refusal.pe);
 
 /// Memory that the GPU reaches, at the address that kernels use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +40,7 @@ pub struct GpuPlan {
     /// The rooms for blocks that copy engines fetch, and the stream for them.
     rooms: Option<Block>,
     beside: Option<Beside>,
-    /// The words of `decomp_plan` in `cu/pencils.cu`, followed by the landings.
+    /// [`PlanMemory`], followed by the landings.
     own: DeviceBuffer,
     report: PinnedBuffer,
     images: Images,
@@ -73,20 +70,12 @@ impl GpuPlan {
         };
         // The following steps can fail on one GPU alone.
         let made = (|| {
-            let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
+            let own = gpu.alloc(size_of::<PlanMemory>() + size_of::<Landing>() * blocks.legs.len())?;
             own.fill(0)?;
-            let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
-            let (base, told) = (own.at().get(), report.device().get());
-            let plan = [
-                device.address(words.base),
-                blocks.slots() as u64,
-                base + ROUND,
-                told,
-                base + STOP,
-                told + 8 * REFUSAL as u64,
-                base + DONE,
-            ];
-            own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+            let report = PinnedBuffer::new(gpu, size_of::<PlanReport>())?;
+            let (at, told) = (own.at().get(), report.device().get());
+            let memory = PlanMemory::new(at, device.address(words.base), blocks.slots(), told);
+            own.write(0, &layout::bytes(&[memory]))?;
             let beside = engines.then(|| Beside::new(gpu)).transpose()?;
             Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?, beside))
         })();
@@ -212,7 +201,7 @@ impl GpuPlan {
     /// As for [`GpuPlan::post`].
     unsafe fn launch(&self, stream: &Stream, binding: &Binding) -> Result<()> {
         let (plan, legs) = (self.own.at().get(), self.blocks.legs.len() as u64);
-        let landings = plan + OWN as u64;
+        let landings = plan + size_of::<PlanMemory>() as u64;
         let unit = self.blocks.unit(16);
         let copy = |copies: &Copies| match copies.count {
             0 => Ok(()),
@@ -288,15 +277,15 @@ impl GpuPlan {
     pub fn check(&self) -> Result<()> {
         let runtime = self.kernels.device().runtime();
         let (pe, operation) = (runtime.my_pe(), self.blocks.what);
-        if self.report.word(0) != 0 {
-            let waiting = ["where its block may go", "its block"][self.report.word(2) as usize % 2];
+        if self.report.word(REASON) != 0 {
+            let waiting = ["where its block may go", "its block"][self.report.word(PLACE) as usize % 2];
             let seconds = runtime.settings().timeout_s;
-            return Err(Error::Late { pe, operation, late: self.report.word(1) as u32, waiting, seconds });
+            return Err(Error::Late { pe, operation, late: self.report.word(LATE_PE) as u32, waiting, seconds });
         }
         let refusal = self.report.word(REFUSAL);
         if refusal != 0 {
             self.report.set_word(REFUSAL, 0);
-            let (by, refusal) = (self.report.word(REFUSAL + 1) as u32, Refusal::of_code(refusal - 1));
+            let (by, refusal) = (self.report.word(REFUSED_BY) as u32, Refusal::of_code(refusal - 1));
             return Err(Error::RefusedBy { pe, operation, by, refusal });
         }
         Ok(self.kernels.device().state().check()?)

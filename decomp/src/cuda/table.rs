@@ -1,11 +1,9 @@
-//! Copies in the form that kernels read: `decomp_copy` in `cu/copy.cuh`.
+//! Copies in the form that kernels read.
 
+use super::layout::{LOOPS, NO_LEG, StridedCopy, StridedLoop};
 use crate::copy::{Loop, Loops};
 use crate::view::View;
 
-/// The number of loops of a copy, and of words of a loop.
-const LOOPS: usize = 5;
-pub(super) const WORDS: usize = 6 + 3 * LOOPS;
 /// Bytes of the widest piece that threads copy.
 const WIDE: usize = 16;
 
@@ -20,13 +18,13 @@ pub(super) enum Goes {
     To(usize),
 }
 
-/// The words of a copy of elements of `size` bytes, by units. An element has one or several units.
-pub(super) fn words(
+/// A copy of elements of `size` bytes, by units. An element has one or several units.
+pub(super) fn strided(
     (size, unit): (usize, usize),
     (from, from_view): (u64, &View),
     (to, to_view): (u64, &View),
     goes: Goes,
-) -> [u64; WORDS] {
+) -> StridedCopy {
     let (first, others) = ordered(&in_units(Loops::new(from_view, to_view).used(), size / unit));
     let tiled = others.first().is_some_and(|other| other.from < first.from);
     let whole = |elements: usize| (elements * unit).is_multiple_of(WIDE);
@@ -35,26 +33,26 @@ pub(super) fn words(
         && whole(first.count)
         && others.iter().all(|it| whole(it.from) && whole(it.to));
     let (leg, at_landing) = match goes {
-        Goes::Always => (u64::MAX, false),
+        Goes::Always => (NO_LEG, false),
         Goes::With(leg) => (leg as u64, false),
         Goes::To(leg) => (leg as u64, true),
     };
     let at = |base: u64, view: &View| base + (view.offset * size) as u64;
-    let mut words = [0; WORDS];
-    words[..6].copy_from_slice(&[
-        at(from, from_view),
-        at(to, to_view),
-        leg,
-        at_landing.into(),
-        tiled.into(),
-        wide.into(),
-    ]);
     let alone = Loop { count: 1, ..Loop::default() };
-    let loops = std::iter::once(&first).chain(&others).chain(std::iter::repeat(&alone));
-    for (place, it) in words[6..].chunks_exact_mut(3).zip(loops) {
-        place.copy_from_slice(&[it.count as u64, it.from as u64, it.to as u64]);
+    let mut loops = std::iter::once(&first).chain(&others).chain(std::iter::repeat(&alone));
+    let mut next = || {
+        let Loop { count, from, to } = *loops.next().unwrap_or(&alone);
+        StridedLoop { count: count as u64, from: from as u64, to: to as u64 }
+    };
+    StridedCopy {
+        from: at(from, from_view),
+        to: at(to, to_view),
+        leg,
+        at_landing: at_landing.into(),
+        tiled: tiled.into(),
+        wide: wide.into(),
+        loops: [(); LOOPS].map(|()| next()),
     }
-    words
 }
 
 /// The loops over units, for elements of `units` units each.

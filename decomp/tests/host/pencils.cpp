@@ -8,7 +8,6 @@
 #define __launch_bounds__(...)
 // A place in memory for each name that the kernels use, by its first letter.
 #define DECOMP_SHARED(TYPE, NAME) TYPE& NAME = *(TYPE*)(shared_of + (#NAME[0] - 'a') * SHARED_BYTES)
-#define DECOMP_THREADS 32
 #define SYMRAIL_SIGNAL_SET 9
 
 struct Dim {
@@ -35,6 +34,10 @@ SYMRAIL_DEVICE void symrail_putmem_signal_nbi(void* to, const void* from, size_t
     symrailx_signal_op(word, value, op, pe);
 }
 
+#include "symrail_channels.cuh"
+#include "layout.cuh"
+#undef DECOMP_THREADS
+#define DECOMP_THREADS 32
 #include "pencils.cu"
 
 thread_local State symrail_state;
@@ -53,11 +56,7 @@ struct Call {
         symrail_u64 count;
     } copies[3];
     struct {
-        struct {
-            void* to;
-            const void* from;
-            symrail_u64 bytes;
-        } const* at;
+        const decomp_fetched* at;
         symrail_u64 count;
     } fetches;
     symrail_u64 unit, pe, timeout_ns;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::layout::high_throughput::COMBINE;
 use crate::error::{Error, Result};
 
 /// The kinds of calls, as headers name them.
@@ -9,7 +10,7 @@ use crate::error::{Error, Result};
 pub(super) enum Call {
     Dispatch = 1,
     Again,
-    Combine,
+    Combine = COMBINE as isize,
 }
 
 impl Call {

@@ -18,16 +18,18 @@ use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail_core::layout::bytes;
 use symrail_core::wait::{Backoff, Pause};
 
 use super::broken::Broken;
 use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
+use super::layout::high_throughput::{Parameters, Progress};
 use super::lent::{Used, in_turn};
 use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
-use super::shape::{HighThroughputShape, OFFERED, WORDS};
-use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
+use super::shape::HighThroughputShape;
+use super::{PROGRAMS, failed, load, with_bytes, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
@@ -36,8 +38,6 @@ use crate::exchange::hold_for_all;
 pub const USUAL_BLOCKS: u32 = 24;
 /// The rounds of polling for counts before the thread sleeps between them: a fraction of a millisecond.
 const SPINS: u32 = 20_000;
-/// Words of `progress` in the kernels.
-const PROGRESS: usize = 6;
 
 /// A rank's tokens for a dispatch, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
@@ -164,28 +164,42 @@ impl DeviceHighThroughput {
         let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
         let hosts = DeviceHosts::new(device)?;
         let parts = shape.parts(ranks, &hosts, all_mapped);
-        let block = rt.align(128, parts.bytes.iter().sum())?;
-        let mut next = device.address(block);
-        let starts = parts.bytes.map(|bytes| {
-            let start = next;
-            next += bytes as u64;
-            start
-        });
-        for part in WORDS {
+        let block = rt.align(128, parts.heap.bytes())?;
+        let heap = parts.heap.from(device.address(block));
+        // Words are cleared before the first call.
+        for (at, bytes) in [
+            (heap.header_words, parts.heap.header_words),
+            (heap.words, parts.heap.words),
+            (heap.gathered_words, parts.heap.gathered_words),
+            (heap.near_words, parts.heap.near_words),
+        ] {
             // SAFETY: parts of the block that was just allocated.
-            unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, parts.bytes[part]) }.map_err(failed)?;
+            unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
         }
         let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), experts / ranks, rt.settings().timeout_s)?;
-        let of_words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let terms = hosts.terms(me);
-        let progress = Used::new(gpu, zeroed(gpu, 8 * PROGRESS)?)?;
-        let tables = [with_bytes(gpu, &of_words(&hosts.homes(ranks)))?, with_bytes(gpu, &of_words(&terms))?];
+        let progress = Used::new(gpu, zeroed(gpu, size_of::<Progress>())?)?;
+        let tables = [with_bytes(gpu, &bytes(&hosts.homes(ranks)))?, with_bytes(gpu, &bytes(&terms))?];
         let members = hosts.most_members();
-        let numbers = [ranks, me, experts / ranks, most_tokens, room, hosts.count(), members, parts.staged];
-        let numbers = numbers.map(|number| number as u64);
         let [homes, of_terms] = tables.each_ref().map(|table| table.at().get());
-        let last = [parts.side as u64, progress.buffer.at().get(), record.at(), homes, of_terms, terms.len() as u64];
-        let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
+        let parameters = Parameters {
+            ranks: ranks as u64,
+            me: me as u64,
+            share: (experts / ranks) as u64,
+            most: most_tokens as u64,
+            room: room as u64,
+            hosts: hosts.count() as u64,
+            members: members as u64,
+            staged: parts.staged as u64,
+            heap,
+            side: parts.side as u64,
+            progress: progress.buffer.at().get(),
+            record: record.at(),
+            homes,
+            terms: of_terms,
+            n_terms: terms.len() as u64,
+        };
+        let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
         let kernels = KERNELS.iter().map(|name| module.kernel(name).map_err(failed)).collect::<Result<Vec<_>>>()?;
         // No rank may write to another one before all have cleared their words.
@@ -196,7 +210,7 @@ impl DeviceHighThroughput {
             shape,
             blocks,
             block: block.expose_provenance(),
-            offered: if parts.bytes[OFFERED] > 0 { starts[OFFERED] } else { 0 },
+            offered: if parts.heap.offered_rows > 0 { heap.offered_rows } else { 0 },
             hosts: hosts.count(),
             forwards: hosts.passed(me) > 0,
             routes: Routes::new(of_routes),

@@ -4,12 +4,9 @@
 use symrail::gpu::GpuDevice;
 
 use super::far_ranks;
+use super::layout::high_throughput::{FIRST_OF_HOST, IS_SUM};
 use crate::error::Result;
 use crate::plan::hosts::Hosts;
-
-/// As in `cu/sums.cuh`: flags of terms.
-const FIRST_OF_HOST: u32 = 1 << 31;
-const IS_SUM: u32 = 1 << 30;
 
 /// The ranks by host, for the routes of tokens and for the order of sums.
 pub(super) struct DeviceHosts {

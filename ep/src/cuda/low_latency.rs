@@ -4,15 +4,18 @@
 //! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
 //! of the token; those of a part return together by one request, too. A round is a dispatch and then a combine. Each is sent by one call and received by another. Between these calls no multiprocessor is occupied.
 
+use std::mem::offset_of;
 use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
 use symrail::{Pe, Runtime};
+use symrail_core::layout::bytes;
 
 use super::broken::Broken;
-use super::{PROGRAMS, failed, far_ranks, load, with_words, zeroed};
+use super::layout::low_latency::{HAS_LEFT, Heap, Parameters};
+use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
 use crate::fp8;
@@ -31,13 +34,6 @@ const TOGETHER: u64 = 2;
 const FREE: u64 = 4;
 /// The number of memory sets that rounds use in rotation.
 const SETS: usize = 2;
-/// The [parts](DeviceShape::parts_of_heap) that hold words. They are cleared before the first round.
-const WORDS: [usize; 4] = [2, 4, 6, 8];
-/// As in the kernels: the number of ended rounds, the number of ended blocks, and whether the GPU masks late ranks.
-/// They follow all other parameters.
-const LAST_WORDS: usize = 3;
-/// As in the kernels: a rank has gone on without this one.
-const HAS_LEFT: u32 = 3;
 /// The alignment of the parts of the symmetric memory.
 const ALIGNMENT: usize = 128;
 /// The unit of a token's elements: rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
@@ -131,35 +127,32 @@ impl DeviceShape {
         16 + self.most_tokens.div_ceil(parts.max(1)) * self.row()
     }
 
-    /// Bytes of the symmetric memory, part by part, in the order of `parameters` in the kernels.
-    fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> [usize; 9] {
+    /// Bytes of the symmetric memory, part by part.
+    fn parts_of_heap(&self, ranks: usize, all_mapped: bool) -> Heap {
         let parts = self.parts(ranks, all_mapped);
-        let part = self.part(parts);
         let all_parts = ranks * SETS * parts;
         // Each rank has its own memory for returning rows and for weights.
         let (back, slots) = (ranks * self.most_tokens, self.most_tokens * self.k);
         let (row, back_words) = (2 * self.hidden, SETS * back + ranks * (parts + 1));
         let for_proxy = |bytes: usize| if all_mapped { 0 } else { bytes };
-        let words = [all_parts, back_words, SETS * ranks * slots, slots, ranks].map(|words| 8 * words);
-        let (all_bytes, [words, back_words, weights, weights_out, left]) = (all_parts * part, words);
-        let sizes = [
-            all_bytes,
-            for_proxy(all_bytes),
-            words,
-            SETS * back * row,
-            back_words,
-            for_proxy(back * row),
-            weights,
-            for_proxy(weights_out),
-            left,
-        ];
-        sizes.map(|bytes| bytes.next_multiple_of(ALIGNMENT))
+        let part = |bytes: usize| bytes.next_multiple_of(ALIGNMENT) as u64;
+        Heap {
+            incoming: part(all_parts * self.part(parts)),
+            outgoing: part(for_proxy(all_parts * self.part(parts))),
+            words: part(8 * all_parts),
+            back: part(SETS * back * row),
+            back_words: part(8 * back_words),
+            back_out: part(for_proxy(back * row)),
+            weights: part(8 * SETS * ranks * slots),
+            weights_out: part(for_proxy(8 * slots)),
+            left: part(8 * ranks),
+        }
     }
 
     /// The heap bytes of each rank, in a job of `ranks` ranks whose GPUs do not all reach each other's memory.
     #[must_use]
     pub fn bytes(&self, ranks: usize) -> usize {
-        self.parts_of_heap(ranks, false).iter().sum()
+        self.parts_of_heap(ranks, false).bytes()
     }
 
     fn check(&self, ranks: usize) -> Result<usize> {
@@ -201,16 +194,17 @@ impl DeviceLowLatency {
         let all_mapped = hold_for_all(runtime, !has_far)?;
         let (parts, sizes) = (shape.parts(ranks, all_mapped), shape.parts_of_heap(ranks, all_mapped));
         let slots = shape.most_tokens * shape.k;
-        let block = runtime.align(ALIGNMENT, sizes.iter().sum())?;
-        let mut next = device.address(block);
-        let starts = sizes.map(|bytes| {
-            let start = next;
-            next += bytes as u64;
-            start
-        });
-        for part in WORDS {
+        let block = runtime.align(ALIGNMENT, sizes.bytes())?;
+        let heap = sizes.from(device.address(block));
+        // Words are cleared before the first round.
+        for (at, bytes) in [
+            (heap.words, sizes.words),
+            (heap.back_words, sizes.back_words),
+            (heap.weights, sizes.weights),
+            (heap.left, sizes.left),
+        ] {
             // SAFETY: parts of the block that was just allocated.
-            unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, sizes[part]) }.map_err(failed)?;
+            unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
         }
         // This rank's own parts, and copies of those of far ranks.
         let copied = if has_far { 1 + ranks } else { 1 };
@@ -227,13 +221,34 @@ impl DeviceLowLatency {
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
         of_rows[0].write(0, &flags).map_err(failed)?;
-        let numbers = [ranks, runtime.my_pe() as usize, share, shape.k, shape.most_tokens, shape.hidden];
-        let numbers = numbers.map(|number| number as u64);
-        let [far, back_numbers, places, ready, own_in, own_back, notes] = &of_rows;
-        let own = [&masks, &late, far, back_numbers, places, ready, &lost, own_in, own_back, notes];
-        let own = own.map(|buffer| buffer.at().get());
-        let of_shape = [shape.fp8.into(), parts as u64, has_far.into()];
-        let parameters = with_words(gpu, &[&numbers[..], &of_shape, &starts, &own, &[0; LAST_WORDS]].concat())?;
+        let own = of_rows.each_ref().map(|buffer| buffer.at().get());
+        let [far, back_numbers, places, ready, own_in, own_back, notes] = own;
+        let parameters = Parameters {
+            ranks: ranks as u64,
+            me: runtime.my_pe().into(),
+            share: share as u64,
+            k: shape.k as u64,
+            most: shape.most_tokens as u64,
+            hidden: shape.hidden as u64,
+            fp8: shape.fp8.into(),
+            parts: parts as u64,
+            has_far: has_far.into(),
+            heap,
+            masks: masks.at().get(),
+            late: late.at().get(),
+            far,
+            back_numbers,
+            places,
+            ready,
+            lost: lost.at().get(),
+            own_in,
+            own_back,
+            notes,
+            over: 0,
+            ended: 0,
+            mask_late: 0,
+        };
+        let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_round] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
@@ -392,8 +407,7 @@ impl DeviceLowLatency {
     /// # Errors
     /// An error of the driver.
     pub fn mask_late(&mut self, mask: bool) -> Result<()> {
-        let last = self.parameters.bytes() - 8;
-        self.parameters.write(last, &u64::from(mask).to_ne_bytes()).map_err(failed)
+        self.parameters.write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
     }
 
     /// Which ranks are masked.
@@ -459,6 +473,8 @@ fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use symrail_core::layout::words as words_of;
+
     use super::*;
 
     #[test]
@@ -506,20 +522,20 @@ mod tests {
         let part = 16 + 2 * (128 + 16);
         let all_parts = 2 * 4 * 16 * part;
         let (words, back) = (8 * 2 * 4 * 16, 4 * 24);
+        let parts = |shape: DeviceShape, ranks, mapped| words_of(&[shape.parts_of_heap(ranks, mapped)]);
         let back_words = 8 * (2 * back + 4 * 16 + 4);
         let (weights, weights_out) = (8 * 2 * 4 * 24 * 2, 8 * 24 * 2);
         let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, weights, weights_out, 32];
-        assert_eq!(shape.parts_of_heap(4, false), wanted.map(|bytes: usize| bytes.next_multiple_of(128)));
-        assert_eq!(shape.bytes(4), shape.parts_of_heap(4, false).iter().sum::<usize>());
+        assert_eq!(parts(shape, 4, false), wanted.map(|bytes: u64| bytes.next_multiple_of(128)));
+        assert_eq!(shape.bytes(4), shape.parts_of_heap(4, false).bytes());
         // The figures of docs/ep.md.
         let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16, fp8: false };
         assert_eq!(usual.bytes(8), 103_394_560);
-        assert_eq!(usual.parts_of_heap(8, true).iter().sum::<usize>(), 59_170_048);
+        assert_eq!(usual.parts_of_heap(8, true).bytes(), 59_170_048);
         // No data passes through the proxy where all memory is mapped.
-        let of_mapped = |shape: DeviceShape, ranks| shape.parts_of_heap(ranks, true);
         let wanted = [2 * all_parts, 0, 2 * words, 4 * back * 128, 8 * (4 * back + 8 * 17), 0, 2 * weights, 0, 64];
-        assert_eq!(of_mapped(shape, 8), wanted.map(|bytes: usize| bytes.next_multiple_of(128)));
+        assert_eq!(parts(shape, 8, true), wanted.map(|bytes: u64| bytes.next_multiple_of(128)));
         // There is a part for each of 24 tokens, because few ranks would leave the GPU idle otherwise.
-        assert_eq!(of_mapped(shape, 4)[0], 2 * 4 * 24 * (16 + 128 + 16));
+        assert_eq!(parts(shape, 4, true)[0], 2 * 4 * 24 * (16 + 128 + 16));
     }
 }

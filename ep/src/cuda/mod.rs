@@ -12,12 +12,14 @@
 //! | `lent` | the memory of routes, from one dispatch to the next |
 //! | `record` | what those kernels report to the host |
 //! | `broken` | the reason why buffers cannot be used any more |
+//! | `layout` | what kernels and the host share, and its headers |
 //! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
 
 mod broken;
 mod calls;
 pub mod high_throughput;
 mod hosts;
+mod layout;
 mod lent;
 pub mod low_latency;
 mod record;
@@ -39,7 +41,9 @@ pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// The headers of the programs.
-const HEADERS: [(&CStr, &str); 9] = [
+const HEADERS: [(&CStr, &str); 11] = [
+    (c"low_latency_layout.cuh", include_str!("../../cu/low_latency_layout.cuh")),
+    (c"high_throughput_layout.cuh", include_str!("../../cu/high_throughput_layout.cuh")),
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
     (c"cast.cuh", include_str!("../../cu/cast.cuh")),
@@ -94,9 +98,4 @@ fn with_bytes(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
     let buffer = zeroed(gpu, bytes.len())?;
     buffer.write(0, bytes).map_err(failed)?;
     Ok(buffer)
-}
-
-/// Memory of the GPU with these words.
-fn with_words(gpu: &Arc<Gpu>, words: &[u64]) -> Result<DeviceBuffer> {
-    with_bytes(gpu, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>())
 }

@@ -5,29 +5,24 @@ use std::sync::atomic::{Ordering, fence};
 
 use symrail::Pe;
 use symrail::kernels::cuda::{Gpu, PinnedBuffer};
+use symrail_core::word_of;
 
 use super::failed;
+use super::layout::high_throughput::{self as layout, DIFFERENT, LATE, NO_EXPERT, NO_ROOM, TICKET_REFUSED};
 use crate::error::{Error, Result};
 
-/// The kinds of errors, as in the kernels: from `DIFFERENT` on, the compared values.
-const NO_EXPERT: u64 = 1;
-const DIFFERENT: u64 = 2;
-const NO_ROOM: u64 = 8;
-const LATE: u64 = 9;
-const COMPARED: [&str; 5] =
+const COMPARED: [&str; layout::COMPARED] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
-/// Words of the record: the kind of the error, the rank, the value here, the value there, the number of ended calls, and
-/// the ticket of the last dispatch that has told its counts, or that it was refused. Then follows a word for each rank with
-/// the last call that it has announced, and one for each rank that is set if it was late. Then follow counts of 32 bits: a matrix of the ranks, and a number for each expert here.
-const OTHER: usize = 1;
-const HERE: usize = 2;
-const THERE: usize = 3;
-const CALLS: usize = 4;
-const TOLD: usize = 5;
-const OF_RANKS: usize = 6;
-
-/// As in the kernels: the mark of the ticket of a call that does not go on.
-const TICKET_REFUSED: u64 = 1 << 63;
+/// Words of the record. Behind [`layout::Record`] there is a word for each rank with the last call that it has announced,
+/// and one for each rank that is set if it was late. Then follow counts of 32 bits: a matrix of the ranks, and a number
+/// for each expert here.
+const WRONG: usize = word_of!(layout::Record, wrong);
+const OTHER: usize = word_of!(layout::Record, other);
+const HERE: usize = word_of!(layout::Record, here);
+const THERE: usize = word_of!(layout::Record, there);
+const CALLS: usize = word_of!(layout::Record, calls);
+const TOLD: usize = word_of!(layout::Record, told);
+const OF_RANKS: usize = size_of::<layout::Record>() / 8;
 
 /// The record, in host memory.
 pub(super) struct Record {
@@ -88,10 +83,10 @@ impl Record {
     /// # Errors
     /// That error.
     pub fn take(&self, meaning: &Meaning) -> Result<()> {
-        let wrong = self.memory.word(0);
+        let wrong = self.memory.word(WRONG);
         let [other, here, there] = [OTHER, HERE, THERE].map(|at| self.memory.word(at));
         if wrong != 0 {
-            self.memory.set_word(0, 0);
+            self.memory.set_word(WRONG, 0);
         }
         match wrong {
             0 => Ok(()),

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use symrail::kernels::cuda::{Gpu, Stream};
+use symrail_core::layout::bytes;
 
 use super::failed;
+use super::layout::high_throughput::Routes as Tables;
 use super::lent::{Lent, Pool, Used};
 use crate::error::Result;
 
@@ -22,35 +24,26 @@ pub(super) struct Room {
     pub members: usize,
 }
 
-/// The number of tables, in the order of `routes` in the kernels; the indices of those that callers may read.
-const TABLES: usize = 9;
-const MATRIX: usize = 0;
-const PLACES: usize = 3;
-const PER_EXPERT: usize = 5;
 /// Bytes of the tables' addresses, which precede the tables.
-const ADDRESSES: usize = (8 * TABLES).next_multiple_of(ALIGNMENT);
+const ADDRESSES: usize = size_of::<Tables>().next_multiple_of(ALIGNMENT);
 const ALIGNMENT: usize = 128;
 
 impl Room {
-    /// The offset of each table, and the end of the last one.
-    fn starts(&self) -> [usize; TABLES + 1] {
+    /// The bytes of each table.
+    fn tables(&self) -> Tables {
         let Room { ranks, hosts, most_tokens, experts, passed, members, .. } = *self;
-        let words = [
-            ranks * ranks,
-            ranks * hosts,
-            (ranks + hosts) * most_tokens,
-            most_tokens * ranks,
-            most_tokens * hosts,
-            experts,
-            experts / ranks,
-            4,
-            passed * members,
-        ];
-        let mut starts = [ADDRESSES; TABLES + 1];
-        for (table, words) in words.into_iter().enumerate() {
-            starts[table + 1] = starts[table] + (4 * words).next_multiple_of(ALIGNMENT);
+        let bytes = |words: usize| (4 * words).next_multiple_of(ALIGNMENT) as u64;
+        Tables {
+            matrix: bytes(ranks * ranks),
+            crossings: bytes(ranks * hosts),
+            lists: bytes((ranks + hosts) * most_tokens),
+            places: bytes(most_tokens * ranks),
+            host_places: bytes(most_tokens * hosts),
+            per_expert: bytes(experts),
+            come: bytes(experts / ranks),
+            wrong_slot: bytes(4),
+            spread: bytes(passed * members),
         }
-        starts
     }
 }
 
@@ -68,7 +61,8 @@ pub(super) struct Routes {
 pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,
-    starts: [usize; TABLES + 1],
+    /// The offset of each table.
+    tables: Tables,
     memory: Lent<Used>,
 }
 
@@ -79,14 +73,14 @@ impl Routes {
 
     /// Routes for later launches on a stream.
     pub fn lend(&self, gpu: &Arc<Gpu>, stream: &Stream) -> Result<DeviceRoutes> {
-        let starts = self.room.starts();
+        let sizes = self.room.tables();
         let make = || {
-            let buffer = gpu.alloc_with(starts[TABLES], |at| {
-                starts[..TABLES].iter().flat_map(|&start| (at.get() + start as u64).to_ne_bytes()).collect()
-            });
+            let buffer =
+                gpu.alloc_with(ADDRESSES + sizes.bytes(), |at| bytes(&[sizes.from(at.get() + ADDRESSES as u64)]));
             Used::new(gpu, buffer.map_err(failed)?)
         };
-        Ok(DeviceRoutes { room: self.room, tokens: 0, starts, memory: self.pool.lend(stream, make)? })
+        let tables = sizes.from(ADDRESSES as u64);
+        Ok(DeviceRoutes { room: self.room, tokens: 0, tables, memory: self.pool.lend(stream, make)? })
     }
 }
 
@@ -107,26 +101,22 @@ impl DeviceRoutes {
         self.tokens
     }
 
-    fn table(&self, table: usize) -> u64 {
-        self.at() + self.starts[table] as u64
-    }
-
     /// The GPU address of each token's index among those for each rank: `tokens` × `ranks` 32-bit numbers, -1 where the
     /// rank does not get the token.
     #[must_use]
     pub fn places(&self) -> u64 {
-        self.table(PLACES)
+        self.at() + self.tables.places
     }
 
     /// The GPU address of the number of this rank's tokens for each rank, 32 bits each.
     #[must_use]
     pub fn per_rank(&self) -> u64 {
-        self.table(MATRIX) + 4 * (self.room.me * self.room.ranks) as u64
+        self.at() + self.tables.matrix + 4 * (self.room.me * self.room.ranks) as u64
     }
 
     /// The GPU address of the number of this rank's slots for each expert of all ranks, 32 bits each.
     #[must_use]
     pub fn per_expert(&self) -> u64 {
-        self.table(PER_EXPERT)
+        self.at() + self.tables.per_expert
     }
 }

@@ -1,13 +1,10 @@
 //! The memory of high throughput. See `parameters` in `cu/routes.cuh`.
 
 use super::hosts::DeviceHosts;
+use super::layout::high_throughput::{CHUNK, Header, Heap, MOST_RANKS};
 use crate::error::{Error, Result};
 use crate::plan::layout::{MOST_TOP_K, share};
 
-/// As in the kernels: rows of a chunk, the most ranks, and bytes of a header without its counts.
-const CHUNK: usize = 32;
-const MOST_RANKS: usize = 256;
-const HEADER: usize = 48;
 /// Kernels number rows and side data by 32 bits. The limit of a row's bytes keeps all sizes within 64 bits.
 const MOST_NUMBERS: usize = i32::MAX as usize;
 const MOST_ROW: usize = 1 << 24;
@@ -32,19 +29,14 @@ pub struct HighThroughputShape {
 
 /// The parts of the symmetric memory.
 pub(super) struct Parts {
-    /// Bytes, in the order of `parameters` in the kernels.
-    pub bytes: [usize; 21],
+    /// The bytes of each part.
+    pub heap: Heap,
     /// The most bytes of a row's side data.
     pub side: usize,
     /// The most rows that are staged at a rank, and the most tokens that pass through it.
     pub staged: usize,
     pub passed: usize,
 }
-
-/// The [parts](Parts::bytes) that hold words. They are cleared before the first call.
-pub(super) const WORDS: [usize; 4] = [2, 3, 4, 17];
-/// The part that holds the rows that a combine offers to the ranks of the host.
-pub(super) const OFFERED: usize = 7;
 
 fn up16(bytes: usize) -> usize {
     bytes.next_multiple_of(16)
@@ -93,7 +85,7 @@ impl HighThroughputShape {
         self.check(ranks)?;
         let of_hosts = |each: usize| {
             let first: Vec<u32> = (0..ranks).map(|rank| (rank - rank % each) as u32).collect();
-            self.parts(ranks, &DeviceHosts::of(&first, &vec![true; ranks]), false).bytes.iter().sum()
+            self.parts(ranks, &DeviceHosts::of(&first, &vec![true; ranks]), false).heap.bytes()
         };
         Ok((1..=ranks).map(of_hosts).max().unwrap_or(0))
     }
@@ -107,7 +99,7 @@ impl HighThroughputShape {
         let staged = all.min((all as u128 * self.room as u128).div_ceil((ranks * tokens) as u128) as usize);
         let passed = passed.min(staged);
         let side = up16(4 * (self.scales + 2 * self.k + 1 + members));
-        let header = 2 * ranks * up16(HEADER + 4 * (ranks + hosts.count() + self.experts / ranks));
+        let header = 2 * ranks * up16(size_of::<Header>() + 4 * (ranks + hosts.count() + self.experts / ranks));
         let words = 16 * ranks * tokens.div_ceil(CHUNK);
         let gathered_words = if staged == 0 { 0 } else { words * members };
         let (back, sums) = (room.back * tokens, room.sums * tokens);
@@ -117,30 +109,31 @@ impl HighThroughputShape {
         // Rows that arrive from other hosts; rows, and tokens, that are offered to the ranks of this host.
         let arriving = if hosts.count() > 1 { self.room } else { 0 };
         let [offered, tokens_offered] = [self.room, tokens].map(|rows| if members > 1 { rows } else { 0 });
-        let bytes = [
-            header,
-            header,
-            8 * ranks,
-            words,
-            gathered_words,
-            arriving * row,
-            arriving * side,
-            offered * row,
-            self.room * side,
-            back * row,
-            back * side,
-            out * row,
-            out * side,
-            staged * row,
-            staged * side,
-            2 * sums * row,
-            sums * side,
-            8 * ranks,
-            tokens_offered * row,
-            tokens_offered * side,
-            2 * 4 * members * tokens_offered,
-        ];
-        Parts { bytes: bytes.map(|bytes| bytes.next_multiple_of(128)), side, staged, passed }
+        let part = |bytes: usize| bytes.next_multiple_of(128) as u64;
+        let heap = Heap {
+            headers: part(header),
+            headers_out: part(header),
+            header_words: part(8 * ranks),
+            words: part(words),
+            gathered_words: part(gathered_words),
+            rows: part(arriving * row),
+            sides: part(arriving * side),
+            offered_rows: part(offered * row),
+            offered_sides: part(self.room * side),
+            back_rows: part(back * row),
+            back_sides: part(back * side),
+            out_rows: part(out * row),
+            out_sides: part(out * side),
+            staged_rows: part(staged * row),
+            staged_sides: part(staged * side),
+            sum_rows: part(2 * sums * row),
+            sum_sides: part(sums * side),
+            near_words: part(8 * ranks),
+            token_rows: part(tokens_offered * row),
+            token_sides: part(tokens_offered * side),
+            near_places_at: part(2 * 4 * members * tokens_offered),
+        };
+        Parts { heap, side, staged, passed }
     }
 }
 
@@ -154,7 +147,7 @@ mod tests {
         let most = shape.most_bytes(4).unwrap_or(0);
         for first in [[0; 4], [0, 0, 2, 2], [0, 1, 2, 3]] {
             let parts = shape.parts(4, &DeviceHosts::of(&first, &[true; 4]), false);
-            assert!(parts.bytes.iter().sum::<usize>() <= most, "{first:?}");
+            assert!(parts.heap.bytes() <= most, "{first:?}");
         }
         // The memory holds at least the arriving or offered rows, the returning rows, and the rows for the proxy.
         assert!(most >= (256 + 2 * 64 + 256) * 256);

@@ -83,16 +83,16 @@ struct buffers {
             if (next > heap + job.heap_bytes) fail("the test's heap is too small");
             return (symrail_u64)at;
         };
-        p.headers = take(header), p.headers_out = take(header), p.header_words = take(8 * s.ranks);
-        p.words = take(16 * s.ranks * chunks(s.tokens)), p.gathered_words = take(16 * s.ranks * members * chunks(s.tokens));
-        p.rows = take(room * s.bytes), p.sides = take(room * p.side);
-        p.offered_rows = take(room * s.bytes), p.offered_sides = take(room * p.side);
-        p.back_rows = take(back * s.bytes), p.back_sides = take(back * p.side);
-        p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
-        p.staged_rows = take(p.staged * s.bytes), p.staged_sides = take(p.staged * p.side);
-        p.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.sum_sides = take(s.tokens * p.hosts * p.side);
-        p.near_words = take(8 * s.ranks), p.near_places_at = take(8 * members * s.tokens);
-        p.token_rows = take(s.tokens * s.bytes), p.token_sides = take(s.tokens * p.side);
+        p.heap.headers = take(header), p.heap.headers_out = take(header), p.heap.header_words = take(8 * s.ranks);
+        p.heap.words = take(16 * s.ranks * chunks(s.tokens)), p.heap.gathered_words = take(16 * s.ranks * members * chunks(s.tokens));
+        p.heap.rows = take(room * s.bytes), p.heap.sides = take(room * p.side);
+        p.heap.offered_rows = take(room * s.bytes), p.heap.offered_sides = take(room * p.side);
+        p.heap.back_rows = take(back * s.bytes), p.heap.back_sides = take(back * p.side);
+        p.heap.out_rows = take(out * s.bytes), p.heap.out_sides = take(out * p.side);
+        p.heap.staged_rows = take(p.staged * s.bytes), p.heap.staged_sides = take(p.staged * p.side);
+        p.heap.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.heap.sum_sides = take(s.tokens * p.hosts * p.side);
+        p.heap.near_words = take(8 * s.ranks), p.heap.near_places_at = take(8 * members * s.tokens);
+        p.heap.token_rows = take(s.tokens * s.bytes), p.heap.token_sides = take(s.tokens * p.side);
         matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
         places.resize(s.ranks * s.tokens), host_places.resize(p.hosts * s.tokens), spread.resize(p.staged * members);
         per_expert.resize(s.ranks * s.share), come.resize(s.share);
@@ -215,7 +215,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     symrail_u64 numbers = s.bytes / (s.f32 ? 4 : 2);
     std::vector<uint4> copied(all * s.bytes / 16), biases(2 * tokens * s.bytes / 16), out(tokens * s.bytes / 16);
     // In one call in two the rows are where the other ranks read them.
-    char* made = call % 2 == 0 ? (char*)copied.data() : (char*)b.p.offered_rows;
+    char* made = call % 2 == 0 ? (char*)copied.data() : (char*)b.p.heap.offered_rows;
     std::vector<float> parts(all * k), sums(tokens * k);
     row = 0;
     for (symrail_u64 rank = 0; rank < s.ranks; rank++)
@@ -295,7 +295,7 @@ static void refusals(const shape& s, char* heap) {
     layout(30);
     b.begin(true, 1, 64, 0, 0, 30);
     look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "more rows than there is room");
-    for (symrail_u64 kind : {2, COMBINE}) {
+    for (symrail_u64 kind : {2ull, COMBINE}) {
         b.begin(false, kind, 64, 0, 0, 30);
         look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "routes that had no room");
     }
@@ -324,7 +324,7 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     b.begin(false, 2, 64, 0, 0, 30);
     expect(b.now.state == NOT_MADE && b.heard().wrong == LATE && job.time_outs == waits, "a call after a late rank");
     symrail_u64 other = job.me;
-    launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.header_words + other, ~0ull, other, other); });
+    launch(1, b.THREADS, [&] { has_set(b.p, (symrail_u64*)b.p.heap.header_words + other, ~0ull, other, other); });
     expect(job.time_outs == waits, "an alarm ends waits that have begun");
     expect(late[other] == 0, "a rank for which a wait has just begun is not late");
 }

@@ -116,10 +116,10 @@ struct buffers {
             return (symrail_u64)at;
         };
         symrail_u64 parts = 2 * s.ranks * p.parts, back = s.ranks * back_rows(p);
-        p.in = take(parts * part_bytes(p)), p.out = take(parts * part_bytes(p)), p.words = take(8 * parts);
-        p.back = take(2 * back * bytes), p.back_words = take(8 * (2 * back + s.ranks * p.parts + s.ranks));
-        p.back_out = take(back * bytes), p.weights = take(16 * s.ranks * slots), p.weights_out = take(8 * slots);
-        p.left = take(8 * s.ranks);
+        p.heap.incoming = take(parts * part_bytes(p)), p.heap.outgoing = take(parts * part_bytes(p)), p.heap.words = take(8 * parts);
+        p.heap.back = take(2 * back * bytes), p.heap.back_words = take(8 * (2 * back + s.ranks * p.parts + s.ranks));
+        p.heap.back_out = take(back * bytes), p.heap.weights = take(16 * s.ranks * slots), p.heap.weights_out = take(8 * slots);
+        p.heap.left = take(8 * s.ranks);
         back_numbers.resize(slots), ready.resize(s.ranks * p.parts);
         places.resize(s.ranks * slots), sources.resize(s.share * room);
         scales.resize(s.share * room * groups(p));

@@ -6,14 +6,9 @@
 
 #include "packet.cuh"
 #include "semaphore.cuh"
+#include "memory_channel_layout.cuh"
 
-struct symrail_memory_channel {
-    symrail_semaphore semaphore;
-    symrail_alarm alarm;
-    /* The address of the peer's copy of the buffer on this device, and that of this PE's. */
-    symrail_u64 remote;
-    symrail_u64 local;
-
+struct symrail_memory_channel : symrail_memory_channel_fields {
     /* Copies from this PE's memory to the peer's buffer, by all threads of the group. */
     template <class S>
     SYMRAIL_WAITER_FN void put(symrail_u64 to, const void* from, symrail_u64 bytes) const {

@@ -3,38 +3,20 @@
 #define SYMRAIL_SEMAPHORE_CUH
 
 #include "order.cuh"
-
-/* The reasons why a wait failed. */
-#define SYMRAIL_GIVEN_UP_LATE 1ull
-#define SYMRAIL_GIVEN_UP_BY_PEER 2ull
-#define SYMRAIL_GIVEN_UP_HOST 3ull
-
-/* The report's words: the reason, the PE, a number of the waiter; and the host's word, which ends all waits. */
-#define SYMRAIL_REPORT_REASON 0
-#define SYMRAIL_REPORT_PE 1
-#define SYMRAIL_REPORT_PLACE 2
-#define SYMRAIL_REPORT_END 3
-
-/* Where threads that give up report it, and learn of others. */
-struct symrail_alarm {
-    /* The address of the report in pinned memory, for the host. */
-    symrail_u64 report;
-    /* The address of a symmetric word: 0, or the number of a PE that has given up, plus one. */
-    symrail_u64 stop;
-};
+#include "semaphore_layout.cuh"
 
 /* Gives up: the host learns the reason of the first such thread, and every other thread of this PE stops. */
 static __device__ __noinline__ void symrail_give_up(const symrail_alarm& alarm, symrail_u64 reason, symrail_u64 who,
                                                     symrail_u64 place) {
-    volatile symrail_u64* report = (volatile symrail_u64*)alarm.report;
+    volatile symrail_report* report = (volatile symrail_report*)alarm.report;
     symrail_u64 own = (symrail_u64)symrail_state.me + 1, earlier = atomicCAS((symrail_u64*)alarm.stop, 0ull, own);
     /* The first thread of this PE that gave up reports the PE for which it waited. */
     if (earlier == own || (earlier != 0 && reason != SYMRAIL_GIVEN_UP_BY_PEER)) return;
-    if (report[SYMRAIL_REPORT_REASON] != 0) return;
-    report[SYMRAIL_REPORT_PE] = reason == SYMRAIL_GIVEN_UP_BY_PEER ? earlier - 1 : who;
-    report[SYMRAIL_REPORT_PLACE] = place;
+    if (report->reason != 0) return;
+    report->pe = reason == SYMRAIL_GIVEN_UP_BY_PEER ? earlier - 1 : who;
+    report->place = place;
     __threadfence_system();
-    report[SYMRAIL_REPORT_REASON] = reason;
+    report->reason = reason;
 }
 
 /* A waiting thread's check at intervals: it takes deliveries, and returns the reason to give up, or 0. */
@@ -45,7 +27,7 @@ static __device__ __noinline__ symrail_u64 symrail_look_up(const symrail_alarm& 
         mail.leave();
     }
     if (symrail_ld_sys(alarm.stop) != 0) return SYMRAIL_GIVEN_UP_BY_PEER;
-    if (symrail_ld_sys(alarm.report + 8 * SYMRAIL_REPORT_END) != 0) return SYMRAIL_GIVEN_UP_HOST;
+    if (symrail_ld_sys((symrail_u64)&((const symrail_report*)alarm.report)->end) != 0) return SYMRAIL_GIVEN_UP_HOST;
     return symrail_now() >= deadline ? SYMRAIL_GIVEN_UP_LATE : 0;
 }
 
@@ -73,16 +55,7 @@ static __device__ __noinline__ void symrail_signal_elsewhere(symrail_u64 word, s
 }
 
 /* One end of a semaphore that two PEs share. */
-struct symrail_semaphore {
-    /* The word for arriving signals here, in a symmetric heap; and the number of awaited ones, in this device's
-     * memory. */
-    symrail_u64 arrived;
-    symrail_u64 expected;
-    /* The word for signals at the peer: its symmetric address, and its address for this device's atomics, or 0. */
-    symrail_u64 there;
-    symrail_u64 mapped;
-    symrail_u64 pe;
-
+struct symrail_semaphore : symrail_semaphore_fields {
     /* Adds one at the peer, behind everything that this thread has done and observed. */
     SYMRAIL_WAITER_FN void signal() const {
         if (mapped != 0) symrail_add_release_sys(mapped, 1);

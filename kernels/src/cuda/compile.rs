@@ -11,7 +11,7 @@ use symrail_cuda::nvrtc::Source;
 use super::error::Result;
 
 /// The headers: the name in an `#include`, and the text.
-pub const HEADERS: [(&CStr, &str); 21] = [
+pub const HEADERS: [(&CStr, &str); 23] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
@@ -32,6 +32,8 @@ pub const HEADERS: [(&CStr, &str); 21] = [
     (c"symrail/memory_channel.cuh", include_str!("../../include/symrail/memory_channel.cuh")),
     (c"packet.cuh", include_str!("../../include/symrail/packet.cuh")),
     (c"semaphore.cuh", include_str!("../../include/symrail/semaphore.cuh")),
+    (c"semaphore_layout.cuh", include_str!("../../include/symrail/semaphore_layout.cuh")),
+    (c"memory_channel_layout.cuh", include_str!("../../include/symrail/memory_channel_layout.cuh")),
     (c"symrail/number.cuh", include_str!("../../include/symrail/number.cuh")),
 ];
 

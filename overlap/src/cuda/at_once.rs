@@ -5,8 +5,10 @@
 use symrail::kernels::cuda::{DeviceBuffer, Reach, Stream};
 use symrail::team::heap::{ALIGN, aligned};
 use symrail::{Group, Pe};
+use symrail_core::layout;
 
 use super::kernels::GpuKernels;
+use super::layout::{MOST_BLOCKS, Packed, Part};
 use super::plan::GpuPlan;
 use super::shape::Operands;
 use crate::error::Result;
@@ -14,11 +16,8 @@ use crate::product::Product;
 use crate::program::reduce::summand_at;
 use crate::shards::Shards;
 
-/// The most blocks, and the bytes that are worth one more block.
-const MOST_BLOCKS: usize = 96;
+/// The bytes that are worth one more block.
 const BYTES_OF_A_BLOCK: usize = 8 << 10;
-/// Words of `overlap_part` and of `overlap_packed` in `cu/overlap.cu`.
-const PART: usize = 8;
 /// The largest shard that moves as packets, and the most bytes of all other ranks. Packets double the bytes.
 const MOST_BY_PACKETS: usize = 512 << 10;
 const MOST_BY_PACKETS_OF_ALL: usize = 1 << 20;
@@ -45,7 +44,7 @@ pub(super) fn words(ranks: usize, bytes: usize) -> usize {
 
 /// Bytes of the kernel's list for a plan.
 pub(super) fn list_bytes(ranks: usize) -> usize {
-    8 * (PART * ranks.saturating_sub(1) + ranks)
+    size_of::<Part>().max(size_of::<Packed>()) * ranks.saturating_sub(1) + 8 * ranks
 }
 
 /// The plan's properties that the list depends on.
@@ -63,7 +62,7 @@ pub(super) struct Places<'a> {
 
 /// The kernel's arguments for a plan.
 pub(super) struct AtOnce {
-    /// `overlap_part` of each other rank, followed by the places of the summands; or `overlap_packed` of each.
+    /// A [`Part`] for each other rank, followed by the places of the summands; or a [`Packed`] for each.
     list: DeviceBuffer,
     /// The distance between the two places that rounds use in turn for packets, if there are packets.
     turn: Option<u64>,
@@ -82,7 +81,7 @@ impl Places<'_> {
 
     /// The parts of this rank, and the places of its summands. `there` returns the address at which this GPU reaches a
     /// symmetric address of a PE.
-    fn list(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, Vec<u64>) {
+    fn list(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<Part>, Vec<u64>) {
         let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
         let own = self.shards.of(me);
         let word = |kind: usize, rank: usize| self.words + 8 * (MOST_BLOCKS * (kind * ranks + rank)) as u64;
@@ -96,9 +95,16 @@ impl Places<'_> {
                 _ => (self.shards.of(rank).start * pitch, place * self.size, self.shards.of(rank).len()),
             };
             let to = there(self.numbers + at as u64, rows * pitch, pe);
-            let flags = [there(word(0, me), 8 * MOST_BLOCKS, pe), there(word(1, me), 8 * MOST_BLOCKS, pe)];
-            parts.extend([pe.into(), word(0, rank), word(1, rank), flags[0], flags[1]]);
-            parts.extend([from as u64, to, (rows * pitch) as u64]);
+            parts.push(Part {
+                pe: pe.into(),
+                ready: word(0, rank),
+                arrived: word(1, rank),
+                ready_there: there(word(0, me), 8 * MOST_BLOCKS, pe),
+                arrived_there: there(word(1, me), 8 * MOST_BLOCKS, pe),
+                from: from as u64,
+                to,
+                bytes: (rows * pitch) as u64,
+            });
             summands.push(place as u64);
         }
         summands.push((own.start * self.width) as u64);
@@ -109,12 +115,12 @@ impl Places<'_> {
 impl Places<'_> {
     /// The packets that this rank puts to each rank after it and gets from each rank before it, and the distance
     /// between the two places for packets.
-    fn packed(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<u64>, u64) {
+    fn packed(&self, there: impl Fn(u64, usize, Pe) -> u64) -> (Vec<Packed>, u64) {
         let (me, ranks, pitch) = (self.group.me() as usize, self.shards.ranks(), self.pitch());
         let each = packets_of_a_rank(self.shards.largest() * pitch);
         let turn = (ranks - 1) * each;
         let packets = self.words.next_multiple_of(ALIGN as u64);
-        let mut words = Vec::new();
+        let mut parts = Vec::new();
         for distance in 1..ranks {
             let (to, sender) = ((me + distance) % ranks, (me + ranks - distance) % ranks);
             let here = packets + ((distance - 1) * each) as u64;
@@ -123,12 +129,19 @@ impl Places<'_> {
                 Product::AllGatherMatmul => (0, own.len() * pitch, of_sender.len() * pitch),
                 _ => (of_to.start * pitch, of_to.len() * pitch, own.len() * pitch),
             };
-            // The place of the other turn must be reachable, too.
-            words.extend([there(here, turn + each, self.group.pe(to as u32)), from as u64, bytes as u64]);
-            words.extend([self.group.pe(sender as u32).into(), here]);
-            words.extend([self.numbers + (of_sender.start * pitch) as u64, coming as u64, 0]);
+            parts.push(Packed {
+                // The place of the other turn must be reachable, too.
+                to: there(here, turn + each, self.group.pe(to as u32)),
+                from: from as u64,
+                bytes: bytes as u64,
+                sender: self.group.pe(sender as u32).into(),
+                here,
+                keep: self.numbers + (of_sender.start * pitch) as u64,
+                coming: coming as u64,
+                unused: 0,
+            });
         }
-        (words, turn as u64)
+        (parts, turn as u64)
     }
 }
 
@@ -138,24 +151,23 @@ impl AtOnce {
         let there = |at: u64, bytes: usize, pe: Pe| reach.find(at, bytes as u64, pe).unwrap_or_default();
         let (ranks, largest) = (it.shards.ranks(), it.shards.largest() * it.pitch());
         let (own, pitch) = (it.shards.of(it.group.me() as usize), it.pitch());
-        let (words, turn, together) = if by_packets(ranks, largest) {
-            let (words, turn) = it.packed(there);
-            (words, Some(turn), false)
+        let (bytes, turn, together) = if by_packets(ranks, largest) {
+            let (parts, turn) = it.packed(there);
+            (layout::bytes(&parts), Some(turn), false)
         } else {
-            let (mut words, summands) = it.list(there);
+            let (parts, summands) = it.list(there);
             let align = super::round::SUMMED_ALIGN;
             let together = summands.iter().all(|at| (at * it.size as u64).is_multiple_of(align));
-            words.extend(summands);
-            (words, None, together)
+            ([layout::bytes(&parts), layout::bytes(&summands)].concat(), None, together)
         };
-        list.write(0, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        list.write(0, &bytes)?;
         let blocks = largest.div_ceil(BYTES_OF_A_BLOCK).clamp(1, MOST_BLOCKS) as u32;
         let own = ((own.start * pitch) as u64, (own.len() * pitch) as u64);
         Ok(AtOnce { list, turn, others: ranks - 1, blocks, own, together })
     }
 
     fn places(&self) -> u64 {
-        self.list.at().get() + (8 * PART * self.others) as u64
+        self.list.at().get() + (size_of::<Part>() * self.others) as u64
     }
 }
 
@@ -219,7 +231,7 @@ mod tests {
     }
 
     /// The parts of each rank, for the ranks of PEs 1, 3, 5, ...
-    fn parts(product: Product, shards: &Shards, width: usize, size: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
+    fn parts(product: Product, shards: &Shards, width: usize, size: usize) -> Vec<(Vec<Part>, Vec<u64>)> {
         let ranks = shards.ranks() as u32;
         (0..ranks)
             .map(|me| {
@@ -237,7 +249,7 @@ mod tests {
         let (shards, width, size) = (Shards::new(&[3, 0, 5]), 4, 2);
         let pitch = (width * size) as u64;
         for product in [Product::AllGatherMatmul, Product::MatmulReduceScatter] {
-            let all: Vec<(Vec<u64>, u64)> = (0..3)
+            let all: Vec<(Vec<Packed>, u64)> = (0..3)
                 .map(|me| {
                     let own = 1 + 2 * me;
                     let group = Group::new(1, 2, 3, own, 6).unwrap();
@@ -247,21 +259,25 @@ mod tests {
                 })
                 .collect();
             for (me, (list, turn)) in all.iter().enumerate() {
-                for (i, part) in list.chunks_exact(PART).enumerate() {
+                for (i, part) in list.iter().enumerate() {
                     let (to, sender) = ((me + i + 1) % 3, (me + 2 - i) % 3);
-                    let there = all[to].0.chunks_exact(PART).find(|there| there[4] == part[0]).unwrap();
-                    assert_eq!((there[3], there[6]), (1 + 2 * me as u64, part[2]), "who sends, and how much");
-                    assert_eq!(part[3], 1 + 2 * sender as u64);
-                    assert!(part[4].is_multiple_of(16) && part[4] >= base(1 + 2 * me as Pe) + WORDS + 8);
-                    let ends = part[4] + turn + (HEADS as u64 + 2 * part[6]);
+                    let there = all[to].0.iter().find(|there| there.here == part.to).unwrap();
+                    assert_eq!(
+                        (there.sender, there.coming),
+                        (1 + 2 * me as u64, part.bytes),
+                        "who sends, and how much"
+                    );
+                    assert_eq!(part.sender, 1 + 2 * sender as u64);
+                    assert!(part.here.is_multiple_of(16) && part.here >= base(1 + 2 * me as Pe) + WORDS + 8);
+                    let ends = part.here + turn + (HEADS as u64 + 2 * part.coming);
                     let words = words(3, shards.largest() * width * size) as u64;
                     assert!(ends <= base(1 + 2 * me as Pe) + WORDS + 8 + 8 * words);
                     let gathers = matches!(product, Product::AllGatherMatmul);
-                    assert_eq!(part[1], if gathers { 0 } else { shards.of(to).start as u64 * pitch });
-                    assert_eq!(part[2], shards.of(if gathers { me } else { to }).len() as u64 * pitch);
-                    assert_eq!(part[5], base(1 + 2 * me as Pe) + NUMBERS + shards.of(sender).start as u64 * pitch);
+                    assert_eq!(part.from, if gathers { 0 } else { shards.of(to).start as u64 * pitch });
+                    assert_eq!(part.bytes, shards.of(if gathers { me } else { to }).len() as u64 * pitch);
+                    assert_eq!(part.keep, base(1 + 2 * me as Pe) + NUMBERS + shards.of(sender).start as u64 * pitch);
                 }
-                let mut here: Vec<u64> = list.chunks_exact(PART).map(|part| part[4]).collect();
+                let mut here: Vec<u64> = list.iter().map(|part| part.here).collect();
                 here.sort_unstable();
                 assert!(here.windows(2).all(|two| two[1] - two[0] >= HEADS as u64 + 2 * 5 * pitch));
             }
@@ -276,21 +292,26 @@ mod tests {
         for product in [Product::AllGatherMatmul, Product::MatmulReduceScatter] {
             let all = parts(product, &shards, width, size);
             for (me, (list, _)) in all.iter().enumerate() {
-                for (i, part) in list.chunks_exact(PART).enumerate() {
+                for (i, part) in list.iter().enumerate() {
                     let other = (me + i + 1) % 3;
-                    assert_eq!(part[0], 1 + 2 * other as u64);
-                    let back = all[other].0.chunks_exact(PART).find(|back| back[0] == 1 + 2 * me as u64).unwrap();
-                    assert_eq!((part[3], part[4]), (back[1], back[2]), "words of {me} at {other}");
-                    let numbers = base(part[0] as Pe) + NUMBERS;
+                    assert_eq!(part.pe, 1 + 2 * other as u64);
+                    let back = all[other].0.iter().find(|back| back.pe == 1 + 2 * me as u64).unwrap();
+                    assert_eq!(
+                        (part.ready_there, part.arrived_there),
+                        (back.ready, back.arrived),
+                        "words of {me} at {other}"
+                    );
+                    let numbers = base(part.pe as Pe) + NUMBERS;
                     if let Product::AllGatherMatmul = product {
                         let own = shards.of(me);
-                        assert_eq!(part[5..], [0, numbers + own.start as u64 * pitch, own.len() as u64 * pitch]);
+                        let wanted = (0, numbers + own.start as u64 * pitch, own.len() as u64 * pitch);
+                        assert_eq!((part.from, part.to, part.bytes), wanted);
                     } else {
                         let rows = shards.of(other);
-                        assert_eq!((part[5], part[7]), (rows.start as u64 * pitch, rows.len() as u64 * pitch));
+                        assert_eq!((part.from, part.bytes), (rows.start as u64 * pitch, rows.len() as u64 * pitch));
                         // The other rank lists summands starting with the rank before it.
                         let distance = (other + 3 - me) % 3;
-                        assert_eq!(part[6], numbers + all[other].1[distance - 1] * size as u64);
+                        assert_eq!(part.to, numbers + all[other].1[distance - 1] * size as u64);
                     }
                 }
             }

@@ -18,7 +18,8 @@ pub const PROGRAM: Program<'static> = Program::new(
         include_str!("../../cu/overlap.cu"),
         include_str!("../../cu/point_to_point.cu")
     ),
-);
+)
+.with_headers(&[(c"layout.cuh", include_str!("../../cu/layout.cuh"))]);
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
 const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };

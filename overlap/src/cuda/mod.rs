@@ -7,6 +7,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `kernels` | the kernels, loaded (`cu/overlap.cu`) |
+//! | `layout` | what kernels and the host share, and its header `cu/layout.cuh` |
 //! | `shape` | the shapes of products, and operands |
 //! | `plan` | plans |
 //! | `round` | a round of a plan, step by step |
@@ -16,6 +17,7 @@
 
 mod at_once;
 mod kernels;
+mod layout;
 mod plan;
 mod point_to_point;
 mod products;

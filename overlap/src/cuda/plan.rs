@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, PinnedBuffer, Stream};
+use symrail::kernels::layout::Report;
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Runtime, Team, TeamHeap};
+use symrail_core::layout;
 use symrail_cuda::cublaslt::{Chosen, CublasLt, Number, Product as Multiplication};
 
 use super::at_once::{self, AtOnce};
 use super::kernels::GpuKernels;
+use super::layout::{FirstWait, Plan};
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
 use crate::exchange::{bytes_of_words, compare};
@@ -19,12 +22,6 @@ use crate::program::reduce::{self, Reduce};
 use crate::program::{Action, Program, pushed};
 use crate::shards::Schedule;
 
-/// Bytes of `overlap_plan` in `cu/overlap.cu`, and the offsets in it of the round and of the value that copy engines
-/// copy to words. The PEs, the words of the first waits and the places of summands follow it.
-pub(super) const OWN: usize = 128;
-pub(super) const ROUND: u64 = 48;
-pub(super) const SIGNALLED: u64 = 56;
-pub(super) const REPORT_BYTES: usize = 8 * 4;
 /// The alignment of scales' addresses that cuBLASLt needs.
 pub(super) const SCALE_ALIGN: u64 = 16;
 /// The most streams of a plan beside the caller's: the driver has eight queues, unless CUDA_DEVICE_MAX_CONNECTIONS sets
@@ -269,7 +266,7 @@ impl GpuPlan {
                 steps[needed].get_or_insert(Event::new(gpu)?);
             }
             let (own, waits_at, summands) = image(gpu, &program, &group)?;
-            let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, REPORT_BYTES)?);
+            let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, size_of::<Report>())?);
             let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
             let list = if at_once { Some(gpu.alloc(at_once::list_bytes(ranks))?) } else { None };
             let lists = (own, waits_at, summands, list);
@@ -289,9 +286,8 @@ impl GpuPlan {
         let block = heap.take_words(team, bytes)?;
         let words_at = device.address(block.base);
         let gone_at = words_at + 8 * words as u64;
-        let at = own.at().get();
-        let image = [words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64, 0, 0, 0];
-        own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let plan = Plan::new(own.at().get(), words_at, report.device().get(), words, ranks);
+        own.write(0, &layout::bytes(&[plan]))?;
         let numbers_at = words_at + word_bytes as u64;
         let at_once = list.map(|list| {
             let (size, words, numbers) = (moved.bytes(), gone_at + 8, numbers_at);
@@ -353,7 +349,7 @@ fn one_after_the_other(rt: &Runtime) -> bool {
     matches!(&rt.rails()[..], [rail] if rail.software && rail.window == u64::MAX)
 }
 
-/// Allocates `overlap_plan`, followed by the PEs of the team, the first waits and the summands of each sum. Returns it
+/// Allocates a [`Plan`], followed by the PEs of the team, the first waits and the summands of each sum. Returns it
 /// with the addresses of these.
 fn image(
     gpu: &Arc<symrail::kernels::cuda::Gpu>,
@@ -361,21 +357,22 @@ fn image(
     group: &Group,
 ) -> Result<(DeviceBuffer, u64, Vec<u64>)> {
     let mut words: Vec<u64> = (0..group.size()).map(|rank| u64::from(group.pe(rank))).collect();
-    let waits_at = (OWN + 8 * words.len()) as u64;
+    let waits_at = (size_of::<Plan>() + 8 * words.len()) as u64;
     for entry in &program.entries[..pushed::first_waits(program)] {
         if let &Action::Wait { from, word, .. } = &entry.action {
-            words.extend([word as u64, group.pe(from as u32).into()]);
+            let wait = FirstWait { word: word as u64, pe: group.pe(from as u32).into() };
+            words.extend(layout::words(&[wait]));
         }
     }
     let mut at = vec![0; program.entries.len()];
     for (place, entry) in program.entries.iter().enumerate() {
         if let Action::Sum { summands, .. } = &entry.action {
-            at[place] = (OWN + 8 * words.len()) as u64;
+            at[place] = (size_of::<Plan>() + 8 * words.len()) as u64;
             words.extend(summands.iter().map(|&summand| summand as u64));
         }
     }
-    let own = gpu.alloc(OWN + 8 * words.len())?;
-    own.write(OWN, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+    let own = gpu.alloc(size_of::<Plan>() + 8 * words.len())?;
+    own.write(size_of::<Plan>(), &layout::bytes(&words))?;
     let base = own.at().get();
     Ok((own, base + waits_at, at.into_iter().map(|offset| base + offset).collect()))
 }

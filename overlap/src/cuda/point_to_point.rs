@@ -16,23 +16,21 @@
 //! The GPU counts copies for each pair of ranks and tag, so that graphs can be replayed.
 
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
+use symrail::kernels::layout::{LATE, Report};
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Pe, Team, TeamHeap};
+use symrail_core::{layout, word_of};
 
 use super::kernels::{GpuKernels, Moved};
-use super::plan::{OWN, REPORT_BYTES, ROUND};
-use super::round::{LATE, PE, REASON};
+use super::layout::{Pair, Plan, SLOT_BYTES, SLOTS};
+use super::round::{PE, REASON};
 use crate::error::{Error, Result};
 use crate::exchange::bytes_of_words;
 use crate::product::Product;
 
-/// Words of `overlap_pair` in `cu/point_to_point.cu`, and the number of symmetric words of each rank and tag.
-const PAIR: usize = 8;
+/// The number of symmetric words of each rank and tag.
 const WORDS: usize = 4;
-/// The number of slots of each rank and tag for puts of few bytes, their size as in `cu/point_to_point.cu`, and the
-/// most bytes of data in a slot.
-const SLOTS: usize = 4;
-const SLOT_BYTES: usize = 8320;
+/// The most bytes of data in a slot.
 const MOST_BY_PACKETS: u64 = 4 << 10;
 /// The most bytes that multiprocessors copy: a copy engine copies more in less time.
 const MOST_BY_KERNELS: u64 = 8 << 20;
@@ -53,12 +51,16 @@ impl Copying {
         }
     }
 
-    /// The indexes in `overlap_pair` of these counts: copies of the rank that copies, copies of the other one, blocks
+    /// The indexes in [`Pair`] of these counts: copies of the rank that copies, copies of the other one, blocks
     /// that have copied, and the value that copy engines copy to words.
     fn counts(self) -> [usize; 4] {
         match self {
-            Copying::Put => [0, 1, 4, 6],
-            Copying::Get => [3, 2, 5, 7],
+            Copying::Put => {
+                [word_of!(Pair, sent), word_of!(Pair, received), word_of!(Pair, put), word_of!(Pair, counted_put)]
+            }
+            Copying::Get => {
+                [word_of!(Pair, fetched), word_of!(Pair, offered), word_of!(Pair, got), word_of!(Pair, counted_got)]
+            }
         }
     }
 }
@@ -98,8 +100,8 @@ impl GpuPointToPoint {
         let ranks = group.size() as usize;
         team.compare(Product::PointToPoint.name(), &[("tags", tags as u64)])?;
         let made = (|| {
-            let own = gpu.alloc(OWN + 8 * ranks + 8 * PAIR * ranks * tags)?;
-            Ok::<_, Error>((own, PinnedBuffer::new(gpu, REPORT_BYTES)?))
+            let own = gpu.alloc(size_of::<Plan>() + 8 * ranks + size_of::<Pair>() * ranks * tags)?;
+            Ok::<_, Error>((own, PinnedBuffer::new(gpu, size_of::<Report>())?))
         })();
         let mut failed = [u64::from(made.is_err())];
         team.max_of_all(&mut failed)?;
@@ -113,12 +115,11 @@ impl GpuPointToPoint {
         let block = heap.take_words(team, GpuPointToPoint::bytes(ranks, tags))?;
         let words_at = kernels.device().address(block.base);
         let slots_at = words_at + bytes_of_words(words + 1) as u64;
-        let (at, gone_at) = (own.at().get(), words_at + 8 * words as u64);
-        let mut image = vec![words_at, at + ROUND, report.device().get(), gone_at, words as u64, ranks as u64];
-        image.resize(OWN / 8, 0);
-        image.extend((0..group.size()).map(|rank| u64::from(group.pe(rank))));
-        image.resize(image.len() + PAIR * ranks * tags, 0);
-        own.write(0, &image.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let gone_at = words_at + 8 * words as u64;
+        let mut image = layout::bytes(&[Plan::new(own.at().get(), words_at, report.device().get(), words, ranks)]);
+        image.extend((0..group.size()).flat_map(|rank| u64::from(group.pe(rank)).to_ne_bytes()));
+        image.resize(image.len() + size_of::<Pair>() * ranks * tags, 0);
+        own.write(0, &image)?;
         Ok(GpuPointToPoint {
             kernels: kernels.clone(),
             group,
@@ -263,8 +264,8 @@ impl GpuPointToPoint {
 
     /// The address of a count of a pair.
     fn count(&self, pair: usize, which: usize) -> u64 {
-        let pairs = OWN + 8 * self.group.size() as usize;
-        self.own.at().get() + (pairs + 8 * (PAIR * pair + which)) as u64
+        let pairs = size_of::<Plan>() + 8 * self.group.size() as usize;
+        self.own.at().get() + (pairs + size_of::<Pair>() * pair + 8 * which) as u64
     }
 
     /// The index of the first word of a pair on this rank. `word_there` is that of the same pair on the other rank.

@@ -1,23 +1,26 @@
 //! A round on a GPU: the steps of a program on streams, and their errors.
 
+use std::mem::offset_of;
 use std::ops::Range;
 
 use symrail::kernels::cuda::{DevicePtr, Stream};
+use symrail::kernels::layout::{LATE, Report};
 use symrail::{Pe, SignalOp};
+use symrail_core::word_of;
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
 use super::kernels::Moved;
-use super::plan::{GpuPlan, SCALE_ALIGN, SIGNALLED};
+use super::layout::Plan;
+use super::plan::{GpuPlan, SCALE_ALIGN};
 use super::shape::Operands;
 use crate::error::{Error, Result};
 use crate::product::Product;
 use crate::program::pushed::rows_of;
 use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 
-/// Words of the report, and the reason of a wait that has lasted too long: `symrail/semaphore.cuh`.
-pub(super) const REASON: usize = 0;
-pub(super) const PE: usize = 1;
-pub(super) const LATE: u64 = 1;
+/// Words of the report.
+pub(super) const REASON: usize = word_of!(Report, reason);
+pub(super) const PE: usize = word_of!(Report, pe);
 /// The alignment of the driver's memory, which is the most that cuBLASLt asks for.
 const MOST_ALIGNED: u64 = 256;
 /// The alignment of addresses and the factor of widths for which the kernels sum several numbers together:
@@ -220,8 +223,9 @@ impl GpuPlan {
                     if moved.bytes <= MOST_SENT_BY_KERNELS {
                         return kernels.send(on, plan, &moved, word);
                     }
+                    let signalled = plan + offset_of!(Plan, signalled) as u64;
                     on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
-                    Ok(on.copy(DevicePtr::new(word), DevicePtr::new(plan + SIGNALLED), 8)?)
+                    Ok(on.copy(DevicePtr::new(word), DevicePtr::new(signalled), 8)?)
                 }
                 (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, (word, pe), self.in_order),
                 _ => {

@@ -176,9 +176,9 @@ static void steps(unsigned n) {
     auto ranks = ranks_of(n, words + n * bytes / 8, 63);
     on_all(ranks, [&](Rank& it) {
         unsigned me = it.me;
-        std::vector<symrail_u64> waits;
+        std::vector<overlap_first_wait> waits;
         for (unsigned rank = 0; rank < n; rank++)
-            if (rank != me) waits.push_back(rank), waits.push_back(rank);
+            if (rank != me) waits.push_back({rank, rank});
         std::vector<unsigned char> own(bytes);
         for (symrail_u64 round = 1; round <= 50; round++) {
             for (size_t i = 0; i < bytes; i++) own[i] = (unsigned char)mix(round, me, i);

@@ -159,12 +159,12 @@ static std::vector<Rank> ranks_of(unsigned n, size_t heap_words, size_t plan_wor
     std::vector<Rank> ranks(n);
     for (unsigned me = 0; me < n; me++) {
         Rank& it = ranks[me];
-        it.me = me, it.heap.resize(heap_words), it.image.resize(OVERLAP_PES / 8 + n + 64 * n), it.report.resize(8);
+        it.me = me, it.heap.resize(heap_words), it.image.resize(sizeof(overlap_plan) / 8 + n + 64 * n), it.report.resize(8);
         overlap_plan& plan = *it.plan();
         plan.words = it.base(), plan.round = (symrail_u64)&plan.counted;
         plan.alarm = {(symrail_u64)it.report.data(), it.base() + 8 * plan_words};
         plan.gone = plan_words, plan.pes = n;
-        for (unsigned pe = 0; pe < n; pe++) it.image[OVERLAP_PES / 8 + pe] = pe;
+        for (unsigned pe = 0; pe < n; pe++) it.image[sizeof(overlap_plan) / 8 + pe] = pe;
     }
     for (Rank& it : ranks)
         for (Rank& other : ranks) it.apart.push_back(other.base() - it.base());

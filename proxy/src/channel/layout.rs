@@ -2,8 +2,7 @@
 //!
 //! Memory: a header of [`HEADER_BYTES`], then the slots, then the reply table. All words are 64-bit little endian.
 
-use std::fmt::Write as _;
-
+use symrail_core::layout::{Constant as _, Header};
 use symrail_core::{AmoOp, AmoType, VariantArray};
 
 /// The version of the layout. It changes with the meaning of anything in this file.
@@ -121,50 +120,40 @@ macro_rules! named {
 /// Renders this file's constants as the C header `symrail_layout.h`.
 #[must_use]
 pub fn cuda_header() -> String {
-    let mut text = String::from(
-        "/* Generated from proxy/src/channel/layout.rs, which explains every constant. Do not edit. */\n\
-         #ifndef SYMRAIL_LAYOUT_H\n#define SYMRAIL_LAYOUT_H\n",
-    );
-    let mut section = |title: &str, constants: &[(String, u64)]| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "\n/* {title} */\n");
-        for (name, value) in constants {
-            let _ = writeln!(text, "#define SYMRAIL_{name} {value}ull");
-        }
+    let literals = |constants: &[(String, u64)]| -> Vec<(String, String)> {
+        constants.iter().map(|(name, value)| (format!("SYMRAIL_{name}"), value.literal())).collect()
     };
-    section("sizes in bytes, counts", &named![LAYOUT_VERSION, SLOT_BYTES, CHUNK_BYTES, CHUNKS, REPLY_BYTES]);
-    section(
-        "byte offsets in a channel's memory; slots follow the header, replies follow the slots",
-        &named![HEAD, CACHED_TAIL, TAIL, COMPLETED, ERRORS, SLEEPING, CONSTANTS, HEADER_BYTES],
-    );
-    section(
-        "bit fields",
-        &named![
-            PARITY_SHIFT,
-            OPCODE_SHIFT,
-            AMO_OP_SHIFT,
-            TYPE_SHIFT,
-            MASK_SHIFT,
-            PE_SHIFT,
-            PE_BITS,
-            OFFSET_BITS,
-            GENERATION_SHIFT,
-            GENERATION_BITS,
-            REPLY_FAILED_SHIFT,
-            LOCAL_ADDRESS,
-            LOCAL_SYMMETRIC,
-            LOCAL_VALUE,
-            MASK_HEAD,
-            MASK_LOCAL,
-            MASK_VALUE,
-            MASK_REPLY
-        ],
-    );
-    section("opcodes", &constants("OP", Opcode::VARIANTS, |op| op as u64));
-    section("types of atomics", &constants("TYPE", AmoType::VARIANTS, |ty| ty as u64));
-    section("atomic operations", &constants("AMO", AmoOp::VARIANTS, |op| op as u64));
-    text.push_str("\n#endif\n");
-    text
+    let sizes = named![LAYOUT_VERSION, SLOT_BYTES, CHUNK_BYTES, CHUNKS, REPLY_BYTES];
+    let offsets = named![HEAD, CACHED_TAIL, TAIL, COMPLETED, ERRORS, SLEEPING, CONSTANTS, HEADER_BYTES];
+    let fields = named![
+        PARITY_SHIFT,
+        OPCODE_SHIFT,
+        AMO_OP_SHIFT,
+        TYPE_SHIFT,
+        MASK_SHIFT,
+        PE_SHIFT,
+        PE_BITS,
+        OFFSET_BITS,
+        GENERATION_SHIFT,
+        GENERATION_BITS,
+        REPLY_FAILED_SHIFT,
+        LOCAL_ADDRESS,
+        LOCAL_SYMMETRIC,
+        LOCAL_VALUE,
+        MASK_HEAD,
+        MASK_LOCAL,
+        MASK_VALUE,
+        MASK_REPLY
+    ];
+    let place = "byte offsets in a channel's memory; slots follow the header, replies follow the slots";
+    Header::new("SYMRAIL_LAYOUT_H", "proxy/src/channel/layout.rs")
+        .section("sizes in bytes, counts", &literals(&sizes))
+        .section(place, &literals(&offsets))
+        .section("bit fields", &literals(&fields))
+        .section("opcodes", &literals(&constants("OP", Opcode::VARIANTS, |op| op as u64)))
+        .section("types of atomics", &literals(&constants("TYPE", AmoType::VARIANTS, |ty| ty as u64)))
+        .section("atomic operations", &literals(&constants("AMO", AmoOp::VARIANTS, |op| op as u64)))
+        .finish()
 }
 
 /// Every value of an enum with its name: `OP_PUT_SIGNAL`.

@@ -1,0 +1,303 @@
+/* Generated from collectives/src/gpu/layout.rs, which explains every constant. Do not edit. */
+#ifndef SYMRAIL_COLLECTIVES_LAYOUT_CUH
+#define SYMRAIL_COLLECTIVES_LAYOUT_CUH
+/* The kinds of steps. */
+#define SYMRAIL_STEP_NOP 0
+#define SYMRAIL_STEP_BARRIER 1
+#define SYMRAIL_STEP_ACQUIRE 2
+#define SYMRAIL_STEP_RELEASE 3
+#define SYMRAIL_STEP_SIGNAL 4
+#define SYMRAIL_STEP_WAIT 5
+#define SYMRAIL_STEP_FLUSH 6
+#define SYMRAIL_STEP_COPY 7
+#define SYMRAIL_STEP_REDUCE 8
+#define SYMRAIL_STEP_PACK 9
+#define SYMRAIL_STEP_FORWARD 10
+#define SYMRAIL_STEP_UNPACK 11
+#define SYMRAIL_STEP_REDUCE_PACKETS 12
+#define SYMRAIL_STEP_PIPELINE 13
+/* Flags of a step: an unordered signal; a flush at the end; the plan fixes the reduction. */
+#define SYMRAIL_STEP_RELAXED 1
+#define SYMRAIL_STEP_FLUSHES 2
+#define SYMRAIL_STEP_OWN_OP 4
+/* Flags of a plan: the ranks have a barrier before a call, and after it; only the proxy reaches some ranks;
+ * packets and plain chunks of other ranks order one another; puts may be under way when a call ends. */
+#define SYMRAIL_PLAN_MEETS_BEFORE 1ull
+#define SYMRAIL_PLAN_MEETS_AFTER 2ull
+#define SYMRAIL_PLAN_WIRED 4ull
+#define SYMRAIL_PLAN_MIXED 8ull
+#define SYMRAIL_PLAN_LEAVES_PUTS 16ull
+/* Buffers of a span. */
+#define SYMRAIL_BUFFER_INPUT 0
+#define SYMRAIL_BUFFER_OUTPUT 1
+#define SYMRAIL_BUFFER_SCRATCH 2
+/* The most spans of one step. */
+#define SYMRAIL_STEP_SPANS 160
+/* Slots of a lane of sends and receives. */
+#define SYMRAIL_LANE_SLOTS 4ull
+/* The size of the whole transfer precedes the bytes of a slot; the receiver compares it with its own. */
+#define SYMRAIL_SLOT_HEAD 16ull
+/* A reason for giving up, besides those of semaphore.cuh: the send's size differs. The bits above these hold
+ * that size. */
+#define SYMRAIL_GIVEN_UP_SIZES 4ull
+#define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
+/* Limits of one launch of sends and receives. */
+#define SYMRAIL_MOST_BLOCKS 128
+#define SYMRAIL_MOST_TRANSFERS 120
+/* Limits of calls without a plan, and the slots of one of their rings. */
+#define SYMRAIL_STRAIGHT_RANKS 16
+/* See above. */
+#define SYMRAIL_STRAIGHT_BLOCKS 64ull
+#define SYMRAIL_PUSHED_SLOTS 4ull
+/* Their collectives. */
+#define SYMRAIL_ALL_REDUCE 0ull
+#define SYMRAIL_ALL_GATHER 1ull
+#define SYMRAIL_REDUCE_SCATTER 2ull
+#define SYMRAIL_ALL_TO_ALL 3ull
+/* Flags beside a reduction: elements are rounded after every step of it; the result is an average. */
+#define SYMRAIL_STRAIGHT_ROUNDED 256ull
+#define SYMRAIL_STRAIGHT_AVERAGE 512ull
+
+/* Chunks of a buffer of a rank. */
+struct symrail_span {
+    symrail_u32 rank;
+    symrail_u32 buffer;
+    symrail_u32 index;
+    symrail_u32 size;
+};
+static_assert(sizeof(symrail_span) == 16, "symrail_span");
+static_assert(__builtin_offsetof(symrail_span, rank) == 0, "symrail_span.rank");
+static_assert(__builtin_offsetof(symrail_span, buffer) == 4, "symrail_span.buffer");
+static_assert(__builtin_offsetof(symrail_span, index) == 8, "symrail_span.index");
+static_assert(__builtin_offsetof(symrail_span, size) == 12, "symrail_span.size");
+
+/* A step of a plan. */
+struct symrail_plan_step {
+    /* For a pipeline: bytes of an iteration, and chunks in all; its steps follow. */
+    symrail_u64 unit;
+    symrail_u64 chunks;
+    symrail_u32 kind;
+    symrail_u32 flags;
+    /* This block's share of the data. */
+    symrail_u32 share;
+    symrail_u32 shares;
+    symrail_u32 op;
+    /* Its spans in the plan's list: sources, then destinations. */
+    symrail_u32 spans;
+    symrail_u32 sources;
+    symrail_u32 dests;
+    /* Its indexes in the plan's list: semaphores of channels, or between blocks. */
+    symrail_u32 ids;
+    symrail_u32 count;
+    /* A barrier, and the number of its blocks; for a pipeline, its steps. */
+    symrail_u32 barrier;
+    symrail_u32 blocks;
+};
+static_assert(sizeof(symrail_plan_step) == 64, "symrail_plan_step");
+static_assert(__builtin_offsetof(symrail_plan_step, unit) == 0, "symrail_plan_step.unit");
+static_assert(__builtin_offsetof(symrail_plan_step, chunks) == 8, "symrail_plan_step.chunks");
+static_assert(__builtin_offsetof(symrail_plan_step, kind) == 16, "symrail_plan_step.kind");
+static_assert(__builtin_offsetof(symrail_plan_step, flags) == 20, "symrail_plan_step.flags");
+static_assert(__builtin_offsetof(symrail_plan_step, share) == 24, "symrail_plan_step.share");
+static_assert(__builtin_offsetof(symrail_plan_step, shares) == 28, "symrail_plan_step.shares");
+static_assert(__builtin_offsetof(symrail_plan_step, op) == 32, "symrail_plan_step.op");
+static_assert(__builtin_offsetof(symrail_plan_step, spans) == 36, "symrail_plan_step.spans");
+static_assert(__builtin_offsetof(symrail_plan_step, sources) == 40, "symrail_plan_step.sources");
+static_assert(__builtin_offsetof(symrail_plan_step, dests) == 44, "symrail_plan_step.dests");
+static_assert(__builtin_offsetof(symrail_plan_step, ids) == 48, "symrail_plan_step.ids");
+static_assert(__builtin_offsetof(symrail_plan_step, count) == 52, "symrail_plan_step.count");
+static_assert(__builtin_offsetof(symrail_plan_step, barrier) == 56, "symrail_plan_step.barrier");
+static_assert(__builtin_offsetof(symrail_plan_step, blocks) == 60, "symrail_plan_step.blocks");
+
+/* A rank in this device's view: its PE, the distance of its memory from this PE's, and whether stores reach it. */
+struct symrail_rank {
+    symrail_u64 pe;
+    symrail_u64 distance;
+    symrail_u64 mapped;
+};
+static_assert(sizeof(symrail_rank) == 24, "symrail_rank");
+static_assert(__builtin_offsetof(symrail_rank, pe) == 0, "symrail_rank.pe");
+static_assert(__builtin_offsetof(symrail_rank, distance) == 8, "symrail_rank.distance");
+static_assert(__builtin_offsetof(symrail_rank, mapped) == 16, "symrail_rank.mapped");
+
+/* A resolved plan of one rank. */
+struct symrail_plan {
+    symrail_alarm alarm;
+    symrail_u64 me;
+    symrail_u64 n_ranks;
+    symrail_u64 n_blocks;
+    symrail_u64 flags;
+    /* Chunks of a part; and the buffer that is each rank's part of the other one: 0 none, 1 the input, 2 the
+     * output. */
+    symrail_u64 chunks;
+    symrail_u64 inner;
+    symrail_u64 alignment;
+    /* Plain scratch chunks, in `scratch_halves` halves; and packets, in `halves` halves (or none) of
+     * `half_bytes` bytes, which is twice as many as a half of plain chunks has. */
+    symrail_u64 scratch;
+    symrail_u64 scratch_halves;
+    symrail_u64 packets;
+    symrail_u64 halves;
+    symrail_u64 half_bytes;
+    /* Lists. */
+    const symrail_rank* ranks;
+    /* The first step of each block, and the end. */
+    const symrail_u64* first_steps;
+    const symrail_plan_step* steps;
+    const symrail_span* spans;
+    const symrail_u32* ids;
+    /* The rank's semaphores with others: those of channels, then those of barriers, one with each rank. */
+    const symrail_semaphore* semaphores;
+    symrail_u64 barriers;
+    /* The number of each block's next call. */
+    symrail_u64* epochs;
+    /* Semaphores between this rank's blocks, which a call leaves as it found them; and the arrivals at each
+     * barrier. */
+    symrail_u64* local_semaphores;
+    symrail_u64* arrivals;
+    /* The number of calls that blocks may begin; and the number of blocks that have ended, over all calls. */
+    symrail_u64* begun;
+    symrail_u64* ended;
+};
+static_assert(sizeof(symrail_plan) == 208, "symrail_plan");
+static_assert(__builtin_offsetof(symrail_plan, alarm) == 0, "symrail_plan.alarm");
+static_assert(__builtin_offsetof(symrail_plan, me) == 16, "symrail_plan.me");
+static_assert(__builtin_offsetof(symrail_plan, n_ranks) == 24, "symrail_plan.n_ranks");
+static_assert(__builtin_offsetof(symrail_plan, n_blocks) == 32, "symrail_plan.n_blocks");
+static_assert(__builtin_offsetof(symrail_plan, flags) == 40, "symrail_plan.flags");
+static_assert(__builtin_offsetof(symrail_plan, chunks) == 48, "symrail_plan.chunks");
+static_assert(__builtin_offsetof(symrail_plan, inner) == 56, "symrail_plan.inner");
+static_assert(__builtin_offsetof(symrail_plan, alignment) == 64, "symrail_plan.alignment");
+static_assert(__builtin_offsetof(symrail_plan, scratch) == 72, "symrail_plan.scratch");
+static_assert(__builtin_offsetof(symrail_plan, scratch_halves) == 80, "symrail_plan.scratch_halves");
+static_assert(__builtin_offsetof(symrail_plan, packets) == 88, "symrail_plan.packets");
+static_assert(__builtin_offsetof(symrail_plan, halves) == 96, "symrail_plan.halves");
+static_assert(__builtin_offsetof(symrail_plan, half_bytes) == 104, "symrail_plan.half_bytes");
+static_assert(__builtin_offsetof(symrail_plan, ranks) == 112, "symrail_plan.ranks");
+static_assert(__builtin_offsetof(symrail_plan, first_steps) == 120, "symrail_plan.first_steps");
+static_assert(__builtin_offsetof(symrail_plan, steps) == 128, "symrail_plan.steps");
+static_assert(__builtin_offsetof(symrail_plan, spans) == 136, "symrail_plan.spans");
+static_assert(__builtin_offsetof(symrail_plan, ids) == 144, "symrail_plan.ids");
+static_assert(__builtin_offsetof(symrail_plan, semaphores) == 152, "symrail_plan.semaphores");
+static_assert(__builtin_offsetof(symrail_plan, barriers) == 160, "symrail_plan.barriers");
+static_assert(__builtin_offsetof(symrail_plan, epochs) == 168, "symrail_plan.epochs");
+static_assert(__builtin_offsetof(symrail_plan, local_semaphores) == 176, "symrail_plan.local_semaphores");
+static_assert(__builtin_offsetof(symrail_plan, arrivals) == 184, "symrail_plan.arrivals");
+static_assert(__builtin_offsetof(symrail_plan, begun) == 192, "symrail_plan.begun");
+static_assert(__builtin_offsetof(symrail_plan, ended) == 200, "symrail_plan.ended");
+
+/* One direction between two PEs; several lanes share a large transfer. */
+struct symrail_lane {
+    /* A sender waits for empty slots, a receiver for full ones; each signals the other. */
+    symrail_semaphore semaphore;
+    /* The receiver's slots: the symmetric address, and the address for this device, or 0 if it cannot access
+     * them. */
+    symrail_u64 slots;
+    symrail_u64 mapped;
+    /* A sender's own symmetric copy of the slots, from which the proxy puts. */
+    symrail_u64 outgoing;
+};
+static_assert(sizeof(symrail_lane) == 64, "symrail_lane");
+static_assert(__builtin_offsetof(symrail_lane, semaphore) == 0, "symrail_lane.semaphore");
+static_assert(__builtin_offsetof(symrail_lane, slots) == 40, "symrail_lane.slots");
+static_assert(__builtin_offsetof(symrail_lane, mapped) == 48, "symrail_lane.mapped");
+static_assert(__builtin_offsetof(symrail_lane, outgoing) == 56, "symrail_lane.outgoing");
+
+/* The memory of sends and receives. */
+struct symrail_exchange {
+    symrail_alarm alarm;
+    /* Two rows of lanes for each PE: to send, and to receive. */
+    const symrail_lane* lanes;
+    symrail_u64 lanes_of_row;
+    symrail_u64 slot_bytes;
+    symrail_u64 ranks;
+};
+static_assert(sizeof(symrail_exchange) == 48, "symrail_exchange");
+static_assert(__builtin_offsetof(symrail_exchange, alarm) == 0, "symrail_exchange.alarm");
+static_assert(__builtin_offsetof(symrail_exchange, lanes) == 16, "symrail_exchange.lanes");
+static_assert(__builtin_offsetof(symrail_exchange, lanes_of_row) == 24, "symrail_exchange.lanes_of_row");
+static_assert(__builtin_offsetof(symrail_exchange, slot_bytes) == 32, "symrail_exchange.slot_bytes");
+static_assert(__builtin_offsetof(symrail_exchange, ranks) == 40, "symrail_exchange.ranks");
+
+/* A send or a receive. */
+struct symrail_transfer {
+    symrail_u64 at;
+    symrail_u64 bytes;
+    /* Twice the PE, plus one to receive from it. */
+    symrail_u64 row;
+};
+static_assert(sizeof(symrail_transfer) == 24, "symrail_transfer");
+static_assert(__builtin_offsetof(symrail_transfer, at) == 0, "symrail_transfer.at");
+static_assert(__builtin_offsetof(symrail_transfer, bytes) == 8, "symrail_transfer.bytes");
+static_assert(__builtin_offsetof(symrail_transfer, row) == 16, "symrail_transfer.row");
+
+/* A launch of sends and receives. Each block performs some transfers of one row, one after the other, on one
+ * lane. */
+struct symrail_exchange_call {
+    const symrail_exchange* exchange;
+    /* The first transfer, their number, and the lane: 16 bits each. */
+    symrail_u64 blocks[128];
+    symrail_transfer transfers[120];
+};
+static_assert(sizeof(symrail_exchange_call) == 3912, "symrail_exchange_call");
+static_assert(__builtin_offsetof(symrail_exchange_call, exchange) == 0, "symrail_exchange_call.exchange");
+static_assert(__builtin_offsetof(symrail_exchange_call, blocks) == 8, "symrail_exchange_call.blocks");
+static_assert(__builtin_offsetof(symrail_exchange_call, transfers) == 1032, "symrail_exchange_call.transfers");
+
+/* A rank: the distance of its memory from this PE's, and its PE. */
+struct symrail_straight_rank {
+    symrail_u64 distance;
+    symrail_u64 pe;
+};
+static_assert(sizeof(symrail_straight_rank) == 16, "symrail_straight_rank");
+static_assert(__builtin_offsetof(symrail_straight_rank, distance) == 0, "symrail_straight_rank.distance");
+static_assert(__builtin_offsetof(symrail_straight_rank, pe) == 8, "symrail_straight_rank.pe");
+
+/* A call without a plan, and the addresses of its memory. Symmetric memory has the same offset in all heaps. */
+struct symrail_straight {
+    symrail_alarm alarm;
+    symrail_u64 me;
+    symrail_u64 n;
+    symrail_u64 blocks;
+    symrail_u64 collective;
+    /* The reduction, and flags. */
+    symrail_u64 how;
+    symrail_u64 input;
+    symrail_u64 output;
+    /* Bytes of a part: of the whole in an all-reduce, otherwise of each rank's share. */
+    symrail_u64 part;
+    /* Symmetric: packets in two halves, with `region` bytes for each other rank. */
+    symrail_u64 packets;
+    symrail_u64 region;
+    /* Symmetric: two rings of slots for each block, of `slot_bytes` bytes, and words that count the filled
+     * slots. */
+    symrail_u64 rings;
+    symrail_u64 slot_bytes;
+    symrail_u64 filled;
+    /* The bytes of a slot that this call uses. */
+    symrail_u64 chunk;
+    /* This device's words: the number of the next call by packets; the number of that call's blocks that have
+     * read it; and the number of each block's next slot. */
+    symrail_u64 words;
+    symrail_straight_rank ranks[16];
+};
+static_assert(sizeof(symrail_straight) == 392, "symrail_straight");
+static_assert(__builtin_offsetof(symrail_straight, alarm) == 0, "symrail_straight.alarm");
+static_assert(__builtin_offsetof(symrail_straight, me) == 16, "symrail_straight.me");
+static_assert(__builtin_offsetof(symrail_straight, n) == 24, "symrail_straight.n");
+static_assert(__builtin_offsetof(symrail_straight, blocks) == 32, "symrail_straight.blocks");
+static_assert(__builtin_offsetof(symrail_straight, collective) == 40, "symrail_straight.collective");
+static_assert(__builtin_offsetof(symrail_straight, how) == 48, "symrail_straight.how");
+static_assert(__builtin_offsetof(symrail_straight, input) == 56, "symrail_straight.input");
+static_assert(__builtin_offsetof(symrail_straight, output) == 64, "symrail_straight.output");
+static_assert(__builtin_offsetof(symrail_straight, part) == 72, "symrail_straight.part");
+static_assert(__builtin_offsetof(symrail_straight, packets) == 80, "symrail_straight.packets");
+static_assert(__builtin_offsetof(symrail_straight, region) == 88, "symrail_straight.region");
+static_assert(__builtin_offsetof(symrail_straight, rings) == 96, "symrail_straight.rings");
+static_assert(__builtin_offsetof(symrail_straight, slot_bytes) == 104, "symrail_straight.slot_bytes");
+static_assert(__builtin_offsetof(symrail_straight, filled) == 112, "symrail_straight.filled");
+static_assert(__builtin_offsetof(symrail_straight, chunk) == 120, "symrail_straight.chunk");
+static_assert(__builtin_offsetof(symrail_straight, words) == 128, "symrail_straight.words");
+static_assert(__builtin_offsetof(symrail_straight, ranks) == 136, "symrail_straight.ranks");
+
+#endif

@@ -1,0 +1,104 @@
+/* Generated from ep/src/cuda/layout.rs, which explains every constant. Do not edit. */
+#ifndef SYMRAIL_EP_LOW_LATENCY_LAYOUT_CUH
+#define SYMRAIL_EP_LOW_LATENCY_LAYOUT_CUH
+/* The state of a lost rank: it was late once; it was notified of that; it has left this one behind. After
+ * each of these neither rank works with the other any more. */
+#define WAS_LATE 1
+#define IS_TOLD 2
+#define HAS_LEFT 3
+/* The number of a token's elements that one scale serves. */
+#define FP8_GROUP 128
+
+/* Parts of the symmetric memory. */
+struct heap_parts {
+    /* Incoming parts, outgoing parts, and words of parts. */
+    symrail_u64 incoming;
+    symrail_u64 outgoing;
+    symrail_u64 words;
+    /* Returned rows, their words (of rows, of far ranks' parts, and of far ranks' weights), and rows to be
+     * returned to far ranks. */
+    symrail_u64 back;
+    symrail_u64 back_words;
+    symrail_u64 back_out;
+    /* Weights from each rank, and those for far ranks. */
+    symrail_u64 weights;
+    symrail_u64 weights_out;
+    /* For each rank the round in which it left this one behind. */
+    symrail_u64 left;
+};
+static_assert(sizeof(heap_parts) == 72, "heap_parts");
+static_assert(__builtin_offsetof(heap_parts, incoming) == 0, "heap_parts.incoming");
+static_assert(__builtin_offsetof(heap_parts, outgoing) == 8, "heap_parts.outgoing");
+static_assert(__builtin_offsetof(heap_parts, words) == 16, "heap_parts.words");
+static_assert(__builtin_offsetof(heap_parts, back) == 24, "heap_parts.back");
+static_assert(__builtin_offsetof(heap_parts, back_words) == 32, "heap_parts.back_words");
+static_assert(__builtin_offsetof(heap_parts, back_out) == 40, "heap_parts.back_out");
+static_assert(__builtin_offsetof(heap_parts, weights) == 48, "heap_parts.weights");
+static_assert(__builtin_offsetof(heap_parts, weights_out) == 56, "heap_parts.weights_out");
+static_assert(__builtin_offsetof(heap_parts, left) == 64, "heap_parts.left");
+
+/* The parameters of all kernels. */
+struct parameters {
+    symrail_u64 ranks;
+    symrail_u64 me;
+    symrail_u64 share;
+    symrail_u64 k;
+    symrail_u64 most;
+    symrail_u64 hidden;
+    symrail_u64 fp8;
+    symrail_u64 parts;
+    /* There are ranks whose memory this GPU does not reach, or the reverse (far ranks). */
+    symrail_u64 has_far;
+    /* The addresses of the symmetric memory. */
+    heap_parts heap;
+    /* This PE's own memory: which ranks are masked; in which round each was late since the last check;
+     * which are far. */
+    symrail_u64 masks;
+    symrail_u64 late;
+    symrail_u64 far;
+    /* For each slot the number of the row that returns from its rank; for each slot of each rank's tokens
+     * the index of the expert's row, and the round in the upper half; for each part of each far rank the
+     * number of rows that are ready to return. */
+    symrail_u64 back_numbers;
+    symrail_u64 places;
+    symrail_u64 ready;
+    /* The state of lost ranks; the parts and the rows that come from this PE itself. */
+    symrail_u64 lost;
+    symrail_u64 own_in;
+    symrail_u64 own_back;
+    /* The last values of the words of far ranks' parts, for both directions, the number of rows that each
+     * part to a rank returns, and the last values of the words of far ranks' weights. */
+    symrail_u64 notes;
+    /* The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here
+     * so that a kernel loads them with the other parameters. */
+    symrail_u64 over;
+    symrail_u64 ended;
+    /* Whether the GPU masks late ranks. */
+    symrail_u64 mask_late;
+};
+static_assert(sizeof(parameters) == 248, "parameters");
+static_assert(__builtin_offsetof(parameters, ranks) == 0, "parameters.ranks");
+static_assert(__builtin_offsetof(parameters, me) == 8, "parameters.me");
+static_assert(__builtin_offsetof(parameters, share) == 16, "parameters.share");
+static_assert(__builtin_offsetof(parameters, k) == 24, "parameters.k");
+static_assert(__builtin_offsetof(parameters, most) == 32, "parameters.most");
+static_assert(__builtin_offsetof(parameters, hidden) == 40, "parameters.hidden");
+static_assert(__builtin_offsetof(parameters, fp8) == 48, "parameters.fp8");
+static_assert(__builtin_offsetof(parameters, parts) == 56, "parameters.parts");
+static_assert(__builtin_offsetof(parameters, has_far) == 64, "parameters.has_far");
+static_assert(__builtin_offsetof(parameters, heap) == 72, "parameters.heap");
+static_assert(__builtin_offsetof(parameters, masks) == 144, "parameters.masks");
+static_assert(__builtin_offsetof(parameters, late) == 152, "parameters.late");
+static_assert(__builtin_offsetof(parameters, far) == 160, "parameters.far");
+static_assert(__builtin_offsetof(parameters, back_numbers) == 168, "parameters.back_numbers");
+static_assert(__builtin_offsetof(parameters, places) == 176, "parameters.places");
+static_assert(__builtin_offsetof(parameters, ready) == 184, "parameters.ready");
+static_assert(__builtin_offsetof(parameters, lost) == 192, "parameters.lost");
+static_assert(__builtin_offsetof(parameters, own_in) == 200, "parameters.own_in");
+static_assert(__builtin_offsetof(parameters, own_back) == 208, "parameters.own_back");
+static_assert(__builtin_offsetof(parameters, notes) == 216, "parameters.notes");
+static_assert(__builtin_offsetof(parameters, over) == 224, "parameters.over");
+static_assert(__builtin_offsetof(parameters, ended) == 232, "parameters.ended");
+static_assert(__builtin_offsetof(parameters, mask_late) == 240, "parameters.mask_late");
+
+#endif
