@@ -49,7 +49,7 @@ impl From<Error> for Failure {
         let code = match &error {
             Error::Runtime(symrail::Error::ParametersDiffer { .. }) => INVALID_USAGE,
             Error::Gpu(_) => CUDA_ERROR,
-            Error::Runtime(_) | Error::Late { .. } | Error::Broken { .. } | Error::OtherRefused { .. } => RUNTIME_ERROR,
+            Error::Runtime(_) | Error::Round(_) => RUNTIME_ERROR,
             _ => INVALID_USAGE,
         };
         Failure { code, why: error.to_string() }
