@@ -74,6 +74,12 @@ pub enum Error {
     },
 }
 
+impl From<symrail::bootstrap::Error> for Error {
+    fn from(error: symrail::bootstrap::Error) -> Self {
+        Error::Runtime(error.into())
+    }
+}
+
 impl From<symrail::kernels::cuda::CudaError> for Error {
     fn from(error: symrail::kernels::cuda::CudaError) -> Self {
         Error::Gpu(error.into())
