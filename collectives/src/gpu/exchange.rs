@@ -5,17 +5,19 @@ use std::sync::Arc;
 use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::rounds::Report;
 
+use super::abort::AbortHandle;
 use super::encode::Reached;
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
-use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
 /// Equal to those in `cu/exchange.cuh`.
 const SLOTS: u64 = 4;
+const OTHER_SIZE: u64 = 4;
 const SLOT_HEAD: u64 = 16;
 const MOST_BLOCKS: usize = 128;
 const MOST_TRANSFERS: usize = 120;
@@ -199,10 +201,13 @@ impl Exchange {
 /// The error of a report of sends and receives: its place is the transfer's size times two, plus one for a receive.
 fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
     let (bytes, receives) = (report.place >> 1, report.place & 1 != 0);
-    if let Some(sent) = report.other_size() {
+    // A receiver gives up for that: see `cu/exchange.cuh`.
+    if report.reason & 0xff == OTHER_SIZE {
+        let sent = report.reason >> 8;
         return Error::Sizes { from: report.who as Pe, to: me, sent, received: bytes };
     }
-    report.error(&format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" }), None, me, seconds)
+    let waiting = format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" });
+    report.error(me, "sends and receives", waiting, None, seconds).into()
 }
 
 fn bytes(words: &[u64]) -> Vec<u8> {

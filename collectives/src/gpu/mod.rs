@@ -10,7 +10,7 @@
 //! | [`exchange`] | sends and receives |
 //! | [`straight`] | all-reduces, all-gathers, reduce-scatters and all-to-alls without a plan |
 //! | `memory` | symmetric memory for all of these |
-//! | `report` | the reports of kernels that give up |
+//! | `abort` | ending the waits of kernels |
 //! | [`encode`] | a plan in the kernels' format |
 //! | [`program`] | the kernels |
 //!
@@ -21,6 +21,7 @@
 //!   a flag that is different in each call. Nothing has to be cleared between calls.
 //! - Any length and alignment.
 
+mod abort;
 pub mod channels;
 pub mod communicator;
 pub mod encode;
@@ -28,11 +29,10 @@ pub mod exchange;
 mod memory;
 mod plan;
 pub mod program;
-mod report;
 pub mod stage;
 pub mod straight;
 
+pub use abort::AbortHandle;
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;
 pub use plan::Memory;
-pub use report::AbortHandle;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::rounds::Report;
 
+use super::abort::AbortHandle;
 use super::encode::{Reached, op_number};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
-use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::Collective;
@@ -308,6 +309,7 @@ impl Straight {
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
-        Err(report.error("a collective without a plan", None, runtime.my_pe(), runtime.settings().timeout_s))
+        let waiting = "packets or flags, without a plan".into();
+        Err(report.error(runtime.my_pe(), "a collective", waiting, None, runtime.settings().timeout_s).into())
     }
 }

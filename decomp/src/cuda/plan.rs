@@ -59,8 +59,8 @@ impl GpuPlan {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
-    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver; [`PeerRefused`](symrail::rounds::Error::PeerRefused) if another PE's
-    /// driver returned an error.
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver;
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if another PE's driver returned an error.
     pub(crate) fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, mut blocks: Blocks) -> Result<GpuPlan> {
         let (device, gpu) = (kernels.device(), kernels.device().gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
@@ -289,7 +289,7 @@ impl GpuPlan {
         let (pe, operation) = (runtime.my_pe(), self.blocks.what);
         if let Some(report) = Report::of(&self.report) {
             let waiting = ["where its block may go", "its block"][report.place as usize % 2];
-            return Err(report.error(runtime, operation, waiting, None).into());
+            return Err(report.error(pe, operation, waiting.into(), None, runtime.settings().timeout_s).into());
         }
         let refusal = self.report.word(REFUSAL);
         if refusal != 0 {

@@ -8,6 +8,7 @@ use symrail::kernels::cuda::{Gpu, PinnedBuffer};
 
 use super::failed;
 use crate::error::{Error, Result};
+use crate::exchange::late;
 
 /// The kinds of errors, as in the kernels: from `DIFFERENT` on, the compared values.
 const NO_EXPERT: u64 = 1;
@@ -103,7 +104,7 @@ impl Record {
             LATE => Err(self.late(self.of_ranks(self.ranks, |late| late != 0))),
             _ => {
                 let what = COMPARED.get((wrong - DIFFERENT) as usize).copied().unwrap_or("headers");
-                Err(Error::Differ { what, me: self.me, here, other: other as Pe, there })
+                Err(Error::differ(what, self.me, here, other as Pe, there))
             }
         }
     }
@@ -138,6 +139,6 @@ impl Record {
     }
 
     fn late(&self, ranks: Vec<Pe>) -> Error {
-        Error::Late { what: "high throughput on GPUs", me: self.me, ranks, seconds: self.seconds }
+        late(self.me, "high throughput on GPUs", ranks, self.seconds)
     }
 }

@@ -227,7 +227,7 @@ impl GpuPointToPoint {
         match Report::of(&self.report) {
             Some(report) => {
                 self.broken = true;
-                Err(report.error(runtime, what, "a copy", None).into())
+                Err(report.error(runtime.my_pe(), what, "a copy".into(), None, runtime.settings().timeout_s).into())
             }
             None if self.broken => Err(rounds::Error::Poisoned { pe: runtime.my_pe(), what, why: None }.into()),
             None => Ok(()),

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail::Pe;
+use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail::rounds::{self, Abort, Report};
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
@@ -320,7 +320,8 @@ impl GpuPlan {
     fn reported(&mut self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         self.broken = true;
-        Err(report.error(self.kernels.device().runtime(), self.product.name(), "a rank's word", None).into())
+        let (runtime, what) = (self.kernels.device().runtime(), self.product.name());
+        Err(report.error(runtime.my_pe(), what, "a rank's word".into(), None, runtime.settings().timeout_s).into())
     }
 
     /// Signals all others that this rank gives up, and why, if it is known. Their waits end.

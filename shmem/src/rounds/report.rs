@@ -4,7 +4,6 @@ use symrail_kernels::cuda::PinnedBuffer;
 use symrail_transport::Pe;
 
 use super::{Abort, Error};
-use crate::runtime::Runtime;
 
 /// The words of a report.
 const REASON: usize = 0;
@@ -42,14 +41,11 @@ impl Report {
         words.set_word(END, 1);
     }
 
-    /// The error of the report in an operation `what` that waited for `waiting`. `late` is the PE that is late if the
-    /// waiter reported another number.
+    /// The error of the report on a PE that waited `seconds` for `waiting`, in an operation `what`. `late` is the PE that
+    /// is late if the waiter reported another number.
     #[must_use]
-    pub fn error(&self, runtime: &Runtime, what: &'static str, waiting: impl Into<String>, late: Option<Pe>) -> Error {
-        self.error_at(runtime.my_pe(), what, waiting.into(), late, runtime.settings().timeout_s as f64)
-    }
-
-    fn error_at(&self, pe: Pe, what: &'static str, waiting: String, late: Option<Pe>, seconds: f64) -> Error {
+    pub fn error(&self, pe: Pe, what: &'static str, waiting: String, late: Option<Pe>, seconds: u64) -> Error {
+        let seconds = seconds as f64;
         // The host has ended a wait with any other reason.
         let abort = Abort { by: pe, lost: None };
         match self.reason {
@@ -67,7 +63,7 @@ mod tests {
     #[test]
     fn reports_name_the_late_pe_or_the_one_that_gave_up() {
         let said = |reason, who, late| {
-            Report { reason, who, place: 0 }.error_at(5, "a plan", "its block".into(), late, 7.0).to_string()
+            Report { reason, who, place: 0 }.error(5, "a plan", "its block".into(), late, 7).to_string()
         };
         let late = said(LATE, 3, None);
         assert!(late.contains("waited 7.0 s for its block; PE 3 is late"), "{late}");
