@@ -223,7 +223,7 @@ impl Communicator {
     /// been received, and the sources may be changed.
     ///
     /// # Errors
-    /// There is no such PE. A PE did not do its part in time ([`Error::Late`]), or a send matched a receive of another
+    /// There is no such PE. A PE did not do its part in time ([`Error::Round`]), or a send matched a receive of another
     /// size ([`Error::Sizes`]; if that send had already returned, the next call reports it): then no further transfers
     /// are possible.
     pub fn exchange(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {

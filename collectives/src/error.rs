@@ -46,22 +46,9 @@ pub enum Error {
         /// This PE, in the communicator's runtime.
         pe: Pe,
     },
-    /// A PE did not do its part in time.
-    #[error("{waiting}: it did not happen within {seconds} s (SYMRAIL_TIMEOUT_S); PE {pe} is late or gone")]
-    Late {
-        /// What was awaited, and by which operation of the plan.
-        waiting: String,
-        /// The PE that is late.
-        pe: Pe,
-        /// The time-out.
-        seconds: u64,
-    },
-    /// A PE has given up a collective, and so do all.
-    #[error("PE {pe} has given up this collective, whose error says why; the communicator cannot be used any more")]
-    Aborted {
-        /// That PE.
-        pe: Pe,
-    },
+    /// An error of a call: a PE is late or has given up. The communicator cannot be used any more.
+    #[error(transparent)]
+    Round(#[from] symrail::rounds::Error),
     /// A send met a receive of another size.
     #[error(
         "PE {from} sends {sent} bytes to PE {to}, which receives them as {received}: the n-th send from a PE to another \
@@ -118,6 +105,12 @@ impl std::fmt::Display for Place {
             Some((op, None)) => write!(f, ", operation {op}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<symrail::bootstrap::Error> for Error {
+    fn from(error: symrail::bootstrap::Error) -> Self {
+        Error::Runtime(error.into())
     }
 }
 

@@ -12,6 +12,9 @@ pub enum Error {
     /// An error of the runtime.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
+    /// An error of a round: a PE that is late or has refused, or a plan that an earlier round has left unusable.
+    #[error(transparent)]
+    Round(#[from] symrail::rounds::Error),
     /// A grid that is invalid, or that does not fit the number of PEs.
     #[error("no such grid: {reason}")]
     Grid {
@@ -52,39 +55,9 @@ pub enum Error {
         /// The reason on that PE.
         refusal: Refusal,
     },
-    /// A PE did not answer within `SYMRAIL_TIMEOUT_S`; kernels have reported that.
-    #[error("PE {pe}: {operation}: waited {seconds} s for PE {late} ({waiting}); see what it does")]
-    Late {
-        /// This PE.
-        pe: Pe,
-        /// The operation.
-        operation: &'static str,
-        /// The PE that is late.
-        late: Pe,
-        /// What the PE was expected to send.
-        waiting: &'static str,
-        /// The time limit.
-        seconds: u64,
-    },
     /// A graph cannot capture a round with buffers that the plan has not used before.
     #[error("{operation}: a first round with these buffers cannot be captured in a graph: post it once before")]
     FirstCaptured {
-        /// The operation.
-        operation: &'static str,
-    },
-    /// A plan whose state is unknown, since a round has not ended.
-    #[error("PE {pe}: this plan of a {operation} cannot be used any more, since a round has failed; make another one")]
-    Broken {
-        /// This PE.
-        pe: Pe,
-        /// The operation.
-        operation: &'static str,
-    },
-    /// Another PE's GPU has no memory for a plan. That PE's error has the details.
-    #[error("PE {pe}: this plan of a {operation} was refused by another PE's GPU, whose error says why")]
-    OtherRefused {
-        /// This PE.
-        pe: Pe,
         /// The operation.
         operation: &'static str,
     },
@@ -99,6 +72,12 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+}
+
+impl From<symrail::bootstrap::Error> for Error {
+    fn from(error: symrail::bootstrap::Error) -> Self {
+        Error::Runtime(error.into())
+    }
 }
 
 impl From<symrail::kernels::cuda::CudaError> for Error {

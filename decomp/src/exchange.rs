@@ -21,6 +21,7 @@
 //! before it, since the two are different messages. So all that changes a word that counts adds to it, even the word
 //! that ends the agreement: a store would take back the blocks that came before it.
 
+use symrail::rounds::Words;
 use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
 use crate::error::{Refusal, Result};
@@ -88,18 +89,14 @@ pub(crate) struct Link {
 
 /// The words of a plan.
 pub(crate) struct Exchange {
-    words: *mut u64,
+    words: Words,
     slots: usize,
     round: u64,
     /// The values of this round's words: ready words by slot, then arrived words.
     wanted: Vec<u64>,
     /// For each slot, the delivery of the last landing.
     offered: Vec<Option<Delivery>>,
-    runtime: Runtime,
 }
-
-// SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
-unsafe impl Send for Exchange {}
 
 impl Exchange {
     /// Bytes of the words for `slots` slots.
@@ -111,11 +108,25 @@ impl Exchange {
     /// The words are symmetric memory of [`Exchange::bytes`] bytes, all 0. Nothing else uses them.
     pub unsafe fn new(runtime: &Runtime, words: *mut u64, slots: usize) -> Exchange {
         let offered = (0..slots).map(|_| None).collect();
-        Exchange { runtime: runtime.clone(), words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
+        // SAFETY: the caller's promise.
+        let words = unsafe { Words::new(runtime, words, ARRAYS * slots) };
+        Exchange { words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
+    }
+
+    fn index(&self, array: usize, slot: usize) -> usize {
+        array * self.slots + slot
     }
 
     fn word(&self, array: usize, slot: usize) -> *mut u64 {
-        self.words.wrapping_add(array * self.slots + slot)
+        self.words.address(self.index(array, slot))
+    }
+
+    fn base(&self) -> *mut u64 {
+        self.word(OFFERS, 0)
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.words.runtime()
     }
 
     /// The value of this round's words.
@@ -153,14 +164,14 @@ impl Exchange {
     /// The distance of symmetric memory from the words, which is the same on all PEs. `None` if the memory is not
     /// symmetric.
     pub fn distance(&self, ptr: *const u8, bytes: usize) -> Option<i64> {
-        let words = self.runtime.symmetric_offset(self.words.cast(), 8).ok()?;
-        let offset = self.runtime.symmetric_offset(ptr, bytes).ok()?;
+        let words = self.runtime().symmetric_offset(self.base().cast(), 8).ok()?;
+        let offset = self.runtime().symmetric_offset(ptr, bytes).ok()?;
         Some(offset.cast_signed() - words.cast_signed())
     }
 
     /// The symmetric address at a distance.
     pub fn at(&self, distance: i64) -> *mut u8 {
-        self.words.cast::<u8>().wrapping_offset(distance as isize)
+        self.base().cast::<u8>().wrapping_offset(distance as isize)
     }
 
     /// Writes to a sender where its block may go.
@@ -176,7 +187,7 @@ impl Exchange {
         unsafe {
             source.write_volatile(landing.to_number());
             let (bytes, signal) = (size_of::<u64>(), (ready, self.value(), SignalOp::Set));
-            let delivery = self.runtime.put_signal_tracked(dest.cast(), source.cast(), bytes, signal, link.pe)?;
+            let delivery = self.runtime().put_signal_tracked(dest.cast(), source.cast(), bytes, signal, link.pe)?;
             self.offered[link.here] = Some(delivery);
         }
         Ok(())
@@ -187,9 +198,8 @@ impl Exchange {
         if !self.is_set(READY, link, self.value())? {
             return Ok(None);
         }
-        // SAFETY: a word of this plan, which its writer leaves alone until the block has arrived.
-        let number = unsafe { self.runtime.peek(self.word(LANDINGS, link.here)) }?;
-        Ok(Some(Landing::of_number(number)))
+        // Its writer leaves it alone until the block has arrived.
+        Ok(Some(Landing::of_number(self.words.read(self.index(LANDINGS, link.here))?)))
     }
 
     /// Puts a block over rails, and signals its arrival.
@@ -199,7 +209,7 @@ impl Exchange {
     pub unsafe fn put(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery> {
         let word = self.word(self.arrived(link), link.there);
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.runtime.put_counted(to, from, bytes, word, link.pe) }?)
+        Ok(unsafe { self.runtime().put_counted(to, from, bytes, word, link.pe) }?)
     }
 
     /// The number of this round.
@@ -219,9 +229,7 @@ impl Exchange {
     }
 
     fn signal(&self, link: &Link, value: u64, op: SignalOp) -> Result<()> {
-        let signal = (self.word(self.arrived(link), link.there), value, op);
-        // SAFETY: no bytes are put.
-        Ok(unsafe { self.runtime.put_signal_nbi(signal.0.cast(), signal.0.cast(), 0, signal, link.pe) }?)
+        Ok(self.words.signal(self.index(self.arrived(link), link.there), value, op, link.pe)?)
     }
 
     /// Whether the other end's block of this round has arrived.
@@ -231,8 +239,7 @@ impl Exchange {
 
     /// Whether the arrived word signals that there is no block.
     pub fn is_nothing(&self, link: &Link) -> Result<bool> {
-        // SAFETY: a word of this plan, aligned.
-        let now = unsafe { self.runtime.peek(self.word(self.arrived(link), link.here)) }?;
+        let now = self.words.read(self.index(self.arrived(link), link.here))?;
         Ok(!link.counted_here && now == self.value() + NOTHING)
     }
 
@@ -279,14 +286,11 @@ impl Exchange {
     }
 
     fn await_word(&self, array: usize, link: &Link, value: u64) -> Result<()> {
-        // SAFETY: a word of this plan, aligned.
-        unsafe { self.runtime.wait_in("a plan", self.word(array, link.here).cast_const(), Cmp::Ge, value) }?;
-        Ok(())
+        Ok(self.words.wait("a plan", self.index(array, link.here), value)?)
     }
 
     fn is_set(&self, array: usize, link: &Link, value: u64) -> Result<bool> {
-        // SAFETY: a word of this plan, aligned.
-        Ok(unsafe { self.runtime.peek(self.word(array, link.here)) }? >= value)
+        Ok(self.words.has_reached(self.index(array, link.here), value)?)
     }
 
     /// Waits for a word of this round: ready words by slot, then arrived words, without those that are `done`.
@@ -294,7 +298,7 @@ impl Exchange {
         let words = self.word(READY, 0);
         let set = WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted).without(done);
         // SAFETY: the two arrays are contiguous and aligned.
-        unsafe { self.runtime.wait_until_any(&set) }?;
+        unsafe { self.runtime().wait_until_any(&set) }?;
         Ok(())
     }
 
@@ -402,7 +406,7 @@ mod tests {
         here.begin([link].iter());
         there.begin([back].iter());
         // SAFETY: the words of the other end, which is not used meanwhile.
-        let ahead = Exchange { round: there.round + 1, ..unsafe { Exchange::new(runtime, there.words, 2) } };
+        let ahead = Exchange { round: there.round + 1, ..unsafe { Exchange::new(runtime, there.base(), 2) } };
         send(&ahead, 3);
         assert!(!here.has_arrived(&link).unwrap(), "the block of round 3 was taken for that of round 2");
         send(&there, 2);
@@ -438,7 +442,7 @@ mod tests {
             if round % 3 == 0 {
                 there.signal_arrival(&back).unwrap();
             } else {
-                let to = there.words.wrapping_add(ARRAYS * 2).cast();
+                let to = there.base().wrapping_add(ARRAYS * 2).cast();
                 // SAFETY: 8 bytes of the buffers after the words.
                 unsafe { there.put(&back, to, to, 8) }.unwrap().wait().unwrap();
             }

@@ -15,7 +15,7 @@ use symrail::{Delivery, Pe, Runtime, Team};
 
 use crate::blocks::{Blocks, Leg, Wrong};
 use crate::buffer::Buffer;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Refusal, Result};
 use crate::exchange::{Exchange, Landing};
 use crate::flight::Flight;
 use crate::small::Small;
@@ -142,7 +142,8 @@ impl Plan {
     /// # Errors
     /// [`Refused`](crate::Error::Refused) for arguments of this PE, [`RefusedBy`](crate::Error::RefusedBy) for
     /// arguments of other PEs. Nothing is then exchanged with those PEs, and the plan can be used again. If a peer does
-    /// not answer, an error names it, and the plan cannot be used again ([`Broken`](crate::Error::Broken)).
+    /// not answer, an error names it, and the plan cannot be used again
+    /// ([`Poisoned`](symrail::rounds::Error::Poisoned)).
     pub fn run<'a>(
         &mut self,
         input: impl Into<Buffer<'a>>,
@@ -178,7 +179,8 @@ impl Plan {
     ) -> Result<Flight<'p>> {
         let (input, output) = (input.into(), output.into());
         if self.under_way {
-            return Err(Error::Broken { pe: self.runtime.my_pe(), operation: self.blocks.what });
+            let (pe, what) = (self.runtime.my_pe(), self.blocks.what);
+            return Err(symrail::rounds::Error::Poisoned { pe, what, why: None }.into());
         }
         self.runtime.check_joined()?;
         self.under_way = true;

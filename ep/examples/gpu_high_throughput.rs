@@ -143,7 +143,7 @@ impl Case<'_> {
         };
         stream.wait(LIMIT)?;
         match (dispatched, buffers.check()) {
-            (Err(Error::Device { .. }), Err(Error::Broken { .. })) => {}
+            (Err(Error::Device { .. }), Err(Error::Round(symrail::rounds::Error::Poisoned { .. }))) => {}
             other => return Err(format!("a launch that fails in the midst of a call: {other:?}").into()),
         }
         drop((routes, stream));
@@ -314,7 +314,11 @@ impl Case<'_> {
         let last = ranks - 1;
         match call(&right, if me == last && last > 0 { 32 } else { 16 })? {
             Ok(()) if last == 0 => Ok(()),
-            Err(Error::Differ { other, .. }) if other == if me == last { 0 } else { last } => Ok(()),
+            Err(Error::Runtime(symrail::Error::ParametersDiffer { other, .. }))
+                if other == if me == last { 0 } else { last } =>
+            {
+                Ok(())
+            }
             other => Err(format!("rows of other sizes: {other:?}").into()),
         }
     }

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use symrail::Pe;
+use symrail::{Pe, rounds};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -9,9 +9,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An error of the runtime.
+    /// An error of the runtime. Ranks whose calls, shapes or sizes differ get
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer).
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
+    /// Ranks that have not arrived in time, or buffers that an earlier call has left unusable.
+    #[error(transparent)]
+    Round(#[from] rounds::Error),
     /// A token names an expert that does not exist.
     #[error(
         "top-k index of token {token}, slot {slot}: there is no expert {expert}; there are 0 to {last}, and -1 for none"
@@ -56,20 +60,6 @@ pub enum Error {
         /// The bytes that it has.
         given: usize,
     },
-    /// Ranks whose calls, shapes or sizes differ.
-    #[error("{what}: rank {me} has {here}, rank {other} has {there}; all ranks must have the same")]
-    Differ {
-        /// What differs.
-        what: &'static str,
-        /// This rank.
-        me: Pe,
-        /// Its value.
-        here: u64,
-        /// A rank with another one.
-        other: Pe,
-        /// That rank's value.
-        there: u64,
-    },
     /// The memory of this process does not suffice for what is to arrive.
     #[error("{rows} rows of {bytes} bytes are to arrive, for which there is no memory")]
     NoMemory {
@@ -78,18 +68,6 @@ pub enum Error {
         /// Bytes of each row.
         bytes: usize,
     },
-    /// Ranks that have not arrived in time.
-    #[error("{what}: rank {me} has waited {seconds:.1} s for rank {}", list(ranks))]
-    Late {
-        /// The wait, in words.
-        what: &'static str,
-        /// The rank that waited: this one, or one that this rank waits for.
-        me: Pe,
-        /// The ranks that have not arrived.
-        ranks: Vec<Pe>,
-        /// The duration of the wait.
-        seconds: f64,
-    },
     /// Other ranks have masked this one, because it did not arrive at a call in time.
     #[error("rank {me} came too late: rank {} went on without it; it can take part again in a new job", list(ranks))]
     Left {
@@ -97,20 +75,6 @@ pub enum Error {
         me: Pe,
         /// The ranks that go on without it.
         ranks: Vec<Pe>,
-    },
-    /// A wait that the function given to [`Runtime::set_interrupt`](symrail::Runtime::set_interrupt) has ended.
-    #[error("{what}: the wait for rank {} was ended", list(ranks))]
-    Interrupted {
-        /// The wait, in words.
-        what: &'static str,
-        /// The ranks that it waited for.
-        ranks: Vec<Pe>,
-    },
-    /// Buffers whose contents are undefined because a call has failed after its start.
-    #[error("these buffers cannot be used any more: {why}; all ranks have to make new ones")]
-    Broken {
-        /// The earlier failure.
-        why: String,
     },
     /// An error of the kernel compiler or of the GPU's driver.
     #[error("on a GPU: {reason}")]
@@ -131,6 +95,11 @@ fn list(ranks: &[Pe]) -> String {
 }
 
 impl Error {
+    /// Ranks that differ in `what`: this one has `mine`.
+    pub(crate) fn differ(what: &'static str, pe: Pe, mine: u64, other: Pe, theirs: u64) -> Error {
+        symrail::Error::ParametersDiffer { call: "dispatch or combine", what, pe, mine, other, theirs }.into()
+    }
+
     /// An argument that does not agree with the others.
     #[allow(clippy::needless_pass_by_value)] // numbers, and texts that are made for it
     pub(crate) fn argument(what: &'static str, found: impl ToString, wanted: impl ToString) -> Error {

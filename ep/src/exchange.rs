@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice, rounds};
 
 use crate::error::{Error, Result};
 
@@ -88,8 +88,11 @@ impl<'a> Wait<'a> {
     /// The error that names the ranks which have not arrived.
     pub fn error(&self, over: Over, what: &'static str, ranks: Vec<Pe>) -> Error {
         match over {
-            Over::Interrupted => Error::Interrupted { what, ranks },
-            Over::Late => Error::Late { what, me: self.rt.my_pe(), ranks, seconds: self.begun.elapsed().as_secs_f64() },
+            Over::Interrupted => {
+                let (waiting, waited) = (self.rt.my_pe(), self.begun.elapsed());
+                symrail::Error::Interrupted { waiting, what, waited, missing: ranks }.into()
+            }
+            Over::Late => late(self.rt.my_pe(), what, ranks, self.begun.elapsed().as_secs_f64()),
         }
     }
 }
@@ -112,12 +115,9 @@ pub struct Exchange {
     rt: Runtime,
 }
 
-/// Whether a condition holds on all PEs. The heap is symmetric: one PE that is not mapped somewhere gives all PEs an
-/// outbox. Collective.
-pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
-    let mut fails = [u64::from(!here)];
-    rt.team_world()?.max_of_all(&mut fails)?;
-    Ok(fails == [0])
+/// The error for ranks that have not arrived at a call `what` in time, for which rank `pe` has waited.
+pub(crate) fn late(pe: Pe, what: &'static str, late: Vec<Pe>, seconds: f64) -> Error {
+    rounds::Error::Late { pe, what, waiting: "other ranks".into(), late, seconds }.into()
 }
 
 /// An error if a rank's word says that the rank has given up.
@@ -127,7 +127,7 @@ fn unless_given_up(word: u64, from: Pe) -> Result<()> {
     }
     let rank = (word & !GIVEN_UP) >> RANK_AT;
     let seconds = f64::from(word as u32) / 1000.0;
-    Err(Error::Late { what: "a rank that sends to this one", me: from, ranks: vec![rank as Pe], seconds })
+    Err(late(from, "a call of a rank that sends to this one", vec![rank as Pe], seconds))
 }
 
 impl Exchange {
@@ -151,7 +151,8 @@ impl Exchange {
     pub fn new(rt: &Runtime, block: usize) -> Result<Exchange> {
         let (ranks, block) = (rt.n_pes() as usize, block.next_multiple_of(ALIGNMENT));
         let all = ranks * SLOTS * block;
-        let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| rt.is_mapped(pe)))?;
+        // The heap is symmetric: one PE that is not mapped somewhere gives all PEs an outbox.
+        let all_mapped = rt.team_world()?.all((0..rt.n_pes()).all(|pe| rt.is_mapped(pe)))?;
         let inbox = rt.alloc_slice(all)?;
         let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
         let words = rt.alloc_slice(ranks * (SLOTS + 1))?;

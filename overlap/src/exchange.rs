@@ -1,13 +1,10 @@
-//! Signal words and rows that the ranks of a plan exchange through symmetric memory.
+//! Rounds of a plan: words ([`Words`]) and rows that its ranks exchange through symmetric memory.
 //!
-//! A word holds the number of the last round in which a rank set it. The numbers only grow. So no rank ever clears a
-//! word, and a word of an earlier round never passes for one of this round.
-//!
-//! One further word is the alarm. A rank that gives up in a round sets it at all others, so that none of them waits for
-//! that rank.
+//! The words hold the numbers of the last rounds in which ranks set them. The last word is the abort word ([`Abort`]).
 
+use symrail::rounds::{self, Abort, Words};
 use symrail::team::heap::{Block, aligned};
-use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
+use symrail::{Group, Pe, Runtime, SignalOp, Team, TeamHeap};
 
 use crate::error::{Error, Result};
 use crate::product::Product;
@@ -21,11 +18,12 @@ pub(crate) struct Exchange {
     group: Group,
     product: Product,
     block: Block,
-    /// The alarm: the word after the plan's own ones.
-    alarm: Word,
+    words: Words,
+    /// The abort word, after the plan's own ones.
+    abort: Word,
     round: u64,
     /// Whether a round has begun and not ended.
-    broken: bool,
+    under_way: bool,
     observer: Option<Observer>,
     heap: TeamHeap,
 }
@@ -42,14 +40,18 @@ impl Exchange {
         compare(heap, team, product, (shards, width, schedule), &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
+        let abort = words;
+        // SAFETY: the block begins with these words, and is freed with the plan.
+        let words = unsafe { Words::new(heap.runtime(), block.base.cast(), words + 1) };
         Ok(Exchange {
             heap: heap.clone(),
             group: team.group(),
             product,
             block,
-            alarm: words,
+            words,
+            abort,
             round: 0,
-            broken: false,
+            under_way: false,
             observer: None,
         })
     }
@@ -83,12 +85,13 @@ impl Exchange {
 
     /// Begins the next round.
     pub fn begin(&mut self) -> Result<()> {
-        if self.broken {
-            return Err(Error::Broken { pe: self.runtime().my_pe(), product: self.product.name() });
+        if self.under_way {
+            let (pe, what) = (self.runtime().my_pe(), self.product.name());
+            return Err(rounds::Error::Poisoned { pe, what, why: None }.into());
         }
         self.runtime().check_joined()?;
-        self.broken = true;
-        self.listen()?;
+        self.under_way = true;
+        self.check_abort(self.words.read(self.abort)?)?;
         self.round += 1;
         Ok(())
     }
@@ -96,30 +99,18 @@ impl Exchange {
     /// Ends the round: all puts have completed.
     pub fn end(&mut self) -> Result<()> {
         self.quiet()?;
-        self.broken = false;
+        self.under_way = false;
         Ok(())
     }
 
-    /// Returns an error if a rank has given up.
-    fn listen(&self) -> Result<()> {
-        // SAFETY: a word of this plan, aligned.
-        let alarm = unsafe { self.runtime().peek(self.word(self.alarm).cast_const()) }?;
-        Error::if_given_up(self.runtime().my_pe(), self.product, alarm)
+    fn check_abort(&self, word: u64) -> Result<()> {
+        Ok(Abort::check(word, self.runtime().my_pe(), self.product.name())?)
     }
 
-    /// Sets the alarm at all others, unless this rank gives up because of another rank's alarm.
-    pub fn give_up(&mut self, error: &Error) {
-        if matches!(error, Error::GivenUp { .. }) {
-            return;
-        }
-        let (me, word) = (self.me(), self.word(self.alarm));
-        let alarm = error.alarm(self.runtime().my_pe());
-        for to in (0..self.group.size() as usize).filter(|&rank| rank != me) {
-            let signal = (word, alarm, SignalOp::Set);
-            // An error is ignored: a rank that the signal cannot reach is dead, and `error` is what the caller wants to
-            // know.
-            // SAFETY: no bytes are put; the word is this plan's.
-            let _ = unsafe { self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, signal, self.pe(to)) };
+    /// Tells all others that this rank gives up, unless it does because another rank did.
+    pub fn give_up(&self, error: &Error) {
+        if !matches!(error, Error::Round(rounds::Error::Aborted { .. })) {
+            Abort::send(self.runtime(), self.group, self.words.address(self.abort), error.lost());
         }
     }
 
@@ -133,30 +124,19 @@ impl Exchange {
     /// Sets a rank's word to this round.
     pub fn signal(&mut self, to: usize, word: Word) -> Result<()> {
         self.step(&Step::Signal { to });
-        let word = self.word(word);
-        // SAFETY: no bytes are put; the word is this plan's.
-        let done = unsafe {
-            self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, (word, self.round, SignalOp::Set), self.pe(to))
-        };
-        Ok(done?)
+        Ok(self.words.signal(word, self.round, SignalOp::Set, self.pe(to))?)
     }
 
     /// Whether a rank has set this word in a round.
     pub fn is_set(&self, word: Word, round: Round) -> Result<bool> {
-        // SAFETY: a word of this plan, aligned.
-        Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.number_of(round))
+        Ok(self.words.has_reached(word, self.number_of(round))?)
     }
 
     /// Waits until a rank has set a word in a round, or until a rank has given up.
     pub fn wait(&mut self, from: usize, word: Word, round: Round) -> Result<()> {
         self.step(&Step::Wait { from });
-        let done = (self.word(word).cast_const(), Cmp::Ge, self.number_of(round));
-        let alarm = (self.word(self.alarm).cast_const(), Cmp::Ne, 0);
-        // SAFETY: words of this plan, aligned.
-        match unsafe { self.runtime().wait_in_any(self.product.name(), &[done, alarm]) }? {
-            0 => Ok(()),
-            _ => self.listen(),
-        }
+        let round = self.number_of(round);
+        self.check_abort(self.words.wait_or_abort(self.product.name(), word, round, self.abort)?)
     }
 
     fn number_of(&self, round: Round) -> u64 {
@@ -169,7 +149,7 @@ impl Exchange {
     /// Starts to put rows of this rank to another rank's memory and then to set a word there.
     pub fn put(&mut self, from: &Rows, to: usize, at: usize, word: Word) -> Result<()> {
         self.step(&Step::Put { to, rows: from.rows.clone() });
-        let signal = (self.word(word), self.round, SignalOp::Set);
+        let signal = (self.words.address(word), self.round, SignalOp::Set);
         let (dest, source, bytes) = (self.number(at), self.number(from.at), from.len() * size_of::<f32>());
         // SAFETY: the source is this plan's memory, and stays unchanged until the round has ended with a quiet.
         Ok(unsafe { self.runtime().put_signal_nbi(dest.cast(), source.cast(), bytes, signal, self.pe(to)) }?)
@@ -192,7 +172,7 @@ impl Exchange {
 
     /// The address of this rank's number `at`. Other ranks write there once the plan has let them.
     pub fn number(&self, at: usize) -> *mut f32 {
-        self.block.base.wrapping_add(bytes_of_words(self.alarm + 1)).cast::<f32>().wrapping_add(at)
+        self.block.base.wrapping_add(bytes_of_words(self.abort + 1)).cast::<f32>().wrapping_add(at)
     }
 
     /// Copies numbers to this rank's memory.
@@ -224,10 +204,6 @@ impl Exchange {
 
     fn pe(&self, rank: usize) -> Pe {
         self.group.pe(rank as u32)
-    }
-
-    fn word(&self, word: Word) -> *mut u64 {
-        self.block.base.cast::<u64>().wrapping_add(word)
     }
 }
 

@@ -174,23 +174,10 @@ pub(crate) fn agree(
     [own, work]: [usize; 2],
     parameters: &[(&'static str, u64)],
 ) -> Result<(Shards, usize)> {
-    let mut all =
-        vec![("whether the arguments go together", u64::from(fits.is_ok())), ("the kind of product", product as u64)];
-    all.extend(parameters);
-    let digest = all.iter().fold(parameters.len() as u64, |digest, (_, value)| {
-        (digest.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    });
-    let gathered = team.gather(&[digest, own as u64, work as u64])?;
-    let each = || gathered.chunks_exact(3);
-    // All ranks read the same numbers, so that either all of them compare their arguments, or none does.
-    if each().any(|of_rank| of_rank[0] != digest) {
-        let compared = team.compare(product.name(), &all);
-        fits?;
-        compared?;
-        return Err(Error::OtherRefused { pe: team.group().pe(team.group().me()), product: product.name() });
-    }
-    fits?;
-    let rows: Vec<usize> = each().map(|of_rank| of_rank[1] as usize).collect();
-    let most = each().map(|of_rank| of_rank[2] as usize).max();
+    let all = [&[("the kind of product", product as u64)], parameters].concat();
+    let gathered = team.compare_and_gather(product.name(), fits, &all, &[own as u64, work as u64])?;
+    let each = || gathered.chunks_exact(2);
+    let rows: Vec<usize> = each().map(|of_rank| of_rank[0] as usize).collect();
+    let most = each().map(|of_rank| of_rank[1] as usize).max();
     Ok((Shards::new(&rows), most.unwrap_or(0)))
 }

@@ -16,7 +16,7 @@ use symrail_decomp::{
 };
 
 use crate::dropped::{OnAllPes, OwnedByAll};
-use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
+use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
@@ -104,8 +104,7 @@ fn raised(error: Error) -> PyErr {
     match error {
         Error::Runtime(error) => failed(error),
         Error::Gpu(error) => failed_on_gpu(error),
-        Error::Late { late, .. } => raise_of(Kind::Timeout, &text, late),
-        Error::Broken { .. } => raise(Kind::State, &text),
+        Error::Round(error) => failed_round(error),
         Error::RefusedBy { by, .. } => raise_of(Kind::Argument, &text, by),
         _ => raise(Kind::Argument, &text),
     }

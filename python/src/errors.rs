@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use symrail::bootstrap::Error as Bootstrap;
 use symrail::kernels::cuda::{CudaError, Error as OfKernels};
+use symrail::rounds::Error as Round;
 use symrail::{Error, Pe};
 use symrail_core::{Error as Transport, ErrorKind};
 use symrail_heap::HeapError;
@@ -118,6 +119,17 @@ pub fn failed(error: impl Into<Error>) -> PyErr {
     }
     let (kind, details) = sort(&error);
     exception(kind, &error.to_string(), details)
+}
+
+/// The exception for an error of a round.
+pub fn failed_round(error: Round) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Round::Late { late, .. } => raise_of_all(Kind::Timeout, &text, late),
+        Round::Aborted { lost: Some(lost), .. } => raise_of(Kind::PeerLost, &text, lost),
+        Round::Aborted { by, .. } => raise_of(Kind::Operation, &text, by),
+        _ => raise(Kind::State, &text),
+    }
 }
 
 /// The exception for an error of the GPU, of kernels, or of the proxy on their behalf.

@@ -61,6 +61,7 @@ mod program_data;
 #[cfg(doctest)]
 mod readme;
 pub mod rma;
+pub mod rounds;
 pub mod runtime;
 #[cfg(feature = "simulation")]
 pub mod simulation;

@@ -252,8 +252,9 @@ mod tests {
 
     #[test]
     fn no_group_is_left_half_begun() {
-        let (refused, lasting) =
-            (Failure::argument("refused"), Failure::from(symrail_collectives::Error::Aborted { pe: 1 }));
+        let aborted = symrail::rounds::Error::Aborted { pe: 0, what: "a group", by: 1, lost: None };
+        let lasting = Failure::from(symrail_collectives::Error::Round(aborted));
+        let refused = Failure::argument("refused");
         assert_eq!(begun(3, &refused), (vec![1, 2, 1], vec![]));
         assert_eq!(begun(0, &refused), (vec![1], vec![]), "nothing is under way");
         assert_eq!(begun(0, &lasting), (vec![1], vec![1, 2]));

@@ -48,34 +48,17 @@ pub fn refuse<T>(name: &str, why: &str) -> Result<T, Failure> {
     Err(Failure::usage(format!("{name}: this library does not have {why}; {remedy}")))
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let error: Error = error.into();
         let code = match &error {
             Error::Call(_) | Error::Plan { .. } | Error::OtherRuntime { .. } => INVALID_USAGE,
-            Error::Late { .. } | Error::Aborted { .. } | Error::Sizes { .. } => REMOTE_ERROR,
+            Error::Round(_) | Error::Sizes { .. } => REMOTE_ERROR,
             Error::Gpu(_) => CUDA_ERROR,
             Error::Runtime(_) => SYSTEM_ERROR,
             _ => INTERNAL_ERROR,
         };
         Failure { code, why: error.to_string() }
-    }
-}
-
-impl From<symrail::Error> for Failure {
-    fn from(error: symrail::Error) -> Failure {
-        Error::from(error).into()
-    }
-}
-
-impl From<symrail::bootstrap::Error> for Failure {
-    fn from(error: symrail::bootstrap::Error) -> Failure {
-        symrail::Error::from(error).into()
-    }
-}
-
-impl From<symrail::kernels::cuda::CudaError> for Failure {
-    fn from(error: symrail::kernels::cuda::CudaError) -> Failure {
-        Error::from(error).into()
     }
 }
 

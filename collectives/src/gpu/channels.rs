@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, PinnedBuffer};
 use symrail::kernels::layout::memory_channel::MemoryChannel;
-use symrail::kernels::layout::{self as waits, Alarm, Semaphore};
+use symrail::kernels::layout::{Alarm, Semaphore};
+use symrail::rounds::Report;
 use symrail::{Pe, SymSlice};
 use symrail_core::layout;
 
 use super::plan::Memory;
-use super::report::Report;
 use crate::error::{Error, Result};
 
 /// Makes memory channels, without the peers' help: their memory exists on all PEs from the start.
@@ -35,7 +35,7 @@ impl MemoryChannels {
         let semaphores = runtime.n_pes() as usize * tags as usize;
         let words = runtime.alloc_slice::<u64>(1 + semaphores)?;
         let expected = device.gpu().alloc(8 * semaphores)?;
-        let report = PinnedBuffer::new(device.gpu(), size_of::<waits::Report>())?;
+        let report = PinnedBuffer::new(device.gpu(), Report::BYTES)?;
         runtime.barrier_all()?;
         Ok(MemoryChannels { device: device.clone(), tags, words, expected, report, made: HashMap::new() })
     }
@@ -81,13 +81,14 @@ impl MemoryChannels {
     /// Fails if a wait has failed so far.
     ///
     /// # Errors
-    /// A PE was late ([`Error::Late`]), or the waits were [ended](Self::abort).
+    /// A PE was late ([`Error::Round`]), or the waits were [ended](Self::abort).
     pub fn check(&self) -> Result<()> {
         match Report::of(&self.report) {
             None => Ok(()),
             Some(report) => {
                 let runtime = self.device.runtime();
-                Err(report.error("a memory channel", None, runtime.my_pe(), runtime.settings().timeout_s))
+                let (pe, seconds) = (runtime.my_pe(), runtime.settings().timeout_s);
+                Err(report.error(pe, "a memory channel", "a signal or packets".into(), None, seconds).into())
             }
         }
     }

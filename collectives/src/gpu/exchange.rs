@@ -7,12 +7,15 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::{Alarm, Semaphore};
 use symrail_core::layout::{bytes, words};
+use symrail::rounds::Report;
 
+use super::abort::AbortHandle;
 use super::encode::Reached;
-use super::layout::{self, EXCHANGE_BLOCKS, EXCHANGE_TRANSFERS, ExchangeCall, LANE_SLOTS as SLOTS, Lane, SLOT_HEAD};
+use super::layout::{
+    self, EXCHANGE_BLOCKS, EXCHANGE_TRANSFERS, ExchangeCall, LANE_SLOTS as SLOTS, Lane, SIZE_SHIFT, SIZES, SLOT_HEAD,
+};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
-use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
@@ -207,10 +210,13 @@ impl Exchange {
 /// The error of a report of sends and receives: its place is the transfer's size times two, plus one for a receive.
 fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
     let (bytes, receives) = (report.place >> 1, report.place & 1 != 0);
-    if let Some(sent) = report.other_size() {
+    // A receiver gives up for that: see `cu/exchange.cuh`.
+    if report.reason & ((1 << SIZE_SHIFT) - 1) == SIZES {
+        let sent = report.reason >> SIZE_SHIFT;
         return Error::Sizes { from: report.who as Pe, to: me, sent, received: bytes };
     }
-    report.error(&format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" }), None, me, seconds)
+    let waiting = format!("a {} of {bytes} bytes", if receives { "receive" } else { "send" });
+    report.error(me, "sends and receives", waiting, None, seconds).into()
 }
 
 /// The work of a call.

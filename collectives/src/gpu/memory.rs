@@ -3,6 +3,7 @@
 
 use symrail::SignalOp;
 use symrail::gpu::GpuDevice;
+use symrail::rounds::Abort;
 
 use crate::error::Result;
 use crate::members::{Members, Taken};
@@ -72,7 +73,7 @@ impl SymmetricMemory {
     /// The runtime's.
     pub fn signal_given_up(&self) -> Result<()> {
         let runtime = self.members.runtime();
-        let word = u64::from(runtime.my_pe()) + 1;
+        let word = Abort { by: runtime.my_pe(), lost: None }.to_word();
         for &(piece, start) in &self.stops {
             let Some(piece) = self.pieces.get(piece) else { continue };
             let stop = piece.start().wrapping_add(start).cast_mut().cast::<u64>();

@@ -10,7 +10,7 @@
 //! | [`exchange`] | sends and receives |
 //! | [`straight`] | all-reduces, all-gathers, reduce-scatters and all-to-alls without a plan |
 //! | `memory` | symmetric memory for all of these |
-//! | `report` | the reports of kernels that give up |
+//! | `abort` | ending the waits of kernels |
 //! | [`encode`] | a plan in the kernels' format |
 //! | `layout` | what kernels and the host share, and its header `cu/layout.cuh` |
 //! | [`program`] | the kernels |
@@ -22,6 +22,7 @@
 //!   a flag that is different in each call. Nothing has to be cleared between calls.
 //! - Any length and alignment.
 
+mod abort;
 pub mod channels;
 pub mod communicator;
 pub mod encode;
@@ -30,11 +31,10 @@ mod layout;
 mod memory;
 mod plan;
 pub mod program;
-mod report;
 pub mod stage;
 pub mod straight;
 
+pub use abort::AbortHandle;
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;
 pub use plan::Memory;
-pub use report::AbortHandle;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::rounds::Report;
 
+use super::abort::AbortHandle;
 use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
-use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, ReduceOp};
@@ -177,11 +178,11 @@ impl GpuPlan {
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
-        let step = self.steps.get(report.step());
+        let step = self.steps.get(report.place as u32 as usize);
         // Waits for packets report the number of the source.
         let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
         let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());
-        Err(report.error(&waiting, late, runtime.my_pe(), runtime.settings().timeout_s))
+        Err(report.error(runtime.my_pe(), "a collective", waiting, late, runtime.settings().timeout_s).into())
     }
 }

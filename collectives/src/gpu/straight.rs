@@ -8,7 +8,9 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::Alarm;
 use symrail_core::layout::words;
+use symrail::rounds::Report;
 
+use super::abort::AbortHandle;
 use super::encode::{Reached, op_number};
 use super::layout::{
     self, ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AVERAGE, REDUCE_SCATTER, ROUNDED, STRAIGHT_SLOTS, StraightRank,
@@ -16,7 +18,6 @@ use super::layout::{
 pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
-use super::report::{AbortHandle, Report};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::Collective;
@@ -326,6 +327,7 @@ impl Straight {
     pub fn check(&self) -> Result<()> {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let runtime = self.device.runtime();
-        Err(report.error("a collective without a plan", None, runtime.my_pe(), runtime.settings().timeout_s))
+        let waiting = "packets or flags, without a plan".into();
+        Err(report.error(runtime.my_pe(), "a collective", waiting, None, runtime.settings().timeout_s).into())
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
+use symrail::rounds;
 use symrail_core::{Backoff, lock};
 
 use super::Buffer;
@@ -289,7 +290,8 @@ where
             }
             None => (0, "sends and receives".into()),
         };
-        Error::Late { waiting, pe: self.members.pe(rank as usize), seconds: timeout.as_secs() }
+        let (pe, late) = (self.thread.my_pe(), vec![self.members.pe(rank as usize)]);
+        rounds::Error::Late { pe, what: "sends and receives", waiting, late, seconds: timeout.as_secs_f64() }.into()
     }
 }
 

@@ -200,7 +200,7 @@ impl Prepared {
     /// output is complete and its input may be changed.
     ///
     /// # Errors
-    /// The call does not suit the plan; a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]); the device
+    /// The call does not suit the plan; a PE is late or has given up ([`Error::Round`]); the device
     /// failed. After a late PE, an abort or a failure of the device the plan cannot be run any more.
     pub fn run(&mut self, call: &Call) -> Result<()> {
         self.members.runtime().check_joined()?;

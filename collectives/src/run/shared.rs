@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use symrail::Pe;
 use symrail::kernels::cpu::{Cmp, DeviceError, Symmetric, Thread};
+use symrail::rounds::{self, Abort};
 use symrail_core::{Backoff, lock};
 
 use super::Call;
@@ -14,6 +15,8 @@ use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::geometry::Geometry;
 use crate::plan::{BufferType, Plan, Span, Step};
+
+const CALL: &str = "a collective";
 
 /// The locations of a call's buffers.
 pub(super) struct Memory {
@@ -150,11 +153,12 @@ impl<'a> Shared<'a> {
         while !holds()? {
             // Also drives the engine.
             if thread.test(given_up, Cmp::Ne, 0)? {
-                return Err(Error::Aborted { pe: (thread.signal_fetch(given_up)? - 1) as Pe });
+                Abort::check(thread.signal_fetch(given_up)?, thread.my_pe(), CALL)?;
             }
             if begun.elapsed() > self.timeout {
                 let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
-                return Err(Error::Late { waiting, pe: self.pe(by()), seconds: self.timeout.as_secs() });
+                let (pe, late, seconds) = (thread.my_pe(), vec![self.pe(by())], self.timeout.as_secs_f64());
+                return Err(rounds::Error::Late { pe, what: CALL, waiting, late, seconds }.into());
             }
             backoff.pause();
         }
@@ -182,7 +186,7 @@ impl<'a> Shared<'a> {
         if thread.signal_fetch(word).is_ok_and(|pe| pe != 0) {
             return;
         }
-        let own = u64::from(self.pe(self.me)) + 1;
+        let own = Abort { by: self.pe(self.me), lost: None }.to_word();
         for rank in 0..self.plan.ranks.len() {
             // A PE that cannot be told waits for its time-out.
             let _ = thread.p(word, own, self.pe(rank));

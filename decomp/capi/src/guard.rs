@@ -44,33 +44,16 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let error: Error = error.into();
         let code = match &error {
             Error::Runtime(symrail::Error::ParametersDiffer { .. }) => INVALID_USAGE,
             Error::Gpu(_) => CUDA_ERROR,
-            Error::Runtime(_) | Error::Late { .. } | Error::Broken { .. } | Error::OtherRefused { .. } => RUNTIME_ERROR,
+            Error::Runtime(_) | Error::Round(_) => RUNTIME_ERROR,
             _ => INVALID_USAGE,
         };
         Failure { code, why: error.to_string() }
-    }
-}
-
-impl From<symrail::Error> for Failure {
-    fn from(error: symrail::Error) -> Failure {
-        Error::from(error).into()
-    }
-}
-
-impl From<symrail::bootstrap::Error> for Failure {
-    fn from(error: symrail::bootstrap::Error) -> Failure {
-        symrail::Error::from(error).into()
-    }
-}
-
-impl From<symrail::kernels::cuda::CudaError> for Failure {
-    fn from(error: symrail::kernels::cuda::CudaError) -> Failure {
-        Error::from(error).into()
     }
 }
 

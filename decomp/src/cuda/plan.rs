@@ -13,13 +13,11 @@ use crate::blocks::{Blocks, Extent, Wrong};
 use crate::error::{Error, Refusal, Result};
 use crate::staging::{Memory, Path};
 use crate::workspace::Workspace;
+use symrail::rounds::Report;
 use symrail::team::heap::Block;
 use symrail::{Team, TeamHeap};
 
-/// Words of the report.
-const REASON: usize = word_of!(PlanReport, wait.reason);
-const LATE_PE: usize = word_of!(PlanReport, wait.pe);
-const PLACE: usize = word_of!(PlanReport, wait.place);
+/// Words of the report, which begins with that of waits: [`Report::of`].
 const REFUSAL: usize = word_of!(PlanReport, refusal.refusal);
 const REFUSED_BY: usize = word_of!(PlanReport, refusal.pe);
 
@@ -55,8 +53,8 @@ impl GpuPlan {
     /// Makes a plan of the blocks. Collective over the team.
     ///
     /// # Errors
-    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver; [`Error::OtherRefused`] if another PE's
-    /// driver returned an error.
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull); an error of the driver;
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if another PE's driver returned an error.
     pub(crate) fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, mut blocks: Blocks) -> Result<GpuPlan> {
         let (device, gpu) = (kernels.device(), kernels.device().gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
@@ -79,15 +77,13 @@ impl GpuPlan {
             let beside = engines.then(|| Beside::new(gpu)).transpose()?;
             Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?, beside))
         })();
-        let mut refused = [u64::from(made.is_err())];
-        team.max_of_all(&mut refused)?;
-        if refused != [0] {
-            heap.give_back(team, words)?;
-            rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
-            made?;
-            return Err(Error::OtherRefused { pe: device.runtime().my_pe(), operation: blocks.what });
-        }
-        let (own, report, images, beside) = made?;
+        let (own, report, images, beside) = match team.all_or_none(blocks.what, made) {
+            Ok(made) => made,
+            Err(refused) => {
+                heap.give_back_all(team, std::iter::once(words).chain(rooms))?;
+                return Err(refused);
+            }
+        };
         let reach = device.state().reach();
         let at = (device.address(words.base), words.bytes as u64);
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
@@ -272,15 +268,14 @@ impl GpuPlan {
     /// Returns an error if a round has failed so far. It waits for no round.
     ///
     /// # Errors
-    /// [`Error::RefusedBy`] once for arguments of other PEs, with which nothing was exchanged; [`Error::Late`], after
+    /// [`Error::RefusedBy`] once for arguments of other PEs, with which nothing was exchanged; [`Error::Round`], after
     /// which the plan cannot be used again; an error of the device.
     pub fn check(&self) -> Result<()> {
         let runtime = self.kernels.device().runtime();
         let (pe, operation) = (runtime.my_pe(), self.blocks.what);
-        if self.report.word(REASON) != 0 {
-            let waiting = ["where its block may go", "its block"][self.report.word(PLACE) as usize % 2];
-            let seconds = runtime.settings().timeout_s;
-            return Err(Error::Late { pe, operation, late: self.report.word(LATE_PE) as u32, waiting, seconds });
+        if let Some(report) = Report::of(&self.report) {
+            let waiting = ["where its block may go", "its block"][report.place as usize % 2];
+            return Err(report.error(pe, operation, waiting.into(), None, runtime.settings().timeout_s).into());
         }
         let refusal = self.report.word(REFUSAL);
         if refusal != 0 {

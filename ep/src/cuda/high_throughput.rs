@@ -18,10 +18,10 @@ use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail::rounds::Poison;
 use symrail_core::layout::bytes;
 use symrail_core::wait::{Backoff, Pause};
 
-use super::broken::Broken;
 use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
 use super::layout::high_throughput::{Parameters, Progress};
@@ -32,7 +32,6 @@ use super::shape::HighThroughputShape;
 use super::{PROGRAMS, failed, load, with_bytes, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::exchange::hold_for_all;
 
 /// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
@@ -101,7 +100,7 @@ pub struct DeviceHighThroughput {
     _tables: [DeviceBuffer; 2],
     kernels: Vec<Kernel>,
     calls: Calls,
-    broken: Broken,
+    poison: Poison,
     device: GpuDevice,
 }
 
@@ -161,7 +160,7 @@ impl DeviceHighThroughput {
                 ("top-k slots of a token", k as u64),
             ],
         )?;
-        let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
+        let all_mapped = rt.team_world()?.all((0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
         let hosts = DeviceHosts::new(device)?;
         let parts = shape.parts(ranks, &hosts, all_mapped);
         let block = rt.align(128, parts.heap.bytes())?;
@@ -220,7 +219,7 @@ impl DeviceHighThroughput {
             _tables: tables,
             kernels,
             calls: Calls::default(),
-            broken: Broken::default(),
+            poison: Poison::default(),
         })
     }
 
@@ -301,8 +300,10 @@ impl DeviceHighThroughput {
         let words = [&[self.parameters.at().get()], arguments].concat();
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) };
+        let launched = launched.map_err(failed);
+        // Once a call is announced, the other ranks wait for data that a failed launch does not send.
         let is_announced = !matches!(step, Step::Layout | Step::Begin);
-        self.broken.noting_launch(is_announced, launched.map_err(failed))
+        if is_announced { self.poison.poison_on_err(launched) } else { launched }
     }
 
     /// Computes the routes of tokens from their experts (`topk`: 64-bit indices, -1 for none). Local.
@@ -413,8 +414,8 @@ impl DeviceHighThroughput {
     /// be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
-    /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within
-    /// `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if another call
+    /// As for [`DeviceHighThroughput::check`]; [`Late`](symrail::rounds::Error::Late) with the ranks that have not
+    /// announced it within `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if another call
     /// has returned the dispatch's error.
     pub fn counts(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
         let told = self.told(stream, limit);
@@ -476,7 +477,7 @@ impl DeviceHighThroughput {
     ) -> Result<()> {
         self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
-        self.broken.check()?;
+        self.poison.check(self.runtime().my_pe(), "high throughput on GPUs")?;
         self.calls.must_be_open()?;
         let to = [to.rows, to.scales, to.topk.0, to.topk.1, to.sources];
         let arguments = [&[routes.at(), routes.tokens as u64], &self.content(tokens)[..], &to[..]].concat();
@@ -533,28 +534,29 @@ impl DeviceHighThroughput {
     }
 
     /// Returns the first error since the last check, when the GPU is idle. A refused call has sent nothing, and the
-    /// next one may succeed. After [`Error::Late`] and errors of the device's state the buffers are unusable. Every
+    /// next one may succeed. After [`Error::Round`] and errors of the device's state the buffers are unusable. Every
     /// call but [`DeviceHighThroughput::receive`] begins with the same check, as far as the GPU has progressed, and
     /// does nothing if it fails.
     ///
     /// # Errors
-    /// [`Error::NoSuchExpert`], on this rank alone: it has not made the call. On all ranks: [`Error::Differ`], and
-    /// [`Error::NoMemory`] where more rows would arrive at a rank than its memory holds. [`Error::Late`]; an error of
-    /// the driver; [`Error::Broken`] after those, and after a failed launch of an announced call.
+    /// [`Error::NoSuchExpert`], on this rank alone: it has not made the call. On all ranks:
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), and [`Error::NoMemory`] where more rows would arrive at a
+    /// rank than its memory holds. [`Error::Round`]: a rank is late, or one of those errors or of the driver's, or a
+    /// failed launch of an announced call, came before.
     pub fn check(&self) -> Result<()> {
         self.must_go_on()?;
-        self.broken.noting(self.device.state().check().map_err(failed))
+        self.poison.poison_on_err(self.device.state().check().map_err(failed))
     }
 
     /// Refuses a call after an error of an earlier one, which the GPU may still be executing.
     fn must_go_on(&self) -> Result<()> {
-        self.broken.check()?;
+        self.poison.check(self.runtime().my_pe(), "high throughput on GPUs")?;
         let HighThroughputShape { k, experts, row, .. } = self.shape;
         let taken = self.record.take(&Meaning { k, experts, row });
-        if matches!(taken, Err(Error::Late { .. })) {
+        if matches!(taken, Err(Error::Round(_))) {
             // The device's state records that wait, too, but not the ranks that it waited for.
             let _ = self.device.state().check();
-            return self.broken.noting(taken);
+            return self.poison.poison_on_err(taken);
         }
         taken
     }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
-use super::broken::Broken;
 use super::layout::low_latency::{HAS_LEFT, Heap, Parameters};
 use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
 use crate::error::{Error, Result};
-use crate::exchange::hold_for_all;
+use crate::exchange::late as late_ranks;
 use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
@@ -83,7 +83,7 @@ pub struct DeviceLowLatency {
     _of_rows: [DeviceBuffer; 7],
     parts: u64,
     kernels: [Kernel; KERNELS.len()],
-    broken: Broken,
+    poison: Poison,
     device: GpuDevice,
 }
 
@@ -191,7 +191,7 @@ impl DeviceLowLatency {
         )?;
         let far = far_ranks(device)?;
         let has_far = far.contains(&true);
-        let all_mapped = hold_for_all(runtime, !has_far)?;
+        let all_mapped = runtime.team_world()?.all(!has_far)?;
         let (parts, sizes) = (shape.parts(ranks, all_mapped), shape.parts_of_heap(ranks, all_mapped));
         let slots = shape.most_tokens * shape.k;
         let block = runtime.align(ALIGNMENT, sizes.bytes())?;
@@ -268,7 +268,7 @@ impl DeviceLowLatency {
             _of_rows,
             parts,
             kernels,
-            broken: Broken::default(),
+            poison: Poison::default(),
         })
     }
 
@@ -292,13 +292,14 @@ impl DeviceLowLatency {
     /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
         self.runtime().check_joined()?;
-        self.broken.check()?;
+        self.poison.check(self.runtime().my_pe(), "low latency on GPUs")?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
         // The first kernel announces the round to the others, and the last one ends it.
-        self.broken.noting_launch(!matches!(step, Step::SendDispatch), launched.map_err(failed))
+        let launched = launched.map_err(failed);
+        if matches!(step, Step::SendDispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
 
     /// The shape of the buffers.
@@ -320,7 +321,7 @@ impl DeviceLowLatency {
     /// launch. This object must live until then, too.
     ///
     /// # Errors
-    /// [`Error::TooManyTokens`]; an error of the driver; [`Error::Broken`] after a later launch of a round has failed.
+    /// [`Error::TooManyTokens`]; an error of the driver; [`Error::Round`] after a later launch of a round has failed.
     pub unsafe fn send_dispatch(&self, stream: &Stream, x: u64, topk: u64, tokens: usize) -> Result<()> {
         self.must_fit(tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
@@ -430,7 +431,8 @@ impl DeviceLowLatency {
     /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
     ///
     /// # Errors
-    /// [`Error::Late`]; [`Error::Left`] where others go on without this rank; an error of the device's state.
+    /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; an error of the device's
+    /// state.
     pub fn check(&self) -> Result<()> {
         let state = self.device.state().check();
         let Err(error) = state else { return Ok(()) };
@@ -450,7 +452,7 @@ impl DeviceLowLatency {
         let masked = self.masked()?;
         match late.iter().all(|&rank| masked[rank as usize]) {
             true => Ok(()),
-            false => Err(Error::Late { what: "low latency on GPUs", me, ranks: late, seconds }),
+            false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
 }

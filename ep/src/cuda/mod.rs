@@ -11,11 +11,9 @@
 //! | [`routes`] | the destinations of a dispatch's tokens |
 //! | `lent` | the memory of routes, from one dispatch to the next |
 //! | `record` | what those kernels report to the host |
-//! | `broken` | the reason why buffers cannot be used any more |
 //! | `layout` | what kernels and the host share, and its headers |
 //! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
 
-mod broken;
 mod calls;
 pub mod high_throughput;
 mod hosts;

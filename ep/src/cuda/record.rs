@@ -10,6 +10,7 @@ use symrail_core::word_of;
 use super::failed;
 use super::layout::high_throughput::{self as layout, DIFFERENT, LATE, NO_EXPERT, NO_ROOM, TICKET_REFUSED};
 use crate::error::{Error, Result};
+use crate::exchange::late;
 
 const COMPARED: [&str; layout::COMPARED] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
@@ -98,7 +99,7 @@ impl Record {
             LATE => Err(self.late(self.of_ranks(self.ranks, |late| late != 0))),
             _ => {
                 let what = COMPARED.get((wrong - DIFFERENT) as usize).copied().unwrap_or("headers");
-                Err(Error::Differ { what, me: self.me, here, other: other as Pe, there })
+                Err(Error::differ(what, self.me, here, other as Pe, there))
             }
         }
     }
@@ -133,6 +134,6 @@ impl Record {
     }
 
     fn late(&self, ranks: Vec<Pe>) -> Error {
-        Error::Late { what: "high throughput on GPUs", me: self.me, ranks, seconds: self.seconds }
+        late(self.me, "high throughput on GPUs", ranks, self.seconds)
     }
 }

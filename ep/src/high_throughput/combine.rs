@@ -89,7 +89,7 @@ impl HighThroughput {
     /// Sends rows back and adds them.
     pub(super) fn add_up(&mut self, parts: &Parts<'_>, formats: [RowFormat; 2], handle: &Handle) -> Result<Combined> {
         let added = self.add_on_hosts(parts, formats, handle);
-        self.noting(added)
+        self.poison_on_err(added)
     }
 
     fn add_on_hosts(

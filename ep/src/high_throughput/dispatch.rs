@@ -59,7 +59,7 @@ impl HighThroughput {
         handle: &Handle,
     ) -> Result<(Received, Vec<Vec<u64>>)> {
         let sent = self.send_both_ways(tokens, format, handle);
-        self.noting(sent)
+        self.poison_on_err(sent)
     }
 
     fn send_both_ways(

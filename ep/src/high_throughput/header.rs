@@ -116,8 +116,7 @@ pub fn compare(headers: &[Header], me: usize) -> Result<()> {
     for (other, header) in headers.iter().enumerate() {
         for (what, (here, there)) in COMMON.iter().zip(headers[me].common.iter().zip(&header.common)) {
             if here != there {
-                let (here, there) = ((*here).into(), (*there).into());
-                return Err(Error::Differ { what, me: me as Pe, here, other: other as Pe, there });
+                return Err(Error::differ(what, me as Pe, (*here).into(), other as Pe, (*there).into()));
             }
         }
     }

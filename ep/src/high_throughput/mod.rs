@@ -27,6 +27,7 @@ mod transfer;
 use std::time::Instant;
 
 use symrail::Runtime;
+use symrail::rounds::{self, Poison};
 
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -51,8 +52,7 @@ pub struct HighThroughput {
     hosts: Hosts,
     statistics: Statistics,
     limit: WaitLimit,
-    /// The reason why it cannot be used any more.
-    broken: Option<String>,
+    poison: Poison,
 }
 
 /// The input of a dispatch.
@@ -104,7 +104,7 @@ impl HighThroughput {
         let headers = Exchange::new(rt, Header::most_bytes(ranks))?;
         let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers))?;
         let hosts = Hosts::of_job(rt);
-        Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, broken: None })
+        Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, poison: Poison::default() })
     }
 
     /// Frees the memory. Collective.
@@ -142,9 +142,9 @@ impl HighThroughput {
     /// # Errors
     /// - Before anything is sent: arguments that do not agree; a row that does not fit in a block.
     ///
-    /// - Before rows are sent: [`Error::Differ`].
+    /// - Before rows are sent: [`ParametersDiffer`](symrail::Error::ParametersDiffer).
     ///
-    /// - After that: [`Error::Late`] and errors of the runtime. The buffers are [broken](Error::Broken) then. A rank
+    /// - After that: [`Error::Round`] and errors of the runtime. The buffers cannot be used any more then. A rank
     ///   that waits for forwarded rows waits a quarter longer: the forwarding rank gives up first and reports the ranks
     ///   that it has waited for.
     pub fn dispatch(&mut self, tokens: &Tokens<'_>, layout: &Layout) -> Result<(Received, Handle)> {
@@ -244,9 +244,7 @@ impl HighThroughput {
 
     /// Refuses rows that do not fit in a block.
     fn must_fit(&self, format: RowFormat) -> Result<()> {
-        if let Some(why) = &self.broken {
-            return Err(Error::Broken { why: why.clone() });
-        }
+        self.poison.check(self.me() as u32, "the buffers")?;
         if format.bytes() <= self.rows.block() {
             return Ok(());
         }
@@ -267,7 +265,7 @@ impl HighThroughput {
     /// Exchanges and compares headers.
     fn exchange_headers(&mut self, header: &Header, since: Instant) -> Result<Vec<Header>> {
         let headers = header::exchange(&mut self.headers, header, self.limit);
-        let headers = self.noting(headers)?;
+        let headers = self.poison_on_err(headers)?;
         header::compare(&headers, self.me())?;
         let me = self.me();
         self.statistics.to_ranks.clone_from(&header.per_rank);
@@ -282,9 +280,8 @@ impl HighThroughput {
         for (other, (header, &here)) in headers.iter().zip(expected).enumerate() {
             let there = header.per_rank[me];
             if there != here {
-                let (here, there) = (here.into(), there.into());
                 let what = "rows from one rank to the other, by the handles of both";
-                return Err(Error::Differ { what, me: me as u32, here, other: other as u32, there });
+                return Err(Error::differ(what, me as u32, here.into(), other as u32, there.into()));
             }
         }
         Ok(())
@@ -297,15 +294,12 @@ impl HighThroughput {
         WaitLimit { time: if self.hosts.count() > 1 { time + time / 4 } else { time } }
     }
 
-    /// Marks the buffers as broken if a call has failed after its start, and notifies the others of the late ranks.
-    fn noting<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.broken = Some(error.to_string());
-            if let Error::Late { ranks, seconds, .. } = error {
-                self.headers.give_up(ranks, *seconds);
-                self.rows.give_up(ranks, *seconds);
-            }
+    /// Refuses later calls if a call has failed after its start, and notifies the others of the late ranks.
+    fn poison_on_err<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Round(rounds::Error::Late { late, seconds, .. })) = &result {
+            self.headers.give_up(late, *seconds);
+            self.rows.give_up(late, *seconds);
         }
-        result
+        self.poison.poison_on_err(result)
     }
 }

@@ -37,7 +37,7 @@ impl<'a> Transfer<'a> {
     /// sent, from its rank and index, and `unpack` reads one that has arrived. Rows of this rank for itself are copied.
     ///
     /// # Errors
-    /// [`Error::Late`](crate::Error::Late) if no block has arrived or left for the whole time limit; errors of the
+    /// [`Late`](symrail::rounds::Error::Late) if no block has arrived or left for the whole time limit; errors of the
     /// runtime.
     pub fn run(
         self,

@@ -39,13 +39,13 @@ impl Start {
         for (what, here) in WHAT.iter().zip(self.common()) {
             let there = numbers.next().unwrap_or(0);
             if here != there {
-                return Err(Error::Differ { what, me, here: here as u64, other, there: there as u64 });
+                return Err(Error::differ(what, me, here as u64, other, there as u64));
             }
         }
         let rows = numbers.next().unwrap_or(0);
         if rows > most {
             let what = "rows that fit into a block, and rows that were sent";
-            return Err(Error::Differ { what, me, here: most as u64, other, there: rows as u64 });
+            return Err(Error::differ(what, me, most as u64, other, rows as u64));
         }
         Ok(rows)
     }

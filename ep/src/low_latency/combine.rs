@@ -30,7 +30,7 @@ impl LowLatency {
     ///
     /// # Errors
     /// Before anything is sent: numbers that do not agree; rows larger than the buffers allow; more calls in flight
-    /// than allowed; [`Error::Late`].
+    /// than allowed; [`Error::Round`].
     pub fn send_combine(&mut self, rows: Rows<'_>, element: Element, ranges: &[(u32, u32)]) -> Result<Combining> {
         self.combine.exchange.runtime().check_joined()?;
         let (me, ranks, shape) = (self.me(), self.ranks(), self.shape);
@@ -125,7 +125,7 @@ impl LowLatency {
             if sent != pairs.count() {
                 let what = "rows that come back: those that this rank's top-k indices name, and those that were sent";
                 let (here, there) = (pairs.count() as u64, sent as u64);
-                return Err(Error::Differ { what, me: me as Pe, here, other: rank as Pe, there });
+                return Err(Error::differ(what, me as Pe, here, rank as Pe, there));
             }
             of_rank[rank] = (pairs, rows);
             Ok(())

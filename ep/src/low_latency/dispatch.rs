@@ -54,7 +54,7 @@ impl LowLatency {
     ///
     /// # Errors
     /// Before anything is sent: [`Error::TooManyTokens`]; [`Error::NoSuchExpert`]; rows larger than the buffers allow;
-    /// more calls in flight than allowed; [`Error::Late`].
+    /// more calls in flight than allowed; [`Error::Round`].
     pub fn send_dispatch(&mut self, rows: Rows<'_>, scales: Option<Rows<'_>>, topk: TopK<'_>) -> Result<Dispatching> {
         self.dispatch.exchange.runtime().check_joined()?;
         let (me, shape) = (self.me(), self.shape);
@@ -137,8 +137,9 @@ impl LowLatency {
     /// Waits for the tokens of all ranks.
     ///
     /// # Errors
-    /// [`Error::Late`], after which the call may be repeated (for example with the late ranks
-    /// [masked](LowLatency::mask)); [`Error::Differ`], after which this dispatch is over.
+    /// [`Late`](symrail::rounds::Error::Late), after which the call may be repeated (for example with the late ranks
+    /// [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after
+    /// which this dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;
         let (rt, since, mut statistics) =

@@ -177,7 +177,7 @@ impl Masks {
             }
             let Some(over) = wait.pause() else { continue };
             let error = wait.error(over, what, missing.clone());
-            if !self.mask_late || matches!(error, Error::Interrupted { .. }) {
+            if !self.mask_late || !matches!(error, Error::Round(_)) {
                 return Err(error);
             }
             missing.into_iter().for_each(|rank| self.lose(rank));

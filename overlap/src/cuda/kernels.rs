@@ -132,9 +132,7 @@ impl GpuKernels {
     /// An error that names a peer that does not answer.
     pub fn move_by_proxy(&self, team: &Team) -> Result<bool> {
         let group = team.group();
-        let mut far = [u64::from((0..group.size()).any(|rank| !self.0.device.is_mapped(group.pe(rank))))];
-        team.max_of_all(&mut far)?;
-        Ok(far != [0])
+        Ok(team.any((0..group.size()).any(|rank| !self.0.device.is_mapped(group.pe(rank))))?)
     }
 
     /// Begins the next round of the plan at an address, after `count` words, listed with their PEs, were set in the

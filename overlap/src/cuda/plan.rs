@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, PinnedBuffer, Stream};
-use symrail::kernels::layout::Report;
+use symrail::rounds::Report;
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Runtime, Team, TeamHeap};
 use symrail_core::layout;
@@ -47,7 +47,7 @@ macro_rules! rounds {
             /// the stream has completed the round. Nothing else writes to the operands until then.
             ///
             /// # Errors
-            /// [`Error::Broken`] after an error; an error of the driver or of cuBLASLt. [`check`](Self::check) reports
+            /// [`Poisoned`](symrail::rounds::Error::Poisoned) after an error; an error of the driver or of cuBLASLt. [`check`](Self::check) reports
             /// errors of peers.
             pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
                 // SAFETY: the caller's promise.
@@ -58,7 +58,7 @@ macro_rules! rounds {
             /// for no other stream.
             ///
             /// # Errors
-            /// [`Error::Late`] and [`Error::GivenUp`], after which the plan cannot be used again; an error of the
+            /// [`Error::Round`], after which the plan cannot be used again; an error of the
             /// device.
             pub fn check(&mut self) -> Result<()> {
                 self.0.check()
@@ -232,16 +232,14 @@ impl GpuPlan {
         )?;
         // A plan with `chosen_for` promises the bits of products that are cut, so its rows do not move at once.
         let reach = device.state().reach();
-        let mut apart = [u64::from(
-            ranks == 1
-                || shape.schedule != Schedule::Unfused
-                || shape.chosen_for.is_some()
-                || matches!(product, Product::MatmulAllReduce)
-                || !reach.in_gpus()
-                || (0..ranks).any(|rank| !device.is_mapped(group.pe(rank as u32))),
-        )];
-        team.max_of_all(&mut apart)?;
-        let at_once = apart == [0];
+        let at_once = team.all(
+            ranks > 1
+                && shape.schedule == Schedule::Unfused
+                && shape.chosen_for.is_none()
+                && !matches!(product, Product::MatmulAllReduce)
+                && reach.in_gpus()
+                && (0..ranks).all(|rank| device.is_mapped(group.pe(rank as u32))),
+        )?;
         let most_bytes = shape.shards.largest().saturating_mul(width).saturating_mul(moved.bytes());
         let words_of_blocks = if at_once { at_once::words(ranks, most_bytes) } else { 0 };
         // Each step that can fail for one rank alone runs before the heap is used. Then all ranks learn whether one
@@ -266,20 +264,14 @@ impl GpuPlan {
                 steps[needed].get_or_insert(Event::new(gpu)?);
             }
             let (own, waits_at, summands) = image(gpu, &program, &group)?;
-            let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, size_of::<Report>())?);
+            let (scales, report) = (gpu.alloc(2 * SCALE_ALIGN as usize)?, PinnedBuffer::new(gpu, Report::BYTES)?);
             let lt = lt.map_or_else(|| CublasLt::load(gpu, &[]).map(Arc::new), Ok)?;
             let list = if at_once { Some(gpu.alloc(at_once::list_bytes(ranks))?) } else { None };
             let lists = (own, waits_at, summands, list);
             Ok::<_, Error>((program, streams, ended, steps, lists, rows_here, scales, report, lt, Event::new(gpu)?))
         })();
-        let mut failed = [u64::from(made.is_err())];
-        team.max_of_all(&mut failed)?;
-        if failed != [0] {
-            made?;
-            return Err(Error::OtherRefused { pe: device.runtime().my_pe(), product: product.name() });
-        }
         let (program, streams, ended, steps, (own, waits_at, summands, list), rows_here, scales, report, lt, begun) =
-            made?;
+            team.all_or_none(product.name(), made)?;
         // One further word is the alarm.
         let word_bytes = bytes_of_words(words.saturating_add(1 + words_of_blocks));
         let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));

@@ -16,14 +16,13 @@
 //! The GPU counts copies for each pair of ranks and tag, so that graphs can be replayed.
 
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
-use symrail::kernels::layout::{LATE, Report};
+use symrail::rounds::{self, Abort, Report};
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Pe, Team, TeamHeap};
 use symrail_core::{layout, word_of};
 
 use super::kernels::{GpuKernels, Moved};
 use super::layout::{Pair, Plan, SLOT_BYTES, SLOTS};
-use super::round::{PE, REASON};
 use crate::error::{Error, Result};
 use crate::exchange::bytes_of_words;
 use crate::product::Product;
@@ -101,16 +100,9 @@ impl GpuPointToPoint {
         team.compare(Product::PointToPoint.name(), &[("tags", tags as u64)])?;
         let made = (|| {
             let own = gpu.alloc(size_of::<Plan>() + 8 * ranks + size_of::<Pair>() * ranks * tags)?;
-            Ok::<_, Error>((own, PinnedBuffer::new(gpu, size_of::<Report>())?))
+            Ok::<_, Error>((own, PinnedBuffer::new(gpu, Report::BYTES)?))
         })();
-        let mut failed = [u64::from(made.is_err())];
-        team.max_of_all(&mut failed)?;
-        if failed != [0] {
-            made?;
-            let pe = kernels.device().runtime().my_pe();
-            return Err(Error::OtherRefused { pe, product: Product::PointToPoint.name() });
-        }
-        let (own, report) = made?;
+        let (own, report) = team.all_or_none(Product::PointToPoint.name(), made)?;
         let words = WORDS * ranks * tags;
         let block = heap.take_words(team, GpuPointToPoint::bytes(ranks, tags))?;
         let words_at = kernels.device().address(block.base);
@@ -201,15 +193,15 @@ impl GpuPointToPoint {
     /// [`GpuAllGatherMatmul::check`](super::GpuAllGatherMatmul::check).
     ///
     /// # Errors
-    /// [`Error::Late`] and [`Error::GivenUp`], after which `self` cannot be used again; an error of the device.
+    /// [`Error::Round`], after which `self` cannot be used again; an error of the device.
     pub fn check(&mut self) -> Result<()> {
         self.reported()?;
         let device = self.kernels.device();
         let mut gone = [0; 8];
         // SAFETY: a word of this block.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
-        let pe = device.runtime().my_pe();
-        Error::if_given_up(pe, Product::PointToPoint, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
+        let (pe, what) = (device.runtime().my_pe(), Product::PointToPoint.name());
+        Abort::check(u64::from_ne_bytes(gone), pe, what).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
 
@@ -231,20 +223,14 @@ impl GpuPointToPoint {
     }
 
     fn reported(&mut self) -> Result<()> {
-        let device = self.kernels.device();
-        let (pe, product) = (device.runtime().my_pe(), Product::PointToPoint);
-        let (reason, of) = (self.report.word(REASON), self.report.word(PE));
-        if self.broken && reason == 0 {
-            return Err(Error::Broken { pe, product: product.name() });
-        }
-        self.broken |= reason != 0;
-        match reason {
-            0 => Ok(()),
-            LATE => {
-                let (late, seconds) = (of as u32, device.runtime().settings().timeout_s);
-                Err(Error::Late { pe, product: product.name(), late, seconds })
+        let (runtime, what) = (self.kernels.device().runtime(), Product::PointToPoint.name());
+        match Report::of(&self.report) {
+            Some(report) => {
+                self.broken = true;
+                Err(report.error(runtime.my_pe(), what, "a copy".into(), None, runtime.settings().timeout_s).into())
             }
-            _ => Error::if_given_up(pe, product, of + 1),
+            None if self.broken => Err(rounds::Error::Poisoned { pe: runtime.my_pe(), what, why: None }.into()),
+            None => Ok(()),
         }
     }
 

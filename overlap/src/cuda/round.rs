@@ -3,10 +3,9 @@
 use std::mem::offset_of;
 use std::ops::Range;
 
+use symrail::Pe;
 use symrail::kernels::cuda::{DevicePtr, Stream};
-use symrail::kernels::layout::{LATE, Report};
-use symrail::{Pe, SignalOp};
-use symrail_core::word_of;
+use symrail::rounds::{self, Abort, Report};
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
 use super::kernels::Moved;
@@ -18,9 +17,6 @@ use crate::product::Product;
 use crate::program::pushed::rows_of;
 use crate::program::{Action, PRODUCTS, Round, Rows, Word};
 
-/// Words of the report.
-pub(super) const REASON: usize = word_of!(Report, reason);
-pub(super) const PE: usize = word_of!(Report, pe);
 /// The alignment of the driver's memory, which is the most that cuBLASLt asks for.
 const MOST_ALIGNED: u64 = 256;
 /// The alignment of addresses and the factor of widths for which the kernels sum several numbers together:
@@ -36,8 +32,8 @@ impl GpuPlan {
     /// As for [`GpuAllGatherMatmul::post`].
     pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
         if self.broken {
-            let pe = self.kernels.device().runtime().my_pe();
-            return Err(Error::Broken { pe, product: self.product.name() });
+            let (pe, what) = (self.kernels.device().runtime().my_pe(), self.product.name());
+            return Err(rounds::Error::Poisoned { pe, what, why: None }.into());
         }
         self.kernels.device().runtime().check_joined()?;
         self.reported()?;
@@ -325,33 +321,17 @@ impl GpuPlan {
 
     /// Returns the error that a kernel of this PE has reported. It needs no call of the driver.
     fn reported(&mut self) -> Result<()> {
-        let device = self.kernels.device();
-        let (pe, product) = (device.runtime().my_pe(), self.product);
-        let (reason, of) = (self.report.word(REASON), self.report.word(PE));
-        self.broken |= reason != 0;
-        match reason {
-            0 => Ok(()),
-            LATE => {
-                let (product, late, seconds) = (product.name(), of as u32, device.runtime().settings().timeout_s);
-                Err(Error::Late { pe, product, late, seconds })
-            }
-            // The kernel reports one less than the value of the word that the other PE has set.
-            _ => Error::if_given_up(pe, product, of + 1),
-        }
+        let Some(report) = Report::of(&self.report) else { return Ok(()) };
+        self.broken = true;
+        let (runtime, what) = (self.kernels.device().runtime(), self.product.name());
+        Err(report.error(runtime.my_pe(), what, "a rank's word".into(), None, runtime.settings().timeout_s).into())
     }
 
     /// Signals all others that this rank gives up, and why, if it is known. Their waits end.
     pub fn give_up(&mut self, error: &Error) {
         self.broken = true;
-        let rt = self.kernels.device().runtime();
         let word = self.block.base.wrapping_add((self.gone_at - self.words_at) as usize).cast::<u64>();
-        let signal = (word, error.alarm(rt.my_pe()), SignalOp::Set);
-        for pe in (0..self.group.size()).map(|rank| self.group.pe(rank)).filter(|&pe| pe != rt.my_pe()) {
-            // An error is ignored: a rank that the signal cannot reach is dead, and `error` is what the caller wants to
-            // know.
-            // SAFETY: no bytes are put; the word is this plan's.
-            let _ = unsafe { rt.put_signal_nbi(word.cast(), word.cast(), 0, signal, pe) };
-        }
+        Abort::send(self.kernels.device().runtime(), self.group, word, error.lost());
     }
 
     pub fn check(&mut self) -> Result<()> {
@@ -360,8 +340,8 @@ impl GpuPlan {
         let mut gone = [0; 8];
         // SAFETY: the word is this plan's.
         unsafe { device.gpu().read(DevicePtr::new(self.gone_at), &mut gone) }?;
-        let pe = device.runtime().my_pe();
-        Error::if_given_up(pe, self.product, u64::from_ne_bytes(gone)).inspect_err(|_| self.broken = true)?;
+        let (pe, what) = (device.runtime().my_pe(), self.product.name());
+        Abort::check(u64::from_ne_bytes(gone), pe, what).inspect_err(|_| self.broken = true)?;
         Ok(device.state().check()?)
     }
 }

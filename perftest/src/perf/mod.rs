@@ -41,7 +41,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use symrail::Settings;
-use symrail::bootstrap::{launcher, pmix};
+use symrail::bootstrap::is_pe;
 use symrail_kernels::cuda::Gpu;
 use symrail_transport::env::HeapKind;
 
@@ -215,8 +215,6 @@ impl Args {
     }
 }
 
-/// Holds the unique id of a job whose PEs were started by other means.
-const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
 const HEAP_SIZE: &str = "SYMRAIL_HEAP_SIZE";
 /// Heap memory for the runtime, besides the area.
 const HEAP_SPARE: usize = 16 << 20;
@@ -242,7 +240,7 @@ fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
     }
     let tests = args.chosen();
     let notes = args.check(&tests)?;
-    if launcher::present() || Settings::is_set(UID) || pmix::present() {
+    if is_pe() {
         return session::run(args, &tests, &notes).map(|()| 0);
     }
     // An invalid value is reported here once, not by every PE.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use symrail::bootstrap::{self, launcher, pmix};
+use symrail::bootstrap;
 use symrail::{Runtime, Settings};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::tuning::{Row, Table, Way};
@@ -89,7 +89,7 @@ fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
     if args.device == Device::Cuda && !Gpu::has_driver() {
         return Err("--device cuda: this machine has no CUDA driver; use cpu".into());
     }
-    if launcher::present() || Settings::is_set(bootstrap::uid::UID) || pmix::present() {
+    if bootstrap::is_pe() {
         return session(args, settings).map(|()| 0);
     }
     let (program, rest) = again.split_first().ok_or("this program does not know its own name")?;

@@ -18,7 +18,7 @@ use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Resu
 
 use agreed::Parameter;
 
-use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of, raise_of_all};
+use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of_all};
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::held::HeldTeam;
@@ -610,8 +610,7 @@ fn raised(error: Error) -> PyErr {
     match error {
         Error::Runtime(error) => failed(error),
         Error::Gpu(error) => failed_on_gpu(error),
-        Error::Late { pe, .. } => raise_of(Kind::Timeout, &text, pe),
-        Error::Aborted { pe } => raise_of(Kind::Operation, &text, pe),
+        Error::Round(error) => failed_round(error),
         Error::Sizes { from, to, .. } => raise_of_all(Kind::Differ, &text, vec![from, to]),
         Error::Device(_) | Error::Launch(_) => raise(Kind::Operation, &text),
         _ => raise(Kind::Argument, &text),

@@ -26,7 +26,7 @@ use pyo3::types::PyDict;
 use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
 use crate::dropped::{OnAllPes, OwnedByAll};
-use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
+use crate::errors::{Kind, failed, failed_round, raise, raise_of_all};
 use crate::interrupt;
 use crate::runtime::Runtime;
 
@@ -117,13 +117,10 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
-        Error::Differ { other, .. } => raise_of(Kind::Differ, &text, other),
-        Error::Late { ranks, .. } | Error::Left { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
-        Error::Interrupted { ranks, .. } => {
-            interrupt::take().unwrap_or_else(|| raise_of_all(Kind::Timeout, &text, ranks))
-        }
+        Error::Round(error) => failed_round(error),
+        Error::Left { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
         Error::NoMemory { .. } => raise(Kind::HeapExhausted, &text),
-        Error::Broken { .. } | Error::Order { .. } => raise(Kind::State, &text),
+        Error::Order { .. } => raise(Kind::State, &text),
         Error::Device { .. } => raise(Kind::Operation, &text),
         _ => raise(Kind::Argument, &text),
     }

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail::TeamHeap;
+use symrail::{TeamHeap, rounds};
 use symrail_overlap::cuda::GpuProducts;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
 use crate::dropped::{OnAllPes, OwnedByAll};
-use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
+use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of, raise_of_all};
 use crate::held::HeldTeam;
 use crate::interrupt;
 use crate::job::Job;
@@ -168,10 +168,10 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
-        Error::GivenUp { lost: Some(lost), .. } => raise_of(Kind::PeerLost, &text, lost),
-        Error::GivenUp { by, .. } => raise_of(Kind::State, &text, by),
-        Error::Late { late, .. } => raise_of(Kind::PeerLost, &text, late),
-        Error::Broken { .. } | Error::OtherRefused { .. } | Error::NoPlan { .. } => raise(Kind::State, &text),
+        Error::Round(rounds::Error::Late { late, .. }) => raise_of_all(Kind::PeerLost, &text, late),
+        Error::Round(rounds::Error::Aborted { by, lost: None, .. }) => raise_of(Kind::State, &text, by),
+        Error::Round(error) => failed_round(error),
+        Error::NoPlan { .. } => raise(Kind::State, &text),
         Error::Unsupported { .. } => raise(Kind::Unsupported, &text),
         Error::Gpu(error) => failed_on_gpu(error),
         _ => raise(Kind::Argument, &text),

@@ -12,8 +12,6 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use symrail_transport::env::Settings;
-
 use super::error::{Error, Result};
 use super::rendezvous::{Client, Membership, Secret};
 use super::variables;
@@ -33,18 +31,10 @@ const REMEDY: &str = "start the program with symrail run -n N -- PROGRAM";
 /// The descriptor that was read, and its secret. A process has one launcher in its life.
 static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
 
-/// Whether a launcher has set its variables. Some of them are enough: a PE that has lost the others must not start a
-/// job of its own.
-#[must_use]
-pub fn present() -> bool {
-    [ADDRESS, PE, N_PES].into_iter().any(Settings::is_set)
-}
-
 /// Joins the launcher's job.
 ///
 /// # Errors
 /// Variables that are missing or unreadable, a secret that another process has read already, or an error of joining.
-/// says.
 pub fn open(timeout: Duration) -> Result<Client> {
     let pe = variables::number(KIND, PE, REMEDY)?;
     let n_pes = variables::number(KIND, N_PES, REMEDY)?;

@@ -35,7 +35,7 @@ use symrail_transport::Pe;
 use crate::interrupt::GoOn;
 pub use error::{Error, Result, Step};
 pub use open::{open, open_until};
-pub use origin::{Origin, find as find_origin};
+pub use origin::{Origin, find as find_origin, is_pe};
 
 /// The largest job.
 pub const MAX_PES: u32 = 1 << 20;

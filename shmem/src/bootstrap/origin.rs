@@ -115,6 +115,13 @@ pub fn find() -> Result<Option<Origin>> {
     choose(&variable, &mut Ancestors::new())
 }
 
+/// Whether this process is a PE of a job that a launcher of this library's jobs has started: `symrail run`, a program
+/// that passes a unique id, or a process manager with PMIx.
+#[must_use]
+pub fn is_pe() -> bool {
+    [Origin::Launcher, Origin::Uid, Origin::Pmix].into_iter().any(|origin| origin.is_present(&variable))
+}
+
 fn choose(
     variable: Lookup<'_>,
     ancestors: &mut dyn Iterator<Item = HashMap<String, String>>,

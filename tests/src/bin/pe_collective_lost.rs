@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::Runtime;
 use symrail::bootstrap::uid;
+use symrail::rounds::Error::{Aborted, Late};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp};
 use symrail_tests::unlaunched::{self, Other};
 
@@ -45,7 +46,8 @@ fn calls(rt: &Runtime) {
             }
             Err(error) => {
                 assert!(round >= DIES_IN, "PE {me}, call {round}: {error}");
-                let named = matches!(error, Error::Late { pe: LOST, .. } | Error::Aborted { .. });
+                let named = matches!(&error, Error::Round(Late { late, .. }) if late == &[LOST])
+                    || matches!(error, Error::Round(Aborted { .. }));
                 assert!(named || error.to_string().contains(&format!("PE {LOST}")), "PE {me}: {error}");
                 println!("PE {me} is told: {error}");
                 let again = all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum).unwrap_err().to_string();

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
+use symrail::rounds::Error::{Aborted, Late};
 use symrail::{Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction, Transfer};
@@ -336,7 +337,8 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     prepared.run(&call).unwrap();
     if rt.my_pe() != 1 {
         let error = prepared.run(&call).unwrap_err();
-        let named = matches!(error, Error::Late { pe: 1, .. } | Error::Aborted { .. });
+        let named = matches!(&error, Error::Round(Late { late, .. }) if late == &[1])
+            || matches!(error, Error::Round(Aborted { .. }));
         assert!(named, "{error}");
         println!("{error}");
         let again = prepared.run(&call).unwrap_err().to_string();
@@ -424,7 +426,7 @@ fn calls(rt: &Runtime, last: u32) -> ExitCode {
             };
         };
         let lost = format!("PE {}", rt.n_pes() - 1);
-        assert!(error.to_string().contains(&lost) || matches!(error, Error::Aborted { .. }), "{error}");
+        assert!(error.to_string().contains(&lost) || matches!(error, Error::Round(Aborted { .. })), "{error}");
         println!("PE {} is through: {error}", rt.my_pe());
     });
     ExitCode::SUCCESS

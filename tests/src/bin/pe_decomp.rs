@@ -444,5 +444,5 @@ fn misuse_of_rounds(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2], 
     // A round that is never ended.
     std::mem::forget(plan.start(buffer(a, whole), buffer(b, whole), &mut work).unwrap());
     let error = plan.run(buffer(a, whole), buffer(b, whole), &mut work).unwrap_err();
-    assert!(matches!(error, Error::Broken { pe, .. } if pe == me), "{error}");
+    assert!(matches!(error, Error::Round(symrail::rounds::Error::Poisoned { pe, .. }) if pe == me), "{error}");
 }

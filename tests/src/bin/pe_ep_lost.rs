@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::{Cmp, Runtime, SignalOp};
+use symrail::{Cmp, Runtime, SignalOp, rounds};
 use symrail_ep::high_throughput::Tokens;
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
@@ -127,10 +127,10 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     let tokens = Tokens { rows: Rows::new(rows, TOKEN)?, scales: None, topk: None };
     let (begun, dispatched) = (Instant::now(), buffers.dispatch(&tokens, &layout).map(|_| ()));
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
-    let Err(Error::Late { ranks: late, .. }) = &dispatched else { panic!("{dispatched:?}") };
+    let Err(Error::Round(rounds::Error::Late { late, .. })) = &dispatched else { panic!("{dispatched:?}") };
     assert_eq!(late, &[LOST], "PE {me}: {dispatched:?}");
     let again = buffers.dispatch(&tokens, &layout).map(|_| ());
-    assert!(matches!(again, Err(Error::Broken { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Round(rounds::Error::Poisoned { .. }))), "{again:?}");
     // No PE exits before all have got the error.
     for other in (0..LOST).filter(|&other| other != me) {
         ended.signal_op(0, 1, SignalOp::Add, other)?;
@@ -164,8 +164,8 @@ fn insisting<T>(
     let received = receive(buffers);
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
     match received {
-        Err(Error::Late { ranks, .. }) => {
-            assert_eq!(ranks, [LOST]);
+        Err(Error::Round(rounds::Error::Late { late, .. })) => {
+            assert_eq!(late, [LOST]);
             buffers.mask(LOST, true)?;
             receive(buffers)
         }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DevicePtr, Gpu, Kernel, Module, Program, Shape, Stream};
+use symrail::rounds::Error::{Aborted, Late};
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
 use symrail_collectives::plan::Collective;
@@ -353,7 +354,11 @@ impl<'d> World<'d> {
         good(call(&mut all));
         if self.rt.my_pe() != 1 {
             let error = call(&mut all).unwrap_err();
-            assert!(matches!(error, Error::Late { pe: 1, .. } | Error::Aborted { .. }), "{error}");
+            assert!(
+                matches!(&error, Error::Round(Late { late, .. }) if late == &[1])
+                    || matches!(error, Error::Round(Aborted { .. })),
+                "{error}"
+            );
             println!("{error}");
         }
         self.rt.barrier_all()?;
@@ -391,7 +396,7 @@ impl<'d> World<'d> {
             } else {
                 for _ in 0..2 {
                     let error = call(&mut all).unwrap_err();
-                    assert!(matches!(error, Error::Aborted { .. }), "transfers {transfers}: {error}");
+                    assert!(matches!(error, Error::Round(Aborted { .. })), "transfers {transfers}: {error}");
                 }
                 println!("PE {me}: told, transfers {transfers}");
             }

@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, Gpu, Stream};
-use symrail::{Runtime, Team, TeamHeap};
+use symrail::{Runtime, Team, TeamHeap, rounds};
 use symrail_core::fp8::{e4m3_to_f32, e5m2_to_f32, f32_to_e4m3, f32_to_e5m2};
 use symrail_overlap::cuda::{GpuAllGatherMatmul, GpuKernels, GpuMatmulReduce, GpuShape, Number, Operands};
 use symrail_overlap::{Error, Layout, Reduced, Schedule, Shards};
@@ -454,7 +454,7 @@ impl<'d> World<'d> {
                 }
                 self.rt.progress();
             };
-            assert!(matches!(error, Error::GivenUp { by, .. } if by != last), "{error}");
+            assert!(matches!(error, Error::Round(rounds::Error::Aborted { by, .. }) if by != last), "{error}");
             std::mem::forget(plan);
             return;
         }
@@ -464,14 +464,14 @@ impl<'d> World<'d> {
         let error = Self::check(&mut plan).unwrap_err();
         // Of several waiting blocks, the first to give up ends the others' waits.
         let of = match &error {
-            Error::Late { late, .. } => Some(*late),
-            Error::GivenUp { lost, .. } => *lost,
+            Error::Round(rounds::Error::Late { late, .. }) => late.first().copied(),
+            Error::Round(rounds::Error::Aborted { lost, .. }) => *lost,
             _ => None,
         };
         assert_eq!(of, Some(last), "{error}");
         println!("{error}");
         let again = self.post(&mut plan, &Self::addresses(&case, &passed)).unwrap_err();
-        assert!(matches!(again, Error::Broken { .. }), "{again}");
+        assert!(matches!(again, Error::Round(rounds::Error::Poisoned { .. })), "{again}");
         gave_up.atomic_fetch_add(0, 1, last).unwrap();
         std::mem::forget(plan);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use symrail::{Cmp, Group, Runtime, SignalOp, SymSlice, Team, TeamHeap};
+use symrail::{Cmp, Group, Runtime, SignalOp, SymSlice, Team, TeamHeap, rounds};
 use symrail_overlap::step::Observer;
 use symrail_overlap::{AllGatherMatmul, Error, Layout, MatmulReduce, Reduced, Result, Schedule, Shards, Step, Weight};
 use symrail_tests::pe;
@@ -389,10 +389,10 @@ fn give_up(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
             (0, Some(Error::Runtime(symrail::Error::Interrupted { .. }))) => {
                 may_begin.put_signal(0, &[], (&may_begin, 0), 1, SignalOp::Add, 2)?;
             }
-            (1 | 2, Some(Error::GivenUp { by: 0, lost: None, .. })) => {}
+            (1 | 2, Some(Error::Round(rounds::Error::Aborted { by: 0, lost: None, .. }))) => {}
             (_, error) => panic!("time {times}: {error:?}"),
         }
-        assert!(matches!(run(), Err(Error::Broken { .. })), "time {times}");
+        assert!(matches!(run(), Err(Error::Round(rounds::Error::Poisoned { .. }))), "time {times}");
         Ok(())
     };
     for schedule in [direct, Schedule::Ring { rows: 2 }] {

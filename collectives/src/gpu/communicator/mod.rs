@@ -11,10 +11,10 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Kernel};
 use symrail::{Team, TeamHeap};
 
+use super::abort::AbortHandle;
 use super::exchange::Exchange;
 use super::memory::SymmetricMemory;
 use super::plan::GpuPlan;
-use super::report::AbortHandle;
 use super::stage::Stage;
 use super::straight::Straight;
 use crate::error::Result;
@@ -155,7 +155,7 @@ impl GpuCommunicator {
     /// Fails if a call has failed so far. Does not wait for calls.
     ///
     /// # Errors
-    /// The reason: a PE is late ([`crate::Error::Late`]) or has given up ([`crate::Error::Aborted`]), or an error of
+    /// The reason: a PE is late or has given up ([`crate::Error::Round`]), or an error of
     /// the device. All PEs give up then, and the communicator must not be used again.
     pub fn check(&self) -> Result<()> {
         self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
@@ -191,7 +191,7 @@ impl GpuCommunicator {
     }
 
     /// As [`GpuCommunicator::abort`], and also tells the other PEs at once if no kernel of this PE is waiting that
-    /// could do it: their calls end with [`crate::Error::Aborted`]. Returns at once.
+    /// could do it: their calls end with [`Aborted`](symrail::rounds::Error::Aborted). Returns at once.
     ///
     /// # Errors
     /// The runtime's: other PEs may then wait until their time-outs.

@@ -33,8 +33,7 @@ fn key(number: u64, piece: usize) -> CString {
 }
 
 /// Whether a process manager has set its variables.
-#[must_use]
-pub fn present() -> bool {
+fn present() -> bool {
     ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| Settings::is_set(name))
 }
 

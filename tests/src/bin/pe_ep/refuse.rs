@@ -53,12 +53,12 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     // One rank has rows of another size: all ranks get an error.
     let bytes = if me == 0 { 32 } else { 64 };
     let differs = buffers.dispatch(&Tokens { rows: rows(&data[..2 * bytes], bytes), ..good }, &layout);
-    assert!(matches!(&differs, Err(Error::Differ { what: "bytes of a row", .. })), "{differs:?}");
+    assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
     // The ranks make different calls.
     let made = vec![1; 64 * handle.rows()];
     let parts = Parts { rows: rows(&made, 64), element: Element::Bf16, weights: None, biases: [None, None] };
     let differs = if me == 0 { buffers.combine(&parts, &handle).err() } else { buffers.dispatch(&good, &layout).err() };
-    assert!(matches!(differs, Some(Error::Differ { .. })), "{differs:?}");
+    assert!(matches!(differs, Some(Error::Runtime(ParametersDiffer { .. }))), "{differs:?}");
     if me == 0 {
         let wrong = Parts { rows: rows(&made[64..], 64), ..parts };
         assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
@@ -84,7 +84,7 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let bytes = if me == 0 { 32 } else { 64 };
     let sent = low.send_dispatch(rows(&data[..2 * bytes], bytes), None, topk)?;
     let differs = low.receive_dispatch(&sent);
-    assert!(matches!(&differs, Err(Error::Differ { what: "bytes of a row", .. })), "{differs:?}");
+    assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
     if me == 0 {
         let all = vec![0; 2 * ranks * 4 * 64];
         let mut ranges = found.ranges.clone();

@@ -398,7 +398,10 @@ impl<'d> World<'d> {
             good(unsafe { plan.post(&self.stream, from, to, &mut work) });
             good(self.stream.wait(TIME_LIMIT));
             let found = plan.check().unwrap_err();
-            assert!(matches!(found, Error::Late { late, .. } if late == n - 1), "{found}");
+            assert!(
+                matches!(found, Error::Round(symrail::rounds::Error::Late { ref late, .. }) if late == &[n - 1]),
+                "{found}"
+            );
             found.to_string()
         });
         ended.atomic_fetch_add(0, 1, n - 1).unwrap();
