@@ -61,7 +61,9 @@ impl RailSink for Sink<'_> {
     }
 
     fn message(&mut self, bytes: &[u8]) {
-        let Some(bytes) = self.core.profile.token().open(bytes) else { return self.core.stranger(self.lane) };
+        let Some(bytes) = self.core.profile.token().open(bytes) else {
+            return self.core.stranger(self.lane);
+        };
         let complaint = match bytes.first() {
             Some(&Reply::TAG) => self.core.take_reply(bytes),
             Some(&Keepalive::TAG) => self.take_keepalive(bytes),
@@ -190,7 +192,7 @@ impl Core {
             c.under_way = c.under_way.saturating_sub(len as u64);
         }
         match work {
-            Work::Write { .. } | Work::Flag { .. } => {
+            Work::Write { .. } | Work::TransmittedWrite { .. } => {
                 if let Some(c) = self.lanes.get_mut(dest, home.into()) {
                     c.writes = c.writes.saturating_sub(1);
                     c.bytes = c.bytes.saturating_sub(len as u64);

@@ -10,6 +10,7 @@
 use super::command::{Command, Issuer, OpHandle, Owner, Source};
 use super::launch::Transfer;
 use super::operations::Op;
+use super::protocol::PostFlags;
 use super::{Core, Endpoint, Role};
 use crate::amo::AmoOp;
 use crate::endpoint::command::Signal;
@@ -61,14 +62,21 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation: Operation::PutSignal, pe });
         }
-        if matches!(source, Source::Copied(_)) && self.quick_write(pe, 0, (dest, command.local(), len), Some(immediate))
-        {
+        let injected = matches!(source, Source::Copied(_)) && len <= self.core.profile.protocols().inject_max(0);
+        if injected && self.inject_write(pe, 0, (dest, command.local(), len), Some(immediate)) {
             return Ok(());
         }
         let slot = self.core.keep_source(&mut command)?;
         let new = Op::new(Operation::PutSignal, pe, len, owner, self.core.clock.now(), slot);
         let op = self.core.start_counted(new);
-        self.launch_data(pe, op, 0, (dest, command.local(), len), Transfer::CountedPut(immediate), false);
+        self.launch_data(
+            pe,
+            op,
+            0,
+            (dest, command.local(), len),
+            Transfer::CountedWrite(immediate),
+            PostFlags::AT_ONCE,
+        );
         Ok(())
     }
 

@@ -1,73 +1,12 @@
-//! Issuers of operations: how many of their operations are under way, the results of those that ended, and how soon the
-//! issuer wants the end of the next.
+//! Issuers of operations: how many of their operations are under way, the results of those that ended, and whether the
+//! issuer needs the completion of the next.
 //!
 //! An operation with a tag ends with a [`Finished`], any other with its issuer's quiet.
-//!
-//! The past of an issuer predicts how soon it wants the end of its next operation. `put; quiet` in a loop is fastest
-//! when the put asks for its own completion: one message there, one back. A stream of puts, or a put whose effect the
-//! caller awaits in another way, is fastest without. The same holds for AMOs and signals and their acknowledgements.
-//! The prediction is that the issuer acts as it did the last times.
 
 use super::command::{Finished, Issuer, Owner};
+use super::protocol::Completion;
+use super::wait_predictor::WaitPredictor;
 use crate::error::Error;
-
-/// How soon the issuer wants the end of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hurry {
-    /// A later quiet asks for it.
-    No,
-    /// The issuer waits for it and for other operations that it issues now. It may travel with them.
-    Soon,
-    /// The issuer waits for it alone.
-    Alone,
-}
-
-/// Predicts whether a quiet follows the next operation at once: a saturating counter, as in branch predictors.
-#[derive(Debug)]
-struct WaitPredictor {
-    since_quiet: u32,
-    /// 0 and 1 expect more operations, 2 and 3 expect a quiet.
-    confidence: u8,
-}
-
-impl Default for WaitPredictor {
-    fn default() -> Self {
-        WaitPredictor { since_quiet: 0, confidence: 2 }
-    }
-}
-
-impl WaitPredictor {
-    /// Whether an operation issued now should ask for its own completion.
-    #[inline]
-    fn expects_quiet(&self) -> bool {
-        self.since_quiet == 0 && self.confidence >= 2
-    }
-
-    /// Counts an operation. Returns whether it should ask for its own completion.
-    #[inline]
-    fn is_next_alone(&mut self) -> bool {
-        let alone = self.expects_quiet();
-        self.issued();
-        alone
-    }
-
-    #[inline]
-    fn issued(&mut self) {
-        self.since_quiet = self.since_quiet.saturating_add(1);
-        if self.since_quiet == 2 {
-            self.confidence = self.confidence.saturating_sub(1);
-        }
-    }
-
-    /// Notes that a quiet began, or that all issued operations are complete where the issuer announces no wait.
-    #[inline]
-    fn quiet(&mut self) {
-        if self.since_quiet == 1 {
-            self.confidence = (self.confidence + 1).min(3);
-        }
-        self.since_quiet = 0;
-    }
-}
 
 #[derive(Default)]
 struct IssuerState {
@@ -147,22 +86,22 @@ impl Issuers {
         &mut self.states[at]
     }
 
-    /// How soon the issuer wants the end of a new operation.
+    /// Counts a new operation. Returns whether the issuer needs its completion.
     #[inline]
-    pub fn hurry(&mut self, owner: Owner) -> Hurry {
+    pub fn completion(&mut self, owner: Owner) -> Completion {
         if owner.tag.is_none() {
-            return if self.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::No };
+            return if self.wait_predictor.is_next_alone() { Completion::Signaled } else { Completion::Unsignaled };
         }
         let issuer = self.state(owner.issuer);
         if issuer.outstanding == 0 {
             issuer.wait_predictor.quiet();
         }
-        if issuer.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
+        if issuer.wait_predictor.is_next_alone() { Completion::Signaled } else { Completion::Batched }
     }
 
-    /// Notes that an operation has become a part of another one of its issuer.
+    /// Counts an operation that was appended to another one of its issuer.
     #[inline]
-    pub fn joined(&mut self, owner: Owner) {
+    pub fn appended(&mut self, owner: Owner) {
         self.state(owner.issuer).wait_predictor.issued();
     }
 
@@ -204,28 +143,5 @@ impl Issuers {
     #[inline]
     pub fn next_finished(&mut self) -> Option<Finished> {
         self.finished.pop()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn follows_the_pattern_within_two_rounds() {
-        let mut p = WaitPredictor::default();
-        for _ in 0..3 {
-            p.issued();
-            p.issued();
-            p.quiet();
-        }
-        assert!(!p.expects_quiet());
-        for _ in 0..3 {
-            p.issued();
-            p.quiet();
-        }
-        assert!(p.expects_quiet());
-        p.issued();
-        assert!(!p.expects_quiet(), "a second one goes without");
     }
 }

@@ -1,15 +1,15 @@
 //! Requests to target agents, and the agents' answers, as messages.
 //!
-//! The endpoint sends a request at once, or gathers it with others in the connection's outbox, which the next poll or
-//! quiet sends. Any other message to the agent over that connection goes behind the gathered requests.
+//! The endpoint sends a request at once or, where CPUs move the bytes, [gathers](super::software) it with others.
 //!
 //! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them
 //! again.
 
 use super::command::{OpHandle, Owner};
 use super::operations::Op;
+use super::protocol::{Gather, PostFlags};
 use super::queue::{Work, WorkRequest};
-use super::{Core, Endpoint, Role};
+use super::{Core, Endpoint};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::SMALL;
 use crate::error::{Error, Operation};
@@ -19,6 +19,7 @@ use crate::wire::{Origin, Request, RequestKind, Token};
 
 impl Endpoint {
     /// Sends a request, with its payload if it has one; the operation waits for its acknowledgement.
+    #[inline(always)]
     pub(super) fn launch_message(
         &mut self,
         pe: Pe,
@@ -26,43 +27,34 @@ impl Endpoint {
         op: OpHandle,
         request: Request,
         payload: Option<(*mut u8, usize)>,
+        flags: PostFlags,
     ) {
         self.core.ops.expect(op, 1);
-        let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
-        if self.core.profile.role() == Role::Host {
-            return self.launch_host_message(pe, lane, request, payload);
-        }
-        // The engine polls soon after it has read all requests of its channels.
-        let waits = self.core.profile.caps(lane).software;
-        self.launch_message_or_gather(pe, lane, request, payload, waits);
+        self.send_request(pe, lane, request, payload.unwrap_or((std::ptr::null_mut(), 0)), flags);
     }
 
-    /// At a host endpoint, a request that is not urgent and follows closely behind another waits for the next poll.
-    fn launch_host_message(&mut self, pe: Pe, lane: usize, request: Request, payload: (*mut u8, usize)) {
-        let may_wait = self.core.profile.caps(lane).software && !request.urgent;
-        let waits = may_wait && self.core.follows_closely(pe, lane);
-        self.launch_message_or_gather(pe, lane, request, payload, waits);
-    }
-
-    /// Numbers a request and sends it, or gathers it if `waits`. Its id is the operation that waits for it, or 0.
-    pub(super) fn launch_message_or_gather(
+    /// Numbers a request and sends it, or gathers it with others. Its id is the operation that waits for it, or 0.
+    pub(super) fn send_request(
         &mut self,
         pe: Pe,
         lane: usize,
         mut request: Request,
         payload: (*mut u8, usize),
-        waits: bool,
+        flags: PostFlags,
     ) {
+        let waits = match flags.gather {
+            Gather::No => false,
+            Gather::IfClose => self.core.follows_closely(pe, lane),
+            Gather::Yes => true,
+        };
         let (ptr, len) = payload;
         let op = request.id;
         if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
-        // The next quiet asks for the acknowledgement of a request that is not urgent, even where the answer is wanted
-        // soon to free buffers.
-        let lazy = !request.urgent;
         // A later request asks for the acknowledgement of the requests in the same message.
-        request.urgent &= request.fetch || !(self.core.lanes.expects_more() && self.core.profile.caps(lane).software);
+        let asks_later = self.core.lanes.expects_more() && self.core.profile.caps(lane).software;
+        request.urgent = flags.acknowledge && (request.fetch || !asks_later);
         if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
@@ -73,7 +65,8 @@ impl Endpoint {
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
         let gathered = c.outbox.is_some();
-        if lazy {
+        if !flags.acknowledge {
+            // The next quiet asks, even where the answer is wanted soon to free buffers.
             c.lazy = true;
             self.core.lanes.list(pe, lane);
         } else if request.urgent {
@@ -104,47 +97,7 @@ impl Endpoint {
         let Some(address) = self.core.profile.introduction().filter(|_| !known).map(Box::<[u8]>::from) else { return };
         let request = self.core.profile.request(RequestKind::Introduce, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
         let payload = (address.as_ptr().cast_mut(), address.len());
-        self.launch_message_or_gather(pe, lane, Request { urgent: true, ..request }, payload, false);
-    }
-
-    /// Appends a request to the connection's outbox. Returns `false` when the request has no room in any message.
-    fn gather(
-        &mut self,
-        pe: Pe,
-        lane: usize,
-        sequence: u32,
-        head: &[u8; Request::SIZE],
-        (ptr, len): (*mut u8, usize),
-    ) -> bool {
-        let total = Request::SIZE + Request::padded(len);
-        let token = self.core.profile.token_of(pe);
-        let room = self.core.bounce.largest().min(self.core.profile.caps(lane).max_send);
-        let Some(c) = self.core.lanes.get_mut(pe, lane) else { return false };
-        let (slot, used) = match c.outbox {
-            Some((slot, used)) if used as usize + total <= room => (slot, used as usize),
-            other => {
-                if other.is_some() {
-                    self.send_outbox(pe, lane);
-                }
-                if Token::SIZE + total > room {
-                    return false;
-                }
-                let Some(slot) = self.core.bounce.alloc(room) else { return false };
-                self.core.lanes.begins_to_gather(pe, lane);
-                // SAFETY: the slot has room for more than that.
-                unsafe { begin(self.core.bounce.ptr(slot).as_ptr(), token) };
-                (slot, Token::SIZE)
-            }
-        };
-        // SAFETY: the slot has `room` bytes, of which `used + total` are not more.
-        unsafe { fill(self.core.bounce.ptr(slot).as_ptr().add(used), head, ptr, len) };
-        if let Some(c) = self.core.lanes.get_mut(pe, lane) {
-            c.outbox = Some((slot, (used + total) as u32));
-            if let Some(f) = &mut c.failover {
-                f.gathered = sequence;
-            }
-        }
-        true
+        self.send_request(pe, lane, request, payload, PostFlags::AT_ONCE);
     }
 
     /// Asks for the acknowledgement of all requests sent on a lane: by a gathered request, or else by a flush. Returns
@@ -162,26 +115,11 @@ impl Endpoint {
             Some(None) => {
                 let flush = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
                 let nothing = (std::ptr::null_mut(), 0);
-                self.launch_message_or_gather(pe, lane, Request { urgent: true, ..flush }, nothing, false);
+                self.send_request(pe, lane, flush, nothing, PostFlags::AT_ONCE);
             }
         }
         self.core.lanes.has_asked(pe, lane);
         true
-    }
-
-    /// Sends the gathered requests of one connection.
-    fn send_outbox(&mut self, pe: Pe, lane: usize) {
-        let Some((slot, used)) = self.core.lanes.take_outbox(pe, lane) else { return };
-        let slot = self.core.bounce.shrink(slot, used as usize);
-        if let Some(last) = self.core.lanes.failover(pe, lane).map(|f| f.gathered) {
-            return self.keep_and_send(pe, lane, slot, used, last);
-        }
-        let local = (self.core.bounce.ptr(slot).as_ptr(), used as usize);
-        match self.inject(pe, lane, local) {
-            Ok(()) => self.core.bounce.free(slot),
-            // The rail will report any other error again.
-            Err(_) => self.post(WorkRequest::new(Work::Send, pe, lane, 0, local, Some(slot))),
-        }
     }
 
     /// Sends one request and keeps the message until it is acknowledged.
@@ -192,14 +130,6 @@ impl Endpoint {
         // SAFETY: the slot has room for `total` bytes.
         unsafe { fill(begin(self.core.bounce.ptr(slot).as_ptr(), token), &request.encode(), ptr, len) };
         self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
-    }
-
-    /// Sends all gathered requests.
-    #[inline]
-    pub(super) fn send_outboxes(&mut self) {
-        while let Some((pe, lane)) = self.core.lanes.next_gathered() {
-            self.send_outbox(pe, lane);
-        }
     }
 
     /// Sends a message that the rail copies at once, if it is small enough and no earlier message waits.
@@ -253,8 +183,8 @@ impl Endpoint {
             std::mem::take(&mut c.dirty)
         });
         let flush = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
-        let request = Request { urgent: true, ..flush };
-        self.launch_message(pe, lane, op, request, None);
+        let flags = self.core.profile.protocols().request_flags(lane);
+        self.launch_message(pe, lane, op, flush, None, flags);
         // Operations that a fence holds back behind writes without a completion wait for this acknowledgement.
         let sent = self.core.lanes.get_mut(pe, lane).map_or(0, |c| c.sent);
         let peer = self.core.lanes.peer_mut(pe);

@@ -9,7 +9,7 @@
 //!
 //! | struct | owns |
 //! |---|---|
-//! | `profile` | what the endpoint and its rails are, and the form in which operations travel |
+//! | `profile` | what the endpoint and its rails are, and the protocols of operations |
 //! | `issuers` | the issuers of operations, and the results of these |
 //! | `operations` | one record of each operation that has not ended |
 //! | `lanes` | work under way on each lane; the lane of an operation; which operations wait because of a fence |
@@ -21,10 +21,11 @@
 //! | `clock` | time |
 //! | `region`, `bounce` of the crate | memory that is registered with rails |
 //!
-//! An operation passes through [`command`], its description; `submit`, which checks and enters it, or `quick` for small
-//! puts that need no operation; `launch`, which cuts it into work requests, or `message` for requests to target agents;
-//! and `queue`, which hands work requests to rails. `drive` polls, and `completion` turns reports of rails into ended
-//! operations.
+//! An operation passes through [`command`], its description; `submit`, which checks and enters it; `lanes::order`, which
+//! places it on a lane; `protocol`, which selects its form there; `launch`, which cuts it into work requests, `message`
+//! for requests to target agents, or `inject` for small puts without a record; and `queue`, which hands work requests to
+//! rails. `drive` polls, and `completion` turns reports of rails into ended operations. `software` gathers and coalesces
+//! small operations for providers whose CPU moves the bytes; no operation over another provider enters it.
 //!
 //! Other files: `open` opens an endpoint and makes peers and memory known to it. `counted` has puts whose arrival the
 //! target counts. `emulate` has AMOs by the provider; `abilities` lists what the provider can do, and `swap_loop`
@@ -39,7 +40,7 @@
 //! Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent instead, many to a
 //! message.
 //!
-//! An operation that a quiet follows at once is faster with a completion or acknowledgement of its own; `issuers`
+//! An operation that a quiet follows at once is faster with a completion or acknowledgement of its own; `wait_predictor`
 //! predicts this. So are puts that no quiet completes: flags, and puts that are `counted` where they arrive.
 //!
 //! # Inlining
@@ -55,6 +56,7 @@ mod counted;
 mod drive;
 mod emulate;
 mod failover;
+mod inject;
 mod issuers;
 mod lanes;
 mod launch;
@@ -64,10 +66,13 @@ mod open;
 mod operations;
 mod paths;
 mod profile;
+mod protocol;
+mod protocol_table;
 mod queue;
-mod quick;
+mod software;
 mod submit;
 mod swap_loop;
+mod wait_predictor;
 
 use clock::Clock;
 pub use completion::NoAgent;
@@ -80,6 +85,7 @@ use operations::Operations;
 use paths::Paths;
 use profile::Profile;
 pub use profile::{Policy, Role};
+pub use protocol_table::ProtocolRow;
 use queue::SendQueue;
 use swap_loop::Loops;
 

@@ -160,7 +160,7 @@ impl Recorder {
     fn done(&mut self, id: u64, request: &WorkRequest, n_pes: u32) {
         let Some(posted) = self.under_way.remove(&id) else { return };
         let what = match request.work {
-            Work::Write { .. } | Work::Flag { .. } => "write",
+            Work::Write { .. } | Work::TransmittedWrite { .. } => "write",
             Work::Read { .. } => "read",
             Work::Send | Work::Probe { .. } => "send",
             Work::Amo { .. } => "atomic",
@@ -220,7 +220,7 @@ impl Observer {
         let counters = &mut self.counters[lane];
         counters.bytes += request.len as u64;
         match request.work {
-            Work::Write { .. } | Work::Flag { .. } => counters.writes += 1,
+            Work::Write { .. } | Work::TransmittedWrite { .. } => counters.writes += 1,
             Work::Read { .. } => counters.reads += 1,
             Work::Send | Work::Probe { .. } | Work::Amo { .. } => counters.messages += 1,
         }

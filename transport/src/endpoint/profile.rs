@@ -1,23 +1,17 @@
-//! The profile of an endpoint: its PE, its role, its rails, and the form in which operations travel over these.
+//! The profile of an endpoint: its PE, its role, its rails, and the protocols of operations over these.
 //!
 //! The profile is constant once the endpoint is open, except for the tokens of endpoints that are connected later.
 
 use super::abilities::Abilities;
-use super::command::{Command, Fetch, OpHandle};
-use super::issuers::Hurry;
+use super::command::{Command, OpHandle};
+use super::protocol::Protocols;
 use crate::amo::{AmoOp, AmoType};
 use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
 use crate::sparse::Sparse;
-use crate::wire::{FROM_HOST, Keepalive, MOST_READ, Origin, Request, RequestKind, Token};
-
-/// Data of at most this many bytes travels in a message, if a message has room for it. Beyond, the copy costs more than
-/// a post.
-const IN_MESSAGE_MAX: u64 = 4096;
-/// The maximum number of pieces in one work request.
-pub(super) const MOST_TOGETHER: usize = 4;
+use crate::wire::{FROM_HOST, Keepalive, Origin, Request, RequestKind, Token};
 
 /// The role of one of a PE's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +69,8 @@ pub(super) struct Profile {
     max_rma: u64,
     /// Bytes of the largest message.
     max_message: usize,
-    /// The most bytes of data in a message.
-    in_message: u64,
-    /// For each lane, the most bytes of a put that is cheapest as a request; 0 if none is.
-    cheap_requests: Box<[u64]>,
+    /// The forms of operations.
+    protocols: Protocols,
 }
 
 impl Profile {
@@ -94,7 +86,6 @@ impl Profile {
         abilities: Abilities,
         max_message: usize,
     ) -> Result<Profile> {
-        let in_message = IN_MESSAGE_MAX.min(max_message.saturating_sub(Request::alone(0)) as u64);
         Ok(Profile {
             me,
             n_pes,
@@ -105,8 +96,7 @@ impl Profile {
             token: Token::random()?,
             tokens: Sparse::default(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
-            in_message,
-            cheap_requests: caps.iter().map(|caps| cheap_request(caps, in_message)).collect(),
+            protocols: Protocols::new(role, policy.native_amo, &caps, max_message),
             caps,
             abilities,
             max_message,
@@ -174,13 +164,6 @@ impl Profile {
     }
 }
 
-/// The largest size of puts for which a message holds at least as many as a work request of several pieces; 0 where
-/// NICs move the bytes.
-fn cheap_request(caps: &RailCaps, in_message: u64) -> u64 {
-    let most = (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64;
-    if caps.software { most.min(in_message) } else { 0 }
-}
-
 /// The addressing of endpoints.
 impl Profile {
     /// The token of incoming messages.
@@ -225,7 +208,7 @@ impl Profile {
         Keepalive { origin: self.origin, source: self.me }
     }
 
-    /// A request of this endpoint; not urgent, without payload, not numbered yet.
+    /// A request of this endpoint that asks for no acknowledgement, without payload, not numbered yet.
     pub fn request(&self, kind: RequestKind, op: AmoOp, ty: AmoType, words: (u64, u64, u64), id: OpHandle) -> Request {
         let (offset, operand, second) = words;
         let origin = self.origin;
@@ -239,65 +222,23 @@ impl Profile {
     }
 }
 
-/// The form in which operations travel.
+/// What the form of operations depends on.
 impl Profile {
-    /// Whether data of this size travels in a message.
-    #[inline]
-    pub fn fits_message(&self, len: u64) -> bool {
-        len <= self.in_message
-    }
-
-    /// Whether the data of an operation is copied into a message when it is launched.
-    pub fn is_in_message(&self, lane: usize, command: &Command, hurry: Hurry) -> bool {
-        match *command {
-            Command::Put { len, .. } => hurry != Hurry::Alone && self.is_request(lane, len),
-            Command::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
-            _ => false,
-        }
-    }
-
-    /// Whether an operation can become a part of another one. It can if it is a request that returns nothing but its
-    /// acknowledgement.
-    #[inline]
-    pub fn joins(&self, lane: usize, command: &Command) -> bool {
-        match *command {
-            Command::Put { len, .. } => len > 0 && self.is_request(lane, len),
-            Command::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
-            Command::Amo { fetch: Fetch::No, .. } => !self.policy.native_amo,
-            _ => false,
-        }
-    }
-
-    /// Whether a put of the engine is a request to the target agent, which travels with other requests and is
-    /// acknowledged with them.
-    #[inline]
-    pub fn is_request(&self, lane: usize, len: u64) -> bool {
-        self.role == Role::Proxy && !self.policy.native_amo && self.is_cheap_request(lane, len)
-    }
-
-    /// Whether a put is cheapest as a request.
-    #[inline]
-    pub fn is_cheap_request(&self, lane: usize, len: u64) -> bool {
-        len <= self.cheap_requests[lane]
-    }
-
-    /// Whether the target's agent reads for a get. Its answers to many such requests travel together.
-    pub fn is_fetched(&self, lane: usize, len: u64) -> bool {
-        len <= MOST_READ && self.is_request(lane, len)
-    }
-
-    /// Whether the provider performs an operation that is an AMO.
-    pub fn is_native(&self, command: &Command) -> bool {
-        self.policy.native_amo && matches!(command, Command::Amo { .. })
+    /// The forms of operations.
+    #[inline(always)]
+    pub fn protocols(&self) -> &Protocols {
+        &self.protocols
     }
 
     /// Whether an operation needs the one lane of its kind. A provider's AMOs have a lane of their own. AMOs and
     /// signals that a target agent performs stay in order, as they do where a PE has one lane for them.
+    #[inline(always)]
     pub fn needs_one_lane(&self, command: &Command) -> bool {
-        self.is_native(command) || matches!(command, Command::AgentRequest(ask) if ask.payload.is_empty())
+        self.protocols.is_native(command) || matches!(command, Command::AgentRequest(ask) if ask.payload.is_empty())
     }
 
-    /// Whether the policy stripes so many bytes over all lanes.
+    /// Whether the policy splits a transfer of `len` bytes over all lanes.
+    #[inline(always)]
     pub fn wants_stripes(&self, len: u64) -> bool {
         self.policy.rails == RailPolicy::Stripe && len >= self.policy.stripe_threshold && self.role == Role::Proxy
     }

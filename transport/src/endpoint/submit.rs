@@ -4,8 +4,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::abilities::{AMO_LANE, How};
 use super::command::{Command, Fetch, OpHandle, Owner, Source};
-use super::issuers::Hurry;
 use super::operations::{Op, store};
+use super::protocol::{Completion, Form};
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoType};
@@ -49,15 +49,18 @@ impl Endpoint {
             signal_as_amo(&mut command);
             self.check_native(&command)?;
         }
-        let mut hurry = self.core.issuers.hurry(owner);
-        if hurry == Hurry::No && self.quick_put(pe, &command) {
-            return Ok(0);
+        let completion = self.core.issuers.completion(owner);
+        let mut placed = self.core.lanes.place(pe, &command, completion, &self.core.profile);
+        if let Some((lane, protocol)) = &mut placed
+            && let Form::UnrecordedMessage | Form::Inject = protocol.form
+        {
+            if self.launch_unrecorded(pe, *lane, &command, *protocol) {
+                return Ok(0);
+            }
+            // The rail cannot take the write now, so it gets a record and waits.
+            *protocol = self.core.lanes.select_recorded(pe, *lane, &command, completion, &self.core.profile);
         }
-        let lane = self.core.lanes.choose(pe, &command, &self.core.profile);
-        if hurry == Hurry::Alone && self.core.lanes.peer(pe).pinned.is_some() {
-            hurry = Hurry::Soon; // `choose` has assumed this form for an operation behind a fence
-        }
-        let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &command, hurry));
+        let in_message = placed.is_some_and(|(_, protocol)| protocol.form == Form::Message);
         let slot = if in_message { None } else { self.core.keep_source(&mut command)? };
         let mut new = Op::new(operation, pe, command.bytes(), owner, self.core.clock.now(), slot);
         match command {
@@ -66,8 +69,8 @@ impl Endpoint {
             _ => {}
         }
         let op = self.core.ops.start(new, &mut self.core.issuers);
-        match lane {
-            Some(lane) => self.launch(pe, &command, op, lane, hurry),
+        match placed {
+            Some((lane, protocol)) => self.launch(pe, &command, op, lane, protocol),
             None => self.core.lanes.defer(pe, op, command),
         }
         Ok(op)
@@ -91,12 +94,17 @@ impl Endpoint {
         if !self.core.ops.goes_on(op, pe) || !self.ready() {
             return Ok(false);
         }
-        let Some(lane) = self.core.lanes.choose(pe, command, &self.core.profile) else { return Ok(false) };
-        if !self.core.profile.joins(lane, command) {
+        let placed = self.core.lanes.place(pe, command, Completion::Batched, &self.core.profile);
+        let Some((lane, protocol)) = placed.filter(|(_, protocol)| protocol.form == Form::Message) else {
             return Ok(false);
+        };
+        // Nothing but its acknowledgement may come back.
+        match *command {
+            Command::Put { len: 1.., .. } | Command::PutSignal { .. } | Command::Amo { fetch: Fetch::No, .. } => {}
+            _ => return Ok(false),
         }
-        self.core.issuers.joined(owner);
-        self.launch_request(pe, lane, op, command, true);
+        self.core.issuers.appended(owner);
+        self.launch_request(pe, lane, op, command, protocol.flags);
         Ok(true)
     }
 

@@ -7,7 +7,7 @@ use crate::pe::Pe;
 
 /// Whether a work request is a write to `pe` that was first posted on this lane.
 fn is_write_of(request: &WorkRequest, pe: Pe, lane: usize) -> bool {
-    let write = matches!(request.work, Work::Write { .. } | Work::Flag { .. });
+    let write = matches!(request.work, Work::Write { .. } | Work::TransmittedWrite { .. });
     write && request.dest == pe && usize::from(request.home) == lane
 }
 
@@ -129,7 +129,7 @@ impl Endpoint {
                 (request.lane, request.turn) =
                     stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
             }
-            (request.next, request.may_wait) = (None, false);
+            (request.next, request.coalesce) = (None, false);
             let id = self.core.queue.enter(&mut request);
             self.post_or_keep(id, &request);
         }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::bounce::Slot;
 use crate::endpoint::command::{Command, OpHandle};
 use crate::endpoint::failover::Failover;
+use crate::endpoint::protocol::FirstPost;
 use crate::rail::Order;
 
 /// One lane to one peer. The struct is small because there is one for every (peer, rail).
@@ -112,9 +113,9 @@ impl Connection {
 
     /// Whether an operation that is posted here now cannot overtake the operations that a fence ordered before it.
     ///
-    /// `fenced` is the sequence number of the last request before the fence. `as_message`: the operation is a request.
-    /// `writes`: the operation posts a write.
-    pub fn keeps_behind(&self, order: Order, fenced: u32, as_message: bool, writes: bool) -> bool {
+    /// `fenced` is the sequence number of the last request before the fence.
+    pub fn keeps_behind(&self, order: Order, fenced: u32, first: FirstPost) -> bool {
+        let (as_message, writes) = (first == FirstPost::Message, first == FirstPost::Write);
         // A write that another lane may have to repeat must not overwrite a later one.
         let after_writes = (self.writes == 0 && !self.dirty)
             || (as_message && order.send_after_write && self.is_straight())

@@ -1,4 +1,5 @@
-//! Which lane an operation takes, and whether it may be posted now.
+//! Which lane an operation takes, and whether it may be posted now. Its protocol is selected here, because it depends on
+//! the lane, and whether the lane keeps the operation behind earlier ones depends on it.
 //!
 //! Without a fence, large operations take the lanes in turn. After a fence, the next operation to a destination stays
 //! behind the operations before the fence. It takes the one lane that has all of them, if that lane keeps order.
@@ -7,8 +8,8 @@
 use super::{Connection, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
 use crate::endpoint::command::{Command, OpHandle};
-use crate::endpoint::issuers::Hurry;
 use crate::endpoint::profile::Profile;
+use crate::endpoint::protocol::{Completion, Path, Protocol, Unrecorded};
 use crate::pe::Pe;
 use crate::rail::Dest;
 
@@ -58,25 +59,38 @@ impl Lanes {
         Some(lane)
     }
 
-    /// The lane for a new operation, or `None` if it has to wait for earlier ones.
-    #[inline]
-    pub fn choose(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
-        if matches!(command, Command::Get { .. }) {
-            // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
-            return self.pick(pe, command.bytes());
-        }
+    /// The lane and the protocol of a new operation, or `None` if it has to wait for earlier ones.
+    #[inline(always)]
+    pub fn place(
+        &mut self,
+        pe: Pe,
+        command: &Command,
+        completion: Completion,
+        profile: &Profile,
+    ) -> Option<(usize, Protocol)> {
         let peer = self.peer(pe);
-        if !peer.deferred.is_empty() {
+        let lane = if matches!(command, Command::Get { .. }) {
+            // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
+            self.pick(pe, command.bytes())?
+        } else if peer.defers() {
             return None;
-        }
-        if peer.epoch == self.epoch && peer.pinned.is_none() {
-            return self.free_lane(pe, command, profile);
-        }
-        self.order_behind(pe, command, self.epoch, profile)
+        } else if self.is_unfenced(peer) {
+            self.free_lane(pe, command, profile)?
+        } else {
+            return self.place_behind(pe, command, completion, self.epoch, profile);
+        };
+        Some((lane, self.select(pe, lane, command, completion, profile)))
     }
 
-    /// The lane on which `command` stays behind the operations before fence `epoch`, if it can be posted now.
-    fn order_behind(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<usize> {
+    /// As [`Lanes::place`], for an operation that stays behind the operations before fence `epoch`.
+    fn place_behind(
+        &mut self,
+        pe: Pe,
+        command: &Command,
+        completion: Completion,
+        epoch: u32,
+        profile: &Profile,
+    ) -> Option<(usize, Protocol)> {
         let (lanes, at) = (self.rails, self.enter(pe));
         let connections = at * lanes..at * lanes + lanes;
         if self.peers[at].epoch != epoch {
@@ -90,27 +104,91 @@ impl Lanes {
             peer.fenced = first.map_or(0, |c| self.connections[c].sent);
             peer.epoch = epoch;
         }
-        let native = profile.is_native(command);
-        let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, command, profile) };
-        let c: &Connection = &self.connections[connections.start + usize::from(lane)];
-        if c.idle() {
+        let pinned = self.peers[at].pinned.map(usize::from);
+        let Some(lane) = pinned.filter(|lane| !self.connections[connections.start + lane].idle()) else {
             self.peers[at].pinned = None;
-            return self.free_lane(pe, command, profile);
-        }
+            let lane = self.free_lane(pe, command, profile)?;
+            return Some((lane, self.select(pe, lane, command, completion, profile)));
+        };
         // The work of a failed lane moves to other lanes, and operations behind a fence wait for it.
-        if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
+        if (profile.protocols().is_native(command) && lane != AMO_LANE) || !self.is_up(pe, lane) {
             return None;
         }
-        let as_message = match command {
-            Command::AgentRequest(_) => true,
-            Command::Amo { .. } => !profile.native_amo(),
-            _ => profile.is_in_message(lane.into(), command, Hurry::Soon),
-        };
-        let writes = matches!(command, Command::Put { .. } | Command::PutSignal { .. }) && !as_message;
-        let order = profile.caps(usize::from(lane)).order;
-        c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
+        let protocol = self.select(pe, lane, command, completion, profile);
+        let c: &Connection = &self.connections[connections.start + lane];
+        let (order, fenced) = (profile.caps(lane).order, self.peers[at].fenced);
+        c.keeps_behind(order, fenced, protocol.form.first_post()).then_some((lane, protocol))
     }
 
+    /// The protocol of an operation on a lane.
+    #[inline(always)]
+    fn select(&self, pe: Pe, lane: usize, command: &Command, completion: Completion, profile: &Profile) -> Protocol {
+        let unrecorded = match completion {
+            Completion::Unsignaled if matches!(command, Command::Put { .. }) => self.unrecorded(pe, lane),
+            _ => Unrecorded::Nothing,
+        };
+        self.select_with(pe, lane, command, completion, profile, unrecorded)
+    }
+
+    /// The protocol of an operation on a lane where the rail has no room for an unrecorded write now.
+    pub fn select_recorded(
+        &self,
+        pe: Pe,
+        lane: usize,
+        command: &Command,
+        completion: Completion,
+        profile: &Profile,
+    ) -> Protocol {
+        self.select_with(pe, lane, command, completion, profile, Unrecorded::Nothing)
+    }
+
+    #[inline(always)]
+    fn select_with(
+        &self,
+        pe: Pe,
+        lane: usize,
+        command: &Command,
+        completion: Completion,
+        profile: &Profile,
+        unrecorded: Unrecorded,
+    ) -> Protocol {
+        let peer = self.peer(pe);
+        let path = Path {
+            lane,
+            fenced: peer.pinned.is_some(),
+            single: peer.lanes == 1,
+            straight: self.get(pe, lane).is_some_and(Connection::is_straight),
+            striped: self.is_striped(peer, command.bytes(), profile),
+            unrecorded,
+        };
+        profile.protocols().select(command, completion, path)
+    }
+
+    /// Whether a transfer of `len` bytes to a peer is split over all its lanes.
+    #[inline(always)]
+    fn is_striped(&self, peer: &Peer, len: u64, profile: &Profile) -> bool {
+        profile.wants_stripes(len) && peer.lanes > 1 && self.in_use() > 1 && peer.is_whole() && peer.pinned.is_none()
+    }
+
+    /// What may travel on a lane without a record, so that only the lane and its flush know of it. That has to be the
+    /// lane of all small puts. Work that another lane may have to repeat must be a message.
+    #[inline(always)]
+    fn unrecorded(&self, pe: Pe, lane: usize) -> Unrecorded {
+        let peer = self.peer(pe);
+        let Some(c) = self.get(pe, lane).filter(|_| self.only(pe) == Some(lane)) else { return Unrecorded::Nothing };
+        let unfenced = self.is_unfenced(peer);
+        if c.later > 0 && !unfenced {
+            return Unrecorded::Nothing;
+        }
+        if c.failover.is_some() {
+            let messages = c.is_straight() && (unfenced || self.is_alone(pe, lane));
+            return if messages { Unrecorded::Messages } else { Unrecorded::Nothing };
+        }
+        // A write does not wait for the target agent.
+        if c.unacked.is_empty() || unfenced { Unrecorded::MessagesAndWrites } else { Unrecorded::Messages }
+    }
+
+    #[inline(always)]
     fn free_lane(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
         if profile.needs_one_lane(command) {
             return Some(self.each(pe).first()).filter(|&lane| self.is_up(pe, lane));
@@ -138,19 +216,22 @@ impl Lanes {
         self.blocked.get(at).copied()
     }
 
-    /// Takes the next operation on a peer that may be posted now, with its lane. Operations that are `over` meanwhile
-    /// are dropped.
+    /// Takes the next operation on a peer that may be posted now, with its lane and protocol. Operations that are `over`
+    /// meanwhile are dropped.
     pub fn next_deferred(
         &mut self,
         pe: Pe,
         profile: &Profile,
         over: impl Fn(OpHandle) -> bool,
-    ) -> Option<(OpHandle, Command, usize)> {
+    ) -> Option<(OpHandle, Command, usize, Protocol)> {
         while let Some(&(op, command, epoch)) = self.peer(pe).deferred.front() {
-            let lane = if over(op) { None } else { Some(self.order_behind(pe, &command, epoch, profile)?) };
+            let placed = match over(op) {
+                true => None,
+                false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
+            };
             self.peer_mut(pe).deferred.pop_front();
-            if let Some(lane) = lane {
-                return Some((op, command, lane));
+            if let Some((lane, protocol)) = placed {
+                return Some((op, command, lane, protocol));
             }
         }
         None
@@ -249,6 +330,11 @@ mod tests {
         (lanes, profile)
     }
 
+    /// The lane of a put.
+    fn place(lanes: &mut Lanes, profile: &Profile) -> Option<usize> {
+        lanes.place(1, &PUT, Completion::Batched, profile).map(|(lane, _)| lane)
+    }
+
     #[test]
     fn rails_on_which_nothing_happens_are_polled_in_turns() {
         let (mut lanes, _) = two_lanes(true);
@@ -280,9 +366,9 @@ mod tests {
             for (lane, busy) in busy.into_iter().enumerate() {
                 lanes.get_mut(1, lane).unwrap().writes = u32::from(busy);
             }
-            assert_eq!(lanes.choose(1, &PUT, &profile), Some(0), "no fence");
+            assert_eq!(place(&mut lanes, &profile), Some(0), "no fence");
             lanes.fence();
-            assert_eq!(lanes.choose(1, &PUT, &profile), expected, "ordered {keeps_order}, busy {busy:?}");
+            assert_eq!(place(&mut lanes, &profile), expected, "ordered {keeps_order}, busy {busy:?}");
         }
     }
 
@@ -291,7 +377,7 @@ mod tests {
         let (mut lanes, profile) = two_lanes(false);
         (0..2).for_each(|lane| lanes.get_mut(1, lane).unwrap().writes = 1);
         lanes.fence();
-        assert_eq!(lanes.choose(1, &PUT, &profile), None);
+        assert_eq!(place(&mut lanes, &profile), None);
         (1..=3).for_each(|op| lanes.defer(1, op, PUT));
         let next = |lanes: &mut Lanes| lanes.next_deferred(1, &profile, |op| op == 2).map(|(op, ..)| op);
         lanes.get_mut(1, 0).unwrap().writes = 0;

@@ -1,12 +1,11 @@
 //! The send queue: work requests from their creation until a rail has completed them.
 //!
-//! `post` hands them to rails, several in one post where `coalescing` permits. A work request that a rail refuses for
-//! now waits in a backlog, in order for each destination. A rail refuses when its queue is full, or because of one
-//! destination, whose connection is being made (for ever if the peer is dead). The rail does not report which. So each
-//! pass over a backlog tries a few destinations, and begins where the last pass stopped: work for an unreachable peer
-//! never blocks work for other peers.
+//! `post` hands them to rails, several in one post where [`software`](super::software) coalesces. A work request that a
+//! rail refuses for now waits in a backlog, in order for each destination. A rail refuses when its queue is full, or
+//! because of one destination, whose connection is being made (for ever if the peer is dead). The rail does not report
+//! which. So each pass over a backlog tries a few destinations, and begins where the last pass stopped: work for an
+//! unreachable peer never blocks work for other peers.
 
-mod coalescing;
 mod post;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +14,7 @@ use slotmap::{DefaultKey, SlotMap};
 
 use super::command::OpHandle;
 use super::operations::{handle, key};
+use super::software::Held;
 use super::swap_loop::WordAmo;
 use crate::bounce::Slot;
 use crate::rail::Dest;
@@ -27,9 +27,9 @@ const MOST: usize = 4096;
 pub(super) enum Work {
     /// Writes to a symmetric offset; complete when visible at the target.
     Write { offset: u64 },
-    /// Writes to a symmetric offset; complete when it has left or, where it may have to be repeated, when it is
-    /// visible. The immediate is delivered to the target.
-    Flag { offset: u64, immediate: Option<u64> },
+    /// Writes to a symmetric offset; complete when it has left (`FI_TRANSMIT_COMPLETE`) or, where it may have to be
+    /// repeated, when it is visible. The immediate is delivered to the target.
+    TransmittedWrite { offset: u64, immediate: Option<u64> },
     /// Reads from a symmetric offset.
     Read { offset: u64 },
     /// Sends a message.
@@ -58,7 +58,7 @@ pub(super) struct WorkRequest {
     /// More work requests follow at once on this lane.
     pub more: bool,
     /// It may wait to be coalesced.
-    pub may_wait: bool,
+    pub coalesce: bool,
     /// Its bytes count towards the window.
     pub in_window: bool,
     /// The next of the work requests that were posted together with it.
@@ -92,7 +92,7 @@ impl WorkRequest {
             turn: None,
             since: 0,
             more: false,
-            may_wait: false,
+            coalesce: false,
             in_window: false,
             next: None,
             op,
@@ -106,13 +106,13 @@ impl WorkRequest {
 
 /// The work requests that wait for a rail.
 #[derive(Debug, Default)]
-struct Backlog {
+pub(super) struct Backlog {
     /// Destinations with waiting work requests; the first is the next to be tried.
     turns: VecDeque<Dest>,
     /// Ids of work requests. An empty queue is kept for its memory.
     waiting: HashMap<Dest, VecDeque<u64>>,
     /// Destinations whose work requests wait to be coalesced, and have not been refused by the rail.
-    held: Vec<coalescing::Held>,
+    pub(super) held: Vec<Held>,
 }
 
 impl Backlog {
@@ -129,12 +129,12 @@ impl Backlog {
 
     /// Whether any work request waits for `dest`, so that all later ones have to wait, too.
     #[inline]
-    fn holds(&self, dest: Dest) -> bool {
+    pub(super) fn holds(&self, dest: Dest) -> bool {
         !self.turns.is_empty() && self.waiting.get(&dest).is_some_and(|ids| !ids.is_empty())
     }
 
     /// Adds a work request behind those for the same destination.
-    fn push(&mut self, dest: Dest, id: u64) {
+    pub(super) fn push(&mut self, dest: Dest, id: u64) {
         let ids = self.waiting.entry(dest).or_default();
         if ids.is_empty() {
             self.turns.push_back(dest);
@@ -144,7 +144,7 @@ impl Backlog {
 
     /// Whether the work requests for `dest` wait only to be coalesced.
     #[inline]
-    fn is_held(&self, dest: Dest) -> bool {
+    pub(super) fn is_held(&self, dest: Dest) -> bool {
         self.held.iter().any(|held| held.dest == dest)
     }
 
@@ -166,7 +166,7 @@ impl Backlog {
     }
 
     /// All work requests for the destination of [`Backlog::first`], in order, including the first.
-    fn waiting_first(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn waiting_first(&self) -> impl Iterator<Item = u64> {
         self.turns.front().and_then(|dest| self.waiting.get(dest)).into_iter().flatten().copied()
     }
 
@@ -196,9 +196,9 @@ impl Backlog {
 
 /// The work requests of an endpoint.
 pub(super) struct SendQueue {
-    table: SlotMap<DefaultKey, WorkRequest>,
+    pub(super) table: SlotMap<DefaultKey, WorkRequest>,
     /// The backlog of each rail.
-    backlog: Vec<Backlog>,
+    pub(super) backlog: Vec<Backlog>,
     /// The number of the last work request or message.
     serial: u64,
 }

@@ -25,7 +25,7 @@ impl Endpoint {
             }
         }
         let id = self.core.queue.enter(&mut request);
-        if request.may_wait { self.post_or_wait(id, &request) } else { self.post_or_keep(id, &request) }
+        if request.coalesce { self.post_or_wait(id, &request) } else { self.post_or_keep(id, &request) }
     }
 
     /// Posts a work request of the table on its lane, now or as soon as there is room.
@@ -93,7 +93,7 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    pub(super) fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
+    pub(in crate::endpoint) fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
         let core = &mut self.core;
         let lane = usize::from(request.lane);
         let windowed = core.enter_window(request)?;
@@ -104,10 +104,10 @@ impl Endpoint {
         // SAFETY (all posts below): the submitter of the operation keeps its buffers until it is complete, slots of
         // the arena are freed with their work request, and remote places come from the peers' own connection infos.
         match request.work {
-            Work::Write { offset } | Work::Flag { offset, .. } => {
+            Work::Write { offset } | Work::TransmittedWrite { offset, .. } => {
                 let remote = core.regions.remote(dest, theirs, offset).ok_or(PostError::Again)?.0;
                 let immediate = match request.work {
-                    Work::Flag { immediate, .. } => immediate,
+                    Work::TransmittedWrite { immediate, .. } => immediate,
                     _ => None,
                 };
                 let notify = core.notify(dest, lane, request.work);
@@ -139,11 +139,11 @@ impl Endpoint {
 impl Core {
     /// Whether a work request belongs to an operation that has failed meanwhile, whose buffers have returned to their
     /// owner. Messages are sent nevertheless, since they are numbered and in our own buffers.
-    pub(super) fn is_void(&self, request: &WorkRequest) -> bool {
+    pub(in crate::endpoint) fn is_void(&self, request: &WorkRequest) -> bool {
         match request.work {
             Work::Send => false,
             // The target must not count a failed write.
-            Work::Flag { immediate: Some(_), .. } => self.ops.has_failed(request.op),
+            Work::TransmittedWrite { immediate: Some(_), .. } => self.ops.has_failed(request.op),
             _ => request.op != 0 && self.ops.is_over(request.op),
         }
     }
@@ -162,7 +162,7 @@ impl Core {
     /// Whether a work request counts towards the window; `Again` where the window is full. Where work may move to
     /// another lane, no work request counts.
     #[inline]
-    pub(super) fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
+    pub(in crate::endpoint) fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
         let lane = usize::from(request.lane);
         let window = self.profile.caps(lane).window;
         if window == u64::MAX || !matches!(request.work, Work::Write { .. }) {
@@ -178,14 +178,18 @@ impl Core {
     }
 
     /// The meaning of a write's completion: always delivery, where the write may have to be repeated.
-    pub(super) fn notify(&self, dest: Dest, lane: usize, work: Work) -> Notify {
+    pub(in crate::endpoint) fn notify(&self, dest: Dest, lane: usize, work: Work) -> Notify {
         let repeatable = self.lanes.get(dest, lane).is_some_and(|c| c.failover.is_some());
-        if matches!(work, Work::Flag { .. }) && !repeatable { Notify::Transmitted } else { Notify::Delivered }
+        if matches!(work, Work::TransmittedWrite { .. }) && !repeatable {
+            Notify::Transmitted
+        } else {
+            Notify::Delivered
+        }
     }
 
     /// Records that a lane's rail has accepted a work request.
     #[inline(always)]
-    pub(super) fn note_posted(&mut self, id: u64, request: &WorkRequest, windowed: bool) {
+    pub(in crate::endpoint) fn note_posted(&mut self, id: u64, request: &WorkRequest, windowed: bool) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         if windowed {
             self.put_in_window(id);
@@ -207,7 +211,7 @@ impl Core {
 
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
     #[inline(always)]
-    pub(super) fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
+    pub(in crate::endpoint) fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
         let WorkRequest { lane, slot, ptr, len, .. } = *request;
         match slot {
             Some(_) => Ok(LocalBuf { ptr, len, key: self.bounce.key(lane.into()) }),
@@ -232,7 +236,7 @@ impl Core {
             None => {
                 let slot = self.bounce.alloc(len).ok_or(PostError::Again)?;
                 request.via = Some(slot);
-                if let Work::Write { .. } | Work::Flag { .. } | Work::Send = request.work {
+                if let Work::Write { .. } | Work::TransmittedWrite { .. } | Work::Send = request.work {
                     let to = self.bounce.ptr(slot);
                     // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
                     // complete, and the arena does not overlap user memory.

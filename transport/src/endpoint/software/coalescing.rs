@@ -8,15 +8,13 @@
 //!
 //! A work request has a few *pieces*. Puts or gets that are contiguous both here and at the target form one piece.
 
-use super::{Backlog, SendQueue, Work, WorkRequest};
+use super::{COALESCED_MAX, MAX_PIECES};
 use crate::endpoint::operations::key;
-use crate::endpoint::profile::MOST_TOGETHER as MOST_PIECES;
+use crate::endpoint::queue::{Backlog, SendQueue, Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
 
-/// The most bytes of a put or get that waits. Beyond, the cost of the bytes exceeds all that coalescing could save.
-const LARGEST: u64 = 64 << 10;
 /// The most puts or gets in one work request.
 const MOST: usize = 64;
 /// A put or get that comes later than this behind the one before it does not wait. It is about the time that a message
@@ -30,7 +28,7 @@ const NO_PIECE: Piece = Piece {
 
 /// Work requests for one destination that wait to be coalesced.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(in crate::endpoint) struct Held {
     pub dest: Dest,
     last: u64,
     count: usize,
@@ -41,7 +39,7 @@ pub(super) struct Held {
 impl Held {
     /// Whether the work request is full enough to be posted, where one has `most` pieces.
     fn is_enough(&self, most: usize) -> bool {
-        self.pieces >= most || self.count >= MOST || (self.count >= most && self.bytes >= LARGEST)
+        self.pieces >= most || self.count >= MOST || (self.count >= most && self.bytes >= COALESCED_MAX)
     }
 }
 
@@ -64,11 +62,12 @@ impl Backlog {
 
 /// Whether a work request is contiguous with an earlier one.
 fn continues(before: &WorkRequest, request: &WorkRequest) -> bool {
-    let (Work::Write { offset: from } | Work::Read { offset: from } | Work::Flag { offset: from, .. }) = before.work
+    let (Work::Write { offset: from } | Work::Read { offset: from } | Work::TransmittedWrite { offset: from, .. }) =
+        before.work
     else {
         return false;
     };
-    let (Work::Write { offset } | Work::Read { offset } | Work::Flag { offset, .. }) = request.work else {
+    let (Work::Write { offset } | Work::Read { offset } | Work::TransmittedWrite { offset, .. }) = request.work else {
         return false;
     };
     from + before.len as u64 == offset && before.ptr.wrapping_add(before.len) == request.ptr
@@ -93,11 +92,6 @@ fn append(pieces: &mut [Piece], count: &mut usize, next: Piece) -> bool {
 }
 
 impl Core {
-    /// Whether a put or get of `len` bytes may wait for others, if its issuer does not wait for it alone.
-    pub(in crate::endpoint) fn may_wait(&self, lane: usize, len: u64) -> bool {
-        self.profile.caps(lane).pieces > 1 && len <= LARGEST
-    }
-
     /// Whether a work request that may wait does. All do with an engine, which polls soon.
     #[inline]
     fn waits(&mut self, request: &WorkRequest) -> bool {
@@ -134,11 +128,11 @@ impl Core {
     fn together(&self, lane: usize, first: &WorkRequest) -> ([u64; MOST], usize) {
         let (mut ids, mut count, mut bytes) = ([0; MOST], 0, 0);
         let kind = std::mem::discriminant(&first.work);
-        let most = self.profile.max_rma().min(MOST_PIECES as u64 * LARGEST);
+        let most = self.profile.max_rma().min(MAX_PIECES as u64 * COALESCED_MAX);
         for id in self.queue.backlog[lane].waiting_first().take(MOST) {
             let Some(request) = self.queue.get(id) else { break };
             bytes += request.len as u64;
-            let fits = request.may_wait && std::mem::discriminant(&request.work) == kind && bytes <= most;
+            let fits = request.coalesce && std::mem::discriminant(&request.work) == kind && bytes <= most;
             if !fits || self.is_void(request) {
                 break;
             }
@@ -151,13 +145,13 @@ impl Core {
 
 impl Endpoint {
     /// Posts a work request that may wait for others, now or together with them.
-    pub(super) fn post_or_wait(&mut self, id: u64, request: &WorkRequest) {
+    pub(in crate::endpoint) fn post_or_wait(&mut self, id: u64, request: &WorkRequest) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         if !self.core.waits(request) {
             self.post_or_keep(id, request);
             return self.core.has_gone(dest, lane);
         }
-        let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
+        let most = self.core.profile.caps(lane).pieces.min(MAX_PIECES);
         let SendQueue { table, backlog, .. } = &mut self.core.queue;
         let held =
             backlog[lane].hold(id, request, |last| table.get(key(last)).is_some_and(|last| continues(last, request)));
@@ -169,10 +163,15 @@ impl Endpoint {
 
     /// Posts the first work request that waits for `lane`, which is `id`, with those that can travel with it. Returns
     /// their number.
-    pub(super) fn post_first(&mut self, lane: usize, id: u64, request: &WorkRequest) -> (usize, Result<(), PostError>) {
-        let (ids, count) = if request.may_wait { self.core.together(lane, request) } else { ([0; MOST], 0) };
-        let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
-        let (mut pieces, mut used, mut ready) = ([NO_PIECE; MOST_PIECES], 0, 0);
+    pub(in crate::endpoint) fn post_first(
+        &mut self,
+        lane: usize,
+        id: u64,
+        request: &WorkRequest,
+    ) -> (usize, Result<(), PostError>) {
+        let (ids, count) = if request.coalesce { self.core.together(lane, request) } else { ([0; MOST], 0) };
+        let most = self.core.profile.caps(lane).pieces.min(MAX_PIECES);
+        let (mut pieces, mut used, mut ready) = ([NO_PIECE; MAX_PIECES], 0, 0);
         for &id in &ids[..count] {
             // Work requests without room now wait for the next post.
             let piece = self.core.piece_of(lane, id);
@@ -204,7 +203,8 @@ impl Endpoint {
 impl Core {
     fn piece_of(&mut self, lane: usize, id: u64) -> Option<Piece> {
         let request = *self.queue.get(id)?;
-        let (Work::Read { offset } | Work::Write { offset } | Work::Flag { offset, immediate: None }) = request.work
+        let (Work::Read { offset } | Work::Write { offset } | Work::TransmittedWrite { offset, immediate: None }) =
+            request.work
         else {
             return None;
         };

@@ -1,7 +1,8 @@
-//! Small puts that need no operation of their own.
+//! Small puts that have no record among the operations.
 
 use super::Endpoint;
 use super::command::{Command, Issuer, Owner, Source};
+use super::protocol::{Form, Protocol};
 use super::queue::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
@@ -14,49 +15,26 @@ use crate::wire::RequestKind;
 const FLAGS: Issuer = 1;
 
 impl Endpoint {
-    /// Issues a small put without a completion; a quiet flushes the connection. Returns `false` when the put needs an
-    /// operation.
-    #[inline]
-    pub(super) fn quick_put(&mut self, pe: Pe, command: &Command) -> bool {
+    /// Posts a put without a record; a quiet flushes the connection. Returns `false` when the rail cannot take it now.
+    #[inline(always)]
+    pub(super) fn launch_unrecorded(&mut self, pe: Pe, lane: usize, command: &Command, protocol: Protocol) -> bool {
         let Command::Put { dest, source, len } = *command else { return false };
-        let core = &mut self.core;
-        let peer = core.lanes.peer(pe);
-        let Some(lane) = core.lanes.only(pe) else { return false };
-        let Some(c) = core.lanes.get(pe, lane) else { return false };
-        let order = core.profile.caps(lane).order;
-        if peer.defers() || !order.send_after_write || !order.send_after_send {
-            return false;
-        }
-        let unfenced = core.lanes.is_unfenced(peer);
-        if c.later > 0 && !unfenced {
-            return false;
-        }
-        let repeatable = c.failover.is_some();
-        if repeatable && !(c.is_straight() && (unfenced || core.lanes.is_alone(pe, lane))) {
-            return false;
-        }
-        let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
-        if core.profile.is_cheap_request(lane, len) && core.bounce.plentiful() {
-            // The caller completes a put from stable memory by a quiet, so it may wait to be coalesced. A put that
-            // copies its source is sent at once, since a peer may wait for it, unless it follows closely behind
-            // another.
-            let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
-            let request = core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
-            self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
+        if protocol.form == Form::UnrecordedMessage {
+            let request = self.core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
+            self.send_request(pe, lane, request, (ptr.cast_mut(), len as usize), protocol.flags);
             return true;
         }
-        // A write without a completion cannot be repeated.
-        let written = after_requests && !repeatable && self.quick_write(pe, lane, (dest, ptr, len), None);
+        let written = self.inject_write(pe, lane, (dest, ptr, len), None);
         if written {
             self.core.lanes.make_dirty(pe, lane);
         }
         written
     }
 
-    /// Writes `len` bytes from an address to a symmetric offset without a completion, if the lane's rail accepts that
-    /// now.
-    pub(super) fn quick_write(
+    /// Writes `len` bytes, which the lane's rail copies, from an address to a symmetric offset without a completion.
+    /// Returns `false` when the rail cannot take them now.
+    pub(super) fn inject_write(
         &mut self,
         pe: Pe,
         lane: usize,
@@ -65,12 +43,7 @@ impl Endpoint {
     ) -> bool {
         let core = &mut self.core;
         let Some(c) = core.lanes.get(pe, lane) else { return false };
-        let caps = core.profile.caps(lane);
-        if !caps.order.write_after_write
-            || len as usize > caps.inject
-            || core.queue.holds(lane, pe)
-            || c.outbox.is_some()
-        {
+        if core.queue.holds(lane, pe) || c.outbox.is_some() {
             return false;
         }
         let Some((remote, covered)) = core.regions.remote(pe, c.theirs(lane), dest) else { return false };
@@ -111,7 +84,7 @@ impl Endpoint {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
             // SAFETY: a slot of our own with room for a byte.
             unsafe { ptr.write(value) };
-            let work = Work::Flag { offset: dest, immediate: None };
+            let work = Work::TransmittedWrite { offset: dest, immediate: None };
             self.post(WorkRequest::new(work, pe, lane, 0, (ptr, 1), Some(slot)));
             return Ok(());
         }
