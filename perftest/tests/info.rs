@@ -122,6 +122,33 @@ fn a_mapping_chooses_the_rail_or_says_what_exists() {
 }
 
 #[test]
+fn protocols_lists_the_form_of_each_size() {
+    let tcp = [
+        ("SYMRAIL_TRANSPORT", "libfabric"),
+        ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+        ("SYMRAIL_NIC_LIST", "127.0.0.2"),
+    ];
+    if !report(&tcp)["libfabric"]["missing"].is_null() {
+        println!("SKIPPED: no libfabric");
+        return;
+    }
+    let output = info(&["--protocols", "--json"], &tcp);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let forms = |endpoint: &str, operation: &str| {
+        let of = |row: &&Value| row["endpoint"] == endpoint && row["operation"] == operation;
+        rows.iter().filter(of).map(|row| row["form"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(forms("host", "put").contains(&"message, unrecorded") && forms("host", "put").contains(&"write"));
+    assert!(forms("proxy", "get").contains(&"agent read") && forms("proxy", "get").contains(&"read"));
+    assert!(rows.iter().all(|row| row["provider"] == "tcp;ofi_rxm" && !row["why"].as_str().unwrap().is_empty()));
+    let page = text(&info(&["--protocols"], &tcp).stdout);
+    assert!(page.contains("host endpoint over tcp;ofi_rxm\n") && page.contains("agent read"), "{page}");
+    let output = info(&["--protocols"], &NO_LIBRARIES);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn a_bad_value_is_refused_and_the_table_still_helps() {
     let bad = [("SYMRAIL_IB_MODE", "fast")];
     let output = info(&[], &bad);

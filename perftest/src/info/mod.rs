@@ -12,6 +12,7 @@
 //! | [`cuda`] | the CUDA driver: GPUs |
 //! | [`chosen`] | the transport: the rails that a PE started here would use |
 //! | [`collectives`] | tables that collectives choose by |
+//! | [`protocols`] | the transport: the form of each operation, by size (`--protocols`, instead of the rest) |
 
 mod chosen;
 mod collectives;
@@ -20,6 +21,7 @@ mod host;
 mod ibverbs;
 mod libfabric;
 pub mod libraries;
+mod protocols;
 mod report;
 mod text;
 
@@ -38,9 +40,13 @@ pub struct Args {
     /// Print every environment variable with its value, default and meaning (instead of the rest)
     #[arg(long)]
     env: bool,
+    /// Print the form in which each operation travels, by size, and why (instead of the rest)
+    #[arg(long, conflicts_with = "env")]
+    protocols: bool,
 }
 
-/// Runs `symrail info` and returns its exit code: 0, or 2 when a variable's value is not accepted.
+/// Runs `symrail info` and returns its exit code: 0, 1 when `--protocols` finds no rail, or 2 when a variable's value is
+/// not accepted.
 pub fn main(args: &Args) -> i32 {
     let (settings, problem) = match Settings::from_env() {
         Ok(settings) => (settings, None),
@@ -48,6 +54,9 @@ pub fn main(args: &Args) -> i32 {
         Err(problem) if args.env => (Settings::default(), Some(problem)),
         Err(problem) => return refuse(&problem),
     };
+    if args.protocols {
+        return protocols::main(&settings, args.json);
+    }
     let printed = match (args.env, args.json) {
         (true, false) => table(&settings),
         (true, true) => json(&Setting::all(&settings)),

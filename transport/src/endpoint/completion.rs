@@ -62,7 +62,7 @@ impl RailSink for Sink<'_> {
 
     fn message(&mut self, bytes: &[u8]) {
         let Some(bytes) = self.core.profile.token().open(bytes) else {
-            return self.core.stranger(self.lane);
+            return self.core.count_unauthenticated(self.lane);
         };
         let complaint = match bytes.first() {
             Some(&Reply::TAG) => self.core.take_reply(bytes),
@@ -83,7 +83,7 @@ impl RailSink for Sink<'_> {
     fn immediate(&mut self, immediate: u64) {
         match super::counted::word_of(immediate, self.core.profile.token()) {
             Some(word) => self.agent.count(word),
-            None => self.core.stranger(self.lane),
+            None => self.core.count_unauthenticated(self.lane),
         }
     }
 
@@ -154,8 +154,8 @@ impl Core {
 
     /// Counts a message or an immediate that did not have this endpoint's token.
     #[cold]
-    fn stranger(&mut self, lane: usize) {
-        self.observer.stranger(lane, &self.profile.caps(lane).name);
+    fn count_unauthenticated(&mut self, lane: usize) {
+        self.observer.count_unauthenticated(lane, &self.profile.caps(lane).name);
     }
 
     /// Notes that the rail has reported a work request of so many bytes: whether as done, and whether that shows that the

@@ -128,7 +128,7 @@ impl Endpoint {
     #[inline]
     pub fn ask_for_acknowledgements(&mut self) {
         self.expect_more(false);
-        while let Some((pe, lane)) = self.core.lanes.next_unasked()
+        while let Some((pe, lane)) = self.core.lanes.next_without_ack_request()
             && self.ask_for_acknowledgement(pe, lane)
         {}
     }

@@ -70,9 +70,9 @@ impl Endpoint {
             c.lazy = true;
             self.core.lanes.list(pe, lane);
         } else if request.urgent {
-            self.core.lanes.has_asked(pe, lane);
+            self.core.lanes.note_ack_requested(pe, lane);
         } else {
-            self.core.lanes.leave_unasked(pe, lane);
+            self.core.lanes.note_ack_not_requested(pe, lane);
         }
         let head = request.encode();
         if waits || gathered {
@@ -118,7 +118,7 @@ impl Endpoint {
                 self.send_request(pe, lane, flush, nothing, PostFlags::AT_ONCE);
             }
         }
-        self.core.lanes.has_asked(pe, lane);
+        self.core.lanes.note_ack_requested(pe, lane);
         true
     }
 

@@ -285,7 +285,7 @@ impl Observer {
     /// Counts a dropped message or immediate without the endpoint's token. The first is logged at once, the total at
     /// the end.
     #[cold]
-    pub fn stranger(&mut self, lane: usize, rail: &str) {
+    pub fn count_unauthenticated(&mut self, lane: usize, rail: &str) {
         self.counters[lane].unauthenticated += 1;
         if self.unauthenticated() == 1 {
             tracing::warn!(

@@ -14,7 +14,7 @@ use super::memory::{Access, Memory, OwnMemory};
 use super::mode::{self, Mode};
 use super::port::Port;
 use super::post::Chain;
-use super::queue::{Path, QueuePair, Shared};
+use super::queue_pair::{Path, QueuePair, Shared};
 use super::receive::{MESSAGE, ReceiveQueue};
 use super::sizes::Sizes;
 use crate::endpoint::Role;

@@ -13,7 +13,7 @@
 //! | `domain` | the opened device, and queries to it |
 //! | `port` | a port of it: GID, partition key, paths and addresses |
 //! | `sizes` | the lengths of a rail's queues, for a number of PEs |
-//! | `queue` | a queue pair through its states |
+//! | `queue_pair` | a queue pair through its states |
 //! | `endpoint` | the rail: opening and connecting; [`VerbsRail`] |
 //! | `rail` | the operations of a rail as verbs calls: work requests, registrations |
 //! | `renew` | a failed connection made again |
@@ -55,7 +55,7 @@ mod mode;
 mod port;
 mod post;
 mod progress;
-mod queue;
+mod queue_pair;
 mod rail;
 mod receive;
 mod renew;

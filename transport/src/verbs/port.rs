@@ -8,7 +8,7 @@ use super::domain::Context;
 use super::gid::{self, Gid};
 use super::library::load;
 use super::mode::Mode;
-use super::queue::Path;
+use super::queue_pair::Path;
 use crate::env::Settings;
 use crate::error::{Error, Result};
 

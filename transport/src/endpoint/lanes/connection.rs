@@ -34,7 +34,7 @@ pub(in crate::endpoint) struct Connection {
     /// Requests that the target acknowledges at leisure were sent since the last flush.
     pub lazy: bool,
     /// Requests were sent since the last one that asked for its acknowledgement.
-    pub(super) unasked: bool,
+    pub(super) ack_not_requested: bool,
     /// This connection is in the list of connections to flush.
     pub(super) listed: bool,
     /// The rail of the peer's proxy endpoint at the other end, plus one; 0 where there is no lane.

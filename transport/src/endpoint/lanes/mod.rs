@@ -4,11 +4,11 @@
 //! Where not every rail is in a pair, the numbers have gaps.
 //!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
-//! a fence. `stream` lists the lanes whose messages are gathered, unacknowledged or to be flushed.
+//! a fence. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to be flushed.
 
 mod connection;
+mod flush_lists;
 mod order;
-mod stream;
 
 use super::failover::Failover;
 use super::profile::{Profile, Role};
@@ -84,7 +84,7 @@ pub(super) struct Lanes {
     /// The caller submits more operations at once.
     more: bool,
     /// Connections whose last requests ask for no acknowledgement, because more were to follow.
-    unasked: Vec<(Pe, usize)>,
+    ack_not_requested: Vec<(Pe, usize)>,
     /// The lane of the last large operation.
     last_lane: usize,
     /// The number of failed lanes to peers.
@@ -111,7 +111,7 @@ impl Lanes {
             unflushed: Vec::new(),
             outboxes: Vec::new(),
             more: false,
-            unasked: Vec::new(),
+            ack_not_requested: Vec::new(),
             last_lane: profile.me() as usize,
             down: 0,
             polls: 0,

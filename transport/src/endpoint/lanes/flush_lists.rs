@@ -56,28 +56,28 @@ impl Lanes {
 
     /// Notes a numbered request that asks for no acknowledgement, since others follow.
     #[inline]
-    pub fn leave_unasked(&mut self, pe: Pe, lane: usize) {
+    pub fn note_ack_not_requested(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
-            && !std::mem::replace(&mut c.unasked, true)
+            && !std::mem::replace(&mut c.ack_not_requested, true)
         {
-            self.unasked.push((pe, lane));
+            self.ack_not_requested.push((pe, lane));
         }
     }
 
     /// Notes a numbered request whose acknowledgement covers all requests before it.
     #[inline]
-    pub fn has_asked(&mut self, pe: Pe, lane: usize) {
+    pub fn note_ack_requested(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
-            && std::mem::replace(&mut c.unasked, false)
+            && std::mem::replace(&mut c.ack_not_requested, false)
         {
-            self.unasked.retain(|&listed| listed != (pe, lane));
+            self.ack_not_requested.retain(|&listed| listed != (pe, lane));
         }
     }
 
     /// Any lane whose last requests have asked for no acknowledgement.
     #[inline]
-    pub fn next_unasked(&self) -> Option<(Pe, usize)> {
-        self.unasked.last().copied()
+    pub fn next_without_ack_request(&self) -> Option<(Pe, usize)> {
+        self.ack_not_requested.last().copied()
     }
 
     /// Notes that requests are gathered on a lane.
