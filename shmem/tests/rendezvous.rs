@@ -53,7 +53,7 @@ fn error_of(joined: Result<Client, Error>) -> Error {
 }
 
 fn stranger(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(at(&server)).unwrap();
+    let stream = TcpStream::connect(at(server)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     stream
 }

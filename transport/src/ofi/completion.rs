@@ -185,7 +185,8 @@ impl Queue {
             );
             if own.is_null() { None } else { Some(CStr::from_ptr(own).to_string_lossy()) }
         };
-        if let Some(own) = own.filter(|own| !own.is_empty() && **own != *text) {
+        // Without an error of its own the provider says "Success".
+        if let Some(own) = own.filter(|own| entry.prov_errno != 0 && !own.is_empty() && **own != *text) {
             text = format!("{text} ({own})");
         }
         let fault = Fault { code: entry.err, text, retryable: is_path_error(entry.err) };

@@ -231,8 +231,11 @@ impl World {
                 self.contribute(pe);
             }
             Message::Frame(Kind::Redirect, address) => {
-                let Some(Address::Unix(node)) = Address::decode(&address) else { panic!("no address of a relay") };
-                self.connect(node as usize, End::Pe(pe), None);
+                let node = match Address::decode(&address).unwrap() {
+                    Address::Unix(node) => node as usize,
+                    Address::Ip(at) => usize::from(at.port()),
+                };
+                self.connect(node, End::Pe(pe), None);
             }
             Message::Frame(Kind::Serve, payload) => {
                 let (pes, fan_out) = decode_serve(&payload).unwrap();
