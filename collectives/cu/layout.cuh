@@ -1,6 +1,15 @@
 /* Generated from collectives/src/gpu/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_COLLECTIVES_LAYOUT_CUH
 #define SYMRAIL_COLLECTIVES_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 /* The kinds of steps. */
 #define SYMRAIL_STEP_NOP 0
 #define SYMRAIL_STEP_BARRIER 1
@@ -66,10 +75,10 @@ struct symrail_span {
     symrail_u32 size;
 };
 static_assert(sizeof(symrail_span) == 16, "symrail_span");
-static_assert(__builtin_offsetof(symrail_span, rank) == 0, "symrail_span.rank");
-static_assert(__builtin_offsetof(symrail_span, buffer) == 4, "symrail_span.buffer");
-static_assert(__builtin_offsetof(symrail_span, index) == 8, "symrail_span.index");
-static_assert(__builtin_offsetof(symrail_span, size) == 12, "symrail_span.size");
+static_assert(SYMRAIL_OFFSETOF(symrail_span, rank) == 0, "symrail_span.rank");
+static_assert(SYMRAIL_OFFSETOF(symrail_span, buffer) == 4, "symrail_span.buffer");
+static_assert(SYMRAIL_OFFSETOF(symrail_span, index) == 8, "symrail_span.index");
+static_assert(SYMRAIL_OFFSETOF(symrail_span, size) == 12, "symrail_span.size");
 
 /* A step of a plan. */
 struct symrail_plan_step {
@@ -94,20 +103,20 @@ struct symrail_plan_step {
     symrail_u32 blocks;
 };
 static_assert(sizeof(symrail_plan_step) == 64, "symrail_plan_step");
-static_assert(__builtin_offsetof(symrail_plan_step, unit) == 0, "symrail_plan_step.unit");
-static_assert(__builtin_offsetof(symrail_plan_step, chunks) == 8, "symrail_plan_step.chunks");
-static_assert(__builtin_offsetof(symrail_plan_step, kind) == 16, "symrail_plan_step.kind");
-static_assert(__builtin_offsetof(symrail_plan_step, flags) == 20, "symrail_plan_step.flags");
-static_assert(__builtin_offsetof(symrail_plan_step, share) == 24, "symrail_plan_step.share");
-static_assert(__builtin_offsetof(symrail_plan_step, shares) == 28, "symrail_plan_step.shares");
-static_assert(__builtin_offsetof(symrail_plan_step, op) == 32, "symrail_plan_step.op");
-static_assert(__builtin_offsetof(symrail_plan_step, spans) == 36, "symrail_plan_step.spans");
-static_assert(__builtin_offsetof(symrail_plan_step, sources) == 40, "symrail_plan_step.sources");
-static_assert(__builtin_offsetof(symrail_plan_step, dests) == 44, "symrail_plan_step.dests");
-static_assert(__builtin_offsetof(symrail_plan_step, ids) == 48, "symrail_plan_step.ids");
-static_assert(__builtin_offsetof(symrail_plan_step, count) == 52, "symrail_plan_step.count");
-static_assert(__builtin_offsetof(symrail_plan_step, barrier) == 56, "symrail_plan_step.barrier");
-static_assert(__builtin_offsetof(symrail_plan_step, blocks) == 60, "symrail_plan_step.blocks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, unit) == 0, "symrail_plan_step.unit");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, chunks) == 8, "symrail_plan_step.chunks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, kind) == 16, "symrail_plan_step.kind");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, flags) == 20, "symrail_plan_step.flags");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, share) == 24, "symrail_plan_step.share");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, shares) == 28, "symrail_plan_step.shares");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, op) == 32, "symrail_plan_step.op");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, spans) == 36, "symrail_plan_step.spans");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, sources) == 40, "symrail_plan_step.sources");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, dests) == 44, "symrail_plan_step.dests");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, ids) == 48, "symrail_plan_step.ids");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, count) == 52, "symrail_plan_step.count");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, barrier) == 56, "symrail_plan_step.barrier");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan_step, blocks) == 60, "symrail_plan_step.blocks");
 
 /* A rank in this device's view: its PE, the distance of its memory from this PE's, and whether stores reach it. */
 struct symrail_rank {
@@ -116,9 +125,9 @@ struct symrail_rank {
     symrail_u64 mapped;
 };
 static_assert(sizeof(symrail_rank) == 24, "symrail_rank");
-static_assert(__builtin_offsetof(symrail_rank, pe) == 0, "symrail_rank.pe");
-static_assert(__builtin_offsetof(symrail_rank, distance) == 8, "symrail_rank.distance");
-static_assert(__builtin_offsetof(symrail_rank, mapped) == 16, "symrail_rank.mapped");
+static_assert(SYMRAIL_OFFSETOF(symrail_rank, pe) == 0, "symrail_rank.pe");
+static_assert(SYMRAIL_OFFSETOF(symrail_rank, distance) == 8, "symrail_rank.distance");
+static_assert(SYMRAIL_OFFSETOF(symrail_rank, mapped) == 16, "symrail_rank.mapped");
 
 /* A resolved plan of one rank. */
 struct symrail_plan {
@@ -160,31 +169,31 @@ struct symrail_plan {
     symrail_u64* ended;
 };
 static_assert(sizeof(symrail_plan) == 208, "symrail_plan");
-static_assert(__builtin_offsetof(symrail_plan, alarm) == 0, "symrail_plan.alarm");
-static_assert(__builtin_offsetof(symrail_plan, me) == 16, "symrail_plan.me");
-static_assert(__builtin_offsetof(symrail_plan, n_ranks) == 24, "symrail_plan.n_ranks");
-static_assert(__builtin_offsetof(symrail_plan, n_blocks) == 32, "symrail_plan.n_blocks");
-static_assert(__builtin_offsetof(symrail_plan, flags) == 40, "symrail_plan.flags");
-static_assert(__builtin_offsetof(symrail_plan, chunks) == 48, "symrail_plan.chunks");
-static_assert(__builtin_offsetof(symrail_plan, inner) == 56, "symrail_plan.inner");
-static_assert(__builtin_offsetof(symrail_plan, alignment) == 64, "symrail_plan.alignment");
-static_assert(__builtin_offsetof(symrail_plan, scratch) == 72, "symrail_plan.scratch");
-static_assert(__builtin_offsetof(symrail_plan, scratch_halves) == 80, "symrail_plan.scratch_halves");
-static_assert(__builtin_offsetof(symrail_plan, packets) == 88, "symrail_plan.packets");
-static_assert(__builtin_offsetof(symrail_plan, halves) == 96, "symrail_plan.halves");
-static_assert(__builtin_offsetof(symrail_plan, half_bytes) == 104, "symrail_plan.half_bytes");
-static_assert(__builtin_offsetof(symrail_plan, ranks) == 112, "symrail_plan.ranks");
-static_assert(__builtin_offsetof(symrail_plan, first_steps) == 120, "symrail_plan.first_steps");
-static_assert(__builtin_offsetof(symrail_plan, steps) == 128, "symrail_plan.steps");
-static_assert(__builtin_offsetof(symrail_plan, spans) == 136, "symrail_plan.spans");
-static_assert(__builtin_offsetof(symrail_plan, ids) == 144, "symrail_plan.ids");
-static_assert(__builtin_offsetof(symrail_plan, semaphores) == 152, "symrail_plan.semaphores");
-static_assert(__builtin_offsetof(symrail_plan, barriers) == 160, "symrail_plan.barriers");
-static_assert(__builtin_offsetof(symrail_plan, epochs) == 168, "symrail_plan.epochs");
-static_assert(__builtin_offsetof(symrail_plan, local_semaphores) == 176, "symrail_plan.local_semaphores");
-static_assert(__builtin_offsetof(symrail_plan, arrivals) == 184, "symrail_plan.arrivals");
-static_assert(__builtin_offsetof(symrail_plan, begun) == 192, "symrail_plan.begun");
-static_assert(__builtin_offsetof(symrail_plan, ended) == 200, "symrail_plan.ended");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, alarm) == 0, "symrail_plan.alarm");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, me) == 16, "symrail_plan.me");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, n_ranks) == 24, "symrail_plan.n_ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, n_blocks) == 32, "symrail_plan.n_blocks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, flags) == 40, "symrail_plan.flags");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, chunks) == 48, "symrail_plan.chunks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, inner) == 56, "symrail_plan.inner");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, alignment) == 64, "symrail_plan.alignment");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, scratch) == 72, "symrail_plan.scratch");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, scratch_halves) == 80, "symrail_plan.scratch_halves");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, packets) == 88, "symrail_plan.packets");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, halves) == 96, "symrail_plan.halves");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, half_bytes) == 104, "symrail_plan.half_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, ranks) == 112, "symrail_plan.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, first_steps) == 120, "symrail_plan.first_steps");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, steps) == 128, "symrail_plan.steps");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, spans) == 136, "symrail_plan.spans");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, ids) == 144, "symrail_plan.ids");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, semaphores) == 152, "symrail_plan.semaphores");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, barriers) == 160, "symrail_plan.barriers");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, epochs) == 168, "symrail_plan.epochs");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, local_semaphores) == 176, "symrail_plan.local_semaphores");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, arrivals) == 184, "symrail_plan.arrivals");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, begun) == 192, "symrail_plan.begun");
+static_assert(SYMRAIL_OFFSETOF(symrail_plan, ended) == 200, "symrail_plan.ended");
 
 /* One direction between two PEs; several lanes share a large transfer. */
 struct symrail_lane {
@@ -198,10 +207,10 @@ struct symrail_lane {
     symrail_u64 outgoing;
 };
 static_assert(sizeof(symrail_lane) == 64, "symrail_lane");
-static_assert(__builtin_offsetof(symrail_lane, semaphore) == 0, "symrail_lane.semaphore");
-static_assert(__builtin_offsetof(symrail_lane, slots) == 40, "symrail_lane.slots");
-static_assert(__builtin_offsetof(symrail_lane, mapped) == 48, "symrail_lane.mapped");
-static_assert(__builtin_offsetof(symrail_lane, outgoing) == 56, "symrail_lane.outgoing");
+static_assert(SYMRAIL_OFFSETOF(symrail_lane, semaphore) == 0, "symrail_lane.semaphore");
+static_assert(SYMRAIL_OFFSETOF(symrail_lane, slots) == 40, "symrail_lane.slots");
+static_assert(SYMRAIL_OFFSETOF(symrail_lane, mapped) == 48, "symrail_lane.mapped");
+static_assert(SYMRAIL_OFFSETOF(symrail_lane, outgoing) == 56, "symrail_lane.outgoing");
 
 /* The memory of sends and receives. */
 struct symrail_exchange {
@@ -213,11 +222,11 @@ struct symrail_exchange {
     symrail_u64 ranks;
 };
 static_assert(sizeof(symrail_exchange) == 48, "symrail_exchange");
-static_assert(__builtin_offsetof(symrail_exchange, alarm) == 0, "symrail_exchange.alarm");
-static_assert(__builtin_offsetof(symrail_exchange, lanes) == 16, "symrail_exchange.lanes");
-static_assert(__builtin_offsetof(symrail_exchange, lanes_of_row) == 24, "symrail_exchange.lanes_of_row");
-static_assert(__builtin_offsetof(symrail_exchange, slot_bytes) == 32, "symrail_exchange.slot_bytes");
-static_assert(__builtin_offsetof(symrail_exchange, ranks) == 40, "symrail_exchange.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, alarm) == 0, "symrail_exchange.alarm");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes) == 16, "symrail_exchange.lanes");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes_of_row) == 24, "symrail_exchange.lanes_of_row");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, slot_bytes) == 32, "symrail_exchange.slot_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, ranks) == 40, "symrail_exchange.ranks");
 
 /* A send or a receive. */
 struct symrail_transfer {
@@ -227,9 +236,9 @@ struct symrail_transfer {
     symrail_u64 row;
 };
 static_assert(sizeof(symrail_transfer) == 24, "symrail_transfer");
-static_assert(__builtin_offsetof(symrail_transfer, at) == 0, "symrail_transfer.at");
-static_assert(__builtin_offsetof(symrail_transfer, bytes) == 8, "symrail_transfer.bytes");
-static_assert(__builtin_offsetof(symrail_transfer, row) == 16, "symrail_transfer.row");
+static_assert(SYMRAIL_OFFSETOF(symrail_transfer, at) == 0, "symrail_transfer.at");
+static_assert(SYMRAIL_OFFSETOF(symrail_transfer, bytes) == 8, "symrail_transfer.bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_transfer, row) == 16, "symrail_transfer.row");
 
 /* A launch of sends and receives. Each block performs some transfers of one row, one after the other, on one
  * lane. */
@@ -240,9 +249,9 @@ struct symrail_exchange_call {
     symrail_transfer transfers[120];
 };
 static_assert(sizeof(symrail_exchange_call) == 3912, "symrail_exchange_call");
-static_assert(__builtin_offsetof(symrail_exchange_call, exchange) == 0, "symrail_exchange_call.exchange");
-static_assert(__builtin_offsetof(symrail_exchange_call, blocks) == 8, "symrail_exchange_call.blocks");
-static_assert(__builtin_offsetof(symrail_exchange_call, transfers) == 1032, "symrail_exchange_call.transfers");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, exchange) == 0, "symrail_exchange_call.exchange");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, blocks) == 8, "symrail_exchange_call.blocks");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, transfers) == 1032, "symrail_exchange_call.transfers");
 
 /* A rank: the distance of its memory from this PE's, and its PE. */
 struct symrail_straight_rank {
@@ -250,8 +259,8 @@ struct symrail_straight_rank {
     symrail_u64 pe;
 };
 static_assert(sizeof(symrail_straight_rank) == 16, "symrail_straight_rank");
-static_assert(__builtin_offsetof(symrail_straight_rank, distance) == 0, "symrail_straight_rank.distance");
-static_assert(__builtin_offsetof(symrail_straight_rank, pe) == 8, "symrail_straight_rank.pe");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight_rank, distance) == 0, "symrail_straight_rank.distance");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight_rank, pe) == 8, "symrail_straight_rank.pe");
 
 /* A call without a plan, and the addresses of its memory. Symmetric memory has the same offset in all heaps. */
 struct symrail_straight {
@@ -282,22 +291,22 @@ struct symrail_straight {
     symrail_straight_rank ranks[16];
 };
 static_assert(sizeof(symrail_straight) == 392, "symrail_straight");
-static_assert(__builtin_offsetof(symrail_straight, alarm) == 0, "symrail_straight.alarm");
-static_assert(__builtin_offsetof(symrail_straight, me) == 16, "symrail_straight.me");
-static_assert(__builtin_offsetof(symrail_straight, n) == 24, "symrail_straight.n");
-static_assert(__builtin_offsetof(symrail_straight, blocks) == 32, "symrail_straight.blocks");
-static_assert(__builtin_offsetof(symrail_straight, collective) == 40, "symrail_straight.collective");
-static_assert(__builtin_offsetof(symrail_straight, how) == 48, "symrail_straight.how");
-static_assert(__builtin_offsetof(symrail_straight, input) == 56, "symrail_straight.input");
-static_assert(__builtin_offsetof(symrail_straight, output) == 64, "symrail_straight.output");
-static_assert(__builtin_offsetof(symrail_straight, part) == 72, "symrail_straight.part");
-static_assert(__builtin_offsetof(symrail_straight, packets) == 80, "symrail_straight.packets");
-static_assert(__builtin_offsetof(symrail_straight, region) == 88, "symrail_straight.region");
-static_assert(__builtin_offsetof(symrail_straight, rings) == 96, "symrail_straight.rings");
-static_assert(__builtin_offsetof(symrail_straight, slot_bytes) == 104, "symrail_straight.slot_bytes");
-static_assert(__builtin_offsetof(symrail_straight, filled) == 112, "symrail_straight.filled");
-static_assert(__builtin_offsetof(symrail_straight, chunk) == 120, "symrail_straight.chunk");
-static_assert(__builtin_offsetof(symrail_straight, words) == 128, "symrail_straight.words");
-static_assert(__builtin_offsetof(symrail_straight, ranks) == 136, "symrail_straight.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, alarm) == 0, "symrail_straight.alarm");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, me) == 16, "symrail_straight.me");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, n) == 24, "symrail_straight.n");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, blocks) == 32, "symrail_straight.blocks");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, collective) == 40, "symrail_straight.collective");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, how) == 48, "symrail_straight.how");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, input) == 56, "symrail_straight.input");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, output) == 64, "symrail_straight.output");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, part) == 72, "symrail_straight.part");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, packets) == 80, "symrail_straight.packets");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, region) == 88, "symrail_straight.region");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, rings) == 96, "symrail_straight.rings");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, slot_bytes) == 104, "symrail_straight.slot_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, filled) == 112, "symrail_straight.filled");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, chunk) == 120, "symrail_straight.chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, words) == 128, "symrail_straight.words");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, ranks) == 136, "symrail_straight.ranks");
 
 #endif

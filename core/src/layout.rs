@@ -101,7 +101,7 @@ pub fn definition(comment: &[&str], name: &str, size: usize, members: &[Defined<
         text.push_str(&commented("    ", comment, &format!("{declaration};")));
         // Writing to a string cannot fail.
         let _ =
-            writeln!(asserts, "static_assert(__builtin_offsetof({name}, {member}) == {offset}, \"{name}.{member}\");");
+            writeln!(asserts, "static_assert(SYMRAIL_OFFSETOF({name}, {member}) == {offset}, \"{name}.{member}\");");
     }
     text + "};\n" + &asserts
 }
@@ -144,6 +144,22 @@ impl Header {
     #[must_use]
     pub fn constant(mut self, comment: &[&str], name: &str, value: impl Constant) -> Header {
         self.0.push_str(&commented("", comment, &format!("#define {name} {}", value.literal())));
+        self
+    }
+
+    /// Adds the macro that the assertions of structs use.
+    #[must_use]
+    pub fn offsets(mut self) -> Header {
+        self.0.push_str(
+            "/* NVRTC has neither offsetof nor the built-in function of other compilers. */\n\
+             #ifndef SYMRAIL_OFFSETOF\n\
+             #ifdef __CUDACC_RTC__\n\
+             #define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)\n\
+             #else\n\
+             #define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)\n\
+             #endif\n\
+             #endif\n\n",
+        );
         self
     }
 
@@ -270,6 +286,7 @@ macro_rules! layouts {
         #[allow(dead_code)]
         pub fn header() -> String {
             $crate::layout::Header::new($guard, $source)
+                .offsets()
                 $(.constant(&[$($about_constant),*], $c_constant, $constant))*
                 $(.layout::<$name>())*
                 .finish()

@@ -1,6 +1,15 @@
 /* Generated from decomp/src/cuda/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_DECOMP_LAYOUT_CUH
 #define SYMRAIL_DECOMP_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 /* The threads of a block that copies. */
 #define DECOMP_THREADS 256
 /* The number of blocks that are resident on a multiprocessor: the registers suffice for so many. */
@@ -17,8 +26,8 @@ struct decomp_refusal {
     symrail_u64 pe;
 };
 static_assert(sizeof(decomp_refusal) == 16, "decomp_refusal");
-static_assert(__builtin_offsetof(decomp_refusal, refusal) == 0, "decomp_refusal.refusal");
-static_assert(__builtin_offsetof(decomp_refusal, pe) == 8, "decomp_refusal.pe");
+static_assert(SYMRAIL_OFFSETOF(decomp_refusal, refusal) == 0, "decomp_refusal.refusal");
+static_assert(SYMRAIL_OFFSETOF(decomp_refusal, pe) == 8, "decomp_refusal.pe");
 
 /* What kernels report, in pinned memory. */
 struct decomp_report {
@@ -26,8 +35,8 @@ struct decomp_report {
     decomp_refusal refusal;
 };
 static_assert(sizeof(decomp_report) == 48, "decomp_report");
-static_assert(__builtin_offsetof(decomp_report, wait) == 0, "decomp_report.wait");
-static_assert(__builtin_offsetof(decomp_report, refusal) == 32, "decomp_report.refusal");
+static_assert(SYMRAIL_OFFSETOF(decomp_report, wait) == 0, "decomp_report.wait");
+static_assert(SYMRAIL_OFFSETOF(decomp_report, refusal) == 32, "decomp_report.refusal");
 
 /* A plan, with addresses of its words. */
 struct decomp_plan {
@@ -44,12 +53,12 @@ struct decomp_plan {
     symrail_u64 done;
 };
 static_assert(sizeof(decomp_plan) == 56, "decomp_plan");
-static_assert(__builtin_offsetof(decomp_plan, words) == 0, "decomp_plan.words");
-static_assert(__builtin_offsetof(decomp_plan, slots) == 8, "decomp_plan.slots");
-static_assert(__builtin_offsetof(decomp_plan, round) == 16, "decomp_plan.round");
-static_assert(__builtin_offsetof(decomp_plan, alarm) == 24, "decomp_plan.alarm");
-static_assert(__builtin_offsetof(decomp_plan, refusal) == 40, "decomp_plan.refusal");
-static_assert(__builtin_offsetof(decomp_plan, done) == 48, "decomp_plan.done");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, words) == 0, "decomp_plan.words");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, slots) == 8, "decomp_plan.slots");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, round) == 16, "decomp_plan.round");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, alarm) == 24, "decomp_plan.alarm");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, refusal) == 40, "decomp_plan.refusal");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan, done) == 48, "decomp_plan.done");
 
 /* A plan with the words in this device's memory that its kernels change. The landings follow it. */
 struct decomp_plan_memory {
@@ -59,10 +68,10 @@ struct decomp_plan_memory {
     symrail_u64 done;
 };
 static_assert(sizeof(decomp_plan_memory) == 80, "decomp_plan_memory");
-static_assert(__builtin_offsetof(decomp_plan_memory, plan) == 0, "decomp_plan_memory.plan");
-static_assert(__builtin_offsetof(decomp_plan_memory, round) == 56, "decomp_plan_memory.round");
-static_assert(__builtin_offsetof(decomp_plan_memory, stop) == 64, "decomp_plan_memory.stop");
-static_assert(__builtin_offsetof(decomp_plan_memory, done) == 72, "decomp_plan_memory.done");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan_memory, plan) == 0, "decomp_plan_memory.plan");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan_memory, round) == 56, "decomp_plan_memory.round");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan_memory, stop) == 64, "decomp_plan_memory.stop");
+static_assert(SYMRAIL_OFFSETOF(decomp_plan_memory, done) == 72, "decomp_plan_memory.done");
 
 /* Another PE of a round. */
 struct decomp_leg {
@@ -77,12 +86,12 @@ struct decomp_leg {
     symrail_u64 bytes;
 };
 static_assert(sizeof(decomp_leg) == 48, "decomp_leg");
-static_assert(__builtin_offsetof(decomp_leg, pe) == 0, "decomp_leg.pe");
-static_assert(__builtin_offsetof(decomp_leg, here) == 8, "decomp_leg.here");
-static_assert(__builtin_offsetof(decomp_leg, there) == 16, "decomp_leg.there");
-static_assert(__builtin_offsetof(decomp_leg, offer) == 24, "decomp_leg.offer");
-static_assert(__builtin_offsetof(decomp_leg, source) == 32, "decomp_leg.source");
-static_assert(__builtin_offsetof(decomp_leg, bytes) == 40, "decomp_leg.bytes");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, pe) == 0, "decomp_leg.pe");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, here) == 8, "decomp_leg.here");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, there) == 16, "decomp_leg.there");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, offer) == 24, "decomp_leg.offer");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, source) == 32, "decomp_leg.source");
+static_assert(SYMRAIL_OFFSETOF(decomp_leg, bytes) == 40, "decomp_leg.bytes");
 
 /* What is known of a leg's other end. */
 struct decomp_landing {
@@ -95,10 +104,10 @@ struct decomp_landing {
     symrail_u64 copied;
 };
 static_assert(sizeof(decomp_landing) == 32, "decomp_landing");
-static_assert(__builtin_offsetof(decomp_landing, at) == 0, "decomp_landing.at");
-static_assert(__builtin_offsetof(decomp_landing, kind) == 8, "decomp_landing.kind");
-static_assert(__builtin_offsetof(decomp_landing, came) == 16, "decomp_landing.came");
-static_assert(__builtin_offsetof(decomp_landing, copied) == 24, "decomp_landing.copied");
+static_assert(SYMRAIL_OFFSETOF(decomp_landing, at) == 0, "decomp_landing.at");
+static_assert(SYMRAIL_OFFSETOF(decomp_landing, kind) == 8, "decomp_landing.kind");
+static_assert(SYMRAIL_OFFSETOF(decomp_landing, came) == 16, "decomp_landing.came");
+static_assert(SYMRAIL_OFFSETOF(decomp_landing, copied) == 24, "decomp_landing.copied");
 
 /* A block that a copy engine fetches. */
 struct decomp_fetched {
@@ -107,9 +116,9 @@ struct decomp_fetched {
     symrail_u64 bytes;
 };
 static_assert(sizeof(decomp_fetched) == 24, "decomp_fetched");
-static_assert(__builtin_offsetof(decomp_fetched, to) == 0, "decomp_fetched.to");
-static_assert(__builtin_offsetof(decomp_fetched, from) == 8, "decomp_fetched.from");
-static_assert(__builtin_offsetof(decomp_fetched, bytes) == 16, "decomp_fetched.bytes");
+static_assert(SYMRAIL_OFFSETOF(decomp_fetched, to) == 0, "decomp_fetched.to");
+static_assert(SYMRAIL_OFFSETOF(decomp_fetched, from) == 8, "decomp_fetched.from");
+static_assert(SYMRAIL_OFFSETOF(decomp_fetched, bytes) == 16, "decomp_fetched.bytes");
 
 /* A loop over one dimension; strides are of elements. */
 struct decomp_loop {
@@ -118,9 +127,9 @@ struct decomp_loop {
     symrail_u64 to;
 };
 static_assert(sizeof(decomp_loop) == 24, "decomp_loop");
-static_assert(__builtin_offsetof(decomp_loop, count) == 0, "decomp_loop.count");
-static_assert(__builtin_offsetof(decomp_loop, from) == 8, "decomp_loop.from");
-static_assert(__builtin_offsetof(decomp_loop, to) == 16, "decomp_loop.to");
+static_assert(SYMRAIL_OFFSETOF(decomp_loop, count) == 0, "decomp_loop.count");
+static_assert(SYMRAIL_OFFSETOF(decomp_loop, from) == 8, "decomp_loop.from");
+static_assert(SYMRAIL_OFFSETOF(decomp_loop, to) == 16, "decomp_loop.to");
 
 /* A copy. The first loop is the fastest of the destination. The second is that of the source, or else the next
  * one. */
@@ -137,12 +146,12 @@ struct decomp_copy {
     decomp_loop loops[5];
 };
 static_assert(sizeof(decomp_copy) == 168, "decomp_copy");
-static_assert(__builtin_offsetof(decomp_copy, from) == 0, "decomp_copy.from");
-static_assert(__builtin_offsetof(decomp_copy, to) == 8, "decomp_copy.to");
-static_assert(__builtin_offsetof(decomp_copy, leg) == 16, "decomp_copy.leg");
-static_assert(__builtin_offsetof(decomp_copy, at_landing) == 24, "decomp_copy.at_landing");
-static_assert(__builtin_offsetof(decomp_copy, tiled) == 32, "decomp_copy.tiled");
-static_assert(__builtin_offsetof(decomp_copy, wide) == 40, "decomp_copy.wide");
-static_assert(__builtin_offsetof(decomp_copy, loops) == 48, "decomp_copy.loops");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, from) == 0, "decomp_copy.from");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, to) == 8, "decomp_copy.to");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, leg) == 16, "decomp_copy.leg");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, at_landing) == 24, "decomp_copy.at_landing");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, tiled) == 32, "decomp_copy.tiled");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, wide) == 40, "decomp_copy.wide");
+static_assert(SYMRAIL_OFFSETOF(decomp_copy, loops) == 48, "decomp_copy.loops");
 
 #endif

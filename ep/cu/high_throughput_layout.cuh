@@ -1,6 +1,15 @@
 /* Generated from ep/src/cuda/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_EP_HIGH_THROUGHPUT_LAYOUT_CUH
 #define SYMRAIL_EP_HIGH_THROUGHPUT_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 #define MOST_RANKS 256
 /* Rows of a chunk. */
 #define CHUNK 32
@@ -53,27 +62,27 @@ struct heap_parts {
     symrail_u64 near_places_at;
 };
 static_assert(sizeof(heap_parts) == 168, "heap_parts");
-static_assert(__builtin_offsetof(heap_parts, headers) == 0, "heap_parts.headers");
-static_assert(__builtin_offsetof(heap_parts, headers_out) == 8, "heap_parts.headers_out");
-static_assert(__builtin_offsetof(heap_parts, header_words) == 16, "heap_parts.header_words");
-static_assert(__builtin_offsetof(heap_parts, words) == 24, "heap_parts.words");
-static_assert(__builtin_offsetof(heap_parts, gathered_words) == 32, "heap_parts.gathered_words");
-static_assert(__builtin_offsetof(heap_parts, rows) == 40, "heap_parts.rows");
-static_assert(__builtin_offsetof(heap_parts, sides) == 48, "heap_parts.sides");
-static_assert(__builtin_offsetof(heap_parts, offered_rows) == 56, "heap_parts.offered_rows");
-static_assert(__builtin_offsetof(heap_parts, offered_sides) == 64, "heap_parts.offered_sides");
-static_assert(__builtin_offsetof(heap_parts, back_rows) == 72, "heap_parts.back_rows");
-static_assert(__builtin_offsetof(heap_parts, back_sides) == 80, "heap_parts.back_sides");
-static_assert(__builtin_offsetof(heap_parts, out_rows) == 88, "heap_parts.out_rows");
-static_assert(__builtin_offsetof(heap_parts, out_sides) == 96, "heap_parts.out_sides");
-static_assert(__builtin_offsetof(heap_parts, staged_rows) == 104, "heap_parts.staged_rows");
-static_assert(__builtin_offsetof(heap_parts, staged_sides) == 112, "heap_parts.staged_sides");
-static_assert(__builtin_offsetof(heap_parts, sum_rows) == 120, "heap_parts.sum_rows");
-static_assert(__builtin_offsetof(heap_parts, sum_sides) == 128, "heap_parts.sum_sides");
-static_assert(__builtin_offsetof(heap_parts, near_words) == 136, "heap_parts.near_words");
-static_assert(__builtin_offsetof(heap_parts, token_rows) == 144, "heap_parts.token_rows");
-static_assert(__builtin_offsetof(heap_parts, token_sides) == 152, "heap_parts.token_sides");
-static_assert(__builtin_offsetof(heap_parts, near_places_at) == 160, "heap_parts.near_places_at");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, headers) == 0, "heap_parts.headers");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, headers_out) == 8, "heap_parts.headers_out");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, header_words) == 16, "heap_parts.header_words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, words) == 24, "heap_parts.words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, gathered_words) == 32, "heap_parts.gathered_words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, rows) == 40, "heap_parts.rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, sides) == 48, "heap_parts.sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, offered_rows) == 56, "heap_parts.offered_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, offered_sides) == 64, "heap_parts.offered_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, back_rows) == 72, "heap_parts.back_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, back_sides) == 80, "heap_parts.back_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, out_rows) == 88, "heap_parts.out_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, out_sides) == 96, "heap_parts.out_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, staged_rows) == 104, "heap_parts.staged_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, staged_sides) == 112, "heap_parts.staged_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, sum_rows) == 120, "heap_parts.sum_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, sum_sides) == 128, "heap_parts.sum_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, near_words) == 136, "heap_parts.near_words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, token_rows) == 144, "heap_parts.token_rows");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, token_sides) == 152, "heap_parts.token_sides");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, near_places_at) == 160, "heap_parts.near_places_at");
 
 /* The parameters of all kernels. */
 struct parameters {
@@ -100,21 +109,21 @@ struct parameters {
     symrail_u64 n_terms;
 };
 static_assert(sizeof(parameters) == 280, "parameters");
-static_assert(__builtin_offsetof(parameters, ranks) == 0, "parameters.ranks");
-static_assert(__builtin_offsetof(parameters, me) == 8, "parameters.me");
-static_assert(__builtin_offsetof(parameters, share) == 16, "parameters.share");
-static_assert(__builtin_offsetof(parameters, most) == 24, "parameters.most");
-static_assert(__builtin_offsetof(parameters, room) == 32, "parameters.room");
-static_assert(__builtin_offsetof(parameters, hosts) == 40, "parameters.hosts");
-static_assert(__builtin_offsetof(parameters, members) == 48, "parameters.members");
-static_assert(__builtin_offsetof(parameters, staged) == 56, "parameters.staged");
-static_assert(__builtin_offsetof(parameters, heap) == 64, "parameters.heap");
-static_assert(__builtin_offsetof(parameters, side) == 232, "parameters.side");
-static_assert(__builtin_offsetof(parameters, progress) == 240, "parameters.progress");
-static_assert(__builtin_offsetof(parameters, record) == 248, "parameters.record");
-static_assert(__builtin_offsetof(parameters, homes) == 256, "parameters.homes");
-static_assert(__builtin_offsetof(parameters, terms) == 264, "parameters.terms");
-static_assert(__builtin_offsetof(parameters, n_terms) == 272, "parameters.n_terms");
+static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
+static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
+static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
+static_assert(SYMRAIL_OFFSETOF(parameters, most) == 24, "parameters.most");
+static_assert(SYMRAIL_OFFSETOF(parameters, room) == 32, "parameters.room");
+static_assert(SYMRAIL_OFFSETOF(parameters, hosts) == 40, "parameters.hosts");
+static_assert(SYMRAIL_OFFSETOF(parameters, members) == 48, "parameters.members");
+static_assert(SYMRAIL_OFFSETOF(parameters, staged) == 56, "parameters.staged");
+static_assert(SYMRAIL_OFFSETOF(parameters, heap) == 64, "parameters.heap");
+static_assert(SYMRAIL_OFFSETOF(parameters, side) == 232, "parameters.side");
+static_assert(SYMRAIL_OFFSETOF(parameters, progress) == 240, "parameters.progress");
+static_assert(SYMRAIL_OFFSETOF(parameters, record) == 248, "parameters.record");
+static_assert(SYMRAIL_OFFSETOF(parameters, homes) == 256, "parameters.homes");
+static_assert(SYMRAIL_OFFSETOF(parameters, terms) == 264, "parameters.terms");
+static_assert(SYMRAIL_OFFSETOF(parameters, n_terms) == 272, "parameters.n_terms");
 
 /* The routes of a dispatch on this PE: the addresses of tables. */
 struct routes {
@@ -135,15 +144,15 @@ struct routes {
     symrail_u64 spread;
 };
 static_assert(sizeof(routes) == 72, "routes");
-static_assert(__builtin_offsetof(routes, matrix) == 0, "routes.matrix");
-static_assert(__builtin_offsetof(routes, crossings) == 8, "routes.crossings");
-static_assert(__builtin_offsetof(routes, lists) == 16, "routes.lists");
-static_assert(__builtin_offsetof(routes, places) == 24, "routes.places");
-static_assert(__builtin_offsetof(routes, host_places) == 32, "routes.host_places");
-static_assert(__builtin_offsetof(routes, per_expert) == 40, "routes.per_expert");
-static_assert(__builtin_offsetof(routes, come) == 48, "routes.come");
-static_assert(__builtin_offsetof(routes, wrong_slot) == 56, "routes.wrong_slot");
-static_assert(__builtin_offsetof(routes, spread) == 64, "routes.spread");
+static_assert(SYMRAIL_OFFSETOF(routes, matrix) == 0, "routes.matrix");
+static_assert(SYMRAIL_OFFSETOF(routes, crossings) == 8, "routes.crossings");
+static_assert(SYMRAIL_OFFSETOF(routes, lists) == 16, "routes.lists");
+static_assert(SYMRAIL_OFFSETOF(routes, places) == 24, "routes.places");
+static_assert(SYMRAIL_OFFSETOF(routes, host_places) == 32, "routes.host_places");
+static_assert(SYMRAIL_OFFSETOF(routes, per_expert) == 40, "routes.per_expert");
+static_assert(SYMRAIL_OFFSETOF(routes, come) == 48, "routes.come");
+static_assert(SYMRAIL_OFFSETOF(routes, wrong_slot) == 56, "routes.wrong_slot");
+static_assert(SYMRAIL_OFFSETOF(routes, spread) == 64, "routes.spread");
 
 /* State in this GPU's memory. */
 struct progress {
@@ -159,12 +168,12 @@ struct progress {
     symrail_u64 differs;
 };
 static_assert(sizeof(progress) == 48, "progress");
-static_assert(__builtin_offsetof(progress, calls) == 0, "progress.calls");
-static_assert(__builtin_offsetof(progress, state) == 8, "progress.state");
-static_assert(__builtin_offsetof(progress, alarm) == 16, "progress.alarm");
-static_assert(__builtin_offsetof(progress, tickets) == 24, "progress.tickets");
-static_assert(__builtin_offsetof(progress, blocks) == 32, "progress.blocks");
-static_assert(__builtin_offsetof(progress, differs) == 40, "progress.differs");
+static_assert(SYMRAIL_OFFSETOF(progress, calls) == 0, "progress.calls");
+static_assert(SYMRAIL_OFFSETOF(progress, state) == 8, "progress.state");
+static_assert(SYMRAIL_OFFSETOF(progress, alarm) == 16, "progress.alarm");
+static_assert(SYMRAIL_OFFSETOF(progress, tickets) == 24, "progress.tickets");
+static_assert(SYMRAIL_OFFSETOF(progress, blocks) == 32, "progress.blocks");
+static_assert(SYMRAIL_OFFSETOF(progress, differs) == 40, "progress.differs");
 
 /* State in host memory, which the host may read at any time. */
 struct record_fields {
@@ -178,12 +187,12 @@ struct record_fields {
     symrail_u64 told;
 };
 static_assert(sizeof(record_fields) == 48, "record_fields");
-static_assert(__builtin_offsetof(record_fields, wrong) == 0, "record_fields.wrong");
-static_assert(__builtin_offsetof(record_fields, other) == 8, "record_fields.other");
-static_assert(__builtin_offsetof(record_fields, here) == 16, "record_fields.here");
-static_assert(__builtin_offsetof(record_fields, there) == 24, "record_fields.there");
-static_assert(__builtin_offsetof(record_fields, calls) == 32, "record_fields.calls");
-static_assert(__builtin_offsetof(record_fields, told) == 40, "record_fields.told");
+static_assert(SYMRAIL_OFFSETOF(record_fields, wrong) == 0, "record_fields.wrong");
+static_assert(SYMRAIL_OFFSETOF(record_fields, other) == 8, "record_fields.other");
+static_assert(SYMRAIL_OFFSETOF(record_fields, here) == 16, "record_fields.here");
+static_assert(SYMRAIL_OFFSETOF(record_fields, there) == 24, "record_fields.there");
+static_assert(SYMRAIL_OFFSETOF(record_fields, calls) == 32, "record_fields.calls");
+static_assert(SYMRAIL_OFFSETOF(record_fields, told) == 40, "record_fields.told");
 
 /* The announcement of a call. */
 struct header_fields {
@@ -192,7 +201,7 @@ struct header_fields {
     symrail_u64 tokens;
 };
 static_assert(sizeof(header_fields) == 48, "header_fields");
-static_assert(__builtin_offsetof(header_fields, compared) == 0, "header_fields.compared");
-static_assert(__builtin_offsetof(header_fields, tokens) == 40, "header_fields.tokens");
+static_assert(SYMRAIL_OFFSETOF(header_fields, compared) == 0, "header_fields.compared");
+static_assert(SYMRAIL_OFFSETOF(header_fields, tokens) == 40, "header_fields.tokens");
 
 #endif

@@ -1,6 +1,15 @@
 /* Generated from ep/src/cuda/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_EP_LOW_LATENCY_LAYOUT_CUH
 #define SYMRAIL_EP_LOW_LATENCY_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 /* The state of a lost rank: it was late once; it was notified of that; it has left this one behind. After
  * each of these neither rank works with the other any more. */
 #define WAS_LATE 1
@@ -27,15 +36,15 @@ struct heap_parts {
     symrail_u64 left;
 };
 static_assert(sizeof(heap_parts) == 72, "heap_parts");
-static_assert(__builtin_offsetof(heap_parts, incoming) == 0, "heap_parts.incoming");
-static_assert(__builtin_offsetof(heap_parts, outgoing) == 8, "heap_parts.outgoing");
-static_assert(__builtin_offsetof(heap_parts, words) == 16, "heap_parts.words");
-static_assert(__builtin_offsetof(heap_parts, back) == 24, "heap_parts.back");
-static_assert(__builtin_offsetof(heap_parts, back_words) == 32, "heap_parts.back_words");
-static_assert(__builtin_offsetof(heap_parts, back_out) == 40, "heap_parts.back_out");
-static_assert(__builtin_offsetof(heap_parts, weights) == 48, "heap_parts.weights");
-static_assert(__builtin_offsetof(heap_parts, weights_out) == 56, "heap_parts.weights_out");
-static_assert(__builtin_offsetof(heap_parts, left) == 64, "heap_parts.left");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, incoming) == 0, "heap_parts.incoming");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, outgoing) == 8, "heap_parts.outgoing");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, words) == 16, "heap_parts.words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, back) == 24, "heap_parts.back");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, back_words) == 32, "heap_parts.back_words");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, back_out) == 40, "heap_parts.back_out");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, weights) == 48, "heap_parts.weights");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, weights_out) == 56, "heap_parts.weights_out");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, left) == 64, "heap_parts.left");
 
 /* The parameters of all kernels. */
 struct parameters {
@@ -77,28 +86,28 @@ struct parameters {
     symrail_u64 mask_late;
 };
 static_assert(sizeof(parameters) == 248, "parameters");
-static_assert(__builtin_offsetof(parameters, ranks) == 0, "parameters.ranks");
-static_assert(__builtin_offsetof(parameters, me) == 8, "parameters.me");
-static_assert(__builtin_offsetof(parameters, share) == 16, "parameters.share");
-static_assert(__builtin_offsetof(parameters, k) == 24, "parameters.k");
-static_assert(__builtin_offsetof(parameters, most) == 32, "parameters.most");
-static_assert(__builtin_offsetof(parameters, hidden) == 40, "parameters.hidden");
-static_assert(__builtin_offsetof(parameters, fp8) == 48, "parameters.fp8");
-static_assert(__builtin_offsetof(parameters, parts) == 56, "parameters.parts");
-static_assert(__builtin_offsetof(parameters, has_far) == 64, "parameters.has_far");
-static_assert(__builtin_offsetof(parameters, heap) == 72, "parameters.heap");
-static_assert(__builtin_offsetof(parameters, masks) == 144, "parameters.masks");
-static_assert(__builtin_offsetof(parameters, late) == 152, "parameters.late");
-static_assert(__builtin_offsetof(parameters, far) == 160, "parameters.far");
-static_assert(__builtin_offsetof(parameters, back_numbers) == 168, "parameters.back_numbers");
-static_assert(__builtin_offsetof(parameters, places) == 176, "parameters.places");
-static_assert(__builtin_offsetof(parameters, ready) == 184, "parameters.ready");
-static_assert(__builtin_offsetof(parameters, lost) == 192, "parameters.lost");
-static_assert(__builtin_offsetof(parameters, own_in) == 200, "parameters.own_in");
-static_assert(__builtin_offsetof(parameters, own_back) == 208, "parameters.own_back");
-static_assert(__builtin_offsetof(parameters, notes) == 216, "parameters.notes");
-static_assert(__builtin_offsetof(parameters, over) == 224, "parameters.over");
-static_assert(__builtin_offsetof(parameters, ended) == 232, "parameters.ended");
-static_assert(__builtin_offsetof(parameters, mask_late) == 240, "parameters.mask_late");
+static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
+static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
+static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
+static_assert(SYMRAIL_OFFSETOF(parameters, k) == 24, "parameters.k");
+static_assert(SYMRAIL_OFFSETOF(parameters, most) == 32, "parameters.most");
+static_assert(SYMRAIL_OFFSETOF(parameters, hidden) == 40, "parameters.hidden");
+static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 48, "parameters.fp8");
+static_assert(SYMRAIL_OFFSETOF(parameters, parts) == 56, "parameters.parts");
+static_assert(SYMRAIL_OFFSETOF(parameters, has_far) == 64, "parameters.has_far");
+static_assert(SYMRAIL_OFFSETOF(parameters, heap) == 72, "parameters.heap");
+static_assert(SYMRAIL_OFFSETOF(parameters, masks) == 144, "parameters.masks");
+static_assert(SYMRAIL_OFFSETOF(parameters, late) == 152, "parameters.late");
+static_assert(SYMRAIL_OFFSETOF(parameters, far) == 160, "parameters.far");
+static_assert(SYMRAIL_OFFSETOF(parameters, back_numbers) == 168, "parameters.back_numbers");
+static_assert(SYMRAIL_OFFSETOF(parameters, places) == 176, "parameters.places");
+static_assert(SYMRAIL_OFFSETOF(parameters, ready) == 184, "parameters.ready");
+static_assert(SYMRAIL_OFFSETOF(parameters, lost) == 192, "parameters.lost");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_in) == 200, "parameters.own_in");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_back) == 208, "parameters.own_back");
+static_assert(SYMRAIL_OFFSETOF(parameters, notes) == 216, "parameters.notes");
+static_assert(SYMRAIL_OFFSETOF(parameters, over) == 224, "parameters.over");
+static_assert(SYMRAIL_OFFSETOF(parameters, ended) == 232, "parameters.ended");
+static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 240, "parameters.mask_late");
 
 #endif

@@ -1,6 +1,15 @@
 /* Generated from overlap/src/cuda/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_OVERLAP_LAYOUT_CUH
 #define SYMRAIL_OVERLAP_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 /* The most blocks of a round that is not cut, each of which has a packet without data. */
 #define OVERLAP_PACKET_HEADS 96
 /* The slots of a pair for puts of few bytes, and the bytes of a slot. */
@@ -27,15 +36,15 @@ struct overlap_plan {
     symrail_u64 unused[7];
 };
 static_assert(sizeof(overlap_plan) == 128, "overlap_plan");
-static_assert(__builtin_offsetof(overlap_plan, words) == 0, "overlap_plan.words");
-static_assert(__builtin_offsetof(overlap_plan, round) == 8, "overlap_plan.round");
-static_assert(__builtin_offsetof(overlap_plan, alarm) == 16, "overlap_plan.alarm");
-static_assert(__builtin_offsetof(overlap_plan, gone) == 32, "overlap_plan.gone");
-static_assert(__builtin_offsetof(overlap_plan, pes) == 40, "overlap_plan.pes");
-static_assert(__builtin_offsetof(overlap_plan, counted) == 48, "overlap_plan.counted");
-static_assert(__builtin_offsetof(overlap_plan, signalled) == 56, "overlap_plan.signalled");
-static_assert(__builtin_offsetof(overlap_plan, copied) == 64, "overlap_plan.copied");
-static_assert(__builtin_offsetof(overlap_plan, unused) == 72, "overlap_plan.unused");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, words) == 0, "overlap_plan.words");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, round) == 8, "overlap_plan.round");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, alarm) == 16, "overlap_plan.alarm");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, gone) == 32, "overlap_plan.gone");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, pes) == 40, "overlap_plan.pes");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, counted) == 48, "overlap_plan.counted");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, signalled) == 56, "overlap_plan.signalled");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, copied) == 64, "overlap_plan.copied");
+static_assert(SYMRAIL_OFFSETOF(overlap_plan, unused) == 72, "overlap_plan.unused");
 
 /* The data that move between two ranks in a round that is not cut, in one kernel. */
 struct overlap_part {
@@ -53,14 +62,14 @@ struct overlap_part {
     symrail_u64 bytes;
 };
 static_assert(sizeof(overlap_part) == 64, "overlap_part");
-static_assert(__builtin_offsetof(overlap_part, pe) == 0, "overlap_part.pe");
-static_assert(__builtin_offsetof(overlap_part, ready) == 8, "overlap_part.ready");
-static_assert(__builtin_offsetof(overlap_part, arrived) == 16, "overlap_part.arrived");
-static_assert(__builtin_offsetof(overlap_part, ready_there) == 24, "overlap_part.ready_there");
-static_assert(__builtin_offsetof(overlap_part, arrived_there) == 32, "overlap_part.arrived_there");
-static_assert(__builtin_offsetof(overlap_part, from) == 40, "overlap_part.from");
-static_assert(__builtin_offsetof(overlap_part, to) == 48, "overlap_part.to");
-static_assert(__builtin_offsetof(overlap_part, bytes) == 56, "overlap_part.bytes");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, pe) == 0, "overlap_part.pe");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, ready) == 8, "overlap_part.ready");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, arrived) == 16, "overlap_part.arrived");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, ready_there) == 24, "overlap_part.ready_there");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, arrived_there) == 32, "overlap_part.arrived_there");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, from) == 40, "overlap_part.from");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, to) == 48, "overlap_part.to");
+static_assert(SYMRAIL_OFFSETOF(overlap_part, bytes) == 56, "overlap_part.bytes");
 
 /* The same for data that move as packets. */
 struct overlap_packed {
@@ -77,14 +86,14 @@ struct overlap_packed {
     symrail_u64 unused;
 };
 static_assert(sizeof(overlap_packed) == 64, "overlap_packed");
-static_assert(__builtin_offsetof(overlap_packed, to) == 0, "overlap_packed.to");
-static_assert(__builtin_offsetof(overlap_packed, from) == 8, "overlap_packed.from");
-static_assert(__builtin_offsetof(overlap_packed, bytes) == 16, "overlap_packed.bytes");
-static_assert(__builtin_offsetof(overlap_packed, sender) == 24, "overlap_packed.sender");
-static_assert(__builtin_offsetof(overlap_packed, here) == 32, "overlap_packed.here");
-static_assert(__builtin_offsetof(overlap_packed, keep) == 40, "overlap_packed.keep");
-static_assert(__builtin_offsetof(overlap_packed, coming) == 48, "overlap_packed.coming");
-static_assert(__builtin_offsetof(overlap_packed, unused) == 56, "overlap_packed.unused");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, to) == 0, "overlap_packed.to");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, from) == 8, "overlap_packed.from");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, bytes) == 16, "overlap_packed.bytes");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, sender) == 24, "overlap_packed.sender");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, here) == 32, "overlap_packed.here");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, keep) == 40, "overlap_packed.keep");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, coming) == 48, "overlap_packed.coming");
+static_assert(SYMRAIL_OFFSETOF(overlap_packed, unused) == 56, "overlap_packed.unused");
 
 /* A wait of a round's first kernel. */
 struct overlap_first_wait {
@@ -92,8 +101,8 @@ struct overlap_first_wait {
     symrail_u64 pe;
 };
 static_assert(sizeof(overlap_first_wait) == 16, "overlap_first_wait");
-static_assert(__builtin_offsetof(overlap_first_wait, word) == 0, "overlap_first_wait.word");
-static_assert(__builtin_offsetof(overlap_first_wait, pe) == 8, "overlap_first_wait.pe");
+static_assert(SYMRAIL_OFFSETOF(overlap_first_wait, word) == 0, "overlap_first_wait.word");
+static_assert(SYMRAIL_OFFSETOF(overlap_first_wait, pe) == 8, "overlap_first_wait.pe");
 
 /* The counts of this rank for another rank and a tag, in this device's memory. */
 struct overlap_pair {
@@ -108,13 +117,13 @@ struct overlap_pair {
     symrail_u64 counted_got;
 };
 static_assert(sizeof(overlap_pair) == 64, "overlap_pair");
-static_assert(__builtin_offsetof(overlap_pair, sent) == 0, "overlap_pair.sent");
-static_assert(__builtin_offsetof(overlap_pair, received) == 8, "overlap_pair.received");
-static_assert(__builtin_offsetof(overlap_pair, offered) == 16, "overlap_pair.offered");
-static_assert(__builtin_offsetof(overlap_pair, fetched) == 24, "overlap_pair.fetched");
-static_assert(__builtin_offsetof(overlap_pair, put) == 32, "overlap_pair.put");
-static_assert(__builtin_offsetof(overlap_pair, got) == 40, "overlap_pair.got");
-static_assert(__builtin_offsetof(overlap_pair, counted_put) == 48, "overlap_pair.counted_put");
-static_assert(__builtin_offsetof(overlap_pair, counted_got) == 56, "overlap_pair.counted_got");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, sent) == 0, "overlap_pair.sent");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, received) == 8, "overlap_pair.received");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, offered) == 16, "overlap_pair.offered");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, fetched) == 24, "overlap_pair.fetched");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, put) == 32, "overlap_pair.put");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, got) == 40, "overlap_pair.got");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, counted_put) == 48, "overlap_pair.counted_put");
+static_assert(SYMRAIL_OFFSETOF(overlap_pair, counted_got) == 56, "overlap_pair.counted_got");
 
 #endif

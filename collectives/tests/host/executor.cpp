@@ -9,11 +9,6 @@
 #include <thread>
 #include <vector>
 
-thread_local State symrail_state;
-thread_local Threads* block;
-thread_local symrail_u32 thread_rank, block_size;
-thread_local const symrail_u64* apart_of;
-
 struct Call {
     const symrail_plan* plan;
     symrail_u64 input, output, part, chunk, how;

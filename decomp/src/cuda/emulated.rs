@@ -2,8 +2,6 @@
 //! proxy are not tested here.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path as FilePath;
-use std::process::Command;
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -19,6 +17,9 @@ use crate::flow::Flows;
 use crate::staging::{Handle, Memory, Path};
 use crate::view::View;
 use crate::{Axis, Form, Grid, Halo, Mode, Transpose};
+
+#[path = "../../../kernels/emulator/emulator.rs"]
+mod emulator;
 
 /// The layout matches `tests/host/pencils.cpp`.
 #[repr(C)]
@@ -43,25 +44,9 @@ struct Call {
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let make = || {
-        if Command::new("c++").arg("--version").output().is_err() {
-            println!("SKIPPED: there is no c++");
-            return None;
-        }
-        let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        // The library is beside this program, where nothing else writes.
-        let built = std::env::current_exe().unwrap();
-        let built = built.with_file_name(format!("libpencils-{}.so", std::process::id()));
-        let mut cxx = Command::new("c++");
-        cxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]);
-        cxx.args(["-shared", "-fPIC", "-o"]).arg(&built);
-        for folder in ["collectives/tests/host", "decomp/cu", "kernels/include"] {
-            cxx.arg("-I").arg(root.join(folder));
-        }
-        let said = cxx.arg(root.join("decomp/tests/host/pencils.cpp")).output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let built = emulator::library("decomp/tests/host/pencils.cpp", &["decomp/cu", "kernels/include"])?;
         // SAFETY: a library without initialisers of its own.
         let library = unsafe { Library::new(&built) }.unwrap();
-        std::fs::remove_file(&built).unwrap();
         Some(library)
     };
     LIBRARY.get_or_init(make).as_ref()

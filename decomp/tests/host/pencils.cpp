@@ -4,16 +4,10 @@
 #include <thread>
 #include <vector>
 
-#define __global__
-#define __launch_bounds__(...)
 // A place in memory for each name that the kernels use, by its first letter.
 #define DECOMP_SHARED(TYPE, NAME) TYPE& NAME = *(TYPE*)(shared_of + (#NAME[0] - 'a') * SHARED_BYTES)
 #define SYMRAIL_SIGNAL_SET 9
 
-struct Dim {
-    unsigned x;
-};
-static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
 // The shared memory of a block.
 static const size_t SHARED_BYTES = 20480;
 static thread_local char* shared_of;
@@ -39,11 +33,6 @@ SYMRAIL_DEVICE void symrail_putmem_signal_nbi(void* to, const void* from, size_t
 #undef DECOMP_THREADS
 #define DECOMP_THREADS 32
 #include "pencils.cu"
-
-thread_local State symrail_state;
-thread_local Threads* block;
-thread_local symrail_u32 thread_rank, block_size;
-thread_local const symrail_u64* apart_of;
 
 // The layout matches `Call` in emulated.rs.
 struct Call {

@@ -1,6 +1,15 @@
 /* Generated from kernels/src/layout.rs, which explains every constant. Do not edit. */
 #ifndef SYMRAIL_MEMORY_CHANNEL_LAYOUT_CUH
 #define SYMRAIL_MEMORY_CHANNEL_LAYOUT_CUH
+/* NVRTC has neither offsetof nor the built-in function of other compilers. */
+#ifndef SYMRAIL_OFFSETOF
+#ifdef __CUDACC_RTC__
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __INTADDR__(&((TYPE*)0)->MEMBER)
+#else
+#define SYMRAIL_OFFSETOF(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)
+#endif
+#endif
+
 
 /* A buffer of a peer, and a semaphore with that peer: `symrail_memory_channel`. */
 struct symrail_memory_channel_fields {
@@ -14,9 +23,9 @@ struct symrail_memory_channel_fields {
     symrail_u64 local;
 };
 static_assert(sizeof(symrail_memory_channel_fields) == 72, "symrail_memory_channel_fields");
-static_assert(__builtin_offsetof(symrail_memory_channel_fields, semaphore) == 0, "symrail_memory_channel_fields.semaphore");
-static_assert(__builtin_offsetof(symrail_memory_channel_fields, alarm) == 40, "symrail_memory_channel_fields.alarm");
-static_assert(__builtin_offsetof(symrail_memory_channel_fields, remote) == 56, "symrail_memory_channel_fields.remote");
-static_assert(__builtin_offsetof(symrail_memory_channel_fields, local) == 64, "symrail_memory_channel_fields.local");
+static_assert(SYMRAIL_OFFSETOF(symrail_memory_channel_fields, semaphore) == 0, "symrail_memory_channel_fields.semaphore");
+static_assert(SYMRAIL_OFFSETOF(symrail_memory_channel_fields, alarm) == 40, "symrail_memory_channel_fields.alarm");
+static_assert(SYMRAIL_OFFSETOF(symrail_memory_channel_fields, remote) == 56, "symrail_memory_channel_fields.remote");
+static_assert(SYMRAIL_OFFSETOF(symrail_memory_channel_fields, local) == 64, "symrail_memory_channel_fields.local");
 
 #endif

@@ -12,12 +12,6 @@
 
 #include "device.hpp"
 
-struct Dim {
-    unsigned x;
-};
-static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
-#define __global__
-#define __launch_bounds__(...)
 static symrail_u64 atomicAdd(symrail_u64* at, symrail_u64 n) { return symrail_add_gpu((symrail_u64)at, n); }
 
 static symrail_u64 mix(symrail_u64 a, symrail_u64 b, symrail_u64 c) {
@@ -110,11 +104,6 @@ static bool await_late(const symrail_alarm& alarm, F& holds, const symrail_u64& 
 
 #include "overlap.cu"
 #include "point_to_point.cu"
-
-thread_local State symrail_state;
-thread_local Threads* block;
-thread_local symrail_u32 thread_rank, block_size;
-thread_local const symrail_u64* apart_of;
 
 // The longest time that a rank that is alive may take.
 static const symrail_u64 LATE = 60000000000ull;

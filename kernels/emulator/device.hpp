@@ -1,4 +1,4 @@
-// A GPU for the executor, made of threads of a CPU: this header is included first, in place of the device API.
+// A GPU made of threads of a CPU: this header is included first, in place of the device API.
 #pragma once
 #define SYMRAIL_STATE_CUH
 #define SYMRAIL_MEMORY_CUH
@@ -14,6 +14,8 @@
 #include <mutex>
 #include <vector>
 
+#define __global__
+#define __launch_bounds__(...)
 #define __device__
 #define __noinline__ __attribute__((noinline, unused))
 #define __align__(n) alignas(n)
@@ -53,11 +55,15 @@ struct State {
     symrail_u64 timeout_ns;
     symrail_u64 mailbox;
 };
-extern thread_local State symrail_state;
-extern thread_local Threads* block;
-extern thread_local symrail_u32 thread_rank, block_size;
+inline thread_local State symrail_state;
+inline thread_local Threads* block;
+inline thread_local symrail_u32 thread_rank, block_size;
+struct Dim {
+    unsigned x;
+};
+inline thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
 // The distance of each PE's memory from this one's: what a proxy would know.
-extern thread_local const symrail_u64* apart_of;
+inline thread_local const symrail_u64* apart_of;
 
 static inline void breathe() {
     static thread_local unsigned count = 0;
