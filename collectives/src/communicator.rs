@@ -111,7 +111,7 @@ impl Communicator {
     /// # Errors
     /// The runtime's.
     pub fn new(runtime: &Runtime) -> Result<Self> {
-        Communicator::among(Members::all(runtime))
+        Communicator::among(Members::all(runtime)?)
     }
 
     /// Makes a communicator of a team's PEs; their numbers in the team are their ranks, which roots, sends and receives

@@ -1,12 +1,10 @@
 //! The PEs of a communicator, which are its ranks: all of the job, or a team's. They wait for one another, exchange
 //! numbers, and allocate memory together. Each of these waits ends within `SYMRAIL_TIMEOUT_S`.
 
-use std::time::Duration;
-
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Symmetric};
 use symrail::team::heap::Block;
-use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, within};
+use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap, with_timeout};
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -15,15 +13,20 @@ use crate::run::Buffer;
 /// The members of a communicator.
 #[derive(Clone)]
 pub(crate) struct Members {
-    /// The team, and the heap in which it allocates without other PEs.
-    team: Option<(Team, TeamHeap)>,
-    runtime: Runtime,
+    team: Team,
+    /// The heap in which they allocate without other PEs. Without one they are all PEs, which allocate in the symmetric
+    /// heap itself.
+    heap: Option<TeamHeap>,
 }
 
 impl Members {
-    /// All PEs of the job.
-    pub fn all(runtime: &Runtime) -> Self {
-        Members { team: None, runtime: runtime.clone() }
+    /// All PEs of the job. Collective.
+    ///
+    /// # Errors
+    /// As for [`Runtime::team_world`].
+    pub fn all(runtime: &Runtime) -> Result<Self> {
+        let team = with_timeout(runtime.timeout(), || runtime.team_world())?;
+        Ok(Members { team, heap: None })
     }
 
     /// A team's PEs.
@@ -33,52 +36,47 @@ impl Members {
     pub fn of_team(runtime: &Runtime, team: &Team, heap: &TeamHeap) -> Result<Self> {
         let others = [("team", !team.is_of(runtime)), ("team's heap", !heap.runtime().is_same(runtime))];
         match others.iter().find(|(_, is_other)| *is_other) {
-            None => Ok(Members { team: Some((team.clone(), heap.clone())), runtime: runtime.clone() }),
+            None => Ok(Members { team: team.clone(), heap: Some(heap.clone()) }),
             Some((what, _)) => Err(Error::OtherRuntime { what, pe: runtime.my_pe() }),
         }
     }
 
     pub fn runtime(&self) -> &Runtime {
-        &self.runtime
+        self.team.runtime()
     }
 
     /// This PE's rank.
     pub fn me(&self) -> u32 {
-        self.team.as_ref().map_or_else(|| self.runtime.my_pe(), |(team, _)| team.group().me())
+        self.team.group().me()
     }
 
     /// The number of members.
     pub fn n(&self) -> u32 {
-        self.team.as_ref().map_or_else(|| self.runtime.n_pes(), |(team, _)| team.group().size())
+        self.team.group().size()
     }
 
     /// The PE of rank `rank`.
     pub fn pe(&self, rank: usize) -> Pe {
-        self.team.as_ref().map_or(rank as Pe, |(team, _)| team.group().pe(rank as u32))
+        self.team.group().pe(rank as u32)
     }
 
     /// Waits for all members.
     pub fn sync(&self) -> Result<()> {
-        self.in_time(|| Ok(self.team.as_ref().map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?))
+        Ok(self.with_timeout(|| self.team.sync())?)
     }
 
     /// Completes this PE's puts, and waits for all members.
     pub fn barrier(&self) -> Result<()> {
-        self.in_time(|| {
-            Ok(self.team.as_ref().map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
-        })
+        Ok(self.with_timeout(|| self.team.barrier())?)
     }
 
     /// The numbers of all members, in the order of ranks.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
-        self.in_time(|| match &self.team {
-            Some((team, _)) => Ok(team.gather(own)?),
-            None => Ok(self.runtime.team_world()?.gather(own)?),
-        })
+        Ok(self.with_timeout(|| self.team.gather(own))?)
     }
 
-    fn in_time<R>(&self, wait: impl FnOnce() -> R) -> R {
-        in_time(&self.runtime, wait)
+    fn with_timeout<R>(&self, wait: impl FnOnce() -> R) -> R {
+        with_timeout(self.runtime().timeout(), wait)
     }
 
     /// Refuses a plan for another number of ranks.
@@ -92,30 +90,24 @@ impl Members {
 
     /// Allocates `bytes` zeros, at the same offset of all their heaps, aligned for words. Collective.
     pub fn take(&self, bytes: usize) -> Result<Taken> {
-        let memory = self.in_time(|| match &self.team {
-            Some((team, heap)) => {
-                heap.take_words(team, bytes).map(|block| Memory::OfTeam(block, team.clone(), heap.clone()))
-            }
-            None => self.runtime.alloc_slice(bytes.div_ceil(8)).map(Memory::OfAll),
+        let memory = self.with_timeout(|| match &self.heap {
+            Some(heap) => heap.take_words(&self.team, bytes).map(Memory::OfTeam),
+            None => self.runtime().alloc_slice(bytes.div_ceil(8)).map(Memory::OfAll),
         })?;
-        Ok(Taken { memory, bytes, runtime: self.runtime.clone() })
+        Ok(Taken { memory, bytes, members: self.clone() })
     }
-}
-
-fn in_time<R>(runtime: &Runtime, wait: impl FnOnce() -> R) -> R {
-    within(Duration::from_secs(runtime.settings().timeout_s), wait)
 }
 
 /// Bytes at the same offset of all members' heaps.
 pub(crate) struct Taken {
     memory: Memory,
     bytes: usize,
-    runtime: Runtime,
+    members: Members,
 }
 
 enum Memory {
     OfAll(SymSlice<u64>),
-    OfTeam(Block, Team, TeamHeap),
+    OfTeam(Block),
 }
 
 impl Taken {
@@ -123,7 +115,7 @@ impl Taken {
     pub fn start(&self) -> *const u8 {
         match &self.memory {
             Memory::OfAll(slice) => slice.as_ptr().cast(),
-            Memory::OfTeam(block, ..) => block.base.cast_const(),
+            Memory::OfTeam(block) => block.base.cast_const(),
         }
     }
 
@@ -134,19 +126,19 @@ impl Taken {
 
     /// The bytes as a call's buffer.
     pub fn buffer(&self) -> Result<Buffer> {
-        Buffer::at(&self.runtime, self.start(), self.bytes)
+        Buffer::at(self.members.runtime(), self.start(), self.bytes)
     }
 
     /// The bytes as words, for kernels of the CPU device.
     pub fn words(&self, device: &CpuDevice) -> Result<Symmetric<u64>> {
-        let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
+        let offset = self.members.runtime().symmetric_offset(self.start(), self.bytes)?;
         Ok(device.symmetric_at(offset, self.bytes as u64 / 8)?)
     }
 
     /// Sets all of this PE's bytes to 0 again, if the CPU can access them.
     pub fn wipe(&self) -> Result<()> {
-        let device = self.runtime.cpu_device()?;
-        let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
+        let device = self.members.runtime().cpu_device()?;
+        let offset = self.members.runtime().symmetric_offset(self.start(), self.bytes)?;
         let memory = device.symmetric_at::<u8>(offset, self.bytes as u64)?;
         let (one, zeros) = (Grid { blocks: 1, threads_per_block: 1 }, vec![0; self.bytes]);
         device.launch(one, |thread| Ok::<_, Error>(thread.store_local(memory, &zeros)?))?;
@@ -155,9 +147,10 @@ impl Taken {
 
     /// Frees them. Collective.
     pub fn free(self) -> Result<()> {
-        Ok(in_time(&self.runtime, || match self.memory {
+        let Taken { memory, members, .. } = self;
+        Ok(members.with_timeout(|| match memory {
             Memory::OfAll(slice) => slice.free(),
-            Memory::OfTeam(block, team, heap) => heap.give_back(&team, block),
+            Memory::OfTeam(block) => block.free(&members.team),
         })?)
     }
 }

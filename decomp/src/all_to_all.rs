@@ -30,7 +30,6 @@ pub struct AllToAll<P = Plan> {
     pub plan: P,
     /// The workspace of the plan.
     pub work: Workspace,
-    heap: TeamHeap,
 }
 
 /// An all-to-all of arrays in a GPU's memory, in stream order.
@@ -55,7 +54,7 @@ impl AllToAll {
         let blocks = blocks(team, sizes, (sends, receives), (path, small::MOST))?;
         let (owner, plan) = (blocks.owner, Plan::new(heap, team, blocks)?);
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
-        Ok(AllToAll { heap: heap.clone(), plan, work })
+        Ok(AllToAll { plan, work })
     }
 
     /// Frees the plan and its workspace. Collective over the team.
@@ -63,8 +62,8 @@ impl AllToAll {
     /// # Errors
     /// An error that names a peer that does not answer.
     pub fn give_up(self, team: &Team) -> Result<()> {
-        self.plan.give_up(&self.heap, team)?;
-        Ok(self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?)
+        self.plan.free(team)?;
+        Ok(self.work.block.map_or(Ok(()), |block| block.free(team))?)
     }
 }
 
@@ -84,8 +83,8 @@ impl GpuAllToAll {
         let blocks = blocks(team, sizes, (sends, receives), (|pe| GpuPlan::path(kernels, pe), 0))?;
         let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
         match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
-            Err(full) if full.is_full() => plan.give_up(heap, team).and(Err(full)),
-            block => Ok(AllToAll { heap: heap.clone(), plan, work: Workspace::new(block?, owner) }),
+            Err(full) if full.is_full() => plan.free(team).and(Err(full)),
+            block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),
         }
     }
 
@@ -95,8 +94,8 @@ impl GpuAllToAll {
     /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
     /// call has returned.
     pub fn give_up_gpu(self, team: &Team) -> Result<()> {
-        let rounds = self.plan.give_up(&self.heap, team);
-        self.work.block.map_or(Ok(()), |block| self.heap.give_back(team, block))?;
+        let rounds = self.plan.free(team);
+        self.work.block.map_or(Ok(()), |block| block.free(team))?;
         rounds
     }
 }

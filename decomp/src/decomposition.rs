@@ -17,6 +17,7 @@ use crate::staging::Path;
 use crate::transpose::Transpose;
 use crate::workspace::{Sharing, Workspace, new_owner};
 use symrail::TeamHeap;
+use symrail::team::heap::Block;
 
 /// The largest element, in bytes.
 const LARGEST_ELEMENT: usize = 1 << 16;
@@ -153,7 +154,7 @@ impl Decomposition {
     /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
     /// call has returned.
     pub fn give_up_gpu(&self, plan: GpuPlan) -> Result<()> {
-        plan.give_up(&self.heap, &self.team)
+        plan.free(&self.team)
     }
 
     fn plan(
@@ -191,7 +192,7 @@ impl Decomposition {
     /// # Errors
     /// An error that names a peer that does not answer.
     pub fn give_up(&self, plan: Plan) -> Result<()> {
-        plan.give_up(&self.heap, &self.team)
+        plan.free(&self.team)
     }
 
     /// Bytes of workspace with which this PE can run each of the four transposes, with or without halos and padding.
@@ -224,7 +225,7 @@ impl Decomposition {
     /// # Errors
     /// An error that names a peer that does not answer.
     pub fn give_back(&self, workspace: Workspace) -> Result<()> {
-        Ok(workspace.block.map_or(Ok(()), |block| self.heap.give_back(&self.team, block))?)
+        Ok(workspace.block.map_or(Ok(()), |block| block.free(&self.team))?)
     }
 
     /// Frees plans, in whatever state they are: it returns no error of their rounds. The GPU has completed its work.
@@ -234,6 +235,6 @@ impl Decomposition {
     /// An error that names a peer that does not answer.
     pub fn give_up_all(&self, plans: Vec<AnyPlan>) -> Result<()> {
         let blocks = plans.into_iter().flat_map(AnyPlan::into_blocks);
-        Ok(self.heap.give_back_all(&self.team, blocks)?)
+        Ok(Block::free_all(&self.team, blocks)?)
     }
 }

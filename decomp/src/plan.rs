@@ -90,8 +90,8 @@ impl Plan {
     }
 
     /// Frees the plan. Collective over the team.
-    pub(crate) fn give_up(self, heap: &TeamHeap, team: &Team) -> Result<()> {
-        Ok(heap.give_back(team, self.words)?)
+    pub(crate) fn free(self, team: &Team) -> Result<()> {
+        Ok(self.words.free(team)?)
     }
 
     /// Its symmetric memory, to be freed with others.

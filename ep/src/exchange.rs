@@ -39,7 +39,7 @@ impl WaitLimit {
     /// The time limit of the runtime's operations.
     #[must_use]
     pub fn of(rt: &Runtime) -> WaitLimit {
-        WaitLimit { time: Duration::from_secs(rt.settings().timeout_s) }
+        WaitLimit { time: rt.timeout() }
     }
 }
 

@@ -25,7 +25,6 @@ pub(crate) struct Exchange {
     /// Whether a round has begun and not ended.
     under_way: bool,
     observer: Option<Observer>,
-    heap: TeamHeap,
 }
 
 impl Exchange {
@@ -43,17 +42,7 @@ impl Exchange {
         let abort = words;
         // SAFETY: the block begins with these words, and is freed with the plan.
         let words = unsafe { Words::new(heap.runtime(), block.base.cast(), words + 1) };
-        Ok(Exchange {
-            heap: heap.clone(),
-            group: team.group(),
-            product,
-            block,
-            words,
-            abort,
-            round: 0,
-            under_way: false,
-            observer: None,
-        })
+        Ok(Exchange { group: team.group(), product, block, words, abort, round: 0, under_way: false, observer: None })
     }
 
     /// Bytes of a team's heap for `words` and `numbers`.
@@ -62,7 +51,7 @@ impl Exchange {
     }
 
     pub fn free(self, team: &Team) -> Result<()> {
-        Ok(self.heap.give_back(team, self.block)?)
+        Ok(self.block.free(team)?)
     }
 
     pub fn observe(&mut self, observer: Option<Observer>) {
@@ -199,7 +188,7 @@ impl Exchange {
     }
 
     fn runtime(&self) -> &Runtime {
-        self.heap.runtime()
+        self.words.runtime()
     }
 
     fn pe(&self, rank: usize) -> Pe {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use symrail::TeamHeap;
+use symrail::{TeamHeap, with_timeout};
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
 use symrail_decomp::{
     AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
 };
 
-use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::interrupt;
 use crate::job::Job;
@@ -34,7 +34,7 @@ pub struct Pencils {
     grid: Grid,
     /// The mode of plans.
     mode: Mode,
-    parts: OnAllPes<Parts>,
+    parts: DeferredFree<Parts>,
     /// The longest time that a call waits for PEs that live; `None`: no limit.
     limit: Option<Duration>,
     job: Arc<Job>,
@@ -52,10 +52,10 @@ struct Parts {
     heap: TeamHeap,
 }
 
-impl OwnedByAll for Parts {
+impl CollectiveFree for Parts {
     const KIND: &'static str = "a Grid of symrail.decomp";
 
-    fn free_dropped(self) -> PyResult<()> {
+    fn free_on_all(self) -> PyResult<()> {
         let Parts { plans, work, array, kernels, heap } = self;
         if let Some(kernels) = &kernels {
             kernels.device().gpu().synchronize().map_err(|error| raised(error.into()))?;
@@ -136,11 +136,11 @@ impl Pencils {
     ) -> PyResult<Pencils> {
         let job = Arc::clone(runtime.job());
         job.running()?;
-        let limit = interrupt::limit_of(timeout)?;
+        let limit = interrupt::parse_timeout(timeout)?;
         let no_gpu =
             || raise(Kind::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
         let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
-        runtime.make_room(py, timeout, Parts::KIND)?;
+        runtime.free_deferred(py, timeout, Parts::KIND)?;
         let kernels = gpu.map(|gpu| {
             let nvrtc = gpu.nvrtc()?;
             GpuKernels::new(gpu.device(), &nvrtc)
@@ -163,8 +163,8 @@ impl Pencils {
             let array = Decomposition::new(&heap, team, grid)?;
             Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
         };
-        let (grid, mode, parts) = py.detach(move || interrupt::within(limit, make)).map_err(raised)?;
-        Ok(Pencils { grid, mode, parts: OnAllPes::new(Arc::clone(&job), parts), limit, job })
+        let (grid, mode, parts) = py.detach(move || with_timeout(limit, make)).map_err(raised)?;
+        Ok(Pencils { grid, mode, parts: DeferredFree::new(Arc::clone(&job), parts), limit, job })
     }
 
     /// The process grid.
@@ -239,7 +239,7 @@ impl Pencils {
     /// Frees the memory. Later calls raise StateError. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let Some(parts) = self.parts.take(py)? else { return Ok(()) };
-        py.detach(move || interrupt::within(self.limit, || parts.free_dropped()))
+        py.detach(move || with_timeout(self.limit, || parts.free_on_all()))
     }
 }
 
@@ -274,7 +274,7 @@ impl Pencils {
                 unsafe { plan.run(buffers, work, stream.unwrap_or(0)) }
             })
         };
-        let result = py.detach(|| self.parts.with(|parts| interrupt::within(self.limit, || call(parts))));
+        let result = py.detach(|| self.parts.with(|parts| with_timeout(self.limit, || call(parts))));
         result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))?.map_err(raised)
     }
 }

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use symrail::with_timeout;
 
 use crate::errors::{Kind, failed, raise};
 
@@ -63,20 +64,12 @@ pub fn waiting<T: Send>(
     timeout: Option<f64>,
     wait: impl FnOnce() -> symrail::Result<T> + Send,
 ) -> PyResult<T> {
-    let limit = limit_of(timeout)?;
-    py.detach(|| within(limit, wait)).map_err(failed)
+    let timeout = parse_timeout(timeout)?;
+    py.detach(|| with_timeout(timeout, wait)).map_err(failed)
 }
 
-/// The time that a caller names in seconds.
-pub fn limit_of(timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    let limit = timeout.map(Duration::try_from_secs_f64).transpose();
-    limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))
-}
-
-/// Runs work whose waits, all together, end after `limit`, if there is one.
-pub fn within<T>(limit: Option<Duration>, work: impl FnOnce() -> T) -> T {
-    match limit {
-        Some(limit) => symrail::within(limit, work),
-        None => work(),
-    }
+/// A time-out that a caller names in seconds.
+pub fn parse_timeout(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let parsed = timeout.map(Duration::try_from_secs_f64).transpose();
+    parsed.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))
 }

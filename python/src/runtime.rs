@@ -8,8 +8,8 @@ use symrail::Pe;
 use symrail_transport::env::HeapKind;
 
 use crate::blocks::{Differs, Refused, Request};
+use crate::deferred_free::is_capturing;
 use crate::device_array::DeviceArray;
-use crate::dropped::is_capturing;
 use crate::errors::{Kind, failed, is_of_arguments, json, raise, raise_of, raise_of_all};
 use crate::gpu::{HeldGpu, Signal};
 use crate::held::HeldTeam;
@@ -59,7 +59,7 @@ impl Runtime {
 
     /// Before all PEs make an object with memory on each: frees what all have dropped. An error on all of them if they
     /// make different objects, or if one captures a graph. Collective.
-    pub fn make_room(&self, py: Python<'_>, timeout: Option<f64>, object: &str) -> PyResult<()> {
+    pub fn free_deferred(&self, py: Python<'_>, timeout: Option<f64>, object: &str) -> PyResult<()> {
         self.agree(py, timeout, object, true)
     }
 

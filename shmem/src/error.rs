@@ -127,7 +127,7 @@ pub enum Error {
         reason: String,
     },
     /// The check that [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) installed, or the limit of
-    /// [`within`](crate::within), ended a wait.
+    /// [`with_timeout`](crate::with_timeout), ended a wait.
     #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
     Interrupted {
         /// The PE that waited.

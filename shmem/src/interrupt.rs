@@ -23,18 +23,18 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Makes calls whose waits, all together, end after `limit`, with [`Error::Interrupted`](crate::Error::Interrupted) (of
+/// Makes calls whose waits, all together, end after `timeout`, if there is one, with [`Error::Interrupted`](crate::Error::Interrupted) (of
 /// joining: [`bootstrap::Error::Interrupted`](crate::bootstrap::Error::Interrupted)). It concerns this thread, and all
 /// calls that wait: collectives, calls on the heap, finalizing, waits for words, quiets. What is said of interrupted
-/// calls at [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) holds for these, too. Within another limit, the
-/// earlier one counts.
-pub fn within<R>(limit: Duration, calls: impl FnOnce() -> R) -> R {
-    let until = clock::now().checked_add(limit);
+/// calls at [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) holds for these, too. Inside of another such call, the
+/// earlier end counts.
+pub fn with_timeout<R>(timeout: impl Into<Option<Duration>>, calls: impl FnOnce() -> R) -> R {
+    let until = timeout.into().and_then(|timeout| clock::now().checked_add(timeout));
     with_deadline(until.into_iter().chain(DEADLINE.get()).min(), calls)
 }
 
 /// Makes calls that find out why a wait has ended: they have [`GRACE`], whatever limit has passed.
-pub(crate) fn within_grace<R>(calls: impl FnOnce() -> R) -> R {
+pub(crate) fn with_grace_period<R>(calls: impl FnOnce() -> R) -> R {
     with_deadline(clock::now().checked_add(GRACE), calls)
 }
 

@@ -137,15 +137,16 @@ fn a_wait_ends_when_the_callers_time_is_up() {
     let word = rt.alloc_slice::<u64>(1).unwrap();
     let (short, long) = (Duration::from_millis(20), Duration::from_secs(3600));
     let ends = |limit| {
-        let Err(Error::Interrupted { waited, .. }) = symrail::within(limit, || word.wait_until(0, Cmp::Eq, 1)) else {
+        let Err(Error::Interrupted { waited, .. }) = symrail::with_timeout(limit, || word.wait_until(0, Cmp::Eq, 1))
+        else {
             panic!("the word was never written");
         };
         waited
     };
     assert!(ends(short) >= short);
     // The earlier one of two limits counts, and no call after the limited ones has a limit.
-    symrail::within(long, || assert!(ends(short) >= short));
-    symrail::within(short, || assert!(ends(long) < long));
+    symrail::with_timeout(long, || assert!(ends(short) >= short));
+    symrail::with_timeout(short, || assert!(ends(long) < long));
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| word.wait_until(0, Cmp::Eq, 1));
         word.write(0, 1).unwrap();

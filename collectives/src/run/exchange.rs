@@ -117,7 +117,7 @@ impl Exchange {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }
             let ways = Ways { thread, members, words, slots, slot: slot_bytes(members.n().into()), name: &name };
-            ways.all(&mut lock(&queues), Duration::from_secs(runtime.settings().timeout_s))
+            ways.all(&mut lock(&queues), runtime.timeout())
         });
         self.given_up = run.is_err();
         run?;

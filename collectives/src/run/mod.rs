@@ -142,7 +142,7 @@ impl Prepared {
     /// # Errors
     /// The plan is for another number of PEs, or there is no memory.
     pub fn new(runtime: &Runtime, plan: &Plan, capacity: u64) -> Result<Prepared> {
-        Prepared::of(&Members::all(runtime), plan, capacity)
+        Prepared::of(&Members::all(runtime)?, plan, capacity)
     }
 
     /// As above, for a communicator's PEs. Collective over these.

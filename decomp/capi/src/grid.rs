@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use symrail::within;
+use symrail::with_timeout;
 use symrail_core::registry;
 use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode};
 
@@ -130,7 +130,7 @@ impl Handle {
             true => {
                 let (heap, team) = (self.job.heap(), self.job.team()?);
                 let make = || Decomposition::sharing(heap, team, grid, &self.sharing);
-                Some(within(self.job.limit(1), make)?)
+                Some(with_timeout(self.job.limit(1), make)?)
             }
             false => None,
         };
@@ -154,7 +154,7 @@ extern "C" fn cudecompGridDescDestroy(handle: Opaque, desc: Opaque) -> c_int {
         handle.job.settle();
         // What earlier rounds returned, or have left behind, is no reason to keep anything.
         agreed?;
-        Ok(within(handle.job.limit(1), || array.give_up_all(plans.into_values().collect()))?)
+        Ok(with_timeout(handle.job.limit(1), || array.give_up_all(plans.into_values().collect()))?)
     })
 }
 

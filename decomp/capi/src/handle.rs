@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 
-use symrail::{Team, within};
+use symrail::{Team, with_timeout};
 use symrail_core::lock;
 use symrail_core::registry::Registry;
 use symrail_decomp::workspace::Sharing;
@@ -106,7 +106,7 @@ impl Handle {
         }
         let code = arguments.as_ref().map_or_else(|failure| failure.code, |_| 0);
         let mine = [call as u64, desc, key, code as u64];
-        let all = match within(self.job.limit(1), || self.team.gather(&mine)) {
+        let all = match with_timeout(self.job.limit(1), || self.team.gather(&mine)) {
             Ok(all) => all,
             Err(error) => {
                 let why = format!("{}: {error}; end this handle and make another one", Call::name(call as u64));
@@ -143,7 +143,7 @@ impl Handle {
 
     /// Compares named parameters of all ranks. Collective.
     pub fn compare(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<(), Failure> {
-        Ok(within(self.job.limit(1), || self.team.compare(call, parameters))?)
+        Ok(with_timeout(self.job.limit(1), || self.team.compare(call, parameters))?)
     }
 
     /// Leaves the job. Whatever is left is freed, whatever its state.

@@ -6,7 +6,7 @@ use symrail::bootstrap::Bootstrap;
 use symrail::gpu::{GpuDevice, heap_kind};
 use symrail::kernels::cuda::Gpu;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::{Runtime, Settings, Team, TeamHeap, within};
+use symrail::{Runtime, Settings, Team, TeamHeap, with_timeout};
 use symrail_decomp::cuda::GpuKernels;
 
 use crate::guard::Failure;
@@ -114,7 +114,7 @@ impl Job {
         let Job { kernels, heap, runtime } = self;
         let device = kernels.as_ref().map(|kernels| kernels.device().clone());
         drop(kernels);
-        within(limit, || {
+        with_timeout(limit, || {
             let freed = heap.free();
             let closed = device.map_or(Ok(()), GpuDevice::close);
             let left = runtime.finalize();

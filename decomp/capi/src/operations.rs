@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use symrail::kernels::cuda::Gpu;
-use symrail::within;
+use symrail::with_timeout;
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
 
@@ -115,7 +115,7 @@ impl Handle {
         let (kernels, limit) = (self.job.kernels().cloned(), self.job.limit(1));
         let (kernels, desc) = (kernels.as_ref(), self.desc(desc)?);
         let (array, modes) = (desc.array()?, desc.modes);
-        let plan = within(limit, || match wanted {
+        let plan = with_timeout(limit, || match wanted {
             Wanted::Transpose(transpose) => {
                 AnyPlan::transpose(array, kernels, &Transpose { mode: modes[0], ..*transpose })
             }
@@ -155,7 +155,7 @@ impl Handle {
         };
         // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
         // stream.
-        let ran = within(limit, || unsafe { plan.run(buffers, work, at.stream.expose_provenance()) });
+        let ran = with_timeout(limit, || unsafe { plan.run(buffers, work, at.stream.expose_provenance()) });
         fault.and(ran.map_err(Failure::from))
     }
 }

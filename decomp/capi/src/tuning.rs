@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use symrail::within;
+use symrail::with_timeout;
 use symrail_decomp::tune::{Measured, Outcome};
 use symrail_decomp::{Error, Form, Mode, Round, Tuned, Tuning, tune_among};
 
@@ -121,7 +121,7 @@ pub fn choose(handle: &Handle, mut checked: Checked, steps: Vec<Step>) -> Result
         let tuning = Tuning { processes, ..tuning };
         let (kernels, heap, team) = (handle.job.kernels(), handle.job.heap(), handle.job.team()?);
         let measure = || tune_among(kernels, heap, team, checked.grid, &tuning, &modes);
-        let tuned = match within(handle.job.limit(TIME_OUTS), measure) {
+        let tuned = match with_timeout(handle.job.limit(TIME_OUTS), measure) {
             Err(Error::Grid { reason }) => return Err(Failure::unsupported(reason)),
             tuned => tuned?.1,
         };

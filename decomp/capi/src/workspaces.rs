@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
-use symrail::within;
+use symrail::with_timeout;
 use symrail_decomp::Workspace;
 
 use crate::guard::{Failure, given};
@@ -61,7 +61,7 @@ extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_v
         let to = handle.agree(Call::Malloc, (number.unwrap_or(0), 0), arguments)?;
         let limit = handle.job.limit(1);
         let array = handle.desc(desc)?.array()?;
-        let workspace = within(limit, || array.workspace(bytes))?;
+        let workspace = with_timeout(limit, || array.workspace(bytes))?;
         let base = workspace.base();
         let device = handle.job.kernels().map(|kernels| kernels.device().address(base) as usize);
         let address = device.unwrap_or(base.addr());
@@ -90,6 +90,6 @@ extern "C" fn cudecompFree(handle: Opaque, desc: Opaque, buffer: *mut c_void) ->
         let Numbered { workspace, .. } = handle.workspaces.by_address.remove(&buffer.addr()).ok_or_else(unknown)?;
         let limit = handle.job.limit(1);
         let array = handle.desc(desc)?.array()?;
-        Ok(within(limit, || array.give_back(workspace))?)
+        Ok(with_timeout(limit, || array.give_back(workspace))?)
     })
 }

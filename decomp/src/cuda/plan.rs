@@ -61,7 +61,7 @@ impl GpuPlan {
         let engines = blocks.mode.engines.is_some();
         let rooms = match engines.then(|| GpuPlan::agree_on_rooms(kernels, heap, team, &mut blocks)).transpose() {
             Err(full) if full.is_full() => {
-                heap.give_back(team, words)?;
+                words.free(team)?;
                 return Err(full);
             }
             rooms => rooms?,
@@ -80,7 +80,7 @@ impl GpuPlan {
         let (own, report, images, beside) = match team.all_or_none(blocks.what, made) {
             Ok(made) => made,
             Err(refused) => {
-                heap.give_back_all(team, std::iter::once(words).chain(rooms))?;
+                Block::free_all(team, std::iter::once(words).chain(rooms))?;
                 return Err(refused);
             }
         };
@@ -242,11 +242,10 @@ impl GpuPlan {
 
     /// Waits for all work of the GPU, since kernels of this plan use words that are freed here and at peers. Then frees
     /// the plan. Collective over the team.
-    pub(crate) fn give_up(self, heap: &TeamHeap, team: &Team) -> Result<()> {
+    pub(crate) fn free(self, team: &Team) -> Result<()> {
         let waited = self.kernels.device().gpu().synchronize().map_err(Error::from);
         let rounds = waited.and_then(|()| self.check());
-        heap.give_back(team, self.words)?;
-        self.rooms.map_or(Ok(()), |rooms| heap.give_back(team, rooms))?;
+        Block::free_all(team, self.into_blocks())?;
         rounds
     }
 

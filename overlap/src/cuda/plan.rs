@@ -47,8 +47,8 @@ macro_rules! rounds {
             /// the stream has completed the round. Nothing else writes to the operands until then.
             ///
             /// # Errors
-            /// [`Poisoned`](symrail::rounds::Error::Poisoned) after an error; an error of the driver or of cuBLASLt. [`check`](Self::check) reports
-            /// errors of peers.
+            /// [`Poisoned`](symrail::rounds::Error::Poisoned) after an error; an error of the driver or of cuBLASLt.
+            /// [`check`](Self::check) reports errors of peers.
             pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
                 // SAFETY: the caller's promise.
                 unsafe { self.0.post(stream, operands) }
@@ -74,8 +74,8 @@ macro_rules! rounds {
             ///
             /// # Errors
             /// An error of the driver; an error that names a peer that does not answer.
-            pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
-                self.0.free(heap, team)
+            pub fn free(self, team: &Team) -> Result<()> {
+                self.0.free(team)
             }
         }
     };
@@ -327,9 +327,9 @@ impl GpuPlan {
     }
 
     /// Returns the plan's memory to the heap. Collective over the team.
-    pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
+    pub fn free(self, team: &Team) -> Result<()> {
         self.kernels.finish()?;
-        Ok(heap.give_back(team, self.block)?)
+        Ok(self.block.free(team)?)
     }
 }
 

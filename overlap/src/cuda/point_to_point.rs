@@ -217,9 +217,9 @@ impl GpuPointToPoint {
     ///
     /// # Errors
     /// An error of the driver; an error that names a peer that does not answer.
-    pub fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
+    pub fn free(self, team: &Team) -> Result<()> {
         self.kernels.finish()?;
-        Ok(heap.give_back(team, self.block)?)
+        Ok(self.block.free(team)?)
     }
 
     fn reported(&mut self) -> Result<()> {

@@ -245,7 +245,7 @@ impl GpuProducts {
     /// # Errors
     /// An error of the driver; an error that names a peer that does not answer.
     pub fn free(&mut self, team: &Team) -> Result<()> {
-        self.plans.drain(..).try_for_each(|known| known.plan.free(&self.heap, team))
+        self.plans.drain(..).try_for_each(|known| known.plan.free(team))
     }
 
     /// The schedule of a new plan. Collective over the team if it depends on what only the ranks together know: whether

@@ -3,11 +3,10 @@
 
 use std::borrow::Cow;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use symrail::within;
+use symrail::with_timeout;
 
 use super::Collectives;
 use crate::errors::{Kind, raise, raise_of};
@@ -143,8 +142,8 @@ impl Collectives {
             let why = format!("this communicator cannot be used any more: an earlier call failed with: {why}");
             return Err(raise(Kind::State, &why));
         }
-        let limit = Duration::from_secs(team.job.runtime().settings().timeout_s);
-        let all = waiting(py, None, || within(limit, || team.gather(own)))
+        let limit = team.job.runtime().timeout();
+        let all = waiting(py, None, || with_timeout(limit, || team.gather(own)))
             // What the others send later would be taken for a part of the next call.
             .inspect_err(|error| *lost() = Some(error.value(py).to_string()))?;
         Ok(all.chunks(own.len()).map(<[u64]>::to_vec).collect())

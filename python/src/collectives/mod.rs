@@ -86,7 +86,7 @@ impl Collectives {
         job.running()?;
         let gpu = if on_gpu { Some(job.streams()?) } else { None };
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
-        runtime.make_room(py, None, KIND)?;
+        runtime.free_deferred(py, None, KIND)?;
         let (rt, members) = (job.runtime(), &*team);
         let made = py.detach(|| {
             let _current = Current::keep();

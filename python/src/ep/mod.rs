@@ -23,9 +23,10 @@ use std::sync::Arc;
 use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use symrail::with_timeout;
 use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
-use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, failed_round, raise, raise_of_all};
 use crate::interrupt;
 use crate::runtime::Runtime;
@@ -54,7 +55,7 @@ type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
 
 /// Buffers in host memory, and the longest wait for ranks.
 struct Buffers<T: HostBuffers> {
-    buffers: OnAllPes<Host<T>>,
+    buffers: DeferredFree<Host<T>>,
     limit: WaitLimit,
 }
 
@@ -65,10 +66,10 @@ trait HostBuffers: Send + 'static {
 
 struct Host<T>(T);
 
-impl<T: HostBuffers> OwnedByAll for Host<T> {
+impl<T: HostBuffers> CollectiveFree for Host<T> {
     const KIND: &'static str = "buffers of symrail.ep";
 
-    fn free_dropped(self) -> PyResult<()> {
+    fn free_on_all(self) -> PyResult<()> {
         self.0.free().map_err(raised)
     }
 }
@@ -78,7 +79,7 @@ const FREED: &str = "these buffers were given back: by destroy(), or by a call t
 
 /// The longest wait for ranks: of the caller, or of the job.
 fn wait_limit(rt: &symrail::Runtime, timeout: Option<f64>) -> PyResult<WaitLimit> {
-    Ok(interrupt::limit_of(timeout)?.map_or_else(|| WaitLimit::of(rt), |time| WaitLimit { time }))
+    Ok(interrupt::parse_timeout(timeout)?.map_or_else(|| WaitLimit::of(rt), |time| WaitLimit { time }))
 }
 
 impl<T: HostBuffers> Buffers<T> {
@@ -93,9 +94,9 @@ impl<T: HostBuffers> Buffers<T> {
         job.running()?;
         let rt = job.runtime();
         let limit = wait_limit(rt, timeout)?;
-        runtime.make_room(py, Some(limit.time.as_secs_f64()), Host::<T>::KIND)?;
-        let made = py.detach(|| interrupt::within(Some(limit.time), || make(rt, limit))).map_err(raised)?;
-        Ok(Buffers { buffers: OnAllPes::new(job, Host(made)), limit })
+        runtime.free_deferred(py, Some(limit.time.as_secs_f64()), Host::<T>::KIND)?;
+        let made = py.detach(|| with_timeout(limit.time, || make(rt, limit))).map_err(raised)?;
+        Ok(Buffers { buffers: DeferredFree::new(job, Host(made)), limit })
     }
 
     /// Makes a call, without Python's lock, one at a time.
@@ -108,7 +109,7 @@ impl<T: HostBuffers> Buffers<T> {
     /// Frees the buffers, if they exist, once no call uses them. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let Some(buffers) = self.buffers.take(py)? else { return Ok(()) };
-        py.detach(|| interrupt::within(Some(self.limit.time), || buffers.0.free())).map_err(raised)
+        py.detach(|| with_timeout(self.limit.time, || buffers.0.free())).map_err(raised)
     }
 }
 

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Gpu, Stream};
+use symrail::with_timeout;
 use symrail_ep::WaitLimit;
 
 use super::{FREED, raised, wait_limit};
-use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed_on_gpu, raise};
-use crate::interrupt;
 use crate::job::Job;
 use crate::runtime::Runtime;
 
@@ -25,10 +25,10 @@ struct Device<B> {
     gpu: Arc<Gpu>,
 }
 
-impl<B: DeviceBuffers> OwnedByAll for Device<B> {
+impl<B: DeviceBuffers> CollectiveFree for Device<B> {
     const KIND: &'static str = "buffers of symrail.ep on GPUs";
 
-    fn free_dropped(self) -> PyResult<()> {
+    fn free_on_all(self) -> PyResult<()> {
         self.gpu.synchronize().map_err(failed_on_gpu)?;
         self.buffers.free().map_err(raised)
     }
@@ -36,7 +36,7 @@ impl<B: DeviceBuffers> OwnedByAll for Device<B> {
 
 /// Buffers of one kind, and the longest wait of the host for ranks.
 pub struct OnGpu<B: DeviceBuffers> {
-    buffers: OnAllPes<Device<B>>,
+    buffers: DeferredFree<Device<B>>,
     limit: WaitLimit,
 }
 
@@ -53,11 +53,11 @@ impl<B: DeviceBuffers> OnGpu<B> {
         let gpu = job.streams()?;
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
         let limit = wait_limit(job.runtime(), timeout)?;
-        runtime.make_room(py, Some(limit.time.as_secs_f64()), Device::<B>::KIND)?;
-        let make = || interrupt::within(Some(limit.time), || make(gpu.device(), &nvrtc));
+        runtime.free_deferred(py, Some(limit.time.as_secs_f64()), Device::<B>::KIND)?;
+        let make = || with_timeout(limit.time, || make(gpu.device(), &nvrtc));
         let buffers = py.detach(make).map_err(raised)?;
         let made = Device { buffers, gpu: Arc::clone(gpu.gpu()) };
-        Ok(OnGpu { buffers: OnAllPes::new(job, made), limit })
+        Ok(OnGpu { buffers: DeferredFree::new(job, made), limit })
     }
 
     /// The job whose heap they are in.
@@ -81,6 +81,6 @@ impl<B: DeviceBuffers> OnGpu<B> {
     /// Frees the buffers, if they exist. Collective.
     pub fn free(&self, py: Python<'_>) -> PyResult<()> {
         let Some(made) = self.buffers.take(py)? else { return Ok(()) };
-        py.detach(move || interrupt::within(Some(self.limit.time), || made.free_dropped()))
+        py.detach(move || with_timeout(self.limit.time, || made.free_on_all()))
     }
 }

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail::{TeamHeap, rounds};
+use symrail::{TeamHeap, rounds, with_timeout};
 use symrail_overlap::cuda::GpuProducts;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
-use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of, raise_of_all};
 use crate::held::HeldTeam;
 use crate::interrupt;
@@ -32,7 +32,7 @@ use crate::team::Team;
 /// The plans of a team, and the symmetric memory that they are in.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Products {
-    parts: OnAllPes<Parts>,
+    parts: DeferredFree<Parts>,
     /// The pieces of a shard; `None`: plans choose.
     pieces: Option<usize>,
     /// The longest time that a call waits for ranks that live; `None`: no limit.
@@ -48,10 +48,10 @@ struct Parts {
     heap: TeamHeap,
 }
 
-impl OwnedByAll for Parts {
+impl CollectiveFree for Parts {
     const KIND: &'static str = "a Group of symrail.overlap";
 
-    fn free_dropped(self) -> PyResult<()> {
+    fn free_on_all(self) -> PyResult<()> {
         let Parts { on_gpu, products, heap } = self;
         on_gpu.as_ref().map_or(Ok(()), GpuProducts::finish).map_err(raised)?;
         drop((on_gpu, products));
@@ -82,11 +82,11 @@ impl Products {
     ) -> PyResult<Products> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
-        let limit = interrupt::limit_of(timeout)?;
-        runtime.make_room(py, timeout, Parts::KIND)?;
+        let limit = interrupt::parse_timeout(timeout)?;
+        runtime.free_deferred(py, timeout, Parts::KIND)?;
         let heap = interrupt::waiting(py, timeout, || TeamHeap::new(job.runtime(), heap_bytes))?;
         let products = symrail_overlap::Products::new(&heap, pieces);
-        let parts = OnAllPes::new(Arc::clone(job), Parts { on_gpu: None, products, heap });
+        let parts = DeferredFree::new(Arc::clone(job), Parts { on_gpu: None, products, heap });
         Ok(Products { parts, pieces, limit, team })
     }
 
@@ -136,7 +136,7 @@ impl Products {
             heap.free()?;
             freed
         };
-        py.detach(|| interrupt::within(self.limit, free)).map_err(raised)
+        py.detach(|| with_timeout(self.limit, free)).map_err(raised)
     }
 }
 
@@ -153,7 +153,7 @@ impl Products {
     /// Makes a call, without Python's lock, one at a time.
     fn with_parts<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Parts, &HeldTeam) -> R + Send) -> PyResult<R> {
         self.team.job.running()?;
-        let call = |parts: &mut Parts| interrupt::within(self.limit, || call(parts, &self.team));
+        let call = |parts: &mut Parts| with_timeout(self.limit, || call(parts, &self.team));
         let result = py.detach(|| self.parts.with(call));
         result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))
     }

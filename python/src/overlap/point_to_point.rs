@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use symrail::TeamHeap;
+use symrail::{TeamHeap, with_timeout};
 use symrail_overlap::Error;
 use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
-use crate::dropped::{OnAllPes, OwnedByAll};
+use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, raise};
 use crate::held::HeldTeam;
 use crate::interrupt;
@@ -21,7 +21,7 @@ use crate::view::View;
 /// Sequences of copies between the ranks of a team.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct PointToPoint {
-    parts: OnAllPes<Parts>,
+    parts: DeferredFree<Parts>,
     /// The longest time that a call waits for ranks that live; `None`: no limit.
     limit: Option<Duration>,
     team: Arc<HeldTeam>,
@@ -45,8 +45,8 @@ impl PointToPoint {
     ) -> PyResult<PointToPoint> {
         let (team, job) = (team.held()?, runtime.job());
         job.running()?;
-        let (gpu, limit) = (job.streams()?, interrupt::limit_of(timeout)?);
-        runtime.make_room(py, timeout, Parts::KIND)?;
+        let (gpu, limit) = (job.streams()?, interrupt::parse_timeout(timeout)?);
+        runtime.free_deferred(py, timeout, Parts::KIND)?;
         let rt = job.runtime();
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let make = || {
@@ -55,8 +55,8 @@ impl PointToPoint {
             let copies = GpuPointToPoint::new(&kernels, &heap, &team, tags)?;
             Ok::<_, Error>(Parts { copies, heap })
         };
-        let parts = py.detach(|| interrupt::within(limit, make)).map_err(raised)?;
-        Ok(PointToPoint { parts: OnAllPes::new(Arc::clone(job), parts), limit, team })
+        let parts = py.detach(|| with_timeout(limit, make)).map_err(raised)?;
+        Ok(PointToPoint { parts: DeferredFree::new(Arc::clone(job), parts), limit, team })
     }
 
     /// Copies `src` to the symmetric `dst` of a rank, once that rank receives.
@@ -110,14 +110,14 @@ impl PointToPoint {
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let Some(parts) = self.parts.take(py)? else { return Ok(()) };
         self.team.job.running()?;
-        py.detach(|| interrupt::within(self.limit, || parts.free(&self.team))).map_err(raised)
+        py.detach(|| with_timeout(self.limit, || parts.free(&self.team))).map_err(raised)
     }
 }
 
-impl OwnedByAll for Parts {
+impl CollectiveFree for Parts {
     const KIND: &'static str = "a PointToPoint of symrail.overlap";
 
-    fn free_dropped(self) -> PyResult<()> {
+    fn free_on_all(self) -> PyResult<()> {
         let Parts { copies, heap } = self;
         copies.finish().map_err(raised)?;
         drop(copies);
@@ -128,7 +128,7 @@ impl OwnedByAll for Parts {
 impl Parts {
     fn free(self, team: &symrail::Team) -> Result<(), Error> {
         let Parts { copies, heap } = self;
-        let freed = copies.free(&heap, team);
+        let freed = copies.free(team);
         heap.free()?;
         freed
     }

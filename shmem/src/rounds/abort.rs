@@ -1,4 +1,4 @@
-//! The word through which a PE that gives up tells the others. Kernels read and write it, too (`symrail/semaphore.cuh`).
+//! The word through which a PE that gives up tells the others. Kernels use it, too (`symrail/semaphore.cuh`).
 
 use symrail_transport::Pe;
 

@@ -1,9 +1,9 @@
-//! What systems that exchange data in rounds have in common: plans, communicators and buffers that the PEs of a team make
-//! together and then use any number of times.
+//! What systems that exchange data in rounds have in common: plans, communicators and buffers that the PEs of a team
+//! make together and then use any number of times.
 //!
 //! Their PEs signal each other through words of symmetric memory that hold numbers of rounds and only grow. So no PE
-//! clears a word, and a word of an earlier round never passes for one of this round. A PE that gives up tells all others
-//! through one further word, so that none of them waits for it. A call that fails after its start leaves the PEs in an
+//! clears a word, and a word of an earlier round never passes for one of this round. A PE that gives up tells all
+//! others through one further word, so that none of them waits for it. A call that fails after its start leaves the PEs in an
 //! unknown state: all later calls are refused.
 //!
 //! | file | concept |

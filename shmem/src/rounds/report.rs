@@ -12,7 +12,7 @@ use super::{Abort, Error};
 pub struct Report {
     /// The reason: a number of the kernel's, or one of those that all kernels have.
     pub reason: u64,
-    /// The PE, or the number that the waiter used instead. If the reason is another PE's abort, its abort word less one.
+    /// The PE, or the number that the waiter used instead. If another PE has given up, its abort word less one.
     pub who: u64,
     /// The place, numbered by the waiter.
     pub place: u64,
@@ -38,8 +38,8 @@ impl Report {
         words.set_word(word_of!(layout::Report, end), 1);
     }
 
-    /// The error of the report on a PE that waited `seconds` for `waiting`, in an operation `what`. `late` is the PE that
-    /// is late if the waiter reported another number.
+    /// The error of the report on a PE that waited `seconds` for `waiting`, in an operation `what`. `late` is the PE
+    /// that is late if the waiter reported another number.
     #[must_use]
     pub fn error(&self, pe: Pe, what: &'static str, waiting: String, late: Option<Pe>, seconds: u64) -> Error {
         let seconds = seconds as f64;

@@ -36,6 +36,12 @@ impl Runtime {
         let _ = self.comm().job.interrupt.set(Arc::new(go_on));
     }
 
+    /// How long waits for a late PE last: `SYMRAIL_TIMEOUT_S`.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.comm().job.settings.timeout_s)
+    }
+
     /// For a caller's own wait that begins now: whether [`Runtime::set_interrupt`] ends it.
     #[must_use]
     pub fn interrupt_poll(&self) -> InterruptPoll<'_> {

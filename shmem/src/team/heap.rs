@@ -42,6 +42,28 @@ pub struct Block {
     heap: TeamHeap,
 }
 
+impl Block {
+    /// Frees it once no PE uses it any more. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer; the block stays allocated then.
+    pub fn free(self, team: &Team) -> Result<()> {
+        Block::free_all(team, [self])
+    }
+
+    /// As [`Block::free`], for several blocks at once, which PEs may list in different orders. Collective over the team.
+    ///
+    /// # Errors
+    /// As for [`Block::free`].
+    pub fn free_all(team: &Team, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
+        team.barrier()?;
+        for block in blocks {
+            block.heap.taken().remove(&block.start);
+        }
+        Ok(())
+    }
+}
+
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes at {:p} of a team heap", self.bytes, self.base)
@@ -145,27 +167,6 @@ impl TeamHeap {
             }
             candidate = ends[0] as usize;
         }
-    }
-
-    /// Frees a block once no PE uses it any more. Collective over the team.
-    ///
-    /// # Errors
-    /// A peer that does not answer; the block stays allocated then.
-    pub fn give_back(&self, team: &Team, block: Block) -> Result<()> {
-        self.give_back_all(team, [block])
-    }
-
-    /// As [`TeamHeap::give_back`], for several blocks at once. PEs may list them in different orders. Collective over
-    /// the team.
-    ///
-    /// # Errors
-    /// As for [`TeamHeap::give_back`].
-    pub fn give_back_all(&self, team: &Team, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
-        team.barrier()?;
-        for block in blocks {
-            block.heap.taken().remove(&block.start);
-        }
-        Ok(())
     }
 
     /// Reserves the first range from `candidate` on that is free here.

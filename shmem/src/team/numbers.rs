@@ -85,8 +85,8 @@ impl Team {
         if all { Ok(part) } else { Err(rounds::Error::PeerRefused { pe: self.runtime().my_pe(), what }.into()) }
     }
 
-    /// [`Team::compare`] and [`Team::gather`] in one collective, with more only to find what differs. Collective over the
-    /// team.
+    /// [`Team::compare`] and [`Team::gather`] in one collective, with more only to find what differs. Collective over
+    /// the team.
     ///
     /// # Errors
     /// This PE's own, if its arguments are not `valid`. Those of [`Team::compare`].

@@ -89,7 +89,7 @@ impl Operations<'_> {
             }
             if let Some(waited) = interrupt_poll.ended() {
                 let missing = || long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
-                let missing = interrupt::within_grace(missing);
+                let missing = interrupt::with_grace_period(missing);
                 return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
             }
         }

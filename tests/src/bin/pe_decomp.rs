@@ -305,7 +305,7 @@ fn tuning(heap: &TeamHeap, world: &Team, rt: &Runtime) {
     let first_free = || {
         let block = heap.take(world, 1).unwrap();
         let base = block.base;
-        heap.give_back(world, block).unwrap();
+        block.free(world).unwrap();
         base
     };
     let before = first_free();

@@ -262,8 +262,8 @@ impl<'d> World<'d> {
 
     fn free(&self, plan: Plan) {
         good(match plan {
-            Plan::Gather(plan) => plan.free(self.heap, self.team),
-            Plan::Reduce(plan) => plan.free(self.heap, self.team),
+            Plan::Gather(plan) => plan.free(self.team),
+            Plan::Reduce(plan) => plan.free(self.team),
         });
     }
 

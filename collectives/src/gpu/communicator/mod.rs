@@ -75,7 +75,7 @@ impl GpuCommunicator {
     /// # Errors
     /// The runtime's, or the driver's.
     pub fn new(device: &GpuDevice, nvrtc: Nvrtc) -> Result<Self> {
-        GpuCommunicator::among(Members::all(device.runtime()), device, nvrtc)
+        GpuCommunicator::among(Members::all(device.runtime())?, device, nvrtc)
     }
 
     /// Makes a communicator of a team's PEs; their numbers in the team are their ranks, which roots, sends and receives

@@ -72,10 +72,10 @@ impl Layer {
         Ok(checked?)
     }
 
-    fn free(self, heap: &TeamHeap, team: &Team) -> Result<()> {
+    fn free(self, team: &Team) -> Result<()> {
         let freed = match self {
-            Layer::Gather(plan) => plan.free(heap, team),
-            Layer::Reduce(plan) => plan.free(heap, team),
+            Layer::Gather(plan) => plan.free(team),
+            Layer::Reduce(plan) => plan.free(team),
         };
         Ok(freed?)
     }
@@ -152,9 +152,9 @@ impl<C: Backend> Bench<'_, C> {
         self.is_product(&data.output, (taken, of), size)?;
         let (product, _) = timed(self, &mut single, &all)?;
         let (moves, _) = timed(self, &mut moving, &given)?;
-        single.free(&heap, &alone)?;
-        moving.free(&heap, &world)?;
-        together.free(&heap, &world)?;
+        single.free(&alone)?;
+        moving.free(&world)?;
+        together.free(&world)?;
         alone.destroy()?;
         heap.free()?;
         let [round, product, moves] = [&samples, &product, &moves].map(|samples| samples.latency(1.0, 0).p50);

@@ -1,4 +1,4 @@
-//! Objects that own memory on all PEs besides arrays: buffers, plans, communicators.
+//! Deferred collective free of objects that own memory on all PEs besides arrays: buffers, plans, communicators.
 //!
 //! As an array, such an object is dropped by each PE for itself, whenever Python drops it. All PEs free it together at
 //! their next collective call for memory ([`crate::blocks`], [`crate::objects`]).
@@ -10,28 +10,28 @@ use pyo3::sync::MutexExt;
 
 use crate::job::Job;
 
-/// Memory on all PEs.
-pub trait OwnedByAll: Send + 'static {
+/// Memory on all PEs, which they free by a collective call.
+pub trait CollectiveFree: Send + 'static {
     /// The kind of object, for comparison.
     const KIND: &'static str;
 
-    /// Frees the memory of an object that all PEs have dropped. Collective over all PEs.
-    fn free_dropped(self) -> PyResult<()>;
+    /// Frees the memory. Collective over all PEs.
+    fn free_on_all(self) -> PyResult<()>;
 }
 
-/// An object on all PEs: `None` after it was freed. Dropping it leaves its memory for all PEs to free.
-pub struct OnAllPes<T: OwnedByAll> {
+/// An object on all PEs, or none after it was freed. Dropping it defers the free until all PEs have dropped it.
+pub struct DeferredFree<T: CollectiveFree> {
     value: Mutex<Option<T>>,
     number: u64,
     /// Dropped after the value.
     pub job: Arc<Job>,
 }
 
-impl<T: OwnedByAll> OnAllPes<T> {
+impl<T: CollectiveFree> DeferredFree<T> {
     /// An object that all PEs have made.
-    pub fn new(job: Arc<Job>, value: T) -> OnAllPes<T> {
+    pub fn new(job: Arc<Job>, value: T) -> DeferredFree<T> {
         let number = job.objects.enter(T::KIND);
-        OnAllPes { value: Mutex::new(Some(value)), number, job }
+        DeferredFree { value: Mutex::new(Some(value)), number, job }
     }
 
     /// Makes a call, one at a time; `None` after the object was freed. The caller does not hold Python's lock.
@@ -45,23 +45,23 @@ impl<T: OwnedByAll> OnAllPes<T> {
         let taken = self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let Some(value) = taken else { return Ok(None) };
         if is_capturing(py)? {
-            self.leave_to_all(value);
+            self.defer(value);
             return Ok(None);
         }
         self.job.objects.leave(self.number);
         Ok(Some(value))
     }
 
-    fn leave_to_all(&self, value: T) {
-        self.job.drop_object(self.number, Box::new(move || value.free_dropped()));
+    fn defer(&self, value: T) {
+        self.job.drop_object(self.number, Box::new(move || value.free_on_all()));
     }
 }
 
-impl<T: OwnedByAll> Drop for OnAllPes<T> {
+impl<T: CollectiveFree> Drop for DeferredFree<T> {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(value) = value {
-            self.leave_to_all(value);
+            self.defer(value);
         }
     }
 }
