@@ -50,6 +50,15 @@ impl Device {
         value
     }
 
+    /// Whether kernels on this GPU reach the memory of another one by loads and stores.
+    #[must_use]
+    pub fn maps(&self, other: &Device) -> bool {
+        let mut possible = 0;
+        // SAFETY: the driver writes one number.
+        let asked = unsafe { cuda!(self.0, cuDeviceCanAccessPeer(&raw mut possible, self.0, other.0)) };
+        asked.is_ok() && possible != 0
+    }
+
     /// The number of multiprocessors.
     #[must_use]
     pub fn multiprocessors(&self) -> u32 {

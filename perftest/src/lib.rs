@@ -6,10 +6,12 @@
 //! - `tune`: the best algorithms of collectives, as tables.
 //! - `info`: hardware and libraries found, the rails chosen, and the reasons.
 //! - `top`: the activity of the PEs on this host.
+//! - `doctor`: what this machine lacks for the fastest paths, with the commands that mend it.
 //! - `cc`: compilers that find OpenSHMEM's headers and library.
 //! - `print`: standard output that may be closed or full.
 
 mod cc;
+mod doctor;
 mod info;
 mod perf;
 mod print;
@@ -45,6 +47,8 @@ enum Command {
     Tune(tune::Args),
     /// Say what was found, what was chosen, and why
     Info(info::Args),
+    /// Check this machine for what slows or stops PEs, and print the commands that mend it
+    Doctor(doctor::Args),
     /// Show what the PEs on this host are doing
     Top(top::Args),
     /// Compile C with OpenSHMEM's headers and library
@@ -77,6 +81,7 @@ fn perform(command: Command, program: &[OsString], again: &[OsString]) -> i32 {
         Command::Perf(args) => perf::main(&args, again),
         Command::Tune(args) => tune::main(&args, again),
         Command::Info(args) => info::main(&args),
+        Command::Doctor(args) => doctor::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Cc(args) => cc::main(&args, cc::Language::C),
         Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
@@ -97,6 +102,7 @@ mod tests {
             ("perf", include_str!("../../docs/man/symrail-perf.1")),
             ("tune", include_str!("../../docs/man/symrail-tune.1")),
             ("info", include_str!("../../docs/man/symrail-info.1")),
+            ("doctor", include_str!("../../docs/man/symrail-doctor.1")),
             ("top", include_str!("../../docs/man/symrail-top.1")),
         ] {
             let page = page.replace("\\-", "-");

@@ -317,12 +317,27 @@ impl Choice {
         self.open_some(&[0], role, n_pes, settings)
     }
 
+    /// Descriptors that the connections of a PE's host and proxy endpoint may take; 0 where connections take none.
+    #[must_use]
+    pub fn descriptors(&self, n_pes: u32) -> u64 {
+        let of = |role| self.descriptors_of(self.names().len(), role, n_pes);
+        of(Role::Host) + of(Role::Proxy)
+    }
+
+    fn descriptors_of(&self, rails: usize, role: Role, n_pes: u32) -> u64 {
+        match &self.nics {
+            Nics::Libfabric(_, nics) if nics.iter().any(ofi::Nic::is_software) => {
+                rails as u64 * (u64::from(Endpoint::destinations(role, n_pes)) + DESCRIPTORS_OF_A_RAIL)
+            }
+            _ => 0,
+        }
+    }
+
     fn open_some(&self, rails: &[usize], role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         let destinations = Endpoint::destinations(role, n_pes);
-        if let Nics::Libfabric(_, nics) = &self.nics
-            && nics.iter().any(ofi::Nic::is_software)
-        {
-            descriptors::make_room(rails.len() as u64 * (u64::from(destinations) + DESCRIPTORS_OF_A_RAIL));
+        let needed = self.descriptors_of(rails.len(), role, n_pes);
+        if needed > 0 {
+            descriptors::make_room(needed);
         }
         match &self.nics {
             Nics::Libfabric(library, nics) => rails

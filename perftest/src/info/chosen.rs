@@ -1,12 +1,16 @@
 //! The rails and cores that a PE started here would use, from the function that a PE calls when it joins its job.
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use symrail_transport::Result;
-use symrail_transport::backend::{self, HostPes, Nics};
+use symrail_transport::backend::{self, Choice, HostPes, Nics};
 use symrail_transport::env::{HeapKind, Settings};
-use symrail_transport::topology::{NicLocation, NicPeMapping, NumaAffinity, PciAddress, rails_of};
+use symrail_transport::topology::{Distance, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Ranked, rails_of};
 
 use super::host::Here;
 use super::report::{Chosen, Cuda, Rail};
+
+/// Descriptors of a program besides those of connections.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The location of a PE started here.
 pub struct Place {
@@ -35,7 +39,11 @@ impl Place {
         let (nics, rails): (Vec<NicLocation>, Vec<Rail>) = found.into_iter().unzip();
         let pes = std::slice::from_ref(&self.affinity);
         let order = rails_of(&here.machine, &nics, pes, 0, self.mapping.as_ref())?;
-        Ok(order.into_iter().map(|nic| Rail { distance: nic.to_string(), ..rails[nic.nic].clone() }).collect())
+        let ranked = |nic: Ranked| {
+            let remote = nic.from_gpu.unwrap_or(nic.from_cores) == Distance::Machine;
+            Rail { distance: nic.to_string(), remote, ..rails[nic.nic].clone() }
+        };
+        Ok(order.into_iter().map(ranked).collect())
     }
 }
 
@@ -50,15 +58,25 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
                 Nics::Libfabric(..) => "libfabric",
             },
             rails: choice.names(),
+            most_pes: most_pes(&choice),
             proxy_cores: choice.proxy_cores.clone(),
             why: choice.why(),
         },
         Err(error) => Chosen {
             transport: "none",
             rails: Vec::new(),
+            most_pes: None,
             proxy_cores: Vec::new(),
             why: vec![error.to_string()],
             ignored: Vec::new(),
         },
     }
+}
+
+/// The largest job whose connections have room in this process's hard limit of descriptors.
+fn most_pes(choice: &Choice) -> Option<u64> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok().filter(|(_, hard)| *hard != RLIM_INFINITY)?;
+    let always = choice.descriptors(0) + OTHER_DESCRIPTORS;
+    let each = choice.descriptors(1) - choice.descriptors(0);
+    hard.saturating_sub(always).checked_div(each)
 }

@@ -24,7 +24,9 @@ pub fn find_out() -> Cuda {
         Err(missing) => return Cuda { missing: Some(missing), ..Cuda::default() },
     };
     match Device::all() {
-        Ok(devices) => Cuda { driver, missing: None, devices: devices.iter().enumerate().map(gpu).collect() },
+        Ok(devices) => {
+            Cuda { driver, missing: None, devices: (0..devices.len()).map(|number| gpu(&devices, number)).collect() }
+        }
         Err(error) => Cuda { missing: Some(silent(&error)), ..Cuda::default() },
     }
 }
@@ -36,7 +38,9 @@ fn silent(error: &CudaError) -> Missing {
     }
 }
 
-fn gpu((number, device): (usize, &Device)) -> report::Gpu {
+fn gpu(devices: &[Device], number: usize) -> report::Gpu {
+    let device = &devices[number];
+    let others = (0..).zip(devices).filter(|(other, _)| *other != number);
     let (major, minor) = device.compute_capability();
     report::Gpu {
         number,
@@ -45,5 +49,6 @@ fn gpu((number, device): (usize, &Device)) -> report::Gpu {
         memory_bytes: device.memory() as u64,
         compute_capability: format!("{major}.{minor}"),
         dmabuf: device.attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0,
+        cannot_map: others.filter(|(_, other)| !device.maps(other)).map(|(other, _)| other).collect(),
     }
 }

@@ -22,10 +22,12 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Ibverbs {
         Ok(rails) => (rails, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    let ports = verbs::all(&library).unwrap_or_default();
     Ibverbs {
         library: Some(library.path().display().to_string()),
         missing: None,
-        ports: verbs::all(&library).unwrap_or_default().iter().map(ToString::to_string).collect(),
+        ports: ports.iter().map(ToString::to_string).collect(),
+        inactive: ports.iter().filter(|port| !port.active).map(|port| port.name.clone()).collect(),
         rails,
         no_rails,
     }
@@ -40,6 +42,9 @@ fn rail(nic: &Nic, here: &Here, settings: &Settings) -> (NicLocation, Rail) {
         details: format!("{}: port {} of {}, {}", nic.name, nic.port, nic.device, gid(nic, settings)),
         pci: nic.pci.clone(),
         distance: String::new(),
+        address: String::new(),
+        software: false,
+        remote: false,
     };
     (NicLocation { name: format!("{}:{}", nic.device, nic.port), ..found }, rail)
 }

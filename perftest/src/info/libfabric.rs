@@ -58,6 +58,9 @@ fn rail(nic: &Nic, here: &Here) -> (NicLocation, Rail) {
         details: nic.to_string(),
         pci: nic.pci.clone(),
         distance: String::new(),
+        address: nic.address.clone(),
+        software: nic.is_software(),
+        remote: false,
     };
     (NicLocation { name: nic.name.clone(), ..found }, rail)
 }

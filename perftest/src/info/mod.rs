@@ -17,12 +17,12 @@
 mod chosen;
 mod collectives;
 mod cuda;
-mod host;
+pub(crate) mod host;
 mod ibverbs;
 mod libfabric;
 pub mod libraries;
 mod protocols;
-mod report;
+pub(crate) mod report;
 mod text;
 
 use crate::print;
@@ -69,7 +69,7 @@ pub fn main(args: &Args) -> i32 {
     problem.map_or(0, |problem| refuse(&problem))
 }
 
-fn refuse(problem: &Error) -> i32 {
+pub(crate) fn refuse(problem: &Error) -> i32 {
     print::error("symrail", problem);
     2
 }
@@ -80,12 +80,13 @@ fn table(settings: &Settings) -> String {
     render::text(settings) + &warnings.collect::<String>()
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     // Only a map with keys other than strings could fail; there are none.
     serde_json::to_string_pretty(value).map_or_else(|error| error.to_string(), |text| text + "\n")
 }
 
-fn find_out(settings: &Settings) -> Report {
+/// Queries all sources, as a PE started here would.
+pub(crate) fn find_out(settings: &Settings) -> Report {
     let (host, machine) = host::find_out(settings);
     let gpus = cuda::find_out();
     let place = chosen::Place::new(settings, &machine, &gpus);

@@ -120,6 +120,12 @@ pub struct Rail {
     pub pci: Option<String>,
     /// Its distance from the PE's GPU and cores.
     pub distance: String,
+    /// Its IP address, or empty.
+    pub address: String,
+    /// Whether a CPU moves the bytes.
+    pub software: bool,
+    /// Whether another package than that of the PE's cores or GPU holds it.
+    pub remote: bool,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -128,6 +134,8 @@ pub struct Ibverbs {
     pub missing: Option<Missing>,
     /// Every port of every device, in words with its GID table.
     pub ports: Vec<String>,
+    /// The names of those that are not active.
+    pub inactive: Vec<String>,
     pub rails: Vec<Rail>,
     /// Why there are no rails.
     pub no_rails: Option<String>,
@@ -151,6 +159,8 @@ pub struct Gpu {
     pub compute_capability: String,
     /// Whether a NIC can register its memory as a dmabuf.
     pub dmabuf: bool,
+    /// The numbers of the other GPUs whose memory it cannot map.
+    pub cannot_map: Vec<usize>,
 }
 
 #[derive(Debug, Serialize)]
@@ -159,6 +169,9 @@ pub struct Chosen {
     pub transport: &'static str,
     /// Rail names in order.
     pub rails: Vec<String>,
+    /// The most PEs to which the hard limit of descriptors permits connections; `None` if they take no descriptors, or
+    /// are not limited.
+    pub most_pes: Option<u64>,
     /// The processing unit that each proxy thread is pinned to; `None` leaves it to the scheduler.
     pub proxy_cores: Vec<Option<usize>>,
     /// Reasons, one sentence each; or why there is no transport.

@@ -61,6 +61,7 @@ pub mod variables;
 pub use discover::{Found, Nic, discover, providers};
 pub use interfaces::LeftOut;
 pub use library::{Library, load};
+pub use shared_memory::shortage as shared_memory_shortage;
 
 pub use crate::endpoint::Role;
 

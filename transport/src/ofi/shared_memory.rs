@@ -19,7 +19,8 @@ const DIRECTORY: &str = "/dev/shm";
 const ENDPOINT_BYTES: u64 = 16 << 20;
 
 /// The likely reason why the provider offers no endpoint: shared memory that is missing, read-only or too small.
-pub(super) fn shortage() -> Option<Error> {
+#[must_use]
+pub fn shortage() -> Option<Error> {
     let units = unistd::sysconf(unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten().unwrap_or(1).max(1);
     let space = statvfs(DIRECTORY).map(|it| (it.blocks_available() * it.fragment_size(), it.flags()));
     let reason = lack(space, ENDPOINT_BYTES * units.unsigned_abs())?;
