@@ -78,7 +78,6 @@ pub(crate) struct Introduction {
 
 /// The target agent. There is one per proxy endpoint.
 pub struct Agent {
-    me: Pe,
     n_pes: u32,
     lanes: usize,
     /// Endpoints that have sent a request, as numbers `origin * n_pes + pe`.
@@ -100,11 +99,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent of PE `me`, whose proxy endpoint has `lanes` lanes.
+    /// The agent of one of `n_pes` PEs, whose proxy endpoint has `lanes` lanes.
     #[must_use]
-    pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
+    pub fn new(n_pes: u32, lanes: usize) -> Self {
         Agent {
-            me,
             n_pes,
             lanes,
             sources: Slots::default(),
@@ -247,7 +245,8 @@ impl Agent {
             }
             let after = c.acknowledged;
             let turn = if applied == c.applied { c.turn } else { 0 };
-            let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
+            let reply =
+                Reply { source: endpoint.name_at(pe), lane: stream as u8, after, applied, turn, outcomes: count };
             self.message[Token::SIZE..HEAD].copy_from_slice(&reply.encode());
             if !endpoint.reply(pe, origin as Origin, c.lane.into(), &mut self.message) {
                 return false;

@@ -5,7 +5,7 @@
 //! mutex.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -116,6 +116,15 @@ impl Driver {
         symrail_core::lock(&self.engine)
     }
 
+    /// The engine, unless another thread has it right now.
+    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Begins a turn of a host thread, which must poll until the turn ends.
     #[must_use]
     pub fn wait_turn(&self) -> Turn<'_> {
@@ -137,11 +146,7 @@ impl Driver {
     /// Polls the engine once, unless another thread polls it right now. Returns the number of events.
     #[inline]
     pub fn try_poll(&self) -> usize {
-        match self.engine.try_lock() {
-            Ok(mut engine) => self.poll(&mut engine),
-            Err(std::sync::TryLockError::Poisoned(e)) => self.poll(&mut e.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => 0,
-        }
+        self.try_engine().map_or(0, |mut engine| self.poll(&mut engine))
     }
 
     /// Whether an arrival wakes a sleeping proxy thread. Where it does not, a waiting thread should keep polling.

@@ -242,7 +242,7 @@ mod tests {
         let policy = Policy::new(&Settings::default(), false);
         let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], policy).unwrap();
         let options = Options { spare_core: true, ..Options::default() };
-        let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
+        let proxy = Proxy::start(Engine::new(endpoint), options).unwrap();
         let driver = proxy.driver();
         let asleep = || driver.asleep.load(Ordering::Relaxed);
         let mut awake: Vec<_> = (0..9)

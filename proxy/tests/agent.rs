@@ -31,7 +31,7 @@ fn request(kind: RequestKind, lane: usize, sequence: u32) -> Request {
 
 #[test]
 fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
-    let mut agent = Agent::new(0, 2, LANES);
+    let mut agent = Agent::new(2, LANES);
     let mut words = [0u64; 2];
     // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.
     unsafe { agent.add_segment(Segment::new(0, 64, words.as_mut_ptr().cast(), 16)) };
@@ -45,7 +45,7 @@ fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
 
 #[test]
 fn each_stream_of_a_new_endpoint_begins_on_its_own_lane() {
-    let mut agent = Agent::new(0, 2, LANES);
+    let mut agent = Agent::new(2, LANES);
     let mut words = [0u64; 1];
     // The agent accesses the words only through this pointer, and is dropped before them.
     // SAFETY: the memory outlives all users of the segment, and no reference into it exists meanwhile.

@@ -37,7 +37,7 @@ impl World {
         let mut engines: Vec<Engine> = (0..PES as u32)
             .map(|pe| {
                 let rails = (0..lanes).map(|lane| fabric.open(&format!("{pe}rail{lane}")).unwrap()).collect();
-                Engine::new(Endpoint::new(Role::Proxy, pe, PES as u32, rails, policy).unwrap(), pe, PES as u32)
+                Engine::new(Endpoint::new(Role::Proxy, pe, PES as u32, rails, policy).unwrap())
             })
             .collect();
         let addresses: Vec<Addresses> =

@@ -29,7 +29,7 @@ fn bind_to(core: usize) {
 fn proxy(core: usize) -> (Proxy, Producer) {
     let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
-    let mut engine = Engine::new(endpoint, 0, 1);
+    let mut engine = Engine::new(endpoint);
     let (producer, consumer) =
         Channel::over(ChannelMemory::new(16, 1).unwrap(), Arc::new(Doorbell::new().unwrap())).unwrap();
     engine.add_channel(consumer);

@@ -114,7 +114,7 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     let (mut windows, mut connection_infos) = (Vec::new(), Vec::new());
     let mut pes = [0, 1].map(|me| {
         let rails = (0..2).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
-        let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
+        let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap());
         let memory = GuardedMemory::new(HEAP).unwrap();
         let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 5 + u64::from(me)).unwrap();
         let did = Arc::default();

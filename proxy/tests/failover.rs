@@ -27,7 +27,7 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
         let rails = (0..lanes).map(|lane| fabric.open(&format!("{role:?}{pe}rail{lane}")).unwrap()).collect();
         Endpoint::new(role, pe, 3, rails, policy).unwrap()
     };
-    let mut engines: Vec<Engine> = (0..3).map(|pe| Engine::new(open(Role::Proxy, pe), pe, 3)).collect();
+    let mut engines: Vec<Engine> = (0..3).map(|pe| Engine::new(open(Role::Proxy, pe))).collect();
     let host = open(Role::Host, 1);
     let addresses: Vec<Addresses> =
         engines.iter().map(|e| Addresses { host: host.addresses(), proxy: e.addresses() }).collect();

@@ -55,7 +55,7 @@ impl World {
         let fabric = Fabric::new(1, FabricConfig { delay: 0, again: 0, inject: 4096, ..FabricConfig::default() });
         let [rail, mut peer] = ["victim", "peer"].map(|name| fabric.open(name).unwrap());
         let endpoint = Endpoint::new(Role::Proxy, 0, 2, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
-        let mut engine = Engine::new(endpoint, 0, 2);
+        let mut engine = Engine::new(endpoint);
         let ours = Token::random().unwrap();
         let addresses = [engine.addresses(), vec![ours.with_address(peer.address())]];
         let (victim, token) = Token::split(0, &addresses[0][0]).unwrap();

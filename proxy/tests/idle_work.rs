@@ -17,7 +17,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
-    let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
+    let proxy = Proxy::start(Engine::new(endpoint), options).unwrap();
     let (count, more) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counts, asks) = (Arc::clone(&count), Arc::clone(&more));
     proxy.driver().set_idle_task(move || {

@@ -120,7 +120,7 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
     let mut windows = Vec::new();
     let mut pes = [0u32, 1].map(|me| {
         let rails = vec![fabric.open(&format!("pe{me}")).unwrap()];
-        let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
+        let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap());
         let memory = Arc::clone(&memories[me as usize]);
         let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 5 + u64::from(me)).unwrap();
         let copy_engine = copy_engine.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));

@@ -69,7 +69,7 @@ impl Directory for Book {
 fn engine(fabric: &Fabric, pe: u32, n_pes: u32, rails: usize) -> Engine {
     let rails = (0..rails).map(|rail| fabric.open(&format!("PE {pe} rail {rail}")).unwrap()).collect();
     let policy = Policy::new(&Settings::default(), false);
-    Engine::new(Endpoint::new(Role::Proxy, pe, n_pes, rails, policy).unwrap(), pe, n_pes)
+    Engine::new(Endpoint::new(Role::Proxy, pe, n_pes, rails, policy).unwrap())
 }
 
 /// Two PEs of many, with their memory and their queries to the directory.

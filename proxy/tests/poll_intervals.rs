@@ -43,7 +43,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 fn start(spare_core: bool) -> Proxy {
     let rail = Fabric::new(1, FabricConfig::default()).open("rail").unwrap();
     let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
-    Proxy::start(Engine::new(endpoint, 0, 1), Options { spare_core, ..Options::default() }).unwrap()
+    Proxy::start(Engine::new(endpoint), Options { spare_core, ..Options::default() }).unwrap()
 }
 
 fn a_waiting_thread_has_the_engine_to_itself(proxy: &Proxy, task: &Path) {

@@ -42,7 +42,7 @@ impl World {
         };
         let mut host = endpoint(Role::Host, 0);
         let other = endpoint(Role::Host, 1);
-        let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe), pe, 2));
+        let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe)));
         let mut memory = [(); 2].map(|()| vec![7u64; DATA / 8 + 1]);
         let mut keys = Vec::new();
         for (engine, memory) in engines.iter_mut().zip(&mut memory) {

@@ -310,7 +310,7 @@ fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: u
     let engine = |thread| {
         let mut endpoint = endpoint(Role::Proxy, thread)?;
         endpoint.share_token(&host);
-        Ok((Engine::new(endpoint, me, n_pes), Keys::default()))
+        Ok((Engine::new(endpoint), Keys::default()))
     };
     let mut engines = (0..threads).map(engine).collect::<Result<Vec<_>>>()?;
     let mut producers = Vec::with_capacity(settings.proxy_channels);

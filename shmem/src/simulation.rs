@@ -92,7 +92,7 @@ impl SimulatedPe {
         let mut host = Endpoint::new(Role::Host, me, n_pes, vec![fabric.open(me)], policy)?;
         let mut proxy = Endpoint::new(Role::Proxy, me, n_pes, vec![fabric.open(me)], policy)?;
         proxy.share_token(&host);
-        let mut engine = Engine::new(proxy, me, n_pes);
+        let mut engine = Engine::new(proxy);
         // SAFETY: the caller's promise.
         let heap = unsafe { SymmetricHeap::over(me, settings, memory, bytes) }?;
         let mut keys = Keys::default();

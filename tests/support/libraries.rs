@@ -61,8 +61,9 @@ pub fn remove_settings(command: &mut Command, prefixes: &[&str]) {
 #[allow(dead_code, reason = "not every test that loads libraries runs jobs")]
 pub fn job_slot(built: &Path) -> File {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
-    let slots: Vec<File> =
-        (0..jobs_at_once()).map(|slot| File::create(built.join(format!("symrail-tests-{slot}.lock"))).unwrap()).collect();
+    let slots: Vec<File> = (0..jobs_at_once())
+        .map(|slot| File::create(built.join(format!("symrail-tests-{slot}.lock"))).unwrap())
+        .collect();
     if let Some(free) = slots.iter().position(|slot| slot.try_lock().is_ok()) {
         return slots.into_iter().nth(free).unwrap();
     }

@@ -44,7 +44,7 @@ pub mod region;
 pub mod segment;
 pub mod share;
 pub mod sparse;
-mod token;
+pub mod token;
 pub mod topology;
 pub mod verbs;
 pub mod wire;

@@ -135,7 +135,7 @@ impl Regions {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
         let remote: Vec<_> = read_connection_info(pe, connection_info, self.rails)?.collect();
-        self.separate.resize_with(n_pes as usize, Vec::new);
+        self.separate.resize_with(self.separate.len().max(pe as usize + 1), Vec::new);
         let theirs = &mut self.separate[pe as usize];
         theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
         let at = theirs.partition_point(|a| a.offset < offset);

@@ -98,7 +98,7 @@ impl std::fmt::Debug for Token {
 ///
 /// # Errors
 /// [`Error::System`] when the system provides none.
-pub(crate) fn random() -> Result<u64> {
+pub fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let system = |error: rand::rngs::SysError| Error::System { what: "random numbers", reason: error.to_string() };
     rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(system)?;

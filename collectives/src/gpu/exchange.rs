@@ -6,8 +6,8 @@ use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::{Alarm, Semaphore};
-use symrail_core::layout::{bytes, words};
 use symrail::rounds::Report;
+use symrail_core::layout::{bytes, words};
 
 use super::abort::AbortHandle;
 use super::encode::Reached;

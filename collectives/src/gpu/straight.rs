@@ -7,8 +7,8 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::Alarm;
-use symrail_core::layout::words;
 use symrail::rounds::Report;
+use symrail_core::layout::words;
 
 use super::abort::AbortHandle;
 use super::encode::{Reached, op_number};

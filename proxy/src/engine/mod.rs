@@ -10,10 +10,10 @@ mod round;
 
 use std::cell::UnsafeCell;
 
+use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::command::{Finished, Issuer};
 use symrail_transport::wire::MAX_ORIGINS;
-use symrail_transport::{Error, Pe};
 
 use crate::agent::Agent;
 use crate::channel::Consumer;
@@ -49,10 +49,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine over a connected proxy endpoint of PE `me`.
+    /// An engine over a proxy endpoint.
     #[must_use]
-    pub fn new(endpoint: Endpoint, me: Pe, n_pes: u32) -> Self {
-        let agent = Agent::new(me, n_pes, endpoint.caps().len());
+    pub fn new(endpoint: Endpoint) -> Self {
+        let agent = Agent::new(endpoint.n_pes(), endpoint.caps().len());
         Engine {
             endpoint,
             agent,

@@ -38,15 +38,21 @@ impl ConnectionInfo {
         }
         let decode = |(pe, bytes): (Pe, &Vec<u8>)| Ok(encoding::decode_first(bytes, "connection info", pe)?.0);
         let connection_infos: Vec<ConnectionInfo> = (0..).zip(connection_infos).map(decode).collect::<Result<_>>()?;
-        let all = || (0..).zip(&connection_infos);
+        ConnectionInfo::must_agree((0..).zip(&connection_infos))?;
+        Ok(connection_infos)
+    }
+
+    /// Checks that the connection infos of these PEs agree.
+    pub fn must_agree<'a>(all: impl IntoIterator<Item = (Pe, &'a ConnectionInfo)>) -> Result<()> {
+        let all: Vec<_> = all.into_iter().collect();
+        let all = || all.iter().copied();
         same("the protocol version", all().map(|(pe, c)| (pe, c.version)))?;
         same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", all().map(|(pe, c)| (pe, &c.fabric)))?;
         same("SYMRAIL_IB_MODE", all().map(|(pe, c)| (pe, &c.ib_mode)))?;
         let amo_path = |native| if native { AmoPath::Native } else { AmoPath::Agent };
         same("SYMRAIL_AMO_PATH", all().map(|(pe, c)| (pe, amo_path(c.native_amo))))?;
         let staged = |c: &ConnectionInfo| if c.window.is_empty() { "none" } else { "staging" };
-        same("whether memory is staged (a GPU on all PEs or on none)", all().map(|(pe, c)| (pe, staged(c))))?;
-        Ok(connection_infos)
+        same("whether memory is staged (a GPU on all PEs or on none)", all().map(|(pe, c)| (pe, staged(c))))
     }
 }
 

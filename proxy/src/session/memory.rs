@@ -122,6 +122,27 @@ impl Memory {
         b
     }
 
+    /// The number of bytes at the front of an encoded handle behind which all are zero.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        HEAD + 8 * self.keys.len()
+    }
+
+    /// Makes a handle that the peer `pe` has sent, in which the peer has its own number, one of its memory here.
+    /// `bytes` are [`Memory::encoded_len`] or more.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn of_peer(pe: Pe, bytes: &[u8]) -> Result<[u8; HANDLE_SIZE]> {
+        let mut handle = [0; HANDLE_SIZE];
+        let Some(front) = handle.get_mut(..bytes.len()) else {
+            return Err(malformed(format!("it has {} bytes, more than {HANDLE_SIZE}", bytes.len())));
+        };
+        front.copy_from_slice(bytes);
+        handle[4..8].copy_from_slice(&pe.to_le_bytes());
+        Memory::decode(&handle).map(|_| handle)
+    }
+
     /// Reads an encoded handle.
     ///
     /// # Errors

@@ -5,6 +5,9 @@
 //! |---|---|
 //! | this | opening, connecting, registering; progress |
 //! | `operation` | put, get, AMOs, put_signal, fence, quiet, and a caller's wait |
+//! | `request` | operations whose ends are tested one by one |
+//! | `peers` | peers that are added and removed while others communicate |
+//! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
 //! | [`memory`] | the handle by which peers address registered memory |
 //! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
 //!
@@ -29,13 +32,16 @@
 mod connection_info;
 pub mod memory;
 mod operation;
+mod peers;
+pub mod rendezvous;
+mod request;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
 use symrail_heap::export::Exported;
-use symrail_transport::backend::{self, HostPes};
+use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
 use symrail_transport::rail::RailCaps;
@@ -47,6 +53,10 @@ use crate::{Driver, Engine, Options, Proxy};
 use connection_info::ConnectionInfo;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
+pub use peers::Identity;
+use peers::Peers;
+use request::Outcome;
+pub use request::Request;
 
 /// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with a gap of at
 /// least this size between two of them.
@@ -74,6 +84,10 @@ pub struct Session {
     time_limit: Duration,
     gpudirect: GpuDirect,
     next: Mutex<Next>,
+    identity: Identity,
+    peers: Mutex<Peers>,
+    /// The requests under way, by tag.
+    requests: Mutex<slab::Slab<Arc<Outcome>>>,
 }
 
 /// The id and the offset of the next registration.
@@ -102,8 +116,19 @@ impl Session {
             return Err(Error::NoSuchPe { pe: me.into(), last: n_pes.saturating_sub(1) });
         }
         let choice = backend::choose(settings, host)?;
+        Session::open_over(&choice, (me, n_pes, n_pes), settings, progress, copy_engine)
+    }
+
+    /// Opens the chosen rails, with room for connections to so many of the PEs.
+    fn open_over(
+        choice: &Choice,
+        (me, n_pes, expected): (Pe, u32, u32),
+        settings: &Settings,
+        progress: Progress,
+        copy_engine: Option<Box<dyn CopyEngine>>,
+    ) -> Result<Session> {
         let native_amo = choice.native_amo(settings);
-        let mut rails = choice.open(Role::Proxy, n_pes, settings)?;
+        let mut rails = choice.open(Role::Proxy, expected, settings)?;
         rails.truncate(MOST_RAILS);
         let endpoint = Endpoint::new(Role::Proxy, me, n_pes, rails, Policy::new(settings, native_amo))?;
         let rails = endpoint.caps().to_vec();
@@ -116,7 +141,7 @@ impl Session {
             window: Vec::new(),
         };
         let copy_limit = endpoint.copy_limit();
-        let mut engine = Engine::new(endpoint, me, n_pes);
+        let mut engine = Engine::new(endpoint);
         if let Some(copy_engine) = copy_engine {
             connection_info.window = engine.stage(copy_engine)?;
         }
@@ -139,7 +164,10 @@ impl Session {
             _proxy: proxy,
             connection_info,
             rails,
-            reasons: choice.reasons.into_iter().chain(choice.left_out).collect(),
+            reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
+            identity: Session::new_identity()?,
+            peers: Mutex::default(),
+            requests: Mutex::default(),
             copy_limit,
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
             // resort.
@@ -315,7 +343,9 @@ impl Session {
     /// its own. Returns the number of events. It does not block: if another thread drives the engine right now, that
     /// one does the work.
     pub fn progress(&self) -> usize {
-        self.driver.try_poll()
+        // The session's thread leaves the engine to callers that poll it repeatedly.
+        let _turn = self.driver.wait_turn();
+        self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
     }
 
     fn take_next(&self, base: *const u8, len: usize) -> (u32, u64) {

@@ -63,10 +63,23 @@ impl<'a> Place<'a> {
     }
 
     /// Its offset among the PE's registrations, if `bytes` from there are inside.
-    fn offset(&self, operation: Operation, bytes: u64) -> Result<u64> {
+    pub(super) fn offset(&self, operation: Operation, bytes: u64) -> Result<u64> {
         let inside = self.at.checked_add(bytes).is_some_and(|end| end <= self.head.len);
         let offset = self.head.offset.wrapping_add(self.at);
         if inside { Ok(offset) } else { Err(Error::OutOfSegment { operation, pe: self.head.pe, offset, bytes }) }
+    }
+
+    /// The offsets of `len` bytes from here and of their signal.
+    pub(super) fn signalled_by(&self, len: u64, signal: &Place<'_>, op: AmoOp) -> Result<(u64, u64)> {
+        let offsets = (self.offset(Operation::PutSignal, len)?, signal.offset(Operation::PutSignal, 8)?);
+        if self.pe() == signal.pe() && matches!(op, AmoOp::Set | AmoOp::Add) {
+            return Ok(offsets);
+        }
+        Err(Error::Unsupported {
+            what: format!("a signal by {op:?} on PE {} for data on PE {}", signal.pe(), self.pe()),
+            by: "put_signal".into(),
+            remedy: "set or add, on the PE that gets the data".into(),
+        })
     }
 }
 
@@ -135,15 +148,7 @@ impl Session {
         signal: Place<'_>,
         (op, value): (AmoOp, u64),
     ) -> Result<()> {
-        let dest = to.offset(Operation::PutSignal, len)?;
-        let offset = signal.offset(Operation::PutSignal, 8)?;
-        if to.pe() != signal.pe() || !matches!(op, AmoOp::Set | AmoOp::Add) {
-            return Err(Error::Unsupported {
-                what: format!("a signal by {op:?} on PE {} for data on PE {}", signal.pe(), to.pe()),
-                by: "put_signal".into(),
-                remedy: "set or add, on the PE that gets the data".into(),
-            });
-        }
+        let (dest, offset) = to.signalled_by(len, &signal, op)?;
         let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
         // SAFETY: the caller's promise.
         unsafe { self.start(context, &[to, signal], command) }
@@ -172,6 +177,7 @@ impl Session {
         let Some(pe) = places.first().map(Place::pe) else { return Ok(()) };
         let owner = Owner { issuer: issuer(context), tag: None };
         let mut engine = self.driver.engine();
+        engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
         let mut wait = None;
         loop {
@@ -190,7 +196,7 @@ impl Session {
     }
 
     /// Learns the handles that are used for the first time.
-    fn learn(&self, engine: &mut MutexGuard<'_, Engine>, places: &[Place<'_>]) -> Result<()> {
+    pub(super) fn learn(&self, engine: &mut MutexGuard<'_, Engine>, places: &[Place<'_>]) -> Result<()> {
         for place in places {
             // This PE knows its own handles by their registration, and only as long as they are registered.
             if place.pe() == self.me || engine.knows_separate(place.pe(), place.head.offset) {

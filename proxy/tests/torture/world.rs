@@ -194,7 +194,7 @@ pub fn world_with(
     };
     let mut pes: Vec<Pe> = (0..n)
         .map(|me| {
-            let engine = |thread| Engine::new(endpoint(Role::Proxy, me, thread), me as u32, n as u32);
+            let engine = |thread| Engine::new(endpoint(Role::Proxy, me, thread));
             let engines = (0..threads).map(engine).collect();
             let memory = if staged {
                 Memory::Guarded(GuardedMemory::new(HEAP + BUFFERS).unwrap())

@@ -67,7 +67,7 @@ fn world_with(settings: &Settings, config: FabricConfig, (threads, rails, words)
     unsafe { host.register(segment(bases[0])) }.unwrap();
     let (mut proxies, mut peers) = (Vec::new(), Vec::new());
     for thread in 0..threads {
-        let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe, thread), pe, 2));
+        let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe, thread)));
         // SAFETY: as above.
         let connection_info = |(engine, base): (&mut Engine, _)| unsafe { engine.register(segment(base)) }.unwrap();
         let connection_infos: Vec<_> = engines.iter_mut().zip(bases).map(connection_info).collect();

@@ -110,7 +110,7 @@ impl Victim {
         let [rail, mut stranger] = ["victim", "stranger"].map(|name| fabric.open(name).expect("a rail"));
         let policy = Policy::new(&Settings::default(), false);
         let endpoint = Endpoint::new(Role::Proxy, 0, N_PES, vec![rail], policy).expect("an endpoint");
-        let mut engine = Engine::new(endpoint, 0, N_PES);
+        let mut engine = Engine::new(endpoint);
         let addresses = [engine.addresses(), vec![Token::default().with_address(stranger.address())]];
         let (address, token) = Token::split(0, &addresses[0][0]).expect("an address with a token");
         stranger.connect(0, address, 0).expect("the stranger's connection");

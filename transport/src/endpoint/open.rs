@@ -139,7 +139,17 @@ impl Endpoint {
     /// # Errors
     /// The error of the backend about the addresses; [`Error::NoRail`] where no rail of this PE can reach one of `pe`.
     pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
-        let (n, me, role) = (self.core.profile.n_pes(), self.core.profile.me(), self.core.profile.role());
+        self.connect_as(self.me(), pe, addresses)
+    }
+
+    /// As [`Endpoint::connect`], where `pe` has the number `me` for this PE: PEs that meet one by one number each
+    /// other by themselves. The numbers that two PEs have for each other differ.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::connect`].
+    pub fn connect_as(&mut self, me: Pe, pe: Pe, addresses: &Addresses) -> Result<()> {
+        let (n, role) = (self.core.profile.n_pes(), self.core.profile.role());
+        self.core.profile.learn_name(pe, me);
         let return_dest = if role == Role::Host { n + me } else { me };
         let (pairs, theirs) = self.connect_rails(pe, pe, &addresses.proxy, return_dest)?;
         let without_amos = self.core.profile.native_amo() && pairs.first() != Some(&(AMO_LANE, AMO_LANE));
@@ -163,6 +173,18 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// The addresses of its rails' network interfaces, in lane order.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Option<InterfaceAddress>] {
+        self.core.paths.mine()
+    }
+
+    /// Whether the addresses of a PE's rails are known here.
+    #[must_use]
+    pub fn is_connected(&self, pe: Pe) -> bool {
+        self.core.lanes.is_connected(pe)
     }
 
     /// Turns failover off: from now on a failed lane fails the operations on it. The caller calls it before the first

@@ -62,6 +62,8 @@ pub(super) struct Profile {
     /// The token that incoming messages must have, and the tokens of destinations.
     token: Token,
     tokens: Sparse<Token>,
+    /// The PE numbers that destinations have for this PE, where they are not its own, each XOR this PE's number.
+    names: Sparse<Pe>,
     caps: Vec<RailCaps>,
     /// The AMOs that the provider performs.
     abilities: Abilities,
@@ -95,6 +97,7 @@ impl Profile {
             policy,
             token: Token::random()?,
             tokens: Sparse::default(),
+            names: Sparse::default(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             protocols: Protocols::new(role, policy.native_amo, &caps, max_message),
             caps,
@@ -187,6 +190,19 @@ impl Profile {
         *self.tokens.enter(dest) = token;
     }
 
+    /// The PE number that a destination has for this PE: messages to the destination name this as their source.
+    #[inline]
+    pub fn name_at(&self, dest: Dest) -> Pe {
+        self.me ^ *self.names.get(dest)
+    }
+
+    /// Notes the PE number that a destination has for this PE.
+    pub fn learn_name(&mut self, dest: Dest, name: Pe) {
+        if name != self.name_at(dest) {
+            *self.names.enter(dest) = name ^ self.me;
+        }
+    }
+
     /// The destination by which a rail answers an endpoint of a PE.
     pub fn answer_to(&self, pe: Pe, origin: Origin) -> Dest {
         Dest::from(origin) * self.n_pes + pe
@@ -203,12 +219,13 @@ impl Profile {
         (self.origin, self.introduction) = (origin, address.map(Vec::into_boxed_slice));
     }
 
-    /// A keepalive of this endpoint.
-    pub fn keepalive(&self) -> Keepalive {
-        Keepalive { origin: self.origin, source: self.me }
+    /// A keepalive of this endpoint to a destination.
+    pub fn keepalive(&self, dest: Dest) -> Keepalive {
+        Keepalive { origin: self.origin, source: self.name_at(dest) }
     }
 
-    /// A request of this endpoint that asks for no acknowledgement, without payload, not numbered yet.
+    /// A request of this endpoint that asks for no acknowledgement, without payload, not numbered yet. Its source is this
+    /// PE's own number until it is sent ([`Profile::name_at`]).
     pub fn request(&self, kind: RequestKind, op: AmoOp, ty: AmoType, words: (u64, u64, u64), id: OpHandle) -> Request {
         let (offset, operand, second) = words;
         let origin = self.origin;

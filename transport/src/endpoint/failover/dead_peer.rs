@@ -16,7 +16,7 @@
 use crate::descriptors;
 use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
-use crate::error::Fault;
+use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
 
@@ -30,6 +30,17 @@ impl Endpoint {
         if pe != self.me() && pe < self.n_pes() && !self.core.lanes.is_lost(pe) {
             let now = self.core.clock.now();
             self.core.recovery.left.entry(pe).or_insert_with(|| (now, why.to_owned()));
+        }
+    }
+
+    /// Whether operations may be started to a PE.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`], [`Error::PeerLost`].
+    pub fn accepts(&self, operation: Operation, pe: Pe) -> Result<()> {
+        match self.core.recovery.left.get(&pe) {
+            Some((_, why)) => Err(Error::PeerLost { operation, pe, why: why.clone() }),
+            None => self.core.lanes.accept(operation, pe),
         }
     }
 }

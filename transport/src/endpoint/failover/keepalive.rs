@@ -56,7 +56,7 @@ impl Core {
     fn keepalive(&self, dest: Dest) -> [u8; Token::SIZE + Keepalive::SIZE] {
         let mut message = [0; _];
         message[..Token::SIZE].copy_from_slice(&self.profile.token_of(dest).bytes());
-        message[Token::SIZE..].copy_from_slice(&self.profile.keepalive().encode());
+        message[Token::SIZE..].copy_from_slice(&self.profile.keepalive(dest).encode());
         message
     }
 }

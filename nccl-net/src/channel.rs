@@ -1,0 +1,117 @@
+//! What the sending and the receiving end of a connection have in common: the session, the other end's state, and the
+//! first failure.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use symrail_proxy::session::memory::HANDLE_SIZE;
+use symrail_proxy::session::rendezvous::{Link, State};
+use symrail_proxy::session::{Place, Request};
+
+use crate::network::Network;
+use crate::report::{Failure, Result};
+
+/// Calls between two looks at the other end's state, each of which is a system call.
+const CALLS_PER_LOOK: u32 = 64;
+
+/// One end of a connection.
+pub struct Channel {
+    pub network: Arc<Network>,
+    link: Link,
+    /// The handle of the other end's ring.
+    ring: [u8; HANDLE_SIZE],
+    failed: Option<Failure>,
+    calls: u32,
+    /// When the other end last gave a sign of life, and the question for the next one.
+    heard: Instant,
+    probe: Option<Request>,
+}
+
+impl Channel {
+    pub fn new(network: Arc<Network>, link: Link, ring: [u8; HANDLE_SIZE]) -> Channel {
+        Channel { network, link, ring, failed: None, calls: 0, heard: Instant::now(), probe: None }
+    }
+
+    /// The peer's number.
+    pub fn pe(&self) -> u32 {
+        self.link.pe()
+    }
+
+    /// A word of the other end's ring.
+    pub fn place(&self, word: usize) -> Result<Place<'_>> {
+        Ok(Place::new(&self.ring, 8 * word as u64)?)
+    }
+
+    /// The first failure, which all later calls return.
+    pub fn usable(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Keeps a failure, unless there is an earlier one. Returns the one that is kept.
+    pub fn fail(&mut self, failure: impl Into<Failure>) -> Failure {
+        if let Some(earlier) = &self.failed {
+            return earlier.clone();
+        }
+        let failure = failure.into();
+        self.failed = Some(failure.told());
+        failure
+    }
+
+    /// Notes a sign of life.
+    pub fn heard(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    /// Looks after the other end, from time to time. `arrived` tells whether what the caller waits for is there after
+    /// all: an end that closes has sent everything before.
+    ///
+    /// # Errors
+    /// The other end has closed, its process has ended, or it does not answer.
+    pub fn look(&mut self, arrived: impl Fn() -> bool) -> Result<()> {
+        self.usable()?;
+        self.calls = self.calls.wrapping_add(1);
+        if !self.calls.is_multiple_of(CALLS_PER_LOOK) {
+            return Ok(());
+        }
+        match self.link.poll().clone() {
+            State::Open => {}
+            State::Closed if arrived() => return Ok(()),
+            State::Closed => return Err(self.fail(Failure::remote("the other end has closed the connection"))),
+            State::Lost(why) => {
+                let why = format!("peer {} is lost: {why}", self.link.pe());
+                self.network.session.remove_peer(self.link.pe(), &why);
+                return if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) };
+            }
+        }
+        self.ask()
+    }
+
+    /// Asks a peer for a sign of life that has given none for a while. A host that has failed closes no connection.
+    fn ask(&mut self) -> Result<()> {
+        if let Some(probe) = &self.probe {
+            match probe.outcome() {
+                None => return Ok(()),
+                Some(Err(error)) => return Err(self.fail(error)),
+                Some(Ok(())) => (self.probe, self.heard) = (None, Instant::now()),
+            }
+        }
+        let here = self.pe() == self.network.session.me();
+        if !here && self.heard.elapsed() > self.network.timeout / 2 {
+            self.probe = self.network.session.start_probe(self.pe()).map_err(|error| self.fail(error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until these operations have ended: their memory is about to be freed. It is bounded, because operations
+    /// end by themselves.
+    pub fn settle<'a>(&self, requests: impl Iterator<Item = &'a Request>) {
+        let begun = Instant::now();
+        for request in requests {
+            while self.network.session.test(request).is_ok_and(|ended| !ended)
+                && begun.elapsed() < 2 * self.network.timeout
+            {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

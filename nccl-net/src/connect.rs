@@ -1,0 +1,118 @@
+//! Listening, connecting and accepting. Nothing here blocks: what is not ready is asked for again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
+
+use crate::abi::HANDLE_SIZE;
+use crate::channel::Channel;
+use crate::network::Network;
+use crate::receive::Receiver;
+use crate::report::Result;
+use crate::ring::Ring;
+use crate::send::Sender;
+
+/// The bytes of a handle behind those of [`Handle::encode`], in which `connect` keeps the number of an attempt between
+/// NCCL's calls.
+const ATTEMPT: usize = HANDLE_SIZE - 8;
+
+/// A place where others connect, and the connection that is being made.
+pub struct Listening {
+    network: Arc<Network>,
+    state: Mutex<(Listener, Option<Half>)>,
+}
+
+/// A dialer that was answered and is not ready yet.
+struct Half {
+    answered: Answered,
+    ring: Ring,
+    /// The handle of the dialer's ring.
+    theirs: [u8; symrail_proxy::session::memory::HANDLE_SIZE],
+}
+
+impl Listening {
+    /// Listens, and fills the handle that NCCL carries to the dialer.
+    pub fn new(network: Arc<Network>, handle: &mut [u8; HANDLE_SIZE]) -> Result<Listening> {
+        let listener = Listener::new(&network.session)?;
+        *handle = listener.handle().encode();
+        Ok(Listening { network, state: Mutex::new((listener, None)) })
+    }
+
+    /// The next connection, if one is ready.
+    pub fn accept(&self) -> Result<Option<Receiver>> {
+        let mut state = symrail_core::lock(&self.state);
+        let (listener, half) = &mut *state;
+        let session = &self.network.session;
+        if half.is_none() {
+            let Some(arrival) = listener.poll(session)? else { return Ok(None) };
+            let theirs = Memory::of_peer(arrival.pe(), arrival.payload())?;
+            let ring = Receiver::ring(&self.network)?;
+            let answered = arrival.answer(session, &ring.handle())?;
+            *half = Some(Half { answered, ring, theirs });
+        }
+        let link = match half.as_mut().map(|half| half.answered.poll()) {
+            Some(Err(error)) => {
+                *half = None;
+                return Err(error.into());
+            }
+            Some(Ok(Some(link))) => link,
+            _ => return Ok(None),
+        };
+        let receiver =
+            |Half { ring, theirs, .. }| Receiver::new(Channel::new(Arc::clone(&self.network), link, theirs), ring);
+        Ok(half.take().map(receiver))
+    }
+}
+
+/// An attempt to connect.
+struct Attempt {
+    dial: Dial,
+    ring: Ring,
+    handle: [u8; ATTEMPT],
+}
+
+#[derive(Default)]
+struct Attempts {
+    next: u64,
+    all: HashMap<u64, Attempt>,
+}
+
+static ATTEMPTS: Mutex<Option<Attempts>> = Mutex::new(None);
+
+/// Ends the attempts that NCCL has given up: it says so only by finalizing everything.
+pub fn abandon() {
+    drop(symrail_core::lock(&ATTEMPTS).take());
+}
+
+/// The connection to the listener of a handle, once it is ready. NCCL repeats the call with the same handle, in whose
+/// unused bytes the attempt's number is kept meanwhile. A number that a peer has written there belongs to no attempt
+/// with its handle.
+pub fn connect(network: &Arc<Network>, handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
+    let [.., a, b, c, d, e, f, g, h] = *handle;
+    let mut number = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let mut front = [0; ATTEMPT];
+    front.copy_from_slice(&handle[..ATTEMPT]);
+    let mut attempts = symrail_core::lock(&ATTEMPTS);
+    let attempts = attempts.get_or_insert_default();
+    let found = attempts.all.remove(&number).filter(|attempt| attempt.handle == front);
+    let mut attempt = match found {
+        Some(attempt) => attempt,
+        None => {
+            attempts.next += 1;
+            number = attempts.next;
+            let ring = Sender::ring(network)?;
+            let dial = Dial::new(&network.session, &Handle::decode(handle)?, &ring.handle())?;
+            Attempt { dial, ring, handle: front }
+        }
+    };
+    let Some((link, payload)) = attempt.dial.poll(&network.session)? else {
+        attempts.all.insert(number, attempt);
+        handle[ATTEMPT..].copy_from_slice(&number.to_le_bytes());
+        return Ok(None);
+    };
+    handle[ATTEMPT..].fill(0);
+    let theirs = Memory::of_peer(link.pe(), &payload)?;
+    Ok(Some(Sender::new(Channel::new(Arc::clone(network), link, theirs), attempt.ring)))
+}

@@ -1,0 +1,39 @@
+//! The network plugin that NCCL loads: two-sided messages between host buffers over sessions
+//! ([`symrail_proxy::session`]).
+//!
+//! NCCL loads `libnccl-net-symrail.so` for `NCCL_NET_PLUGIN=symrail` and takes the newest table of functions that it
+//! knows: `ncclNetPlugin_v9` to `_v12`.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `abi` | the tables' layouts, by version |
+//! | `table` | the functions of the tables |
+//! | `network` | the session of the process, and the device's properties |
+//! | `connect` | listening, connecting and accepting |
+//! | `ring` | the memory at each end of a connection into which the other end puts |
+//! | `channel` | what the sending and the receiving end have in common: the peer's state, operations under way |
+//! | `send`, `receive` | the two ends of a connection |
+//! | `report` | conversion of errors to NCCL's codes and log, and containment of panics |
+//!
+//! # How a message travels
+//! The receiver puts a descriptor of its buffer (handle, offset, size, tag) into a ring at the sender. The sender puts
+//! the bytes straight into the buffer, and behind them one word into a ring at the receiver: the message's size. So a
+//! message is one operation in each direction, and small ones are one network message. Nothing blocks; only operations
+//! have a time limit.
+//!
+//! # Guarantees
+//! - A receive that is done has all its bytes in memory.
+//! - A peer whose process has ended fails the connection's requests at once, and one that cannot be reached within
+//!   `SYMRAIL_TIMEOUT_S`.
+//! - Nothing here ends the process or unwinds into the caller. Only `closeSend`, `closeRecv` and `deregMr` may wait: for
+//!   operations that still use the memory, at most about twice `SYMRAIL_TIMEOUT_S`.
+
+mod abi;
+mod channel;
+mod connect;
+mod network;
+mod receive;
+mod report;
+mod ring;
+mod send;
+mod table;

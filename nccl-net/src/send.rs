@@ -1,0 +1,167 @@
+//! The sending end of a connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::{Place, Request};
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::command::Source;
+
+use crate::channel::Channel;
+use crate::network::Network;
+use crate::report::{Failure, Result};
+use crate::ring::{HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, size_word};
+
+/// Handles of the receiver's memory that are kept, before the oldest is forgotten.
+const MOST_HANDLES: usize = 64;
+
+/// A buffer that the receiver has posted.
+struct Posted {
+    number: u64,
+    size: u64,
+    offset: u64,
+    tag: i32,
+    handle: Box<[u8; HANDLE_SIZE]>,
+}
+
+/// The sending end.
+pub struct Sender {
+    channel: Channel,
+    ring: Ring,
+    /// The number of the next descriptor.
+    next: u64,
+    posted: VecDeque<Posted>,
+    /// Handles that the session knows by operations of this end.
+    known: VecDeque<Memory>,
+    requests: [Option<(Request, u64)>; SLOTS],
+}
+
+impl Sender {
+    /// The ring of a sending end, whose handle goes to the receiver.
+    pub fn ring(network: &Arc<Network>) -> Result<Ring> {
+        Ring::new(network, SLOTS * SLOT_WORDS)
+    }
+
+    pub fn new(channel: Channel, ring: Ring) -> Sender {
+        let (posted, known) = (VecDeque::new(), VecDeque::new());
+        Sender { channel, ring, next: 0, posted, known, requests: [const { None }; SLOTS] }
+    }
+
+    /// Starts to send. Returns the index of the request; `None` while the receiver has posted no buffer with the tag.
+    ///
+    /// # Safety
+    /// The data stays valid and unchanged until the request is done or this end is closed.
+    pub unsafe fn start(&mut self, data: *const u8, size: u64, tag: i32) -> Result<Option<usize>> {
+        self.channel.usable()?;
+        self.take_posted()?;
+        let at = self.posted.iter().position(|posted| posted.tag == tag);
+        let index = self.requests.iter().position(Option::is_none);
+        let (Some(at), Some(index)) = (at, index) else {
+            self.channel.network.session.progress();
+            self.channel.look(|| false)?;
+            return Ok(None);
+        };
+        let Posted { number, size: room, offset, ref handle, .. } = self.posted[at];
+        let word = self.channel.place(number as usize % SLOTS)?;
+        let fits = size <= room;
+        // Nothing is written where there is nothing to write, or no room for it.
+        let to = if size > 0 && fits { Place::new(handle, offset)? } else { word };
+        let len = if fits { size } else { 0 };
+        let value = size_word(number, if fits { size } else { REFUSED });
+        let session = &self.channel.network.session;
+        // SAFETY: the caller's promise.
+        let started = unsafe { session.start_put_signal(to, (Source::Stable(data), len), word, (AmoOp::Set, value)) };
+        let request = match started {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.channel.fail(error)),
+        };
+        self.requests[index] = Some((request, size));
+        self.remember(at);
+        self.posted.remove(at);
+        if !fits {
+            let why = format!("a message of {size} bytes with tag {tag} for a buffer of {room}");
+            return Err(self.channel.fail(Failure::usage(why)));
+        }
+        Ok(Some(index))
+    }
+
+    /// Takes the descriptors that have arrived, in the order in which they were posted.
+    fn take_posted(&mut self) -> Result<()> {
+        loop {
+            let first = self.next as usize % SLOTS * SLOT_WORDS;
+            if self.ring.load(first) != self.next + 1 {
+                return Ok(());
+            }
+            let word = |at: usize| self.ring.load(first + 1 + at);
+            let (size, offset, tag, bytes) = (word(0), word(1), word(2) as u32 as i32, (word(2) >> 32) as usize);
+            let handle: Vec<u8> =
+                (0..bytes.min(HANDLE_SIZE).div_ceil(8)).flat_map(|at| word(HEAD_WORDS + at).to_le_bytes()).collect();
+            let handle = match Memory::of_peer(self.channel.pe(), &handle) {
+                Ok(handle) => Box::new(handle),
+                Err(error) => return Err(self.channel.fail(error)),
+            };
+            self.posted.push_back(Posted { number: self.next, size, offset, tag, handle });
+            self.next += 1;
+            self.channel.heard();
+        }
+    }
+
+    /// Keeps the handle of a buffer to which an operation was started, and lets the session forget the oldest.
+    fn remember(&mut self, at: usize) {
+        let Ok(memory) = Memory::decode(&self.posted[at].handle) else { return };
+        if self.known.contains(&memory) {
+            return;
+        }
+        self.known.push_back(memory);
+        let idle = self.requests.iter().flatten().count() <= 1;
+        // A handle may be in use by an operation that has not been posted to a rail.
+        if self.known.len() > MOST_HANDLES && idle {
+            let keep = self.known.pop_back();
+            self.forget_all();
+            self.known.extend(keep);
+        }
+    }
+
+    fn forget_all(&mut self) {
+        // A peer in this process is the session itself, whose memory the receiving end deregisters.
+        let foreign = |memory: &Memory| memory.pe() != self.channel.network.session.me();
+        self.known.drain(..).filter(foreign).for_each(|memory| self.channel.network.session.deregister(&memory));
+    }
+
+    /// Whether a request is done, and its size. It is free again when it is done or has failed.
+    pub fn test(&mut self, index: usize) -> Result<Option<u64>> {
+        let Some(Some((request, size))) = self.requests.get(index) else {
+            return Err(Failure::argument("a request that is not under way"));
+        };
+        match self.channel.network.session.test(request) {
+            Ok(true) => {
+                let size = *size;
+                self.requests[index] = None;
+                Ok(Some(size))
+            }
+            Ok(false) => self.channel.look(|| false).map(|()| None),
+            Err(error) => {
+                self.requests[index] = None;
+                Err(self.channel.fail(error))
+            }
+        }
+    }
+
+    /// Waits for operations that still use the caller's memory.
+    pub fn settle(&self) {
+        self.channel.settle(self.requests.iter().flatten().map(|(request, _)| request));
+    }
+
+    pub fn network(&self) -> &Arc<Network> {
+        &self.channel.network
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.settle();
+        self.forget_all();
+    }
+}

@@ -1,0 +1,425 @@
+//! The functions of the tables. They convert C's arguments, and call those of the other modules.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use symrail_proxy::session::memory::Memory;
+
+use crate::abi::{
+    Code, HANDLE_SIZE, MOST_REQUESTS, NetV9, NetV10, NetV11, NetV12, Out, PTR_HOST, PropertiesV9, PropertiesV11,
+    PropertiesV12, UNDEFINED,
+};
+use crate::connect::{Listening, abandon, connect};
+use crate::network::{self, DEVICES, Network};
+use crate::receive::Receiver;
+use crate::report::{Failure, Logger, Result, guarded, log_to};
+use crate::ring::SLOTS;
+use crate::send::Sender;
+
+const _: () = assert!(MOST_REQUESTS <= SLOTS);
+
+type Ptr = *mut c_void;
+type Int = *mut c_int;
+
+/// One end of a connection, as NCCL holds it.
+struct Connection {
+    end: Mutex<End>,
+    tickets: OnceLock<Box<[Ticket]>>,
+}
+
+enum End {
+    Send(Sender),
+    Receive(Receiver),
+}
+
+/// A request, as NCCL holds it: a connection and an index among its requests.
+struct Ticket {
+    connection: *const Connection,
+    index: usize,
+}
+
+// SAFETY: the pointer is to the connection that owns the ticket.
+unsafe impl Send for Ticket {}
+// SAFETY: as above; tickets do not change.
+unsafe impl Sync for Ticket {}
+
+/// Registered memory, as NCCL holds it.
+struct Registered {
+    network: Arc<Network>,
+    base: usize,
+    len: usize,
+    /// The handle for peers, for memory of receiving ends.
+    memory: Option<Memory>,
+}
+
+/// A communicator's use of the network, and the number of these.
+static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
+struct Context {
+    _network: Arc<Network>,
+}
+
+impl Connection {
+    fn new(end: End) -> *mut c_void {
+        let connection = Box::into_raw(Box::new(Connection { end: Mutex::new(end), tickets: OnceLock::new() }));
+        // SAFETY: it was just made.
+        let tickets = unsafe { &(*connection).tickets };
+        tickets.get_or_init(|| (0..SLOTS).map(|index| Ticket { connection, index }).collect());
+        connection.cast()
+    }
+
+    fn ticket(&self, index: usize) -> *mut c_void {
+        let ticket = self.tickets.get().and_then(|tickets| tickets.get(index));
+        ticket.map_or(std::ptr::null_mut(), |ticket| (&raw const *ticket).cast_mut().cast())
+    }
+
+    fn network(&self) -> Arc<Network> {
+        Arc::clone(match &*symrail_core::lock(&self.end) {
+            End::Send(sender) => sender.network(),
+            End::Receive(receiver) => receiver.network(),
+        })
+    }
+}
+
+/// What a pointer that this library has given to NCCL points to.
+///
+/// # Safety
+/// The pointer is null, or one of this type that NCCL has not given back.
+unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(|| Failure::null(what))
+}
+
+/// Writes a result.
+///
+/// # Safety
+/// The place is null or valid for a write.
+unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
+    if place.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// The handle that NCCL carries.
+///
+/// # Safety
+/// The pointer is null or valid for reads and writes of a handle.
+unsafe fn handle_at<'a>(handle: *mut c_void) -> Result<&'a mut [u8; HANDLE_SIZE]> {
+    // SAFETY: the caller's promise; bytes have no alignment.
+    unsafe { handle.cast::<[u8; HANDLE_SIZE]>().as_mut() }.ok_or_else(|| Failure::null("the handle"))
+}
+
+unsafe extern "C" fn init_v9(logger: Option<Logger>) -> Code {
+    log_to(logger);
+    guarded("init", Network::open_for_ever)
+}
+
+unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: Ptr) -> Code {
+    // SAFETY: the same contract.
+    unsafe { init_v9(logger) }
+}
+
+unsafe extern "C" fn init_v11(out: Out, _comm: u64, _config: Ptr, logger: Option<Logger>, _profiler: Ptr) -> Code {
+    log_to(logger);
+    guarded("init", || {
+        let context = Box::into_raw(Box::new(Context { _network: Network::open()? }));
+        CONTEXTS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: NCCL passes a place for the context.
+        unsafe { put(out, context.cast(), "the place for the context") }
+    })
+}
+
+unsafe extern "C" fn finalize(context: Ptr) -> Code {
+    guarded("finalize", || {
+        if !context.is_null() {
+            // SAFETY: it came from `init`, and NCCL gives it up.
+            drop(unsafe { Box::from_raw(context.cast::<Context>()) });
+            if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
+                abandon();
+            }
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn devices(count: Int) -> Code {
+    // SAFETY: NCCL passes a place for a number.
+    guarded("devices", || unsafe { put(count, DEVICES, "the place for the number") })
+}
+
+unsafe extern "C" fn properties_v9(dev: c_int, out: *mut PropertiesV9) -> Code {
+    // SAFETY: NCCL passes a place for the properties.
+    guarded("getProperties", || unsafe { put(out, network::properties(dev)?, "the place for the properties") })
+}
+
+unsafe extern "C" fn properties_v11(dev: c_int, out: *mut PropertiesV11) -> Code {
+    guarded("getProperties", || {
+        let properties = PropertiesV11 { common: network::properties(dev)?, max_multi_request_size: 1 };
+        // SAFETY: NCCL passes a place for the properties.
+        unsafe { put(out, properties, "the place for the properties") }
+    })
+}
+
+unsafe extern "C" fn properties_v12(dev: c_int, out: *mut PropertiesV12) -> Code {
+    guarded("getProperties", || {
+        let (rail_id, plane_id) = (UNDEFINED, UNDEFINED);
+        let common = network::properties(dev)?;
+        let properties = PropertiesV12 { common, max_multi_request_size: 1, rail_id, plane_id };
+        // SAFETY: NCCL passes a place for the properties.
+        unsafe { put(out, properties, "the place for the properties") }
+    })
+}
+
+unsafe extern "C" fn listen_v9(dev: c_int, handle: Ptr, out: Out) -> Code {
+    guarded("listen", || {
+        network::check_device(dev)?;
+        // SAFETY: NCCL passes memory for a handle.
+        let listening = Listening::new(Network::current()?, unsafe { handle_at(handle) }?)?;
+        // SAFETY: NCCL passes a place for the listener.
+        unsafe { put(out, Box::into_raw(Box::new(listening)).cast(), "the place for the listener") }
+    })
+}
+
+unsafe extern "C" fn listen_v11(_context: Ptr, dev: c_int, handle: Ptr, out: Out) -> Code {
+    // SAFETY: the same contract.
+    unsafe { listen_v9(dev, handle, out) }
+}
+
+unsafe extern "C" fn connect_v9(dev: c_int, handle: Ptr, out: Out, _device_handle: Out) -> Code {
+    guarded("connect", || {
+        network::check_device(dev)?;
+        // SAFETY: NCCL passes a place for the connection.
+        unsafe { put(out, std::ptr::null_mut(), "the place for the connection") }?;
+        // SAFETY: NCCL passes a handle, the same as long as it repeats the call.
+        if let Some(sender) = connect(&Network::current()?, unsafe { handle_at(handle) }?)? {
+            // SAFETY: as above.
+            unsafe { put(out, Connection::new(End::Send(sender)), "the place for the connection") }?;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn connect_v10(dev: c_int, _config: Ptr, handle: Ptr, out: Out, device_handle: Out) -> Code {
+    // SAFETY: the same contract.
+    unsafe { connect_v9(dev, handle, out, device_handle) }
+}
+
+unsafe extern "C" fn connect_v11(_context: Ptr, dev: c_int, handle: Ptr, out: Out, device_handle: Out) -> Code {
+    // SAFETY: the same contract.
+    unsafe { connect_v9(dev, handle, out, device_handle) }
+}
+
+unsafe extern "C" fn accept(listener: Ptr, out: Out, _device_handle: Out) -> Code {
+    guarded("accept", || {
+        // SAFETY: NCCL passes what `listen` returned, and a place for the connection.
+        let listening = unsafe { object::<Listening>(listener, "the listener") }?;
+        // SAFETY: as above.
+        unsafe { put(out, std::ptr::null_mut(), "the place for the connection") }?;
+        if let Some(receiver) = listening.accept()? {
+            // SAFETY: as above.
+            unsafe { put(out, Connection::new(End::Receive(receiver)), "the place for the connection") }?;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int, out: Out) -> Code {
+    guarded("regMr", || {
+        // SAFETY: NCCL passes what `connect` or `accept` returned.
+        let connection = unsafe { object::<Connection>(connection, "the connection") }?;
+        if kind != PTR_HOST {
+            return Err(Failure::argument(format!("memory of kind {kind}: only host memory (1) is supported")));
+        }
+        if data.is_null() {
+            return Err(Failure::null("the memory"));
+        }
+        let network = connection.network();
+        let sends = matches!(&*symrail_core::lock(&connection.end), End::Send(_));
+        let memory = match sends {
+            true => {
+                // SAFETY: NCCL keeps the memory until `deregMr`.
+                unsafe { network.session.register_local(data.cast(), size) }?;
+                None
+            }
+            // SAFETY: as above.
+            false => Some(unsafe { network.session.register(data.cast(), size) }?),
+        };
+        let registered = Box::new(Registered { network, base: data.addr(), len: size, memory });
+        // SAFETY: NCCL passes a place for the handle.
+        unsafe { put(out, Box::into_raw(registered).cast(), "the place for the handle") }
+    })
+}
+
+unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
+    guarded("deregMr", || {
+        if handle.is_null() {
+            return Err(Failure::null("the handle"));
+        }
+        // SAFETY: NCCL passes what `connect` or `accept` returned.
+        if let End::Send(sender) =
+            &*symrail_core::lock(&unsafe { object::<Connection>(connection, "the connection") }?.end)
+        {
+            sender.settle();
+        }
+        // SAFETY: it came from `regMr`, and NCCL gives it up.
+        let registered = unsafe { Box::from_raw(handle.cast::<Registered>()) };
+        match &registered.memory {
+            Some(memory) => registered.network.session.deregister(memory),
+            None => registered.network.session.deregister_local(std::ptr::without_provenance(registered.base)),
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn isend_v9(connection: Ptr, data: Ptr, size: usize, tag: c_int, _handle: Ptr, out: Out) -> Code {
+    guarded("isend", || {
+        // SAFETY: NCCL passes what `connect` returned.
+        let connection = unsafe { object::<Connection>(connection, "the connection") }?;
+        let End::Send(sender) = &mut *symrail_core::lock(&connection.end) else {
+            return Err(Failure::argument("a send over a receiving connection"));
+        };
+        if data.is_null() && size > 0 {
+            return Err(Failure::null("the data"));
+        }
+        // SAFETY: NCCL keeps the data until the request is done.
+        let index = unsafe { sender.start(data.cast(), size as u64, tag) }?;
+        let ticket = index.map_or(std::ptr::null_mut(), |index| connection.ticket(index));
+        // SAFETY: NCCL passes a place for the request.
+        unsafe { put(out, ticket, "the place for the request") }
+    })
+}
+
+unsafe extern "C" fn isend_v10(c: Ptr, data: Ptr, size: usize, tag: c_int, handle: Ptr, _p: Ptr, out: Out) -> Code {
+    // SAFETY: the same contract.
+    unsafe { isend_v9(c, data, size, tag, handle, out) }
+}
+
+unsafe extern "C" fn irecv_v9(
+    connection: Ptr,
+    n: c_int,
+    data: Out,
+    sizes: *mut usize,
+    tags: Int,
+    handles: Out,
+    out: Out,
+) -> Code {
+    guarded("irecv", || {
+        // SAFETY: NCCL passes what `accept` returned.
+        let connection = unsafe { object::<Connection>(connection, "the connection") }?;
+        let End::Receive(receiver) = &mut *symrail_core::lock(&connection.end) else {
+            return Err(Failure::argument("a receive over a sending connection"));
+        };
+        if n != 1 || data.is_null() || sizes.is_null() || tags.is_null() || handles.is_null() {
+            return Err(Failure::argument(format!("{n} buffers in one receive: 1 is supported")));
+        }
+        // SAFETY: arrays of one entry, as checked.
+        let (data, size, tag, handle) = unsafe { (data.read(), sizes.read(), tags.read(), handles.read()) };
+        // SAFETY: NCCL passes what `regMr` returned.
+        let registered = unsafe { object::<Registered>(handle, "the memory's handle") }?;
+        let Some(memory) = &registered.memory else {
+            return Err(Failure::argument("the memory is registered with a sending connection"));
+        };
+        let offset = data.addr().wrapping_sub(registered.base);
+        if offset.checked_add(size).is_none_or(|end| end > registered.len) {
+            return Err(Failure::argument(format!("a buffer of {size} bytes that is not inside of its memory")));
+        }
+        let index = receiver.start(memory, offset as u64, size as u64, tag)?;
+        let ticket = index.map_or(std::ptr::null_mut(), |index| connection.ticket(index));
+        // SAFETY: NCCL passes a place for the request.
+        unsafe { put(out, ticket, "the place for the request") }
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn irecv_v10(
+    c: Ptr, n: c_int, data: Out, sizes: *mut usize, tags: Int, handles: Out, _p: Out, out: Out,
+) -> Code {
+    // SAFETY: the same contract.
+    unsafe { irecv_v9(c, n, data, sizes, tags, handles, out) }
+}
+
+/// Host memory needs no flush.
+unsafe extern "C" fn iflush(_c: Ptr, _n: c_int, _data: Out, _sizes: Int, _handles: Out, out: Out) -> Code {
+    // SAFETY: NCCL passes a place for the request.
+    guarded("iflush", || unsafe { put(out, std::ptr::null_mut(), "the place for the request") })
+}
+
+unsafe extern "C" fn test(request: Ptr, done: Int, sizes: Int) -> Code {
+    guarded("test", || {
+        // SAFETY: NCCL passes what `isend` or `irecv` returned, while the connection is open.
+        let ticket = unsafe { object::<Ticket>(request, "the request") }?;
+        // SAFETY: the connection owns the ticket.
+        let connection = unsafe { &*ticket.connection };
+        let size = match &mut *symrail_core::lock(&connection.end) {
+            End::Send(sender) => sender.test(ticket.index),
+            End::Receive(receiver) => receiver.test(ticket.index),
+        }?;
+        if let (Some(size), false) = (size, sizes.is_null()) {
+            // SAFETY: a place for a number. NCCL's sizes are of type int here.
+            unsafe { sizes.write(size as c_int) };
+        }
+        // SAFETY: NCCL passes a place for a number.
+        unsafe { put(done, c_int::from(size.is_some()), "the place for the result") }
+    })
+}
+
+unsafe extern "C" fn close(connection: Ptr) -> Code {
+    guarded("close", || {
+        if !connection.is_null() {
+            // SAFETY: it came from `connect` or `accept`, and NCCL gives it up.
+            drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
+    guarded("closeListen", || {
+        if !listener.is_null() {
+            // SAFETY: it came from `listen`, and NCCL gives it up.
+            drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
+        }
+        Ok(())
+    })
+}
+
+/// The table of one version.
+macro_rules! export {
+    ($(#[$doc:meta])* $symbol:ident: $table:ident, $init:ident, $properties:ident, $listen:ident, $connect:ident,
+     $isend:ident, $irecv:ident $(, $finalize:ident)?) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)]
+        pub static $symbol: $table = $table {
+            name: c"symrail".as_ptr(),
+            init: $init,
+            devices,
+            get_properties: $properties,
+            listen: $listen,
+            connect: $connect,
+            accept,
+            reg_mr,
+            reg_mr_dma_buf: None,
+            dereg_mr,
+            isend: $isend,
+            irecv: $irecv,
+            iflush,
+            test,
+            close_send: close,
+            close_recv: close,
+            close_listen,
+            get_device_mr: None,
+            irecv_consumed: None,
+            make_v_device: None,
+            $($finalize, set_attributes: None,)?
+        };
+    };
+}
+
+export!(ncclNetPlugin_v9: NetV9, init_v9, properties_v9, listen_v9, connect_v9, isend_v9, irecv_v9);
+export!(ncclNetPlugin_v10: NetV10, init_v10, properties_v9, listen_v9, connect_v10, isend_v10, irecv_v10);
+export!(ncclNetPlugin_v11: NetV11, init_v11, properties_v11, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);
+export!(ncclNetPlugin_v12: NetV12, init_v11, properties_v12, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);

@@ -1,0 +1,576 @@
+//! The plugin between two processes over libfabric's `tcp;ofi_rxm` on loopback, with 1, 2 and 4 rails, and `shm`.
+//!
+//! This program starts itself as the other process: `other` is that one's test. They pass handles by the pipes of its
+//! standard input and output.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod driver;
+#[path = "../../tests/support/libraries.rs"]
+mod libraries;
+
+use std::ffi::c_void;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use libraries::{job_slot, remove_settings};
+
+use driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, REMOTE_ERROR, until};
+
+const TIMEOUT_S: u64 = 20;
+/// Names the role of the other process.
+const ROLE: &str = "NCCL_NET_TEST_ROLE";
+const VERSION: &str = "NCCL_NET_TEST_VERSION";
+const MARK: &str = "handle ";
+
+type Ptr = *mut c_void;
+
+/// Rails on loopback, or shared memory.
+#[derive(Clone, Copy)]
+enum Rails {
+    Tcp(usize),
+    Shm,
+}
+
+impl Rails {
+    fn settings(self) -> Vec<(&'static str, String)> {
+        let (provider, list) = match self {
+            Rails::Tcp(n) => {
+                ("tcp;ofi_rxm", Some((0..n).map(|i| format!("127.0.0.{}", i + 2)).collect::<Vec<_>>().join(",")))
+            }
+            Rails::Shm => ("shm", None),
+        };
+        let mut all = vec![
+            ("SYMRAIL_TRANSPORT", "libfabric".into()),
+            ("SYMRAIL_LIBFABRIC_PROVIDER", provider.into()),
+            ("SYMRAIL_TIMEOUT_S", TIMEOUT_S.to_string()),
+        ];
+        all.extend(list.map(|list| ("SYMRAIL_NIC_LIST", list)));
+        all
+    }
+}
+
+/// The pipes between both processes.
+struct Pipes {
+    from: Box<dyn BufRead>,
+    to: Box<dyn Write>,
+}
+
+impl Pipes {
+    fn tell(&mut self, bytes: &[u8]) {
+        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        self.to.write_all(format!("\n{MARK}{text}\n").as_bytes()).unwrap();
+        self.to.flush().unwrap();
+    }
+
+    /// The bytes that the other process tells; `None` if it has ended.
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let mut line = String::new();
+            if self.from.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if line.starts_with("SKIPPED") {
+                return None;
+            }
+            if let Some(text) = line.trim_end().strip_prefix(MARK) {
+                return Some(
+                    (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect(),
+                );
+            }
+        }
+    }
+}
+
+/// Runs two processes with these settings in these roles.
+fn pair(rails: Rails, version: u32, roles: [&str; 2]) {
+    let _slot = job_slot(std::env::current_exe().unwrap().parent().unwrap());
+    let start = |role: &str| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        remove_settings(&mut command, &["SYMRAIL_"]);
+        command.args(["other", "--exact", "--nocapture", "--test-threads=1"]);
+        command.envs(rails.settings()).env(ROLE, role).env(VERSION, version.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut both = roles.map(start);
+    let [a, b] = &mut both;
+    // Each reads what the other one writes.
+    let relay = |from: &mut Child, to: &mut Child| {
+        let (mut from, mut to) = (BufReader::new(from.stdout.take().unwrap()), to.stdin.take().unwrap());
+        std::thread::spawn(move || {
+            let mut skipped = false;
+            let mut line = String::new();
+            while from.read_line(&mut line).unwrap() > 0 {
+                skipped |= line.starts_with("SKIPPED");
+                if line.starts_with("SKIPPED") || line.starts_with("FIGURE") {
+                    print!("{line}");
+                }
+                // The other one may have ended.
+                let _ = to.write_all(line.as_bytes());
+                line.clear();
+            }
+            skipped
+        })
+    };
+    let relays = [relay(a, b), relay(b, a)];
+    let ends = both.map(|mut child| child.wait().unwrap());
+    let skipped = relays.map(|relay| relay.join().unwrap()).iter().any(|&skipped| skipped);
+    for (role, end) in roles.iter().zip(ends) {
+        let dies = role.starts_with("dying");
+        assert!(skipped || end.success() != dies, "{role}: {end}");
+    }
+}
+
+/// The other process.
+#[test]
+fn other() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let version = std::env::var(VERSION).unwrap().parse().unwrap();
+    let mut pipes = Pipes { from: Box::new(BufReader::new(std::io::stdin())), to: Box::new(std::io::stdout()) };
+    let fds = descriptors();
+    let net = match Net::open(version) {
+        Ok(net) => net,
+        Err(code) => return println!("\nSKIPPED: init returned {code}; the provider is not there"),
+    };
+    match role.as_str() {
+        "receiver" => receive_all(&net, &mut pipes),
+        "sender" => send_all(&net, &mut pipes),
+        "cycling receiver" => cycle(&net, &mut pipes, true),
+        "cycling sender" => cycle(&net, &mut pipes, false),
+        "surviving receiver" => survive(&net, &mut pipes, true),
+        "surviving sender" => survive(&net, &mut pipes, false),
+        "dying receiver" => die(&net, &mut pipes, true),
+        "dying sender" => die(&net, &mut pipes, false),
+        "refusing receiver" => refuse(&net, &mut pipes, true),
+        "refusing sender" => refuse(&net, &mut pipes, false),
+        "with itself" => with_itself(&net),
+        "measuring receiver" => measure(&net, &mut pipes, true),
+        "measuring sender" => measure(&net, &mut pipes, false),
+        other => panic!("{other}"),
+    }
+    net.finalize();
+    if version >= 11 {
+        // Libraries may keep a descriptor or two of their own.
+        assert!(descriptors() <= fds + 4, "{} descriptors, {fds} before", descriptors());
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+const CONNECTIONS: usize = 3;
+const SIZES: [usize; 12] = [0, 1, 7, 512, 4096, 4097, 20_000, 65_536, 300_001, 1 << 20, 0, 8];
+const ROUNDS: usize = 6;
+const LARGE: usize = 64 << 20;
+
+fn byte(connection: usize, message: usize, at: usize) -> u8 {
+    (at * 7 + at / 251 + 31 * connection + 13 * message) as u8
+}
+
+/// Sends or receives all messages of all connections, with as many under way as fit. The sender sends groups of four in
+/// the reverse order of the receives.
+fn receive_all(net: &Net, pipes: &mut Pipes) {
+    assert_eq!(net.devices(), 1);
+    let properties = net.properties(0).unwrap();
+    // ptrSupport: host memory; maxRecvs: 1; maxCollBytes.
+    assert_eq!((properties[3] as u32, (properties[6] >> 32) as u32), (1, 1), "{properties:x?}");
+    assert!(net.properties(1).is_err());
+    let listeners: Vec<_> = (0..CONNECTIONS).map(|_| net.listen()).collect();
+    listeners.iter().for_each(|(handle, _)| pipes.tell(handle));
+    let connections: Vec<Ptr> = listeners.iter().map(|&(_, listener)| net.accept(listener)).collect();
+    let messages = ROUNDS * SIZES.len();
+    let mut buffers: Vec<Vec<Vec<u8>>> =
+        (0..CONNECTIONS).map(|_| (0..messages).map(|m| vec![0xee; SIZES[m % SIZES.len()] + 16]).collect()).collect();
+    let handles: Vec<Vec<Ptr>> = connections
+        .iter()
+        .zip(&mut buffers)
+        .map(|(&c, buffers)| buffers.iter_mut().map(|buffer| net.register(c, buffer)).collect())
+        .collect();
+    let mut under_way: Vec<(usize, usize, Ptr)> = Vec::new();
+    let (mut next, mut done) = ([0; CONNECTIONS], 0);
+    let begun = Instant::now();
+    while done < CONNECTIONS * messages {
+        for c in 0..CONNECTIONS {
+            while next[c] < messages && under_way.iter().filter(|it| it.0 == c).count() < 32 {
+                let m = next[c];
+                let request = net.receive(connections[c], &mut buffers[c][m], (m % 4) as i32, handles[c][m]).unwrap();
+                if request.is_null() {
+                    break;
+                }
+                under_way.push((c, m, request));
+                next[c] += 1;
+            }
+        }
+        under_way.retain(|&(c, m, request)| {
+            let Some(size) = net.test(request).unwrap() else { return true };
+            let buffer = &buffers[c][m];
+            assert_eq!(size, SIZES[m % SIZES.len()], "connection {c}, message {m}");
+            assert!(buffer[..size].iter().enumerate().all(|(i, &b)| b == byte(c, m, i)), "connection {c}, message {m}");
+            assert!(buffer[size..].iter().all(|&b| b == 0xee), "connection {c}, message {m}: too much was written");
+            done += 1;
+            false
+        });
+        assert!(begun.elapsed() < driver::PATIENCE, "{done} done, next {next:?}");
+        std::thread::yield_now();
+    }
+    let mut large = vec![0u8; LARGE];
+    let handle = net.register(connections[0], &mut large);
+    let request =
+        until("irecv", || net.receive(connections[0], &mut large, 9, handle).map(|r| (!r.is_null()).then_some(r)));
+    assert_eq!(net.finish(request.unwrap()).unwrap(), LARGE);
+    assert!(large.iter().enumerate().all(|(i, &b)| b == byte(0, 99, i)));
+    net.deregister(connections[0], handle);
+    for (&c, handles) in connections.iter().zip(handles) {
+        handles.into_iter().for_each(|handle| net.deregister(c, handle));
+        net.close_receive(c);
+    }
+    listeners.iter().for_each(|&(_, listener)| net.close_listen(listener));
+}
+
+fn send_all(net: &Net, pipes: &mut Pipes) {
+    let mut dialed: Vec<[u8; 128]> =
+        (0..CONNECTIONS).filter_map(|_| pipes.hear()).map(|b| b.try_into().unwrap()).collect();
+    if dialed.len() < CONNECTIONS {
+        return; // skipped
+    }
+    let connections: Vec<Ptr> = dialed.iter_mut().map(|handle| net.connect(handle)).collect();
+    let messages = ROUNDS * SIZES.len();
+    let mut buffers: Vec<Vec<Vec<u8>>> = (0..CONNECTIONS)
+        .map(|c| (0..messages).map(|m| (0..SIZES[m % SIZES.len()]).map(|i| byte(c, m, i)).collect()).collect())
+        .collect();
+    let handles: Vec<Vec<Ptr>> = connections
+        .iter()
+        .zip(&mut buffers)
+        .map(|(&c, buffers)| {
+            buffers.iter_mut().map(|b| if b.is_empty() { std::ptr::null_mut() } else { net.register(c, b) }).collect()
+        })
+        .collect();
+    let order: Vec<usize> = (0..messages).map(|m| m / 4 * 4 + 3 - m % 4).collect();
+    let mut under_way: Vec<(usize, usize, Ptr)> = Vec::new();
+    let (mut next, mut done) = ([0; CONNECTIONS], 0);
+    let begun = Instant::now();
+    while done < CONNECTIONS * messages {
+        for c in 0..CONNECTIONS {
+            while next[c] < messages && under_way.iter().filter(|it| it.0 == c).count() < 32 {
+                let m = order[next[c]];
+                let request = net.send(connections[c], &buffers[c][m], (m % 4) as i32, handles[c][m]).unwrap();
+                if request.is_null() {
+                    break;
+                }
+                under_way.push((c, m, request));
+                next[c] += 1;
+            }
+        }
+        under_way.retain(|&(_, m, request)| {
+            let Some(size) = net.test(request).unwrap() else { return true };
+            assert_eq!(size, SIZES[m % SIZES.len()]);
+            done += 1;
+            false
+        });
+        assert!(begun.elapsed() < driver::PATIENCE, "{done} done, next {next:?}");
+        std::thread::yield_now();
+    }
+    let mut large: Vec<u8> = (0..LARGE).map(|i| byte(0, 99, i)).collect();
+    let handle = net.register(connections[0], &mut large);
+    let request = until("isend", || net.send(connections[0], &large, 9, handle).map(|r| (!r.is_null()).then_some(r)));
+    assert_eq!(net.finish(request.unwrap()).unwrap(), LARGE);
+    net.deregister(connections[0], handle);
+    for (&c, handles) in connections.iter().zip(handles) {
+        handles.into_iter().filter(|handle| !handle.is_null()).for_each(|handle| net.deregister(c, handle));
+        net.close_send(c);
+    }
+}
+
+/// A connection of both processes; the receiver tells the handle.
+fn one(net: &Net, pipes: &mut Pipes, receives: bool) -> Option<Ptr> {
+    if !receives {
+        let handle = pipes.hear()?;
+        return Some(net.connect(&mut handle.try_into().unwrap()));
+    }
+    let (handle, listener) = net.listen();
+    pipes.tell(&handle);
+    let connection = net.accept(listener);
+    net.close_listen(listener);
+    Some(connection)
+}
+
+fn cycle(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let mut data = vec![3u8; 10_000];
+    let mut before = None;
+    for round in 0..200 {
+        let Some(connection) = one(net, pipes, receives) else { return };
+        let handle = net.register(connection, &mut data);
+        let request = until("a message", || {
+            let request = match receives {
+                true => net.receive(connection, &mut data, 1, handle),
+                false => net.send(connection, &data, 1, handle),
+            };
+            request.map(|r| (!r.is_null()).then_some(r))
+        });
+        assert_eq!(net.finish(request.unwrap()).unwrap(), data.len());
+        net.deregister(connection, handle);
+        if receives {
+            net.close_receive(connection)
+        } else {
+            net.close_send(connection)
+        }
+        if round == 20 {
+            before = Some((descriptors(), resident()));
+        }
+    }
+    let (fds, pages) = before.unwrap();
+    assert!(descriptors() <= fds, "{} descriptors, {fds} after 20 rounds", descriptors());
+    // 180 rings of 36 KiB would be 1600 pages.
+    assert!(resident() < pages + 600, "{} pages, {pages} after 20 rounds", resident());
+}
+
+/// The pages of this process that are in memory.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The other process ends by a signal while messages are under way: requests fail by themselves.
+fn survive(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut data = vec![0u8; 4 << 20];
+    let handle = net.register(connection, &mut data);
+    let (begun, mut under_way) = (Instant::now(), Vec::new());
+    let code = loop {
+        let started = match receives {
+            true => net.receive(connection, &mut data, 0, handle),
+            false => net.send(connection, &data, 0, handle),
+        };
+        match started {
+            Err(code) => break code,
+            Ok(request) if !request.is_null() => under_way.push(request),
+            Ok(_) => {}
+        }
+        let failed = under_way.iter().map(|&request| net.test(request)).collect::<Vec<_>>();
+        if let Some(code) = failed.iter().find_map(|it| it.err()) {
+            break code;
+        }
+        let mut results = failed.into_iter();
+        under_way.retain(|_| results.next().unwrap().unwrap().is_none());
+        assert!(begun.elapsed().as_secs() < TIMEOUT_S, "no error within the time-out");
+        std::thread::yield_now();
+    };
+    assert_eq!(code, REMOTE_ERROR);
+    net.deregister(connection, handle);
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+fn die(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut data = vec![0u8; 4 << 20];
+    let handle = net.register(connection, &mut data);
+    for message in 0.. {
+        let request = until("a message", || {
+            let request = match receives {
+                true => net.receive(connection, &mut data, 0, handle),
+                false => net.send(connection, &data, 0, handle),
+            };
+            request.map(|r| (!r.is_null()).then_some(r))
+        });
+        if message == 5 {
+            // SAFETY: it has no conditions.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+        net.finish(request.unwrap()).unwrap();
+    }
+}
+
+/// What is not supported is refused by code.
+fn refuse(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut data = vec![1u8; 4096];
+    assert_eq!(net.try_register(connection, &mut data, 2), Err(INVALID_ARGUMENT), "GPU memory");
+    let handle = net.register(connection, &mut data);
+    if receives {
+        assert_eq!(net.send(connection, &data, 0, handle), Err(INVALID_ARGUMENT));
+        let mut outside = vec![0u8; 64];
+        assert_eq!(net.receive(connection, &mut outside, 0, handle), Err(INVALID_ARGUMENT));
+        let request = net.receive(connection, &mut data[..100], 0, handle).unwrap();
+        assert_eq!(net.finish(request), Err(INVALID_USAGE), "a message that is too large");
+        assert!(data.iter().all(|&b| b == 1));
+    } else {
+        assert_eq!(net.receive(connection, &mut data, 0, handle), Err(INVALID_ARGUMENT));
+        let mut forged = [0xffu8; 128];
+        assert!(net.connect_once(&mut forged).is_err());
+        let sent = until("isend", || net.send(connection, &data, 0, handle).map(|r| (!r.is_null()).then_some(r)));
+        assert_eq!(sent, Err(INVALID_USAGE));
+    }
+    pipes.tell(b"done");
+    pipes.hear();
+    net.deregister(connection, handle);
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+/// Both ends in one process, as between two GPUs of one; and an attempt that is given up.
+fn with_itself(net: &Net) {
+    let (mut handle, listener) = net.listen();
+    let mut given_up = handle;
+    assert!(net.connect_once(&mut given_up).unwrap().is_null());
+    let (mut sends, mut receives): (Ptr, Ptr) = (std::ptr::null_mut(), std::ptr::null_mut());
+    until("both ends", || {
+        if sends.is_null() {
+            sends = net.connect_once(&mut handle)?;
+        }
+        if receives.is_null() {
+            receives = net.accept_once(listener)?;
+        }
+        Ok((!sends.is_null() && !receives.is_null()).then_some(()))
+    })
+    .unwrap();
+    for size in [0, 5, 100_000] {
+        let (mut from, mut to) = (vec![7u8; size + 1], vec![0u8; size + 1]);
+        let handles = [net.register(sends, &mut from), net.register(receives, &mut to)];
+        let received = net.receive(receives, &mut to[..size], 3, handles[1]).unwrap();
+        let sent =
+            until("isend", || net.send(sends, &from[..size], 3, handles[0]).map(|r| (!r.is_null()).then_some(r)));
+        assert_eq!((net.finish(sent.unwrap()), net.finish(received)), (Ok(size), Ok(size)));
+        assert!(to[..size] == from[..size] && to[size] == 0);
+        net.deregister(sends, handles[0]);
+        net.deregister(receives, handles[1]);
+    }
+    net.close_send(sends);
+    net.close_receive(receives);
+    net.close_listen(listener);
+}
+
+/// Bandwidth beside that of one TCP socket, in turns.
+fn measure(net: &Net, pipes: &mut Pipes, receives: bool) {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut socket = match receives {
+        true => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            pipes.tell(&listener.local_addr().unwrap().port().to_le_bytes());
+            listener.accept().unwrap().0
+        }
+        false => {
+            let port = pipes.hear().unwrap();
+            TcpStream::connect(("127.0.0.1", u16::from_le_bytes([port[0], port[1]]))).unwrap()
+        }
+    };
+    socket.set_nodelay(true).unwrap();
+    let mut data = vec![1u8; 8 << 20];
+    let handle = net.register(connection, &mut data);
+    for size in [64 << 10, 512 << 10, 4 << 20] {
+        let count = (256 << 20) / size;
+        let mut ratios = Vec::new();
+        for _ in 0..5 {
+            let begun = Instant::now();
+            let (mut started, mut done, mut under_way) = (0, 0, std::collections::VecDeque::new());
+            while done < count {
+                if started < count && under_way.len() < 8 {
+                    let request = match receives {
+                        true => net.receive(connection, &mut data[..size], 0, handle).unwrap(),
+                        false => net.send(connection, &data[..size], 0, handle).unwrap(),
+                    };
+                    if !request.is_null() {
+                        under_way.push_back(request);
+                        started += 1;
+                    }
+                }
+                if let Some(&request) = under_way.front()
+                    && net.test(request).unwrap().is_some()
+                {
+                    under_way.pop_front();
+                    done += 1;
+                } else {
+                    std::thread::yield_now(); // as NCCL's thread does
+                }
+            }
+            let ours = begun.elapsed();
+            let begun = Instant::now();
+            for _ in 0..count {
+                if receives {
+                    socket.read_exact(&mut data[..size]).unwrap()
+                } else {
+                    socket.write_all(&data[..size]).unwrap()
+                }
+            }
+            // The last byte has been read.
+            if receives {
+                socket.write_all(&[1]).unwrap()
+            } else {
+                socket.read_exact(&mut [0]).unwrap()
+            }
+            let theirs = begun.elapsed();
+            ratios.push((
+                theirs.as_secs_f64() / ours.as_secs_f64(),
+                256.0 / ours.as_secs_f64(),
+                256.0 / theirs.as_secs_f64(),
+            ));
+        }
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if receives {
+            let (ratio, ours, theirs) = ratios[2];
+            println!(
+                "\nFIGURE {} KiB: {ours:.0} MiB/s, a socket {theirs:.0} MiB/s, ratio {ratio:.2} ({:.2} to {:.2})",
+                size >> 10,
+                ratios[0].0,
+                ratios[4].0
+            );
+        }
+    }
+    net.deregister(connection, handle);
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+#[test]
+fn messages_over_one_rail() {
+    pair(Rails::Tcp(1), 9, ["receiver", "sender"]);
+}
+
+#[test]
+fn messages_over_two_rails() {
+    pair(Rails::Tcp(2), 11, ["receiver", "sender"]);
+}
+
+#[test]
+fn messages_over_four_rails() {
+    pair(Rails::Tcp(4), 10, ["receiver", "sender"]);
+}
+
+#[test]
+fn messages_over_shared_memory() {
+    pair(Rails::Shm, 12, ["receiver", "sender"]);
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing() {
+    pair(Rails::Tcp(2), 11, ["cycling receiver", "cycling sender"]);
+}
+
+#[test]
+fn a_sender_that_dies_fails_the_receives() {
+    pair(Rails::Tcp(2), 11, ["surviving receiver", "dying sender"]);
+}
+
+#[test]
+fn a_receiver_that_dies_fails_the_sends() {
+    pair(Rails::Tcp(1), 9, ["dying receiver", "surviving sender"]);
+}
+
+#[test]
+fn a_process_connects_to_itself() {
+    pair(Rails::Tcp(2), 11, ["with itself", "with itself"]);
+}
+
+#[test]
+fn what_is_not_supported_is_refused() {
+    pair(Rails::Tcp(1), 12, ["refusing receiver", "refusing sender"]);
+}
+
+/// `cargo test --release --workspace --test plugin -- --ignored --nocapture bandwidth`
+#[test]
+#[ignore = "a measurement"]
+fn bandwidth() {
+    for rails in [Rails::Tcp(1), Rails::Tcp(2), Rails::Shm] {
+        pair(rails, 11, ["measuring receiver", "measuring sender"]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Sessions whose peers are not known when they open: peers are added one by one, and removed, while others
+//! communicate.
+//!
+//! There is no job that numbers them. Each session numbers its peers by itself, from 2 on, and is PE 0 of its own
+//! numbering. Two sessions tell each other the numbers that they have chosen, and messages to a peer name as their
+//! source the number that the *peer* has chosen. A number is never used twice, so a handle of a peer that was removed
+//! is refused.
+
+use std::collections::HashMap;
+
+use symrail_core::encoding;
+use symrail_transport::backend::{self, HostPes, Nics};
+use symrail_transport::endpoint::Addresses;
+use symrail_transport::env::Settings;
+use symrail_transport::topology::allowed_cpus;
+use symrail_transport::{Error, Operation, Pe, Result, token};
+
+use super::connection_info::ConnectionInfo;
+use super::{Progress, Session};
+
+/// The number of a session for itself.
+const ME: Pe = 0;
+/// The numbers of a session over libfabric, and of one over ibverbs, whose rails have a queue pair for each number.
+const NUMBERS: u32 = 1 << 16;
+const VERBS_NUMBERS: u32 = 128;
+/// The number of peers for which descriptors are kept free.
+const EXPECTED: u32 = 64;
+
+/// A random number by which a session is known to others.
+pub type Identity = [u8; 16];
+
+/// The numbers that a session has given to its peers.
+#[derive(Default)]
+pub(super) struct Peers {
+    numbers: HashMap<Identity, Pe>,
+    /// How many even and how many odd numbers were given.
+    given: [u32; 2],
+}
+
+impl Session {
+    /// Opens the rails of a session whose peers are added one by one. It accesses host memory only.
+    ///
+    /// # Errors
+    /// The error of choosing or opening rails.
+    pub fn open_without_peers(settings: &Settings, progress: Progress) -> Result<Session> {
+        let choice = backend::choose(settings, &HostPes::alone(allowed_cpus()))?;
+        let (numbers, expected) = match choice.nics {
+            Nics::Libfabric(..) => (NUMBERS, EXPECTED),
+            Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),
+        };
+        Session::open_over(&choice, (ME, numbers, expected), settings, progress, None)
+    }
+
+    /// The identity of this session.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The number of the peer with this identity; a new one for a new peer. That of this session is its own.
+    ///
+    /// # Errors
+    /// There are as many peers as the session has numbers.
+    pub fn number_for(&self, identity: &Identity) -> Result<Pe> {
+        if *identity == self.identity {
+            return Ok(self.me);
+        }
+        let mut peers = symrail_core::lock(&self.peers);
+        if let Some(&number) = peers.numbers.get(identity) {
+            return Ok(number);
+        }
+        // One of two sessions chooses even numbers for the other, and that one odd numbers, so that they differ.
+        let odd = u32::from(self.identity < *identity);
+        let given = &mut peers.given[odd as usize];
+        let number = 2 * (*given + 1) + odd;
+        if number >= self.n_pes {
+            return Err(Error::NoSuchPe { pe: number.into(), last: self.n_pes - 1 });
+        }
+        *given += 1;
+        peers.numbers.insert(*identity, number);
+        Ok(number)
+    }
+
+    /// Makes the peer `pe` reachable, which has the number `me` for this session and this [`Session::connection_info`].
+    /// A peer that is reachable stays as it is.
+    ///
+    /// # Errors
+    /// Malformed connection info, settings that do not agree, or the error of the backend about an address;
+    /// [`Error::PeerLost`] for a peer that was lost or removed at one of both ends.
+    pub fn add_peer(&self, pe: Pe, me: Pe, connection_info: &[u8]) -> Result<()> {
+        if pe == self.me {
+            return Ok(());
+        }
+        let theirs: ConnectionInfo = encoding::decode(connection_info, "connection info", pe)?;
+        ConnectionInfo::must_agree([(self.me, &self.connection_info), (pe, &theirs)])?;
+        let mut engine = self.driver.engine();
+        let endpoint = engine.endpoint();
+        if !endpoint.is_connected(pe) {
+            return endpoint.connect_as(me, pe, &Addresses { host: Vec::new(), proxy: theirs.rails });
+        }
+        if endpoint.name_at(pe) != me {
+            let why = "it has removed this session from its peers; open a new one".into();
+            return Err(Error::PeerLost { operation: Operation::Put, pe, why });
+        }
+        endpoint.accepts(Operation::Put, pe)
+    }
+
+    /// Removes a peer. Its operations fail within seconds for the reason `why`, and new ones at once. A session with
+    /// its identity that is added later is another peer.
+    pub fn remove_peer(&self, pe: Pe, why: &str) {
+        symrail_core::lock(&self.peers).numbers.retain(|_, &mut number| number != pe);
+        self.driver.engine().endpoint().has_left(pe, why);
+    }
+
+    /// A fresh identity.
+    pub(super) fn new_identity() -> Result<Identity> {
+        Ok((u128::from(token::random()?) << 64 | u128::from(token::random()?)).to_le_bytes())
+    }
+}

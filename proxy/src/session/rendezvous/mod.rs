@@ -1,0 +1,330 @@
+//! Connecting two sessions by a handle of 128 bytes: a TCP address and a secret.
+//!
+//! | step | dialer | listener |
+//! |---|---|---|
+//! | 1 | [`Dial::new`] with the listener's [`Handle`] | [`Listener::new`], [`Listener::handle`] |
+//! | 2 | shows that it has the secret, sends its card | [`Listener::poll`] returns an [`Arrival`]: the dialer is its peer |
+//! | 3 | [`Dial::poll`] returns a [`Link`]: the listener is its peer | [`Arrival::answer`] |
+//! | 4 | | [`Answered::poll`] returns a [`Link`]: the dialer can receive |
+//!
+//! No function here blocks; the caller repeats it. A card holds the sender's identity, the number that it has for the
+//! other session, its connection info, and bytes of the caller. Two sessions may connect any number of times: they
+//! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died.
+//!
+//! What strangers can make a listener allocate is bounded: it keeps [`MOST_STRANGERS`] connections that have not shown
+//! the secret, each with less than 100 bytes, and drops the oldest for a new one.
+
+mod handle;
+mod stream;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
+use serde::{Deserialize, Serialize};
+use symrail_core::encoding;
+use symrail_transport::pairing::is_link_local;
+use symrail_transport::{Error, Operation, Pe, Result};
+
+use super::{Identity, Session};
+pub use handle::{HANDLE_SIZE, Handle};
+use stream::{Ended, Stream};
+
+/// The most connections to a listener that have not shown the secret.
+pub const MOST_STRANGERS: usize = 64;
+/// The frame by which a dialer tells that the listener's operations can reach it.
+const READY: &[u8] = b"ready";
+/// The frame that an end sends before it closes.
+const GOODBYE: &[u8] = b"goodbye";
+
+/// What both ends tell each other.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    identity: Identity,
+    /// The number that the sender has for the receiver.
+    number: Pe,
+    connection_info: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Card {
+    fn new(session: &Session, number: Pe, payload: &[u8]) -> Card {
+        let connection_info = session.connection_info();
+        Card { identity: *session.identity(), number, connection_info, payload: payload.to_vec() }
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::System { what, reason: error.to_string() }
+}
+
+fn lost(pe: Pe, why: String) -> Error {
+    Error::PeerLost { operation: Operation::Put, pe, why }
+}
+
+/// A place where others can connect.
+pub struct Listener {
+    socket: TcpListener,
+    handle: Handle,
+    strangers: VecDeque<Stream>,
+}
+
+impl Listener {
+    /// A listener on a random port of the address of the session's first rail. Where that has none, it is the first
+    /// address of the host that others can reach, and else loopback.
+    ///
+    /// # Errors
+    /// The system has no port or no random numbers left.
+    pub fn new(session: &Session) -> Result<Listener> {
+        let what = "listening for peers";
+        let socket = TcpListener::bind(SocketAddr::new(session.interface(), 0)).map_err(system(what))?;
+        socket.set_nonblocking(true).map_err(system(what))?;
+        let address = socket.local_addr().map_err(system(what))?;
+        let handle = Handle { address, identity: *session.identity(), secret: stream::random()? };
+        Ok(Listener { socket, handle, strangers: VecDeque::new() })
+    }
+
+    /// The handle for one dialer or many.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The next dialer that has shown the secret, if there is one. It is a peer from then on.
+    ///
+    /// # Errors
+    /// The system's error; a dialer whose card is malformed or does not agree with this session.
+    pub fn poll(&mut self, session: &Session) -> Result<Option<Arrival>> {
+        loop {
+            match self.socket.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(true).map_err(system("accepting a peer"))?;
+                    if self.strangers.len() >= MOST_STRANGERS {
+                        self.strangers.pop_front();
+                    }
+                    self.strangers.push_back(Stream::new(socket, false, self.handle.secret)?);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(system("accepting a peer")(error)),
+            }
+        }
+        for _ in 0..self.strangers.len() {
+            let Some(mut stream) = self.strangers.pop_front() else { break };
+            match stream.receive() {
+                Ok(Some(bytes)) => return Arrival::new(session, stream, &bytes).map(Some),
+                Ok(None) => self.strangers.push_back(stream),
+                Err(why) => tracing::debug!(?why, "a connection to a listener has ended"),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A dialer that waits for an answer.
+pub struct Arrival {
+    stream: Stream,
+    pe: Pe,
+    payload: Vec<u8>,
+}
+
+impl Arrival {
+    fn new(session: &Session, stream: Stream, bytes: &[u8]) -> Result<Arrival> {
+        let card: Card = encoding::decode(bytes, "a dialer's card", session.me())?;
+        let pe = session.number_for(&card.identity)?;
+        session.add_peer(pe, card.number, &card.connection_info)?;
+        Ok(Arrival { stream, pe, payload: card.payload })
+    }
+
+    /// The dialer's number in this session.
+    #[must_use]
+    pub fn pe(&self) -> Pe {
+        self.pe
+    }
+
+    /// The bytes of the dialer's caller.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Answers with bytes for the dialer's caller.
+    ///
+    /// # Errors
+    /// Too many bytes.
+    pub fn answer(mut self, session: &Session, payload: &[u8]) -> Result<Answered> {
+        self.stream.send(&encoding::encode(&Card::new(session, self.pe, payload)))?;
+        Ok(Answered { stream: Some(self.stream), pe: self.pe })
+    }
+}
+
+/// A dialer that was answered.
+pub struct Answered {
+    stream: Option<Stream>,
+    pe: Pe,
+}
+
+impl Answered {
+    /// The connection, once the dialer has noticed the answer.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub fn poll(&mut self) -> Result<Option<Link>> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        match stream.receive() {
+            Ok(Some(frame)) if frame == READY => {
+                Ok(self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open }))
+            }
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => Err(lost(self.pe, "it has sent something else than that it is ready".into())),
+            Err(Ended::ByPeer(why)) => Err(lost(self.pe, why)),
+            Err(Ended::Malformed(why)) => Err(lost(self.pe, why.into())),
+        }
+    }
+}
+
+/// An attempt to connect to a listener.
+pub struct Dial {
+    handle: Handle,
+    payload: Vec<u8>,
+    /// None once it was handed over.
+    stream: Option<Stream>,
+    pe: Pe,
+    since: Instant,
+    carded: bool,
+}
+
+impl Dial {
+    /// Starts to connect. The listener's caller gets the `payload`.
+    ///
+    /// # Errors
+    /// The system's error; no number is left for another peer.
+    pub fn new(session: &Session, handle: &Handle, payload: &[u8]) -> Result<Dial> {
+        Ok(Dial {
+            stream: Some(dial(handle)?),
+            pe: session.number_for(&handle.identity)?,
+            handle: handle.clone(),
+            payload: payload.to_vec(),
+            since: Instant::now(),
+            carded: false,
+        })
+    }
+
+    /// The connection and the bytes of the listener's caller, once it has answered.
+    ///
+    /// There is no limit of time for the listener's caller, only for reaching its process.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] for a listener that is not there or does not have the secret; a card that is malformed or
+    /// does not agree with this session.
+    pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let received = stream.receive();
+        if !self.carded && stream.is_open() {
+            self.carded = true;
+            stream.send(&encoding::encode(&Card::new(session, self.pe, &self.payload)))?;
+        }
+        let to = |why: &str| lost(self.pe, format!("its listener at {}: {why}", self.handle.address));
+        let bytes = match received {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            // A listener that is flooded by strangers may have dropped this connection.
+            Err(Ended::ByPeer(_)) if !self.carded && self.since.elapsed() < session.time_limit => {
+                self.stream = Some(dial(&self.handle)?);
+                return Ok(None);
+            }
+            Err(Ended::ByPeer(why)) => return Err(to(&why)),
+            Err(Ended::Malformed(why)) => return Err(to(why)),
+        };
+        let card: Card = encoding::decode(&bytes, "a listener's card", self.pe)?;
+        if card.identity != self.handle.identity {
+            return Err(to("it is another session's"));
+        }
+        session.add_peer(self.pe, card.number, &card.connection_info)?;
+        stream.send(READY)?;
+        let link = self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open });
+        Ok(link.map(|link| (link, card.payload)))
+    }
+}
+
+/// A socket that connects to the listener.
+fn dial(handle: &Handle) -> Result<Stream> {
+    let what = "connecting to a listener";
+    let nix = |errno: Errno| system(what)(errno.into());
+    let family = if handle.address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(family, SockType::Stream, flags, None).map_err(nix)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(handle.address)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(errno) => return Err(nix(errno)),
+    }
+    let socket = TcpStream::from(socket);
+    socket.set_nodelay(true).map_err(system(what))?;
+    Stream::new(socket, true, handle.secret)
+}
+
+/// Whether the other end of a [`Link`] is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It is, as far as this end knows.
+    Open,
+    /// It has closed its link.
+    Closed,
+    /// Its process has ended without closing it.
+    Lost(String),
+}
+
+/// A connection between two sessions that are peers. Dropping it closes it.
+pub struct Link {
+    stream: Stream,
+    pe: Pe,
+    state: State,
+}
+
+impl Link {
+    /// The peer's number in this session.
+    #[must_use]
+    pub fn pe(&self) -> Pe {
+        self.pe
+    }
+
+    /// Whether the other end is there. A network that has failed says nothing about that: operations find out.
+    pub fn poll(&mut self) -> &State {
+        if self.state == State::Open {
+            match self.stream.receive() {
+                Ok(None) => {}
+                Ok(Some(frame)) if frame == GOODBYE => self.state = State::Closed,
+                Ok(Some(_)) => self.state = State::Lost("it has sent an unknown frame".into()),
+                Err(Ended::ByPeer(why)) => self.state = State::Lost(format!("its process has ended ({why})")),
+                Err(Ended::Malformed(why)) => self.state = State::Lost(why.into()),
+            }
+        }
+        &self.state
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // A frame of this size is never too large.
+        let _ = self.stream.send(GOODBYE);
+    }
+}
+
+impl Session {
+    /// An address of this host at which peers are likely to reach it.
+    fn interface(&self) -> IpAddr {
+        let mut engine = self.driver.engine();
+        let of_rails =
+            engine.endpoint().interfaces().iter().flatten().map(|found| found.ip).find(|ip| !is_link_local(*ip));
+        of_rails.or_else(of_host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+}
+
+/// The first IPv4 address of this host that is not loopback's.
+fn of_host() -> Option<IpAddr> {
+    let v4 = |found: nix::ifaddrs::InterfaceAddress| Some(IpAddr::V4(found.address?.as_sockaddr_in()?.ip()));
+    nix::ifaddrs::getifaddrs().ok()?.filter_map(v4).find(|ip| !ip.is_loopback())
+}

@@ -1,0 +1,165 @@
+//! Sessions that meet by a handle over `tcp;ofi_rxm`: peers that join and leave while others communicate, requests that
+//! are tested, and strangers.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::rendezvous::{Dial, HANDLE_SIZE as HANDLE, Handle, Link, Listener, MOST_STRANGERS, State};
+use symrail_proxy::session::{Place, Progress, Request, Session};
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::command::Source;
+use symrail_transport::env::Settings;
+use symrail_transport::{Error, Result};
+
+const WORDS: usize = 1 << 16;
+
+/// A session with some memory; the last word is a signal.
+struct Member {
+    session: Session,
+    words: Vec<u64>,
+    memory: Memory,
+}
+
+impl Member {
+    fn new() -> Option<Member> {
+        let settings = Settings::from_iter([
+            ("SYMRAIL_TRANSPORT", "libfabric"),
+            ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+            ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
+            ("SYMRAIL_TIMEOUT_S", "10"),
+        ])
+        .unwrap();
+        let session = match Session::open_without_peers(&settings, Progress::Thread) {
+            Ok(session) => session,
+            Err(error) => {
+                println!("SKIPPED: {error}");
+                return None;
+            }
+        };
+        let mut words = vec![0; WORDS];
+        // SAFETY: it lives as long as the session, and only raw pointers access it.
+        let memory = unsafe { session.register(words.as_mut_ptr().cast(), 8 * WORDS) }.unwrap();
+        Some(Member { session, words, memory })
+    }
+
+    fn handle(&self) -> Vec<u8> {
+        self.memory.encode()[..self.memory.encoded_len()].to_vec()
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: an aligned word of this member's memory.
+        unsafe { self.words.as_ptr().add(at).read_volatile() }
+    }
+}
+
+fn until<T>(mut next: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = next() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+/// Both ends of a connection, with the peers' memory.
+fn meet(listener: &mut Listener, here: &Member, dialer: &Member) -> [(Link, [u8; HANDLE_SIZE]); 2] {
+    let mut dial = Dial::new(&dialer.session, listener.handle(), &dialer.handle()).unwrap();
+    let arrival = until(|| {
+        assert!(dial.poll(&dialer.session).unwrap().is_none());
+        listener.poll(&here.session).unwrap()
+    });
+    let of_dialer = Memory::of_peer(arrival.pe(), arrival.payload()).unwrap();
+    let mut answered = arrival.answer(&here.session, &here.handle()).unwrap();
+    let (link, payload) = until(|| dial.poll(&dialer.session).unwrap());
+    let of_listener = Memory::of_peer(link.pe(), &payload).unwrap();
+    [(until(|| answered.poll().unwrap()), of_dialer), (link, of_listener)]
+}
+
+fn put(from: &Member, to: &[u8; HANDLE_SIZE], len: usize, value: u64) -> Request {
+    let at = |word: usize| Place::new(to, 8 * word as u64).unwrap();
+    let source = (Source::Stable(from.words.as_ptr().cast()), len as u64);
+    // SAFETY: no test changes the source before the request has ended.
+    let start = || unsafe { from.session.start_put_signal(at(0), source, at(WORDS - 1), (AmoOp::Set, value)) };
+    until(|| start().unwrap())
+}
+
+fn finish(session: &Session, request: &Request) -> Result<()> {
+    until(|| match session.test(request) {
+        Ok(false) => None,
+        Ok(true) => Some(Ok(())),
+        Err(error) => Some(Err(error)),
+    })
+}
+
+#[test]
+fn members_join_and_leave_while_others_communicate() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let [(mut to_b, b_memory), (_to_a, a_memory)] = meet(&mut listener, &a, &b);
+    // Again: they are peers already, with the same numbers.
+    let [(again, _), _] = meet(&mut listener, &a, &b);
+    assert_eq!(again.pe(), to_b.pe());
+    for round in 1..20 {
+        let under_way = put(&a, &b_memory, 400_000, round);
+        let c = Member::new().unwrap();
+        let [(mut to_c, c_memory), (_link, a_seen_by_c)] = meet(&mut listener, &a, &c);
+        assert_ne!(to_c.pe(), to_b.pe());
+        let requests = [put(&a, &c_memory, 100_000, round), put(&c, &a_seen_by_c, 100, 1000 + round)];
+        finish(&a.session, &requests[0]).unwrap();
+        finish(&c.session, &requests[1]).unwrap();
+        assert_eq!((c.word(WORDS - 1), a.word(WORDS - 1)), (round, 1000 + round));
+        finish(&a.session, &under_way).unwrap();
+        assert_eq!(b.word(WORDS - 1), round);
+        let late = put(&b, &a_memory, 8, round);
+        drop(_link);
+        until(|| (*to_c.poll() == State::Closed).then_some(()));
+        a.session.remove_peer(to_c.pe(), "it has left");
+        finish(&b.session, &late).unwrap();
+        drop(c);
+        // SAFETY: as in `put`.
+        let gone = unsafe {
+            let place = Place::new(&c_memory, 0).unwrap();
+            a.session.start_put(place, Source::Stable(a.words.as_ptr().cast()), 8)
+        };
+        assert!(matches!(gone, Err(Error::PeerLost { .. })), "{gone:?}");
+    }
+    assert_eq!(*to_b.poll(), State::Open);
+}
+
+#[test]
+fn strangers_get_nothing_and_do_not_disturb() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let bytes = listener.handle().encode();
+    assert!(Handle::decode(&bytes).unwrap() == *listener.handle());
+    assert!(Handle::decode(&[0; HANDLE]).is_err());
+    let ip: [u8; 16] = bytes[6..22].try_into().unwrap();
+    let address =
+        (IpAddr::from(Ipv6Addr::from(ip).to_ipv4_mapped().unwrap()), u16::from_le_bytes([bytes[4], bytes[5]]));
+    // Silent ones and noisy ones, more than are kept.
+    let mut strangers: Vec<TcpStream> = Vec::new();
+    for i in 0..2 * MOST_STRANGERS {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        if i % 2 == 0 {
+            stranger.write_all(&[i as u8; 300]).unwrap();
+        }
+        strangers.push(stranger);
+        assert!(listener.poll(&a.session).unwrap().is_none());
+    }
+    // One that has a wrong secret.
+    let mut forged = bytes;
+    forged[50] ^= 1;
+    let mut dial = Dial::new(&b.session, &Handle::decode(&forged).unwrap(), &[]).unwrap();
+    let error = until(|| {
+        assert!(listener.poll(&a.session).unwrap().is_none());
+        dial.poll(&b.session).map(|done| assert!(done.is_none())).err()
+    });
+    assert!(error.to_string().contains("secret"), "{error}");
+    let [(link, _), _] = meet(&mut listener, &a, &b);
+    assert!(link.pe() >= 2);
+}
