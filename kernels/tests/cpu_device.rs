@@ -447,11 +447,13 @@ fn of_many_threads_that_wait_long_for_answers_one_drives() {
     let world = World::new(Shape { lend: false, slots: 1024, replies: threads, ..Shape::default() });
     let counter: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
     let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    // The launch has ended, perhaps by an error.
+    let ended = AtomicBool::new(false);
     let all = threads as u64;
     thread::scope(|scope| {
         let engine = scope.spawn(|| {
             let until = |count: &AtomicU64, least: u64| {
-                while count.load(Ordering::Relaxed) < least {
+                while count.load(Ordering::Relaxed) < least && !ended.load(Ordering::Relaxed) {
                     thread::yield_now();
                 }
             };
@@ -465,7 +467,7 @@ fn of_many_threads_that_wait_long_for_answers_one_drives() {
                 world.drivers[0].lock().unwrap().len()
             };
             let drivers = (0..100).map(|_| drivers()).find(|drivers| *drivers <= cores + 1);
-            while answered.load(Ordering::Relaxed) < all {
+            while answered.load(Ordering::Relaxed) < all && !ended.load(Ordering::Relaxed) {
                 if !world.engines[0].lock().unwrap().poll() {
                     thread::yield_now();
                 }
@@ -479,6 +481,7 @@ fn of_many_threads_that_wait_long_for_answers_one_drives() {
             answered.fetch_add(1, Ordering::Relaxed);
             old
         });
+        ended.store(true, Ordering::Relaxed);
         let _: Vec<u64> = result.map_err(|e: LaunchError<DeviceError>| e.to_string()).unwrap();
         let drivers = engine.join().unwrap();
         assert!(drivers.is_some(), "more than one of {threads} threads on {cores} cores");
