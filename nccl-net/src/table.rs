@@ -29,8 +29,8 @@ struct Connection {
 }
 
 enum End {
-    Send(Sender),
-    Receive(Receiver),
+    Send(Box<Sender>),
+    Receive(Box<Receiver>),
 }
 
 /// A request, as NCCL holds it: a connection and an index among its requests.
@@ -60,7 +60,8 @@ struct Context {
 }
 
 impl Connection {
-    fn new(end: End) -> *mut c_void {
+    /// A new connection, as NCCL holds it.
+    fn handle_of(end: End) -> *mut c_void {
         let connection = Box::into_raw(Box::new(Connection { end: Mutex::new(end), tickets: OnceLock::new() }));
         // SAFETY: it was just made.
         let tickets = unsafe { &(*connection).tickets };
@@ -196,7 +197,7 @@ unsafe extern "C" fn connect_v9(dev: c_int, handle: Ptr, out: Out, _device_handl
         // SAFETY: NCCL passes a handle, the same as long as it repeats the call.
         if let Some(sender) = connect(&Network::current()?, unsafe { handle_at(handle) }?)? {
             // SAFETY: as above.
-            unsafe { put(out, Connection::new(End::Send(sender)), "the place for the connection") }?;
+            unsafe { put(out, Connection::handle_of(End::Send(Box::new(sender))), "the place for the connection") }?;
         }
         Ok(())
     })
@@ -220,7 +221,9 @@ unsafe extern "C" fn accept(listener: Ptr, out: Out, _device_handle: Out) -> Cod
         unsafe { put(out, std::ptr::null_mut(), "the place for the connection") }?;
         if let Some(receiver) = listening.accept()? {
             // SAFETY: as above.
-            unsafe { put(out, Connection::new(End::Receive(receiver)), "the place for the connection") }?;
+            unsafe {
+                put(out, Connection::handle_of(End::Receive(Box::new(receiver))), "the place for the connection")
+            }?;
         }
         Ok(())
     })
@@ -259,9 +262,8 @@ unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
             return Err(Failure::null("the handle"));
         }
         // SAFETY: NCCL passes what `connect` or `accept` returned.
-        if let End::Send(sender) =
-            &*symrail_core::lock(&unsafe { object::<Connection>(connection, "the connection") }?.end)
-        {
+        let connection = unsafe { object::<Connection>(connection, "the connection") }?;
+        if let End::Send(sender) = &*symrail_core::lock(&connection.end) {
             sender.settle();
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.

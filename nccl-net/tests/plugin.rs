@@ -311,9 +311,9 @@ fn cycle(net: &Net, pipes: &mut Pipes, receives: bool) {
         assert_eq!(net.finish(request.unwrap()).unwrap(), data.len());
         net.deregister(connection, handle);
         if receives {
-            net.close_receive(connection)
+            net.close_receive(connection);
         } else {
-            net.close_send(connection)
+            net.close_send(connection);
         }
         if round == 20 {
             before = Some((descriptors(), resident()));
@@ -488,16 +488,16 @@ fn measure(net: &Net, pipes: &mut Pipes, receives: bool) {
             let begun = Instant::now();
             for _ in 0..count {
                 if receives {
-                    socket.read_exact(&mut data[..size]).unwrap()
+                    socket.read_exact(&mut data[..size]).unwrap();
                 } else {
-                    socket.write_all(&data[..size]).unwrap()
+                    socket.write_all(&data[..size]).unwrap();
                 }
             }
             // The last byte has been read.
             if receives {
-                socket.write_all(&[1]).unwrap()
+                socket.write_all(&[1]).unwrap();
             } else {
-                socket.read_exact(&mut [0]).unwrap()
+                socket.read_exact(&mut [0]).unwrap();
             }
             let theirs = begun.elapsed();
             ratios.push((

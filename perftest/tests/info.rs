@@ -204,7 +204,7 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
 
 #[test]
 fn a_heap_on_a_gpu_takes_the_rails_and_the_proxy_core_near_it() {
-    let folder = std::env::temp_dir().join(format!("symrail-info-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("symrail-info-gpu-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("driver.c"), DRIVER).unwrap();
     let built = Command::new("cc")
@@ -279,7 +279,7 @@ fn a_setting_without_effect_is_told() {
 
 #[test]
 fn it_names_the_tables_that_collectives_choose_by() {
-    let cache = std::env::temp_dir().join(format!("symrail-info-{}", std::process::id()));
+    let cache = std::env::temp_dir().join(format!("symrail-info-cache-{}", std::process::id()));
     let folder = cache.join("tuned");
     std::fs::create_dir_all(&folder).unwrap();
     let row = r#"{"collective": "allreduce", "up_to": 4096, "algorithm": "one_shot", "blocks": 1}"#;

@@ -225,13 +225,6 @@ fn pes_of_a_host_need_no_ipv4() {
 }
 
 #[test]
-fn a_host_without_any_address_is_told_which_to_bring_up() {
-    let Some(command) = in_namespace(":", &role(&["-n", "2"], "gather")) else { return };
-    let (code, _, err) = run(command);
-    assert!(code == Some(1) && err.contains("ip link set lo up"), "{code:?} {err}");
-}
-
-#[test]
 fn own_names_and_addresses_are_reached_without_ssh() {
     let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let hosts = format!("127.0.0.1:1,[::1]:1,LOCALHOST:1,{own}.:1");

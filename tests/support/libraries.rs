@@ -74,10 +74,10 @@ pub fn job_slot(built: &Path) -> File {
     slot
 }
 
-/// Two jobs for each core: half of the jobs wait for time-outs most of their time.
+/// A job for each core: half of the jobs wait for time-outs most of their time, and others measure a little.
 #[allow(dead_code, reason = "not every test that loads libraries runs jobs")]
 fn jobs_at_once() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether a tool is missing; prints that if so.

@@ -128,7 +128,8 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     let (begun, dispatched) = (Instant::now(), buffers.dispatch(&tokens, &layout).map(|_| ()));
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
     let Err(Error::Round(rounds::Error::Late { late, .. })) = &dispatched else { panic!("{dispatched:?}") };
-    assert_eq!(late, &[LOST], "PE {me}: {dispatched:?}");
+    // A busy machine may make late, too, the rank that hands rows on and waits as long itself.
+    assert!(late.contains(&LOST), "PE {me}: {dispatched:?}");
     let again = buffers.dispatch(&tokens, &layout).map(|_| ());
     assert!(matches!(again, Err(Error::Round(rounds::Error::Poisoned { .. }))), "{again:?}");
     // No PE exits before all have got the error.
