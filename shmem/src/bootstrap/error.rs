@@ -152,7 +152,7 @@ pub enum Error {
         missing: String,
     },
     /// The check that [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) installed, or the limit of
-    /// [`within`](crate::within), ended a wait.
+    /// [`with_timeout`](crate::with_timeout), ended a wait.
     #[error("PE {pe} stopped waiting in {step} after {waited:?}")]
     Interrupted {
         /// The PE that waited.
