@@ -6,23 +6,23 @@
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
 # copy engines), ep (expert parallelism), collectives (on streams), nccl (collectives beside NCCL's), pencils
-# (transposes and halos), transposes (the same beside NCCL's and NVSHMEM's, on two GPUs), products (overlapped
+# (transposes and halos), transposes (the same beside NCCL's and NVSHMEM's), products (overlapped
 # products), beside (copies and overlapped products beside NCCL's and PyTorch's; figures go to the folder FIGURES),
 # python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails),
-# sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). With one GPU, two
-# PEs share it. NVLink multicast is never used.
+# sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). A PE for each GPU,
+# or PES of them; with one GPU, two PEs share it. NVLink multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
   local programs="symrail pe_gpu_collectives pe_gpu_decomp pe_gpu_overlap pe_gpu_ep_lost" each
-  local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so"
+  local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so libsymrail_decomp_c.so"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   # One call, so that crates are built with one set of features.
   # shellcheck disable=SC2046
   cargo build --release --lib $(printf -- '--bin %s ' $programs) $(printf -- '--example %s ' $examples) \
-    $(printf -- '-p symrail%s ' "" -perftest -kernels -ep -tests -c -python -nccl) || exit 1
+    $(printf -- '-p symrail%s ' "" -perftest -kernels -ep -tests -c -python -nccl -decomp-c) || exit 1
   mkdir -p "$bin"
   for each in $programs $libraries $(printf 'examples/%s ' $examples); do
     strip -o "$bin/$(basename "$each")" "$built/$each" || exit 1
@@ -58,7 +58,8 @@ run() {
   exit $failed
 }
 
-pes=2
+gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+pes=${PES:-$((gpus > 2 ? gpus : 2))}
 common="SYMRAIL_PROXY_POLL=spin SYMRAIL_TIMEOUT_S=30 SYMRAIL_PROXY_CHANNELS=2"
 mapped="$common SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=2560M SYMRAIL_LIBFABRIC_PROVIDER=shm"
 pinned="$common SYMRAIL_HEAP_KIND=pinned SYMRAIL_HEAP_SIZE=512M"
@@ -152,10 +153,10 @@ nccl() {
   local theirs work results
   theirs=${NCCL_LIBRARY:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)/lib/libnccl.so.2}
   [ -e "$theirs" ] || { echo "SKIPPED: no NCCL"; return; }
-  [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: NCCL needs a GPU for each rank"; return; }
+  [ "$gpus" -ge "$pes" ] || { echo "SKIPPED: NCCL needs a GPU for each rank"; return; }
   work=$(mktemp -d)
   results=${RESULTS:-$work}
-  local beside="$bin/beside_nccl $theirs $bin/libsymrail_nccl.so"
+  local beside="$bin/beside_nccl $theirs $bin/libsymrail_nccl.so --ranks $pes"
   rm -f "$results/beside-nccl.json"
   LIMIT=170 case_of "collectives beside NCCL" $beside --json "$results/beside-nccl.json" --seconds ${SECONDS_BESIDE:-110}
   LIMIT=80 case_of "collectives beside NCCL, two hosts' sockets" $beside --json "$results/beside-nccl.json" --sockets --seconds 45
@@ -164,8 +165,8 @@ nccl() {
   kind=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1 | tr '[:upper:]' '[:lower:]' | tr -c 'a-z0-9\n' -)
   for pair in ${PUSHES-32:65536 48:65536 64:16384 64:32768 64:65536}; do
     blocks=${pair%:*} chunk=${pair#*:}
-    sed "s/KIND/$kind/; s/BLOCKS/$blocks, \"chunk\": $chunk/" > "$work/pushed.json" <<'END'
-{"device": "KIND", "pes": 2, "hosts": 1, "rows": [
+    sed "s/KIND/$kind/; s/PES/$pes/; s/BLOCKS/$blocks, \"chunk\": $chunk/" > "$work/pushed.json" <<'END'
+{"device": "KIND", "pes": PES, "hosts": 1, "rows": [
   {"collective": "allreduce", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
   {"collective": "allgather", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null},
   {"collective": "reducescatter", "up_to": null, "algorithm": "pushed", "blocks": BLOCKS, "microseconds": null}]}
@@ -176,7 +177,7 @@ END
   LIMIT=40 case_of "collectives beside NCCL, kernels begin early" SYMRAIL_EARLY_LAUNCH=1 \
     $beside --only graph/plain --most 4194304 --seconds 30
   LIMIT=60 case_of "collectives, tuned" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_LIBFABRIC_PROVIDER=shm \
-    "$bin/symrail" tune -n 2 --device cuda -b 1K -e 16M --out "$results/table.json"
+    "$bin/symrail" tune -n $pes --device cuda -b 1K -e 16M --out "$results/table.json"
   rm -rf "$work"
 }
 
@@ -192,12 +193,12 @@ pencils() {
   done
 }
 
-# The four transposes and halos of two GPUs beside those of torch.distributed (NCCL) and of NVSHMEM, alternately; the
+# The four transposes and halos beside those of torch.distributed (NCCL) and of NVSHMEM, alternately; the
 # size from which copy engines are faster. EDGES chooses sizes.
 transposes() {
-  local home host work turn run="$bin/symrail run -n 2" here=$root/decomp/bench edges=${EDGES-64 128 256 512 1024}
+  local home host work turn run="$bin/symrail run -n $pes" here=$root/decomp/bench edges=${EDGES-64 128 256 512 1024}
   local huge="$common SYMRAIL_TIMEOUT_S=10 SYMRAIL_HEAP_KIND=device SYMRAIL_LIBFABRIC_PROVIDER=shm SYMRAIL_HEAP_SIZE=${HEAP_GIB:-36}G"
-  [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: there are no two GPUs"; return; }
+  [ "$gpus" -ge "$pes" ] || { echo "SKIPPED: NCCL and NVSHMEM need a GPU for each PE"; return; }
   command -v nvcc mpirun >/dev/null || { echo "SKIPPED: no nvcc or mpirun"; return; }
   work=$(mktemp -d)
   nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC -o "$work/libmoves.so" "$here/moves.cu" &
@@ -215,8 +216,8 @@ transposes() {
     {
       LIMIT=90 case_of "transposes, turn $turn" $huge $run -- "$bin/pe_gpu_decomp" versus ${HEAP_MIB:-18000} $edges
       LIMIT=90 case_of "torch.distributed, turn $turn" TORCH_SYMM_MEM_DISABLE_MULTICAST=1 python3 -m torch.distributed.run \
-        --nproc-per-node 2 "$here/torch_all_to_all.py" "$work/libmoves.so" $edges
-      [ ! -x "$work/nvshmem" ] || LIMIT=90 case_of "NVSHMEM, turn $turn" mpirun --allow-run-as-root --oversubscribe -n 2 \
+        --nproc-per-node $pes "$here/torch_all_to_all.py" "$work/libmoves.so" $edges
+      [ ! -x "$work/nvshmem" ] || LIMIT=90 case_of "NVSHMEM, turn $turn" mpirun --allow-run-as-root --oversubscribe -n "$pes" \
         -x NVSHMEM_DISABLE_NVLS=1 -x NVSHMEM_BOOTSTRAP=MPI -x NVSHMEM_REMOTE_TRANSPORT=none "$work/nvshmem" $edges
     } |& tee -a "$work/figures" | grep -v '^{"system"'
   done
@@ -283,7 +284,7 @@ python() {
   local products="python3 $tests/gpu/overlap.py"
   # PEs that share a GPU get time slices of milliseconds.
   local replays=200
-  [ "$(nvidia-smi -L | wc -l)" -lt "$pes" ] || replays=10000
+  [ "$gpus" -lt "$pes" ] || replays=10000
   case_of "Python, products, device heap, mapped" $mapped REPLAYS=$replays $each -- $products measure
   case_of "Python, products, one PE" $mapped env PYTHONPATH="$bin/python" "$bin/symrail" run -n 1 -- $products
   case_of "Python, products, pinned heap" $pinned $each -- $products
@@ -359,14 +360,14 @@ nvshmem() {
   local home
   home=$(python3 -c 'import os, nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null) || { echo "SKIPPED: no NVSHMEM"; return; }
   command -v nvcc mpirun >/dev/null || { echo "SKIPPED: no nvcc or mpirun"; return; }
-  [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || { echo "SKIPPED: NVSHMEM needs a GPU for each PE"; return; }
+  [ "$gpus" -ge "$pes" ] || { echo "SKIPPED: NVSHMEM needs a GPU for each PE"; return; }
   local work host
   work=$(mktemp -d)
   host=$(find "$home/lib" -name 'libnvshmem_host.so.*' | head -1)
   printf '\n== NVSHMEM, NVLink\n'
   nvcc -O3 -std=c++17 -DBENCH_ON_NVSHMEM -rdc=true -arch=sm_90 -I"$home/include" -o "$work/bench" "$root/kernels/cu/bench.cu" \
     "$root/kernels/cu/nvshmem_host.cu" -L"$home/lib" -lnvshmem_device -Xlinker "$host" -lcuda -Xlinker -rpath -Xlinker "$home/lib" &&
-    timeout --kill-after=5 120 mpirun --allow-run-as-root --oversubscribe -n 2 -x NVSHMEM_DISABLE_NVLS=1 \
+    timeout --kill-after=5 120 mpirun --allow-run-as-root --oversubscribe -n "$pes" -x NVSHMEM_DISABLE_NVLS=1 \
       -x NVSHMEM_BOOTSTRAP=MPI -x NVSHMEM_REMOTE_TRANSPORT=none "$work/bench" || failed=1
   rm -rf "$work"
 }

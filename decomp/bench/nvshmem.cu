@@ -1,9 +1,8 @@
 // The four transposes of an array of complex numbers, and halos of three fields, in the way of programs on NVSHMEM:
-// pack, nvshmemx_putmem_on_stream, nvshmemx_barrier_all_on_stream, unpack. Two PEs; each pencil's own axis is the
-// fastest.
+// pack, nvshmemx_putmem_on_stream, nvshmemx_barrier_all_on_stream, unpack. Each pencil's own axis is the fastest.
 //
 //   nvcc -O3 -std=c++17 -rdc=true -arch=sm_90 … nvshmem.cu      (scripts/gpu.sh transposes does)
-//   mpirun -n 2 … ./nvshmem EDGE …
+//   mpirun -n N … ./nvshmem EDGE …
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +23,7 @@
 static cudaStream_t stream;
 static cudaEvent_t marks[2];
 static double* scratch;
-static int me, peer;
+static int me, pes;
 
 static double largest(double mine) {
     CUDA(cudaMemcpy(scratch, &mine, 8, cudaMemcpyHostToDevice));
@@ -46,7 +45,7 @@ static double batch(int rounds, const F& round) {
     return largest(ms * 1e3 / rounds);
 }
 
-// Microseconds of a round on the slower PE: the median of seven batches.
+// Microseconds of a round on the slowest PE: the median of seven batches.
 template <class F>
 static double timed(const F& round) {
     batch(3, round);
@@ -70,33 +69,42 @@ static void copy(const void* from, void* to, const std::vector<symrail_u64>& loo
     CUDA((cudaError_t)moves_copy(from, to, (int)loops.size() / 3, loops.data(), stream));
 }
 
-// Elements of 16 bytes. Pencils are [z/2][y][x], [x][z/2][y] and [y/2][x][z]: with half of Z, half of Z, half of Y.
+// Calls `each` with all PEs but this one.
+template <class F>
+static void others(const F& each) {
+    for (int pe = 0; pe < pes; pe++)
+        if (pe != me) each((symrail_u64)pe);
+}
+
+// Elements of 16 bytes. Pencils are [z/pes][y][x], [x][z/pes][y] and [y/pes][x][z].
 static void transposes(symrail_u64 n) {
-    const symrail_u64 h = n / 2, half = n * n * h;
-    symrail_wide *a, *b, *send = (symrail_wide*)nvshmem_malloc(half / 2 * 16);
-    symrail_wide* receive[2] = {(symrail_wide*)nvshmem_malloc(half / 2 * 16), (symrail_wide*)nvshmem_malloc(half / 2 * 16)};
-    if (cudaMalloc(&a, half * 16) != cudaSuccess || cudaMalloc(&b, half * 16) != cudaSuccess || !send || !receive[1]) {
+    const symrail_u64 h = n / pes, own = n * n * h, block = n * h * h;
+    symrail_wide *a, *b, *send = (symrail_wide*)nvshmem_malloc(own * 16);
+    symrail_wide* receive[2] = {(symrail_wide*)nvshmem_malloc(own * 16), (symrail_wide*)nvshmem_malloc(own * 16)};
+    if (cudaMalloc(&a, own * 16) != cudaSuccess || cudaMalloc(&b, own * 16) != cudaSuccess || !send || !receive[1]) {
         if (me == 0) printf("no memory for %llu^3\n", n);
         exit(1);
     }
     auto x_to_y = [&] { copy(a, b, {n, 1, h * n, h, n * n, n, n, n, 1}); };
     auto y_to_x = [&] { copy(b, a, {n, h * n, 1, h, n, n * n, n, 1, n}); };
     auto exchange = [&](int which) {
-        nvshmemx_putmem_on_stream(receive[which], send, half / 2 * 16, peer, stream);
+        others([&](symrail_u64 peer) {
+            nvshmemx_putmem_on_stream(receive[which] + me * block, send + peer * block, block * 16, (int)peer, stream);
+        });
         nvshmemx_barrier_all_on_stream(stream);
     };
     // Loops along X, the receiver's part of Y and the sender's of Z.
     auto y_to_z = [&] {
-        copy(b + peer * h, send, {n, h * n, h, h, 1, n * h, h, n, 1});
+        others([&](symrail_u64 peer) { copy(b + peer * h, send + peer * block, {n, h * n, h, h, 1, n * h, h, n, 1}); });
         copy(b + me * h, a + me * h, {n, h * n, n, h, 1, n * n, h, n, 1});
         exchange(0);
-        copy(receive[0], a + peer * h, {n, h, n, h, n * h, n * n, h, 1, 1});
+        others([&](symrail_u64 peer) { copy(receive[0] + peer * block, a + peer * h, {n, h, n, h, n * h, n * n, h, 1, 1}); });
     };
     auto z_to_y = [&] {
-        copy(a + peer * h, send, {n, n, h * h, h, n * n, 1, h, 1, h});
+        others([&](symrail_u64 peer) { copy(a + peer * h, send + peer * block, {n, n, h * h, h, n * n, 1, h, 1, h}); });
         copy(a + me * h, b + me * h, {n, n, h * n, h, n * n, 1, h, 1, n});
         exchange(1);
-        copy(receive[1], b + peer * h, {n, h * h, h * n, h, 1, 1, h, h, n});
+        others([&](symrail_u64 peer) { copy(receive[1] + peer * block, b + peer * h, {n, h * h, h * n, h, 1, 1, h, h, n}); });
     };
     symrail_u64 z = me * h;
     numbers x_pencil = {(symrail_u64)a, 0, n, {0, 0, z}, {n, n, h}, {1, n, n * n}, 0, 1, half, 0, 0};
@@ -114,17 +122,18 @@ static void transposes(symrail_u64 n) {
     check(x_pencil);
     double crossing = timed([&] { z_to_y(), y_to_z(); });
     double put = timed([&] { exchange(0); });
-    say("four transposes", n, all, half * 16, wrong);
-    say("the two that cross", n, crossing, half * 16, wrong);
-    say("put and barrier alone", n, put, half * 8, wrong);
+    symrail_u64 moved = (pes - 1) * block * 16;
+    say("four transposes", n, all, 2 * moved, wrong);
+    say("the two that cross", n, crossing, 2 * moved, wrong);
+    say("put and barrier alone", n, put, moved, wrong);
     CUDA(cudaStreamSynchronize(stream));
     cudaFree(a), cudaFree(b);
     nvshmem_free(send), nvshmem_free(receive[0]), nvshmem_free(receive[1]);
 }
 
-// Elements of 8 bytes, three fields of [z/2 + 2][y + 2][x + 2]: the halo along Z, whose faces are planes.
+// Elements of 8 bytes, three fields of [z/pes + 2][y + 2][x + 2]: the halo along Z, whose faces are planes.
 static void halos(symrail_u64 n, bool periodic) {
-    const symrail_u64 h = n / 2, plane = (n + 2) * (n + 2), field = plane * (h + 2), fields = 3;
+    const symrail_u64 h = n / pes, plane = (n + 2) * (n + 2), field = plane * (h + 2), fields = 3;
     char* a;
     char* room = (char*)nvshmem_malloc(4 * fields * plane * 8);
     if (cudaMalloc(&a, fields * field * 8) != cudaSuccess || !room) exit(1);
@@ -133,15 +142,16 @@ static void halos(symrail_u64 n, bool periodic) {
     numbers pencil = {(symrail_u64)a, 0, n, {0, 0, z}, {n, n, h}, {1, n + 2, plane}, 1, fields, field, 1, periodic};
     CUDA(cudaMemset(a, 0xEE, fields * field * 8));
     moves_fill(&pencil, 8, stream);
-    // PE 0 is below PE 1: a block that a neighbour has sent up arrives from below.
-    auto sends = [&](int up) { return periodic || (me == 0) == (up == 1); };
-    auto receives = [&](int up) { return periodic || (me == 1) == (up == 1); };
+    // PE 0 is the lowest: a block that a neighbour has sent up arrives from below.
+    auto sends = [&](int up) { return periodic || (up ? me < pes - 1 : me > 0); };
+    auto receives = [&](int up) { return sends(!up); };
+    auto peer = [&](int up) { return (me + (up ? 1 : pes - 1)) % pes; };
     auto round = [&] {
         for (int up = 0; up < 2; up++)
             if (sends(up)) copy(at(up ? h : 1), room + up * face, {plane / 2, 1, 1, fields, field / 2, plane / 2});
         nvshmemx_barrier_all_on_stream(stream);
         for (int up = 0; up < 2; up++)
-            if (sends(up)) nvshmemx_putmem_on_stream(room + (2 + up) * face, room + up * face, face, peer, stream);
+            if (sends(up)) nvshmemx_putmem_on_stream(room + (2 + up) * face, room + up * face, face, peer(up), stream);
         nvshmemx_barrier_all_on_stream(stream);
         for (int up = 0; up < 2; up++)
             if (receives(up)) copy(room + (2 + up) * face, at(up ? 0 : h + 1), {plane / 2, 1, 1, fields, plane / 2, field / 2});
@@ -149,7 +159,7 @@ static void halos(symrail_u64 n, bool periodic) {
     round();
     long long wrong = moves_wrong(pencil, 8, stream);
     double us = timed(round);
-    say(periodic ? "halo, periodic" : "halo", n, us, (periodic ? 2 : 1) * face, wrong);
+    say(periodic ? "halo, periodic" : "halo", n, us, (periodic || pes > 2 ? 2 : 1) * face, wrong);
     CUDA(cudaStreamSynchronize(stream));
     cudaFree(a);
     nvshmem_free(room);
@@ -159,7 +169,7 @@ int main(int argc, char** argv) {
     int gpus = 0;
     CUDA(cudaGetDeviceCount(&gpus));
     nvshmem_init();
-    me = nvshmem_my_pe(), peer = 1 - me;
+    me = nvshmem_my_pe(), pes = nvshmem_n_pes();
     CUDA(cudaSetDevice(nvshmem_team_my_pe(NVSHMEMX_TEAM_NODE) % gpus));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreate(&marks[0]));

@@ -1,8 +1,8 @@
-"""The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL) on two GPUs,
-packed and unpacked by the kernels of decomp/cu/copy.cuh. Each pencil's own axis is the fastest. The program measures
+"""The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL), a rank
+for each GPU, packed and unpacked by the kernels of decomp/cu/copy.cuh. Each pencil's own axis is the fastest. The program measures
 them in stream order, and in a CUDA graph.
 
-    python3 -m torch.distributed.run --nproc-per-node 2 torch_all_to_all.py libmoves.so EDGE ...
+    python3 -m torch.distributed.run --nproc-per-node N torch_all_to_all.py libmoves.so EDGE ...
 """
 
 import ctypes
@@ -54,7 +54,7 @@ def batch(rounds, work) -> float:
 
 
 def timed(work) -> float:
-    """Microseconds of a round on the slower PE: the median of seven batches."""
+    """Microseconds of a round on the slowest rank: the median of seven batches."""
     batch(3, work)
     rounds = max(1, min(100, int(5000 / batch(3, work))))
     return statistics.median(batch(rounds, work) for _ in range(7))
@@ -82,16 +82,17 @@ def captured(work):
 
 
 def transposes(n: int) -> None:
-    me, h = dist.get_rank(), n // 2
-    peer, half = 1 - me, n * n * h
-    a, b = (torch.empty(half, dtype=torch.complex128, device="cuda") for _ in range(2))
-    send, receive = (torch.empty(half // 2, dtype=torch.complex128, device="cuda") for _ in range(2))
+    me, ranks = dist.get_rank(), dist.get_world_size()
+    h = n // ranks
+    own, block = n * n * h, n * h * h
+    peers = [rank for rank in range(ranks) if rank != me]
+    a, b = (torch.empty(own, dtype=torch.complex128, device="cuda") for _ in range(2))
     # A block that stays on its rank is copied straight to its place, and not through NCCL.
-    splits = [half // 2 if rank == peer else 0 for rank in range(2)]
+    send, receive = (torch.empty(len(peers) * block, dtype=torch.complex128, device="cuda") for _ in range(2))
     send_words, receive_words = (torch.view_as_real(array).view(-1) for array in (send, receive))
-    splits = [2 * count for count in splits]
+    splits = [0 if rank == me else 2 * block for rank in range(ranks)]
 
-    # Pencils are [z/2][y][x], [x][z/2][y] and [y/2][x][z].
+    # Pencils are [z/ranks][y][x], [x][z/ranks][y] and [y/ranks][x][z].
     def x_to_y():
         copy(a, b, n, 1, h * n, h, n * n, n, n, n, 1)
 
@@ -102,20 +103,24 @@ def transposes(n: int) -> None:
         dist.all_to_all_single(receive_words, send_words, splits, splits)
 
     def y_to_z():
-        copy(b[peer * h :], send, n, h * n, h, h, 1, n * h, h, n, 1)
+        for at, peer in enumerate(peers):
+            copy(b[peer * h :], send[at * block :], n, h * n, h, h, 1, n * h, h, n, 1)
         copy(b[me * h :], a[me * h :], n, h * n, n, h, 1, n * n, h, n, 1)
         exchange()
-        copy(receive, a[peer * h :], n, h, n, h, n * h, n * n, h, 1, 1)
+        for at, peer in enumerate(peers):
+            copy(receive[at * block :], a[peer * h :], n, h, n, h, n * h, n * n, h, 1, 1)
 
     def z_to_y():
-        copy(a[peer * h :], send, n, n, h * h, h, n * n, 1, h, 1, h)
+        for at, peer in enumerate(peers):
+            copy(a[peer * h :], send[at * block :], n, n, h * h, h, n * n, 1, h, 1, h)
         copy(a[me * h :], b[me * h :], n, n, h * n, h, n * n, 1, h, 1, n)
         exchange()
-        copy(receive, b[peer * h :], n, h * h, h * n, h, 1, 1, h, h, n)
+        for at, peer in enumerate(peers):
+            copy(receive[at * block :], b[peer * h :], n, h * h, h * n, h, 1, 1, h, h, n)
 
     def pencil(array, first, own, stride):
         three = [(WORD * 3)(*numbers) for numbers in (first, own, stride)]
-        return Numbers(array.data_ptr(), 0, n, *three, 0, 1, half, 0, 0)
+        return Numbers(array.data_ptr(), 0, n, *three, 0, 1, own, 0, 0)
 
     x = pencil(a, (0, 0, me * h), (n, n, h), (1, n, n * n))
     y = pencil(b, (0, 0, me * h), (n, n, h), (h * n, 1, n))
@@ -142,14 +147,15 @@ def transposes(n: int) -> None:
         y_to_z()
 
     took = timed(four)
-    say("four transposes", n, took, half * 16, found + wrong(x))
-    say("the two that cross", n, timed(crossing), half * 16, found)
-    say("all_to_all_single alone", n, timed(exchange), half * 8, found)
+    moved = len(peers) * block * 16
+    say("four transposes", n, took, 2 * moved, found + wrong(x))
+    say("the two that cross", n, timed(crossing), 2 * moved, found)
+    say("all_to_all_single alone", n, timed(exchange), moved, found)
     moves.moves_fill(ctypes.byref(x), 16, stream())
     for what, work in (("four transposes, graph", four), ("the two that cross, graph", crossing)):
         graph = captured(work)
         took = timed(graph.replay)
-        say(what, n, took, half * 16, found + (wrong(x) if work is four else 0))
+        say(what, n, took, 2 * moved, found + (wrong(x) if work is four else 0))
         del graph
 
 

@@ -18,7 +18,7 @@ const BATCHES: usize = 7;
 const BATCH_US: f64 = 5000.0;
 const MOST_ROUNDS: f64 = 100.0;
 
-/// A measurement: library, operation, and bytes that each PE sends to the other one.
+/// A measurement: library, operation, and the most bytes that a PE sends to others.
 struct Figure {
     system: &'static str,
     what: String,
@@ -117,7 +117,7 @@ impl<'d> World<'d> {
         let memory = GpuMemory { at, bytes: FIELDS * pencil.len() * 8 };
         let numbers = Numbers::new(self, 8);
         let ops = good(self.device.on_stream(&good(Nvrtc::find())));
-        let neighbours = if periodic { 2 } else { 1 };
+        let neighbours = if periodic || n > 2 { 2 } else { 1 };
         let moved = neighbours * FIELDS * (edge + 2).pow(2) * 8;
         for (system, engines) in [("symrail", None), ("symrail, engines", Some(0))] {
             let mode = Mode { engines, ..Mode::default() };
