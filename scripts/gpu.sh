@@ -16,7 +16,7 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  local programs="symrail pe_gpu_collectives pe_gpu_decomp pe_gpu_overlap pe_gpu_ep_lost" each
+  local programs="symrail pe" each
   local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so libsymrail_decomp_c.so"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   # One call, so that crates are built with one set of features.
@@ -120,8 +120,8 @@ ep() {
   case_of "high throughput, device heap, 4 PEs on 2 hosts" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" run -n 4 --hosts 2 -- $many
   case_of "expert parallelism, device heap, mapped" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $experts 10000 measure
   case_of "expert parallelism, pinned heap, mapped" $pinned $run -- $experts
-  case_of "a killed rank is named" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe_gpu_ep_lost"
-  case_of "a killed rank is masked by the GPU" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe_gpu_ep_lost" mask
+  case_of "a killed rank is named" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe" gpu_ep_lost
+  case_of "a killed rank is masked by the GPU" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe" gpu_ep_lost mask
   for provider in shm "$tcp"; do
     case_of "expert parallelism, pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $experts 400
     case_of "expert parallelism, device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes -- $experts 400
@@ -133,11 +133,11 @@ collectives() {
   local what work
   for what in channels all late given-up bench; do
     LIMIT=300 case_of "collectives, $what" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER=shm \
-      "$bin/symrail" run -n $pes -- "$bin/pe_gpu_collectives" $what
+      "$bin/symrail" run -n $pes -- "$bin/pe" gpu_collectives $what
   done
   # Over rails, where proxy threads copy while kernels wait.
   LIMIT=300 case_of "collectives, device heap, staged over $tcp" $staged SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
-    "$bin/symrail" run -n $pes --hosts $pes -- "$bin/pe_gpu_collectives" all
+    "$bin/symrail" run -n $pes --hosts $pes -- "$bin/pe" gpu_collectives all
   work=$(mktemp -d)
   LIMIT=300 case_of "collectives, tuned" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" tune -n $pes --device cuda --out "$work/table.json"
   rm -rf "$work"
@@ -183,7 +183,7 @@ END
 
 # Transposes and halos, every byte; times.
 pencils() {
-  local what test="$bin/pe_gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
+  local what test="$bin/pe gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
   for what in small large graph two all misuse late bench crossover; do
     case_of "pencils, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
   done
@@ -209,12 +209,12 @@ transposes() {
   fi
   wait
   # decomp/bench/crossover_picture.py draws from this file.
-  case_of "transposes, crossover" $huge SYMRAIL_HEAP_SIZE=1G $run -- "$bin/pe_gpu_decomp" crossover 800 \
+  case_of "transposes, crossover" $huge SYMRAIL_HEAP_SIZE=1G $run -- "$bin/pe" gpu_decomp crossover 800 \
     > "${FIGURES:-$work}/crossover"
   cat "${FIGURES:-$work}/crossover"
   for turn in ${TURNS:-1 2}; do
     {
-      LIMIT=90 case_of "transposes, turn $turn" $huge $run -- "$bin/pe_gpu_decomp" versus ${HEAP_MIB:-18000} $edges
+      LIMIT=90 case_of "transposes, turn $turn" $huge $run -- "$bin/pe" gpu_decomp versus ${HEAP_MIB:-18000} $edges
       LIMIT=90 case_of "torch.distributed, turn $turn" TORCH_SYMM_MEM_DISABLE_MULTICAST=1 python3 -m torch.distributed.run \
         --nproc-per-node $pes "$here/torch_all_to_all.py" "$work/libmoves.so" $edges
       [ ! -x "$work/nvshmem" ] || LIMIT=90 case_of "NVSHMEM, turn $turn" mpirun --allow-run-as-root --oversubscribe -n "$pes" \
@@ -233,7 +233,7 @@ transposes() {
 
 # Overlapped products, every number; their bits; graphs; times.
 products() {
-  local what test="$bin/pe_gpu_overlap" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5"
+  local what test="$bin/pe gpu_overlap" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5"
   for what in right bits graph late; do
     case_of "products, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
     case_of "products, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
@@ -346,7 +346,7 @@ sanitize() {
     local under="compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no"
     case_of "$tool, device heap, mapped" $mapped SYMRAIL_HEAP_SIZE=512M SYMRAIL_TIMEOUT_S=100 "$bin/symrail" run -n $pes -- $under $of
     case_of "$tool, collectives, device heap, mapped" $staged SYMRAIL_TIMEOUT_S=100 SYMRAIL_LIBFABRIC_PROVIDER=shm \
-      "$bin/symrail" run -n $pes -- $under "$bin/pe_gpu_collectives" channels
+      "$bin/symrail" run -n $pes -- $under "$bin/pe" gpu_collectives channels
     case_of "$tool, pinned heap, proxy" $pinned SYMRAIL_TIMEOUT_S=100 SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm \
       "$bin/symrail" run -n $pes -- $under $of
   done

@@ -149,8 +149,8 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
 }
 
 flap() { # seconds, or also: pencils
-  local puller code=0 program=("$target/debug/pe_flap")
-  [ "${2-}" != pencils ] || program=("$target/debug/pe_decomp" rounds)
+  local puller code=0 program=("$target/debug/pe" flap)
+  [ "${2-}" != pencils ] || program=("$target/debug/pe" decomp rounds)
   # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
   echo 2 > /proc/sys/net/ipv4/tcp_retries2
   nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'

@@ -44,7 +44,7 @@ valgrind() {
   cargo build --quiet -p symrail-tests -p symrail-perftest || { failed=1; return; }
   check "every operation, two processes" env SYMRAIL_TRANSPORT=libfabric SYMRAIL_LIBFABRIC_PROVIDER="tcp;ofi_rxm" \
     SYMRAIL_TIMEOUT_S=120 "$target/debug/symrail" run -n 2 --hosts 2 --rails 2 --timeout 600 -- \
-    valgrind --quiet --error-exitcode=99 "$target/debug/pe_ops" tiny
+    valgrind --quiet --error-exitcode=99 "$target/debug/pe" ops tiny
 }
 
 [ $# -gt 0 ] || set -- miri valgrind

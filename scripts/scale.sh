@@ -12,7 +12,7 @@ case ${1-} in -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root=$(dirname "$(realpath "$0")")/..
 profile=${PROFILE:-release}
 cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
-cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail-tests --bin pe_scale
+cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail-tests --bin pe
 cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
 built=${BUILT:-${CARGO_TARGET_DIR:-$root/target}/${profile/dev/debug}}
 log=$(mktemp)
@@ -23,7 +23,7 @@ export SYMRAIL_LIBFABRIC_PROVIDER='tcp;ofi_rxm'
 # A job of $pes PEs on $hosts hosts.
 job() {
   if [ "${JOIN-}" != uid ]; then
-    "$built/symrail" run -n "$pes" --hosts "$hosts" --rails "${RAILS:-1}" -- "$built/pe_scale"
+    "$built/symrail" run -n "$pes" --hosts "$hosts" --rails "${RAILS:-1}" -- "$built/pe" scale
     return
   fi
   local id started=() pe status=0
@@ -31,7 +31,7 @@ job() {
   read -r id <&"${COPROC[0]}"
   for ((pe = 0; pe < pes; pe++)); do
     SYMRAIL_BOOTSTRAP_UID=$id SYMRAIL_BOOTSTRAP_PE=$pe SYMRAIL_BOOTSTRAP_N_PES=$pes SYMRAIL_NIC_LIST=127.0.0.2 \
-      SYMRAIL_FAKE_HOST=host$((pe * hosts / pes)) "$built/pe_scale" &
+      SYMRAIL_FAKE_HOST=host$((pe * hosts / pes)) "$built/pe" scale &
     started+=($!)
   done
   for pe in "${started[@]}"; do wait "$pe" || status=1; done

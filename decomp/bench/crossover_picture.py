@@ -3,7 +3,7 @@
 
 Usage: crossover_picture.py FILE > docs/decomp-crossover.svg
 
-FILE has the output of `pe_gpu_decomp crossover`; the script reads its line in JSON.
+FILE has the output of `pe gpu_decomp crossover`; the script reads its line in JSON.
 """
 
 import json

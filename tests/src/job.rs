@@ -17,7 +17,6 @@ const LAUNCHER_GRACE: Duration = Duration::from_secs(10);
 /// A job to be started by `symrail run`.
 #[derive(Debug, Clone)]
 pub struct Job {
-    program: PathBuf,
     args: Vec<String>,
     pes: u32,
     hosts: u32,
@@ -42,12 +41,12 @@ pub struct Outcome {
 }
 
 impl Job {
-    /// Two PEs of a program of this package, on one host, with up to 60 s.
+    /// Two PEs of a program of `tests/src/bin/pe`, on one host, with up to 60 s.
     #[must_use]
     pub fn new(program: &str) -> Job {
-        let program = built(program);
+        let args = vec![program.into()];
         let limit = Duration::from_secs(60);
-        Job { program, args: Vec::new(), pes: 2, hosts: 1, rails: 0, env: Vec::new(), env_of: Vec::new(), limit }
+        Job { args, pes: 2, hosts: 1, rails: 0, env: Vec::new(), env_of: Vec::new(), limit }
     }
 
     /// Adds arguments.
@@ -131,7 +130,7 @@ impl Job {
             let line: String = self.env_of.iter().map(set).collect();
             command.args(["sh", "-c", &format!(r#"{line}exec "$0" "$@""#)]);
         }
-        command.arg(&self.program).args(&self.args);
+        command.arg(built("pe")).args(&self.args);
         Running::start(command, self.env.clone(), self.limit, slot)
     }
 }
@@ -215,6 +214,14 @@ pub fn built(name: &str) -> PathBuf {
         build_launcher(&path);
     }
     path
+}
+
+/// A program of `tests/src/bin/pe`, as it is without the launcher.
+#[must_use]
+pub fn pe(program: &str) -> Command {
+    let mut command = Command::new(built("pe"));
+    command.arg(program);
+    command
 }
 
 fn build_launcher(path: &Path) {

@@ -1,7 +1,7 @@
 //! Tests across crates and processes: whole jobs, started by `symrail run`, over real providers.
 //!
 //! A test (in `tests/`) describes a [`Job`](job::Job): a program, the number of PEs, of simulated hosts and of rails,
-//! and settings. The programs are in `src/bin`, named `pe_*` for what their PEs do. Jobs run one at a time, whichever
+//! and settings. The programs are in `src/bin/pe`, named for what their PEs do: `pe PROGRAM`. Jobs run one at a time, whichever
 //! processes the tests run in, and each ends within its limit.
 //!
 //! | module | concept |

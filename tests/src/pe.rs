@@ -56,13 +56,18 @@ fn complain(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
+/// The arguments as if each program were a binary of its own: the program's name, then its arguments.
+pub fn args() -> impl Iterator<Item = String> {
+    std::env::args().skip(1)
+}
+
 /// The argument at `index`, or a default.
 ///
 /// # Panics
 /// It is not of that type.
 #[must_use]
 pub fn arg<T: std::str::FromStr>(index: usize, default: T) -> T {
-    match std::env::args().nth(index + 1) {
+    match args().nth(index + 1) {
         Some(text) => text.parse().unwrap_or_else(|_| panic!("argument {index}: {text}")),
         None => default,
     }

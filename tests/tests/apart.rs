@@ -1,4 +1,4 @@
-//! PEs that do not do the same at the same time: see `pe_apart`.
+//! PEs that do not do the same at the same time: see `pe apart`.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL};
 
 fn apart() -> Job {
-    Job::new("pe_apart")
+    Job::new("apart")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use symrail_tests::path::{MAPPED, ONE_RAIL, ROUND_ROBIN, SHM, TWO_THREADS};
 /// Four PEs on two hosts: the words' own PE, one that has them mapped, two over the wire; each with two host threads
 /// and a device of two threads.
 fn hammer() -> Job {
-    Job::new("pe_hammer").limit(90)
+    Job::new("hammer").limit(90)
 }
 
 #[test]
@@ -44,6 +44,6 @@ fn by_the_provider() {
 #[test]
 fn every_operation_with_atomics_by_the_provider() {
     for path in [ONE_RAIL, ROUND_ROBIN] {
-        path.of(Job::new("pe_ops"), 3).args(["small"]).env("SYMRAIL_AMO_PATH", "native").succeed();
+        path.of(Job::new("ops"), 3).args(["small"]).env("SYMRAIL_AMO_PATH", "native").succeed();
     }
 }

@@ -7,7 +7,7 @@ use symrail_tests::path::{FOUR_IN_TURN, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, S
 const ROUNDS: u64 = 40;
 
 fn exchange(path: Path, pes: u32, hosts: u32) -> Outcome {
-    let outcome = path.of(Job::new("pe_blocks"), pes).hosts(hosts).args([ROUNDS]).limit(100).succeed();
+    let outcome = path.of(Job::new("blocks"), pes).hosts(hosts).args([ROUNDS]).limit(100).succeed();
     println!("{}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
     outcome
 }
@@ -62,7 +62,7 @@ fn they_come_over_other_rails_too() {
 #[test]
 fn pes_with_one_rail_and_with_several_follow_one_plan() {
     for hosts in [4, 2] {
-        let job = Job::new("pe_blocks").pes(4).hosts(hosts).rails(2).args([ROUNDS]).limit(100);
+        let job = Job::new("blocks").pes(4).hosts(hosts).rails(2).args([ROUNDS]).limit(100);
         let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
         let outcome = job.env_of(1, "SYMRAIL_NIC_LIST", "127.0.0.2").succeed();
         println!("{hosts} hosts: {:?}", outcome.elapsed);

@@ -1,4 +1,4 @@
-//! Random collectives of random teams: see `pe_calls`.
+//! Random collectives of random teams: see `pe calls`.
 #![allow(clippy::unwrap_used)]
 
 use symrail_tests::job::Job;
@@ -25,7 +25,7 @@ fn random_collectives_of_random_teams_are_right() {
         (MAPPED, 5, 1),
     ];
     for (path, pes, hosts) in paths {
-        let outcome = path.of(Job::new("pe_calls"), pes).hosts(hosts).args([first, seeds]).limit(60 + 2 * seeds).run();
+        let outcome = path.of(Job::new("calls"), pes).hosts(hosts).args([first, seeds]).limit(60 + 2 * seeds).run();
         println!("{}, {pes} PEs on {hosts} hosts, seeds from {first}: {:?}", path.name, outcome.elapsed);
         assert!(outcome.code == Some(0), "{}, {pes} PEs on {hosts} hosts, seeds from {first}: {outcome:#?}", path.name);
         first += seeds;
@@ -37,7 +37,7 @@ fn pes_of_a_host_that_cannot_map_each_other_get_them_right_too() {
     let seeds = number("SYMRAIL_TEST_SEEDS").unwrap_or(4);
     let first = number("SYMRAIL_TEST_SEED").unwrap_or(1000);
     for (path, pes, hosts) in [(ONE_RAIL, 5, 2), (ROUND_ROBIN, 4, 2)] {
-        let job = path.of(Job::new("pe_calls"), pes).hosts(hosts).limit(60 + 2 * seeds);
+        let job = path.of(Job::new("calls"), pes).hosts(hosts).limit(60 + 2 * seeds);
         let job = job.args([first.to_string(), seeds.to_string(), "hidden".to_owned()]);
         let outcome = job.succeed();
         println!("{}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);

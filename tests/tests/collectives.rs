@@ -7,11 +7,11 @@ use std::time::Duration;
 use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::plan::Document;
 use symrail_collectives::tuning::{Row, Table, Way};
-use symrail_tests::job::{Job, built};
+use symrail_tests::job::{Job, built, pe};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 fn everything(path: Path, pes: u32, hosts: u32) {
-    let outcome = path.of(Job::new("pe_collectives"), pes).hosts(hosts).limit(120).succeed();
+    let outcome = path.of(Job::new("collectives"), pes).hosts(hosts).limit(120).succeed();
     println!("{}, {pes} PEs: {:?}", path.name, outcome.elapsed);
 }
 
@@ -40,19 +40,19 @@ fn each_pe_on_a_host_of_its_own() {
 #[test]
 fn teams_by_themselves() {
     for path in [MAPPED, ONE_RAIL] {
-        let _ = path.of(Job::new("pe_collectives"), 5).args(["teams"]).limit(60).succeed();
+        let _ = path.of(Job::new("collectives"), 5).args(["teams"]).limit(60).succeed();
     }
 }
 
 #[test]
 fn flags_come_round() {
-    let _ = MAPPED.of(Job::new("pe_collectives"), 3).args(["flags"]).succeed();
-    let _ = ONE_RAIL.of(Job::new("pe_collectives"), 2).args(["flags"]).succeed();
+    let _ = MAPPED.of(Job::new("collectives"), 3).args(["flags"]).succeed();
+    let _ = ONE_RAIL.of(Job::new("collectives"), 2).args(["flags"]).succeed();
 }
 
 #[test]
 fn a_pe_that_does_not_arrive_is_named() {
-    let job = MAPPED.of(Job::new("pe_collectives"), 3).args(["late"]);
+    let job = MAPPED.of(Job::new("collectives"), 3).args(["late"]);
     let outcome = job.env("SYMRAIL_TIMEOUT_S", "5").succeed();
     assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
 }
@@ -60,7 +60,7 @@ fn a_pe_that_does_not_arrive_is_named() {
 #[test]
 fn both_ends_of_a_transfer_are_told_that_their_sizes_differ() {
     for path in [MAPPED, ONE_RAIL, ROUND_ROBIN] {
-        let job = path.of(Job::new("pe_collectives"), 2).hosts(if path.name == MAPPED.name { 1 } else { 2 });
+        let job = path.of(Job::new("collectives"), 2).hosts(if path.name == MAPPED.name { 1 } else { 2 });
         let _ = job.args(["sizes"]).env("SYMRAIL_TIMEOUT_S", "10").limit(90).succeed();
     }
 }
@@ -68,7 +68,7 @@ fn both_ends_of_a_transfer_are_told_that_their_sizes_differ() {
 #[test]
 fn two_pes_learn_that_the_third_was_killed_in_a_call() {
     for path in [MAPPED, ONE_RAIL] {
-        let mut command = Command::new(built("pe_collectives"));
+        let mut command = pe("collectives");
         command.arg("killed");
         let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "5")], Duration::from_secs(90));
         assert!((0..2).all(|pe| outcome.out.contains(&format!("PE {pe} is through"))), "{}: {outcome:#?}", path.name);
@@ -80,7 +80,7 @@ fn two_pes_learn_that_the_third_was_killed_in_a_call() {
 fn a_killed_pe_is_named() {
     for path in [MAPPED, ONE_RAIL] {
         let timeout = [("SYMRAIL_TIMEOUT_S", "5")];
-        let outcome = path.of_command(Command::new(built("pe_collective_lost")), &timeout, Duration::from_secs(90));
+        let outcome = path.of_command(pe("collective_lost"), &timeout, Duration::from_secs(90));
         for pe in 0..2 {
             assert!(outcome.out.contains(&format!("PE {pe} is told: ")), "{}: {outcome:#?}", path.name);
         }
@@ -94,7 +94,7 @@ fn plans_of_users() {
     for plan in ["copies", "packets"] {
         let file = format!("{}/plans/{plan}.json", env!("CARGO_MANIFEST_DIR"));
         for path in [MAPPED, ONE_RAIL] {
-            let job = path.of(Job::new("pe_plan"), 2).args([&file, "8", "40", "5000", "100000"]);
+            let job = path.of(Job::new("plan"), 2).args([&file, "8", "40", "5000", "100000"]);
             let outcome = job.succeed();
             assert!(outcome.out.contains("right"), "{plan}, {}: {}", path.name, outcome.out);
         }
@@ -107,7 +107,7 @@ fn default_plans_come_first() {
     let plan = Document { name: "of-the-folder".into(), ..all_reduce::two_phase(&Shape::one_host(2, 1)) };
     std::fs::create_dir_all(folder.join("default")).unwrap();
     std::fs::write(folder.join("default/plan.json"), serde_json::to_string(&plan).unwrap()).unwrap();
-    let job = || MAPPED.of(Job::new("pe_collectives"), 2).args(["defaults"]);
+    let job = || MAPPED.of(Job::new("collectives"), 2).args(["defaults"]);
     let same = job().env("SYMRAIL_CACHE_DIR", folder.to_str().unwrap()).succeed().out;
     let none = job().succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
@@ -124,7 +124,7 @@ fn default_plans_of_broadcasts_and_reductions_are_for_their_roots() {
         let text = serde_json::to_string(&Document { name: name.into(), ..document }).unwrap();
         std::fs::write(folder.join(format!("default/{name}.json")), text).unwrap();
     }
-    let job = MAPPED.of(Job::new("pe_collectives"), 2).args(["rooted"]);
+    let job = MAPPED.of(Job::new("collectives"), 2).args(["rooted"]);
     let out = job.env("SYMRAIL_CACHE_DIR", folder.to_str().unwrap()).succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
     for line in [
@@ -154,7 +154,7 @@ fn a_table_that_all_have_is_taken() {
         folder.join(name).to_str().unwrap().to_owned()
     };
     let (tuned, foreign) = (written("tuned", &table(3)), written("foreign", &table(2)));
-    let job = |cache: &str| MAPPED.of(Job::new("pe_collectives"), 3).env("SYMRAIL_CACHE_DIR", cache);
+    let job = |cache: &str| MAPPED.of(Job::new("collectives"), 3).env("SYMRAIL_CACHE_DIR", cache);
     let all = job(&tuned).args(["defaults"]).succeed().out;
     let off = job(&tuned).args(["defaults"]).env("SYMRAIL_TUNING", "off").succeed().out;
     // Only PE 0 finds it.
@@ -187,7 +187,7 @@ fn what_tune_writes_is_taken() {
     for name in ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce"] {
         assert!(of(name) > 0, "{name}: {text}");
     }
-    let job = MAPPED.of(Job::new("pe_collectives"), 2).args(["defaults"]);
+    let job = MAPPED.of(Job::new("collectives"), 2).args(["defaults"]);
     let taken = job.env("SYMRAIL_CACHE_DIR", cache[0].1).succeed().out;
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(taken.matches("chosen, by table ").count(), 2, "{taken}");

@@ -4,7 +4,7 @@ use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, mapped_by_movers};
 
 fn job(path: Path, pes: u32, hosts: u32, what: &str) {
-    let job = path.of(Job::new("pe_decomp"), pes).hosts(hosts);
+    let job = path.of(Job::new("decomp"), pes).hosts(hosts);
     let outcome = job.env("SYMRAIL_HEAP_SIZE", "96M").args([what]).limit(100).succeed();
     println!("{what}, {}, {pes} PEs on {hosts} hosts: {:?} {}", path.name, outcome.elapsed, outcome.out);
 }
@@ -54,6 +54,6 @@ fn what_one_does_wrong_is_an_error_on_all() {
 
 #[test]
 fn heaps_that_the_cpu_cannot_touch_are_refused() {
-    let job = mapped_by_movers(Job::new("pe_decomp"), 2).env("SYMRAIL_HEAP_SIZE", "96M");
+    let job = mapped_by_movers(Job::new("decomp"), 2).env("SYMRAIL_HEAP_SIZE", "96M");
     let _ = job.args(["device"]).succeed();
 }

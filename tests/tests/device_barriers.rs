@@ -9,7 +9,7 @@ const ROUNDS: u64 = 300;
 /// Runs barriers of `pes` devices on `hosts` hosts. A barrier may cost all of them together this many requests: one a
 /// round for each host.
 fn barriers(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
-    let job = path.of(Job::new("pe_barriers"), pes).hosts(hosts).args([ROUNDS]);
+    let job = path.of(Job::new("barriers"), pes).hosts(hosts).args([ROUNDS]);
     let outcome = job.succeed();
     println!("{}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
     for (name, requests) in requests {

@@ -1,17 +1,16 @@
 //! Expert-parallel dispatch and combine, against references, on every kind of path.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Job, built};
+use symrail_tests::job::{Job, pe};
 use symrail_tests::path::{EVERY_KIND, MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, SHM_THREADS, STAGED_TCP};
 
 /// Random cases of one kind of call.
 fn check(what: &str, path: Path, pes: u32, hosts: u32, cases: u32) {
     let seed = u64::from(pes * 10 + hosts);
     let outcome =
-        path.of(Job::new("pe_ep"), pes).hosts(hosts).args([what.to_owned(), cases.to_string(), seed.to_string()]);
+        path.of(Job::new("ep"), pes).hosts(hosts).args([what.to_owned(), cases.to_string(), seed.to_string()]);
     let outcome = outcome.limit(60).succeed();
     println!("{what}, {}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
 }
@@ -32,7 +31,7 @@ fn low_latency_equals_the_reference() {
     equals("low");
 }
 
-/// Each case of the table in `pe_ep/named.rs` by both ways: all PEs mapped; none; those of a host.
+/// Each case of the table in `pe/ep/named.rs` by both ways: all PEs mapped; none; those of a host.
 #[test]
 fn named_shapes_equal_the_reference_with_2_3_4_and_8_ranks() {
     for (path, pes, hosts) in [
@@ -75,7 +74,7 @@ fn low_latency_takes_few_requests_and_acknowledgements_no_fences_and_nothing_for
     // Of hosts a block for each rank is one request, and of GPUs' kernels each of 16 parts.
     for (what, requests) in [("count", 1.0 / 128.0), ("count-parts", 16.0 / 128.0)] {
         for (path, pes, hosts) in [(ROUND_ROBIN, 2, 2), (ROUND_ROBIN, 3, 3), (SHM, 2, 2), (SHM_THREADS, 2, 2)] {
-            let outcome = path.of(Job::new("pe_ep"), pes).hosts(hosts).args([what, "1"]).limit(60).succeed();
+            let outcome = path.of(Job::new("ep"), pes).hosts(hosts).args([what, "1"]).limit(60).succeed();
             let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
             assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
             for line in lines {
@@ -96,7 +95,7 @@ fn low_latency_takes_few_requests_and_acknowledgements_no_fences_and_nothing_for
 #[test]
 fn a_token_crosses_once_for_each_host_and_is_spread_there() {
     for (path, pes, hosts) in [(ROUND_ROBIN, 4, 2), (ONE_RAIL, 6, 3), (SHM, 6, 2)] {
-        let outcome = path.of(Job::new("pe_ep"), pes).hosts(hosts).args(["cross", "1"]).limit(60).succeed();
+        let outcome = path.of(Job::new("ep"), pes).hosts(hosts).args(["cross", "1"]).limit(60).succeed();
         let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
         assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
         for line in lines {
@@ -110,7 +109,7 @@ fn a_token_crosses_once_for_each_host_and_is_spread_there() {
 #[test]
 fn a_slot_is_used_again_when_its_rail_has_acknowledged_the_block() {
     for path in [ROUND_ROBIN, ONE_RAIL, SHM, STAGED_TCP] {
-        let command = Command::new(built("pe_ep_slots"));
+        let command = pe("ep_slots");
         let outcome = path.of_command(command, &[], Duration::from_secs(30));
         assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
         println!("{}: {:?}", path.name, outcome.elapsed);
@@ -120,7 +119,7 @@ fn a_slot_is_used_again_when_its_rail_has_acknowledged_the_block() {
 #[test]
 fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
     for (path, death) in [(MAPPED, "before"), (MAPPED, "mask"), (ROUND_ROBIN, "after"), (ROUND_ROBIN, "mask")] {
-        let mut command = Command::new(built("pe_ep_lost"));
+        let mut command = pe("ep_lost");
         command.arg(death);
         let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(90));
         for pe in 0..3 {
@@ -133,7 +132,7 @@ fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
 
 #[test]
 fn a_rank_that_dies_in_a_dispatch_is_named_also_where_another_one_hands_its_rows_on() {
-    let mut command = Command::new(built("pe_ep_lost"));
+    let mut command = pe("ep_lost");
     command.arg("handed-on");
     let outcome = ROUND_ROBIN.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(90));
     for pe in 0..3 {

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Job, Outcome, built, run_command};
+use symrail_tests::job::{Job, Outcome, built, pe, run_command};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
 /// A job that only joins and leaves, under a setting; it must fail with these words.
@@ -18,7 +18,7 @@ fn must_fail(job: &Job, words: &[&str]) -> Outcome {
 }
 
 fn fault() -> Job {
-    Job::new("pe_fault")
+    Job::new("fault")
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn without_libfabric_pes_on_two_hosts_say_so_and_pes_on_one_do_not_mind() {
     let job = fault().env("SYMRAIL_LIBFABRIC_SO", "/nonexistent/libfabric.so").env("SYMRAIL_TRANSPORT", "libfabric");
     must_fail(&job.clone().hosts(2), &["/nonexistent/libfabric.so", "SYMRAIL_LIBFABRIC_SO"]);
     job.args(["join"]).succeed();
-    let ops = Job::new("pe_ops").env("SYMRAIL_LIBFABRIC_SO", "/nonexistent/libfabric.so");
+    let ops = Job::new("ops").env("SYMRAIL_LIBFABRIC_SO", "/nonexistent/libfabric.so");
     ops.env("SYMRAIL_TRANSPORT", "libfabric").args(["small"]).succeed();
 }
 
@@ -109,7 +109,7 @@ fn a_pe_that_is_killed_ends_the_job() {
 /// Without a launcher that would end the job: PE 0 gets an error about PE 1.
 fn survive(path: Path, operation: &str, death: &str) {
     let timeout_s = 3;
-    let mut command = Command::new(built("pe_fault"));
+    let mut command = pe("fault");
     command.args(["survive", operation, death]);
     let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", &timeout_s.to_string())], Duration::from_secs(90));
     let value = |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -154,9 +154,9 @@ fn mpirun_and_symrail_run_start_the_same_program() {
         println!("SKIPPED: there is no mpirun (Debian: openmpi-bin)");
         return;
     }
-    Job::new("pe_ops").args(["small"]).succeed();
+    Job::new("ops").args(["small"]).succeed();
     let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "-n", "2"]).arg(built("pe_ops")).arg("small");
+    command.args(["--oversubscribe", "-n", "2"]).arg(built("pe")).args(["ops", "small"]);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let outcome = run_command(command, &[], Duration::from_secs(60));
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
@@ -169,6 +169,6 @@ fn a_newer_libfabric_does_every_operation() {
         return;
     };
     for path in [ONE_RAIL, ROUND_ROBIN, SHM] {
-        path.of(Job::new("pe_ops"), 2).env("SYMRAIL_LIBFABRIC_SO", &library).args(["small"]).succeed();
+        path.of(Job::new("ops"), 2).env("SYMRAIL_LIBFABRIC_SO", &library).args(["small"]).succeed();
     }
 }

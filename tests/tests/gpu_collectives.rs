@@ -8,7 +8,7 @@ fn run(what: &str, timeout: &str) -> Option<String> {
         println!("SKIPPED: no CUDA driver or no GPU on this machine");
         return None;
     }
-    let job = Job::new("pe_gpu_collectives").args([what]).env("SYMRAIL_HEAP_KIND", "device");
+    let job = Job::new("gpu_collectives").args([what]).env("SYMRAIL_HEAP_KIND", "device");
     let job = job.env("SYMRAIL_HEAP_SIZE", "600M").env("SYMRAIL_LIBFABRIC_PROVIDER", "shm");
     Some(job.env("SYMRAIL_TIMEOUT_S", timeout).limit(300).succeed().out)
 }

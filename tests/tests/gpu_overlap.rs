@@ -20,7 +20,7 @@ fn run(what: &str, timeout: &str) {
         return;
     }
     for (name, variables, hosts) in WAYS {
-        let job = Job::new("pe_gpu_overlap").args([what]).hosts(hosts).env("SYMRAIL_HEAP_SIZE", "600M");
+        let job = Job::new("gpu_overlap").args([what]).hosts(hosts).env("SYMRAIL_HEAP_SIZE", "600M");
         let job = job.env("SYMRAIL_LIBFABRIC_PROVIDER", "shm").env("SYMRAIL_TIMEOUT_S", timeout);
         let job = job.env("CUDA_DEVICE_MAX_CONNECTIONS", "32").env("CUDA_MODULE_LOADING", "EAGER");
         let out = variables.iter().fold(job, |job, (name, value)| job.env(name, value)).limit(300).succeed().out;

@@ -4,7 +4,7 @@ use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
 fn heap(path: Path, pes: u32, what: &str) {
-    let outcome = path.of(Job::new("pe_heap"), pes).args([what]).limit(60).succeed();
+    let outcome = path.of(Job::new("heap"), pes).args([what]).limit(60).succeed();
     println!("{}: {what}: {:?}", path.name, outcome.elapsed);
 }
 
@@ -32,13 +32,13 @@ fn calls_that_differ_are_named_and_do_nothing() {
 #[test]
 fn what_does_not_fit_is_refused_in_words() {
     for path in [MAPPED, ONE_RAIL] {
-        path.of(Job::new("pe_heap"), 2).args(["exhausted"]).env("SYMRAIL_HEAP_SIZE", "16M").succeed();
+        path.of(Job::new("heap"), 2).args(["exhausted"]).env("SYMRAIL_HEAP_SIZE", "16M").succeed();
     }
 }
 
 #[test]
 fn rails_that_do_not_reach_a_heap_are_named_where_they_must() {
-    let job = STAGED_TCP.of(Job::new("pe_heap"), 2).args(["realloc"]).env("SYMRAIL_HEAP_SIZE", "16M");
+    let job = STAGED_TCP.of(Job::new("heap"), 2).args(["realloc"]).env("SYMRAIL_HEAP_SIZE", "16M");
     let outcome = job.env("SYMRAIL_GPUDIRECT", "on").run();
     assert_ne!(outcome.code, Some(0), "TCP cannot read what the CPU cannot");
     assert!(outcome.err.contains("rail 127.0.0.2 (tcp;ofi_rxm)"), "{}", outcome.err);
@@ -48,7 +48,7 @@ fn rails_that_do_not_reach_a_heap_are_named_where_they_must() {
 #[test]
 fn teams_come_and_go() {
     for path in [MAPPED, ONE_RAIL] {
-        path.of(Job::new("pe_heap"), 3).args(["teams"]).env("SYMRAIL_HEAP_SIZE", "16M").succeed();
+        path.of(Job::new("heap"), 3).args(["teams"]).env("SYMRAIL_HEAP_SIZE", "16M").succeed();
     }
 }
 

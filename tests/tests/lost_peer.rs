@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Outcome, built};
+use symrail_tests::job::{Outcome, built, pe};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -23,7 +23,7 @@ fn lose(path: Path, death: &str) {
 }
 
 fn lose_within(path: Path, death: &str, timeout: (&str, &str)) {
-    let mut command = Command::new(built("pe_lost"));
+    let mut command = pe("lost");
     command.arg(death);
     check(&path.of_command(command, &[timeout], LIMIT));
 }
@@ -52,7 +52,7 @@ fn three_pes_go_on_when_the_fourth_hangs_behind_two_rails() {
 
 #[test]
 fn a_wait_for_a_mapped_pe_ends_when_it_is_killed() {
-    let mut command = Command::new(built("pe_lost"));
+    let mut command = pe("lost");
     command.arg("unwired");
     let no_wire = [("SYMRAIL_LIBFABRIC_SO", "/nowhere/libfabric.so"), ("SYMRAIL_IBV_SO", "/nowhere/libibverbs.so")];
     check(&MAPPED.of_command(command, &[TIMEOUT, no_wire[0], no_wire[1]], LIMIT));
@@ -68,6 +68,6 @@ fn three_pes_go_on_when_the_host_of_the_fourth_vanishes() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(alone).arg(built("pe_lost")).arg("vanish");
+    command.args(alone).arg(built("pe")).args(["lost", "vanish"]);
     check(&ONE_RAIL.of_command(command, &[TIMEOUT, ("SYMRAIL_NIC_LIST", "10.92.0.1")], LIMIT));
 }

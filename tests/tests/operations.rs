@@ -8,14 +8,14 @@ use symrail_tests::path::{
 
 /// The paths on which all operations run, with 2 PEs.
 fn every_operation(path: Path, plan: &str) {
-    succeed(path.of(Job::new("pe_ops"), 2), path.name, plan);
+    succeed(path.of(Job::new("ops"), 2), path.name, plan);
 }
 
 /// One path of each kind with 3 PEs, of which two share a host.
 #[test]
 fn three_pes_of_which_two_share_a_host() {
     for path in [MAPPED, ROUND_ROBIN, SHM, STAGED_TCP] {
-        succeed(path.of(Job::new("pe_ops"), 3), path.name, "full");
+        succeed(path.of(Job::new("ops"), 3), path.name, "full");
     }
 }
 
@@ -73,7 +73,7 @@ fn heaps_that_nobody_can_touch_over_shm() {
 #[test]
 fn heaps_that_nobody_can_touch_but_movers_of_peers() {
     for pes in [2, 3] {
-        succeed(mapped_by_movers(Job::new("pe_ops"), pes), "mapped by movers", "full");
+        succeed(mapped_by_movers(Job::new("ops"), pes), "mapped by movers", "full");
     }
 }
 

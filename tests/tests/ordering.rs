@@ -9,7 +9,7 @@ use symrail_tests::path::{
 
 /// How often PE 1 observed the later write without the earlier one.
 fn early(path: Path, what: &str, rounds: u32) -> u32 {
-    early_in(path.of(Job::new("pe_order"), 2), path.name, what, rounds)
+    early_in(path.of(Job::new("order"), 2), path.name, what, rounds)
 }
 
 #[allow(clippy::unwrap_used)]
@@ -62,7 +62,7 @@ fn without_a_fence_things_pass() {
 /// Copy engines copy the data; signals and values go over the wire.
 #[test]
 fn copies_between_mapped_heaps_keep_their_order() {
-    let early = |what, rounds| early_in(mapped_by_movers(Job::new("pe_order"), 2), "mapped by movers", what, rounds);
+    let early = |what, rounds| early_in(mapped_by_movers(Job::new("order"), 2), "mapped by movers", what, rounds);
     assert_eq!(early("signals", 1_000), 0);
     assert_eq!(early("fence", 400), 0);
     assert!(goes_wrong(|| early("fence-missing", 400)), "the control went well");
@@ -71,7 +71,7 @@ fn copies_between_mapped_heaps_keep_their_order() {
 /// PE 0's findings in PE 1's memory, read without messages; and the cost of a repeated quiet.
 #[allow(clippy::unwrap_used)]
 fn late(path: Path, what: &str, rounds: u32) -> (u32, f64) {
-    let outcome = path.of(Job::new("pe_quiet"), 2).args([what, &rounds.to_string()]).limit(60).succeed();
+    let outcome = path.of(Job::new("quiet"), 2).args([what, &rounds.to_string()]).limit(60).succeed();
     println!("{}: {what}, {rounds} rounds in {:?}: {}", path.name, outcome.elapsed, outcome.out.trim());
     let value = |name| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     (value("late: ").parse().unwrap(), value("cost: ").parse().unwrap())

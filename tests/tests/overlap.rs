@@ -1,14 +1,13 @@
 //! Products of tensor-parallel layers: their bits, their order, and their errors when a rank is lost.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Job, built};
+use symrail_tests::job::{Job, pe};
 use symrail_tests::path::{EVERY_KIND, MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 fn check(path: Path, pes: u32, hosts: u32, args: &[&str]) {
-    let outcome = path.of(Job::new("pe_overlap"), pes).hosts(hosts).args(args).limit(60).succeed();
+    let outcome = path.of(Job::new("overlap"), pes).hosts(hosts).args(args).limit(60).succeed();
     println!("{args:?}, {}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
 }
 
@@ -55,7 +54,7 @@ fn a_rank_that_gives_up_ends_the_waits_of_this_round_and_of_later_ones() {
 #[test]
 fn a_rank_that_is_killed_in_a_product_is_named_by_the_others() {
     for (path, what) in [(MAPPED, "pull"), (ONE_RAIL, "ring"), (MAPPED, "scatter"), (ROUND_ROBIN, "everywhere")] {
-        let mut command = Command::new(built("pe_overlap_lost"));
+        let mut command = pe("overlap_lost");
         command.arg(what);
         let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "8")], Duration::from_secs(90));
         for pe in 0..3 {

@@ -1,4 +1,4 @@
-//! How many proxy threads PEs have, and that each of them works: see `pe_threads`.
+//! How many proxy threads PEs have, and that each of them works: see `pe threads`.
 
 use symrail_tests::job::{Job, Outcome};
 use symrail_tests::path::{FOUR_BY_TWO, Path, TWO_THREADS};
@@ -6,7 +6,7 @@ use symrail_tests::path::{FOUR_BY_TWO, Path, TWO_THREADS};
 const THREADS: &str = "SYMRAIL_PROXY_THREADS";
 
 fn work(path: Path, threads: usize, change: impl Fn(Job) -> Job) -> Outcome {
-    change(path.of(Job::new("pe_threads"), 2)).args([threads]).succeed()
+    change(path.of(Job::new("threads"), 2)).args([threads]).succeed()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn all_have_as_many_as_the_pe_that_asks_for_the_fewest() {
     work(FOUR_BY_TWO, 2, |job| job.env_of(1, THREADS, "4"));
     work(FOUR_BY_TWO, 1, |job| job.env_of(0, THREADS, "1"));
     // One PE has another number of rails.
-    let job = Job::new("pe_threads").hosts(2).rails(2).args([1]).env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+    let job = Job::new("threads").hosts(2).rails(2).args([1]).env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
     job.env(THREADS, "2").env_of(1, "SYMRAIL_NIC_LIST", "127.0.0.2").succeed();
 }
 

@@ -13,7 +13,7 @@ struct Measured {
 
 impl Measured {
     fn by(pes: u32, hosts: u32, args: &[&str]) -> Measured {
-        let job = Job::new("pe_scale").pes(pes).hosts(hosts).rails(1).args(args).limit(120);
+        let job = Job::new("scale").pes(pes).hosts(hosts).rails(1).args(args).limit(120);
         let job = job.env("SYMRAIL_HEAP_SIZE", "16M").env("SYMRAIL_LOG", "warn,symrail::stages=info");
         let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
         let outcome = job.succeed();
@@ -81,7 +81,7 @@ fn simulated(pes: u32) -> serde_json::Value {
 #[test]
 fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
     for pes in [2, 4, 8, 16] {
-        let job = Job::new("pe_scale").args(["works"]).pes(pes).hosts(pes).rails(1).limit(120);
+        let job = Job::new("scale").args(["works"]).pes(pes).hosts(pes).rails(1).limit(120);
         let job = job.env("SYMRAIL_HEAP_SIZE", "16M").env("SYMRAIL_LOG", "warn,symrail::stages=info");
         let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
         let outcome = job.succeed();

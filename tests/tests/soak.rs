@@ -11,7 +11,7 @@ const LANE: f64 = 6.0 * 1024.0;
 #[test]
 fn eight_pes_over_four_rails_lose_nothing_and_do_not_grow() {
     let seconds: u64 = std::env::var("SYMRAIL_TEST_SECONDS").map_or(10, |text| text.parse().unwrap());
-    let job = Job::new("pe_soak").env("MALLOC_ARENA_MAX", "1").env("SYMRAIL_DISABLE_P2P", "1").args([seconds]);
+    let job = Job::new("soak").env("MALLOC_ARENA_MAX", "1").env("SYMRAIL_DISABLE_P2P", "1").args([seconds]);
     let outcome = FOUR_IN_TURN.of(job, 8).limit(60 + 2 * seconds).succeed();
     let lines = |name: &'static str| outcome.out.lines().filter_map(move |line| line.strip_prefix(name));
     let rounds: u64 = lines("rounds:").next().unwrap().trim().parse().unwrap();

@@ -2,10 +2,9 @@
 //! holds for access through the ports of its rails, by libfabric as peers use it.
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::{Outcome, built};
+use symrail_tests::job::{Outcome, pe};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, SHM};
 
 /// The least time between the service's reports of foreign connections.
@@ -17,7 +16,7 @@ fn numbers(outcome: &Outcome, name: &str) -> Vec<u64> {
 }
 
 fn strange(path: Path, at_least: usize) -> Outcome {
-    let outcome = path.of_command(Command::new(built("pe_stranger")), &[], Duration::from_secs(60));
+    let outcome = path.of_command(pe("stranger"), &[], Duration::from_secs(60));
     let number =
         |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<usize>().unwrap();
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");

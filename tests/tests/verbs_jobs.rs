@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
-use symrail_tests::job::{Job, Outcome, built};
+use symrail_tests::job::{Job, Outcome, built, pe};
 use symrail_tests::path::Path;
 
 const RAILS: (&str, &str) = ("SYMRAIL_NIC_LIST", "rxe0,rxe1");
@@ -71,23 +71,23 @@ fn succeed(path: Path, pes: u32, program: &str, args: &[&str]) -> String {
 #[test]
 fn every_operation_in_both_modes_and_auto() {
     if devices() {
-        succeed(AUTO, 2, "pe_ops", &["tiny"]);
-        succeed(AGENT, 3, "pe_ops", &["brief"]);
-        succeed(NIC, 2, "pe_ops", &["tiny"]);
-        succeed(NIC, 3, "pe_ops", &["brief"]);
-        succeed(STRIPED, 2, "pe_ops", &["small"]);
+        succeed(AUTO, 2, "ops", &["tiny"]);
+        succeed(AGENT, 3, "ops", &["brief"]);
+        succeed(NIC, 2, "ops", &["tiny"]);
+        succeed(NIC, 3, "ops", &["brief"]);
+        succeed(STRIPED, 2, "ops", &["small"]);
     }
 }
 
 #[test]
 fn every_operation_on_heaps_that_nics_reach_and_the_cpu_does_not() {
     if devices() {
-        succeed(DIRECT, 2, "pe_ops", &["tiny"]);
-        succeed(DIRECT, 3, "pe_ops", &["brief"]);
-        succeed(STAGED, 2, "pe_ops", &["brief"]);
+        succeed(DIRECT, 2, "ops", &["tiny"]);
+        succeed(DIRECT, 3, "ops", &["brief"]);
+        succeed(STAGED, 2, "ops", &["brief"]);
         assert_eq!(early(DIRECT, "signals", "200"), 0);
         // One PE demands direct transfers, and the other does not even try them.
-        let job = DIRECT.of(Job::new("pe_ops"), 2).args(["tiny"]).env_of(1, "SYMRAIL_GPUDIRECT", "off");
+        let job = DIRECT.of(Job::new("ops"), 2).args(["tiny"]).env_of(1, "SYMRAIL_GPUDIRECT", "off");
         let outcome = job.limit(LIMIT).run();
         assert_ne!(outcome.code, Some(0));
         assert!(outcome.err.contains("SYMRAIL_GPUDIRECT=on is not supported by PE 1"), "{}", outcome.err);
@@ -97,8 +97,8 @@ fn every_operation_on_heaps_that_nics_reach_and_the_cpu_does_not() {
 #[test]
 fn every_operation_by_libfabric_on_the_same_devices() {
     if devices() {
-        succeed(LIBFABRIC, 2, "pe_ops", &["tiny"]);
-        succeed(LIBFABRIC, 3, "pe_ops", &["brief"]);
+        succeed(LIBFABRIC, 2, "ops", &["tiny"]);
+        succeed(LIBFABRIC, 3, "ops", &["brief"]);
         assert_eq!(early(LIBFABRIC, "signals", "500"), 0);
     }
 }
@@ -107,19 +107,19 @@ fn every_operation_by_libfabric_on_the_same_devices() {
 #[test]
 fn all_who_change_a_word_are_atomic_with_one_another() {
     if devices() {
-        succeed(NIC, 3, "pe_hammer", &["12"]);
-        succeed(AGENT, 3, "pe_hammer", &["30"]);
+        succeed(NIC, 3, "hammer", &["12"]);
+        succeed(AGENT, 3, "hammer", &["30"]);
     }
 }
 
 fn early_in(job: &Job, what: &str, rounds: &str) -> u32 {
     let outcome = job.clone().args([what, rounds]).limit(LIMIT).succeed();
-    println!("pe_order {what} {rounds}: {:?}", outcome.elapsed);
+    println!("order {what} {rounds}: {:?}", outcome.elapsed);
     outcome.out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
 }
 
 fn early(path: Path, what: &str, rounds: &str) -> u32 {
-    early_in(&path.of(Job::new("pe_order"), 2), what, rounds)
+    early_in(&path.of(Job::new("order"), 2), what, rounds)
 }
 
 /// Two rails, of which the second is a slow cable: messages on the first one overtake those on the second.
@@ -130,7 +130,7 @@ fn no_signal_of_ten_thousand_is_early_on_two_rails_of_which_one_is_slow() {
     }
     let cable = Cable::that("delay 3ms");
     let job = |path: Path| {
-        let job = path.of(Job::new("pe_order"), 2);
+        let job = path.of(Job::new("order"), 2);
         job.env_of(0, RAILS.0, "rxe0,wire0").env_of(1, RAILS.0, "rxe0,wire1")
     };
     // The control takes some luck to fail.
@@ -155,7 +155,7 @@ fn nothing_passes_a_fence_or_is_late_after_a_quiet() {
         assert_eq!(early(NIC, "fence", "160"), 0);
         assert_eq!(early(AGENT, "fence", "320"), 0);
         for path in [NIC, AGENT] {
-            assert!(succeed(path, 2, "pe_quiet", &["quiet", "60"]).contains("late: 0"));
+            assert!(succeed(path, 2, "quiet", &["quiet", "60"]).contains("late: 0"));
         }
     }
 }
@@ -165,7 +165,7 @@ fn shallow_queues_are_enough() {
     if devices() {
         let env = &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC, ("SYMRAIL_IB_QUEUE_DEPTH", "16")];
         let path = Path { name: "queue depth 16", env, ..AUTO };
-        succeed(path, 2, "pe_ops", &["brief"]);
+        succeed(path, 2, "ops", &["brief"]);
         assert_eq!(early(path, "signals", "300"), 0);
     }
 }
@@ -174,7 +174,7 @@ fn shallow_queues_are_enough() {
 fn gids_by_index() {
     if devices() {
         for (name, index) in [("GID 0, link-local IPv6", "0"), ("GID 1, IPv4", "1")] {
-            let job = Path { name, ..AUTO }.of(Job::new("pe_ops"), 2).env("SYMRAIL_IB_GID_INDEX", index);
+            let job = Path { name, ..AUTO }.of(Job::new("ops"), 2).env("SYMRAIL_IB_GID_INDEX", index);
             job.args(["tiny"]).limit(LIMIT).succeed();
         }
     }
@@ -191,7 +191,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
         ("SYMRAIL_IB_GID_INDEX", "200", ["SYMRAIL_IB_GID_INDEX=200 on rxe0", "0: fe80::"]),
         ("SYMRAIL_IB_PKEY_INDEX", "9", ["SYMRAIL_IB_PKEY_INDEX=9 on rxe0", "index 0 (0xffff)"]),
     ] {
-        let outcome = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).env(name, value).limit(60).run();
+        let outcome = AUTO.of(Job::new("fault"), 2).args(["join"]).env(name, value).limit(60).run();
         assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
         assert!(words.iter().all(|words| outcome.err.contains(words)), "{words:?}: {outcome:#?}");
     }
@@ -225,7 +225,7 @@ fn info_shows_devices_and_gids_and_what_a_job_would_choose() {
 fn over_the_cable(name: &'static str, plan: &str) {
     for mode in [BY_NIC, BY_AGENT] {
         let env = &[IBVERBS, HEAP, ("SYMRAIL_IB_TIMEOUT", "10")];
-        let job = Path { name, env, ..AUTO }.of(Job::new("pe_ops"), 2).env(mode.0, mode.1);
+        let job = Path { name, env, ..AUTO }.of(Job::new("ops"), 2).env(mode.0, mode.1);
         let job = job.env_of(0, "SYMRAIL_NIC_LIST", "wire0").env_of(1, "SYMRAIL_NIC_LIST", "wire1");
         let outcome = job.args([plan]).limit(LIMIT).succeed();
         println!("{name}, {mode:?}: {:?}", outcome.elapsed);
@@ -289,7 +289,7 @@ fn the_traffic_class_is_on_the_wire() {
     }
     for (class, value) in [(0, "0"), (96, "96")] {
         let tap = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll).unwrap();
-        let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).env("SYMRAIL_IB_TRAFFIC_CLASS", value);
+        let job = AUTO.of(Job::new("fault"), 2).args(["join"]).env("SYMRAIL_IB_TRAFFIC_CLASS", value);
         let job = job.env_of(0, RAILS.0, "wire0").env_of(1, RAILS.0, "wire1");
         job.limit(LIMIT).succeed();
         let seen = services(&tap);
@@ -297,7 +297,7 @@ fn the_traffic_class_is_on_the_wire() {
     }
 }
 
-/// Runs `pe_flap` for `seconds` seconds, and `outage` as soon as its PEs have joined.
+/// Runs `pe flap` for `seconds` seconds, and `outage` as soon as its PEs have joined.
 fn flap(job: &Job, seconds: u64, outage: impl FnOnce()) -> Outcome {
     let joined = std::env::temp_dir().join(format!("symrail-flap-{}", std::process::id()));
     let running = job.clone().args([seconds]).args([joined.display()]).limit(LIMIT).start();
@@ -314,7 +314,7 @@ fn flap(job: &Job, seconds: u64, outage: impl FnOnce()) -> Outcome {
     outcome
 }
 
-/// The numbers that `pe_flap` has printed before these words.
+/// The numbers that `pe flap` has printed before these words.
 fn numbers_before(outcome: &Outcome, words: &str) -> Vec<u64> {
     let of = |line: &str| line.split(words).next()?.rsplit(' ').next()?.parse().ok();
     outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
@@ -327,7 +327,7 @@ fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     if !devices() {
         return;
     }
-    let outcome = flap(&AGENT.of(Job::new("pe_flap"), 2).hosts(2), OUTAGE_S * 6, || {
+    let outcome = flap(&AGENT.of(Job::new("flap"), 2).hosts(2), OUTAGE_S * 6, || {
         run("ip link set rail0 down");
         std::thread::sleep(Duration::from_secs(OUTAGE_S)); // the outage
         run("ip link set rail0 up");
@@ -342,12 +342,12 @@ const PATIENT: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "18");
 /// How long a cable is out.
 const PULLED_OUT: Duration = Duration::from_secs(2);
 
-/// Runs `pe_flap` over these devices of each PE while cables are out, and shows that no packet passed meanwhile.
+/// Runs `pe flap` over these devices of each PE while cables are out, and shows that no packet passed meanwhile.
 fn flap_without(jacks: &[u32], mode: (&str, &str), devices: [&str; 2], seconds: u64) -> Outcome {
     let all =
         |state: &str| run(&jacks.iter().map(|jack| format!("ip link set jack{jack} {state};")).collect::<String>());
     let job = Path { name: "cables out", env: &[IBVERBS, PATIENT, HEAP, ("SYMRAIL_LOG", "warn")], ..AUTO };
-    let job = job.of(Job::new("pe_flap"), 2).hosts(2).env(mode.0, mode.1);
+    let job = job.of(Job::new("flap"), 2).hosts(2).env(mode.0, mode.1);
     let job = job.env_of(0, RAILS.0, devices[0]).env_of(1, RAILS.0, devices[1]);
     let outcome = flap(&job, seconds, || {
         all("down");
@@ -393,7 +393,7 @@ fn pes_in_different_modes_are_refused_with_both_names() {
         return;
     }
     for (first, second) in [("write-with-imm", "rdma-atomics"), ("auto", "rdma-atomics")] {
-        let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).limit(60);
+        let job = AUTO.of(Job::new("fault"), 2).args(["join"]).limit(60);
         let outcome = job.env_of(0, BY_NIC.0, first).env_of(1, BY_NIC.0, second).run();
         assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
         let words = "SYMRAIL_IB_MODE differs: PE 1 has rdma-atomics, PE 0 has write-with-imm";
@@ -409,7 +409,7 @@ fn the_death_of_a_peer_is_told_within_the_time_out() {
     }
     let (timeout_s, grace) = (3, 34);
     for (operation, path) in [("put", AUTO), ("put-large", AUTO), ("amo", NIC), ("put-signal", NIC), ("amo", AGENT)] {
-        let mut command = Command::new(built("pe_fault"));
+        let mut command = pe("fault");
         command.args(["survive", operation, "kill"]);
         let env = [("SYMRAIL_TIMEOUT_S", "3"), ("SYMRAIL_IB_TIMEOUT", "20")];
         let outcome = path.of_command(command, &env, Duration::from_secs(90));

@@ -1,0 +1,79 @@
+//! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone from seeds of all ranks'
+//! tokens and routes. Arguments: `high`, `low`, `both`, `named` (all cases of its table), `refuse`, `count`,
+//! `count-parts` or `cross`; the number of cases; the seed.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `case` | the input of all ranks, and the results of experts |
+//! | `named` | the table of cases that have a name |
+//! | `high`, `low` | both ways, compared with the reference |
+//! | `cost` | their cost on the wire |
+//! | `refuse` | invalid arguments, and calls that differ |
+mod case;
+mod cost;
+mod high;
+mod low;
+mod named;
+mod refuse;
+
+use std::process::ExitCode;
+
+use symrail::Runtime;
+use symrail_tests::pe;
+
+use case::Case;
+use high::{high, high_buffers};
+use low::{low, low_buffers};
+use named::NAMED;
+
+pub fn main() -> ExitCode {
+    let (what, cases, seed) = (pe::arg(0, "high".to_owned()), pe::arg(1, 10u64), pe::arg(2, 1u64));
+    pe::run(|rt| {
+        let ranks = rt.n_pes() as usize;
+        let cases: Vec<Case> = match &what[..] {
+            "named" => NAMED.iter().enumerate().map(|(number, named)| Case::named(named, number, ranks)).collect(),
+            _ => (0..cases).map(|case| Case::random(seed * 1000 + case, ranks)).collect(),
+        };
+        for case in &cases {
+            pe::doing(format!("{what}: {}", case.name));
+            let checked = match &what[..] {
+                "high" => of_high(rt, case),
+                "low" => of_low(rt, case),
+                "named" => of_high(rt, case).and_then(|()| of_low(rt, case)),
+                "both" => both(rt, case),
+                "refuse" => refuse::refuse(rt),
+                "count" => cost::count(rt),
+                "count-parts" => cost::count_parts(rt),
+                "cross" => cost::cross(rt),
+                _ => panic!("{what}"),
+            };
+            checked.unwrap_or_else(|error| panic!("{error}"));
+        }
+        Ok(())
+    })
+}
+
+fn of_high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let mut buffers = high_buffers(rt, case)?;
+    high(rt, case, &mut buffers)?;
+    buffers.free()
+}
+
+fn of_low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let mut buffers = low_buffers(rt, case)?;
+    low(rt, case, &mut buffers)?;
+    buffers.free()
+}
+
+/// Runs both ways at the same time, one thread for each.
+fn both(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let (mut of_high, mut of_low) = (high_buffers(rt, case)?, low_buffers(rt, case)?);
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| (0..3).try_for_each(|_| low(rt, case, &mut of_low)));
+        ((0..3).try_for_each(|_| high(rt, case, &mut of_high)), other.join())
+    });
+    first?;
+    second.unwrap()?;
+    of_high.free()?;
+    of_low.free()
+}
