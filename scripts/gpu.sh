@@ -136,7 +136,7 @@ collectives() {
       "$bin/symrail" run -n $pes -- "$bin/pe" gpu_collectives $what
   done
   # Over rails, where proxy threads copy while kernels wait.
-  LIMIT=300 case_of "collectives, device heap, staged over $tcp" $staged SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
+  LIMIT=300 case_of "collectives, device heap, staged over $tcp" $staged SYMRAIL_HEAP_SIZE=1200M SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
     "$bin/symrail" run -n $pes --hosts $pes -- "$bin/pe" gpu_collectives all
   work=$(mktemp -d)
   LIMIT=300 case_of "collectives, tuned" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" tune -n $pes --device cuda --out "$work/table.json"
