@@ -56,3 +56,8 @@ pub use number::{Accumulate, DataType, ReduceOp};
 pub use run::{Buffer, Call, Prepared};
 pub use selection::Selection;
 pub use transfer::Transfer;
+
+/// The page's examples, compiled and run with the other documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/collectives.md")]
+struct Page;
