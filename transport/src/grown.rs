@@ -5,13 +5,12 @@
 //! none. A stranger that has found a later key cannot compute the first one, if keys are too long for an exhaustive
 //! search.
 
-use hmac::digest::KeyInit;
-use hmac::{Hmac, Mac};
+use hmac::Mac;
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 use symrail_core::Segment;
 
 use crate::error::{Error, Result};
+use crate::frames::{self, hmac};
 use crate::pe::Pe;
 
 /// Separates these keys from other values that may once be derived from a key.
@@ -19,10 +18,9 @@ const PURPOSE: &[u8] = b"symrail: key of a segment";
 
 /// The key to the segment with this id, derived from a rail's key to the first segment.
 pub(crate) fn key(first: u64, id: u32) -> u64 {
-    // HMAC pads a short key with zeros to one block. Padding here makes the call infallible.
-    let mut block = [0; 64];
-    block[..size_of::<u64>()].copy_from_slice(&first.to_le_bytes());
-    let mac = <Hmac<Sha256> as KeyInit>::new(&block.into()).chain_update(PURPOSE).chain_update(id.to_le_bytes());
+    let mut padded = [0; frames::KEY];
+    padded[..size_of::<u64>()].copy_from_slice(&first.to_le_bytes());
+    let mac = hmac(&padded).chain_update(PURPOSE).chain_update(id.to_le_bytes());
     mac.finalize().into_bytes().first_chunk().map_or(first, |bytes| u64::from_le_bytes(*bytes))
 }
 

@@ -21,6 +21,7 @@
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
 //! | [`region`] | symmetric memory, and all PEs' keys to it |
+//! | [`frames`] | authenticated frames over a stream of bytes |
 //! | [`grown`] | keys that are derived from others |
 //! | [`sparse`] | tables by PE of which most entries are never used |
 //! | [`wire`] | messages between endpoints and target agents |
@@ -34,6 +35,7 @@ mod descriptors;
 pub mod device;
 pub mod endpoint;
 pub mod env;
+pub mod frames;
 pub mod grown;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;

@@ -94,15 +94,23 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// A random number that cannot be guessed.
+/// Random bytes that cannot be guessed.
 ///
 /// # Errors
 /// [`Error::System`] when the system provides none.
-pub fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
+pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     let system = |error: rand::rngs::SysError| Error::System { what: "random numbers", reason: error.to_string() };
     rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(system)?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
+}
+
+/// A random number that cannot be guessed.
+///
+/// # Errors
+/// As for [`random_bytes`].
+pub fn random() -> Result<u64> {
+    random_bytes().map(u64::from_le_bytes)
 }
 
 #[cfg(test)]

@@ -114,6 +114,6 @@ impl Session {
 
     /// A fresh identity.
     pub(super) fn new_identity() -> Result<Identity> {
-        Ok((u128::from(token::random()?) << 64 | u128::from(token::random()?)).to_le_bytes())
+        token::random_bytes()
     }
 }

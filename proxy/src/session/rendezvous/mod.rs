@@ -27,18 +27,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, conne
 use serde::{Deserialize, Serialize};
 use symrail_core::encoding;
 use symrail_transport::pairing::is_link_local;
-use symrail_transport::{Error, Operation, Pe, Result};
+use symrail_transport::{Error, Operation, Pe, Result, token};
 
 use super::{Identity, Session};
 pub use handle::{HANDLE_SIZE, Handle};
-use stream::{Ended, Stream};
+use stream::{Ended, Kind, Stream};
 
 /// The most connections to a listener that have not shown the secret.
 pub const MOST_STRANGERS: usize = 64;
-/// The frame by which a dialer tells that the listener's operations can reach it.
-const READY: &[u8] = b"ready";
-/// The frame that an end sends before it closes.
-const GOODBYE: &[u8] = b"goodbye";
 
 /// What both ends tell each other.
 #[derive(Serialize, Deserialize)]
@@ -83,7 +79,7 @@ impl Listener {
         let socket = TcpListener::bind(SocketAddr::new(session.interface(), 0)).map_err(system(what))?;
         socket.set_nonblocking(true).map_err(system(what))?;
         let address = socket.local_addr().map_err(system(what))?;
-        let handle = Handle { address, identity: *session.identity(), secret: stream::random()? };
+        let handle = Handle { address, identity: *session.identity(), secret: token::random_bytes()? };
         Ok(Listener { socket, handle, strangers: VecDeque::new() })
     }
 
@@ -115,7 +111,8 @@ impl Listener {
         for _ in 0..self.strangers.len() {
             let Some(mut stream) = self.strangers.pop_front() else { break };
             match stream.receive() {
-                Ok(Some(bytes)) => return Arrival::new(session, stream, &bytes).map(Some),
+                Ok(Some((Kind::Card, bytes))) => return Arrival::new(session, stream, &bytes).map(Some),
+                Ok(Some((kind, _))) => tracing::debug!(?kind, "a dialer has sent another frame than its card"),
                 Ok(None) => self.strangers.push_back(stream),
                 Err(why) => tracing::debug!(?why, "a connection to a listener has ended"),
             }
@@ -156,7 +153,7 @@ impl Arrival {
     /// # Errors
     /// Too many bytes.
     pub fn answer(mut self, session: &Session, payload: &[u8]) -> Result<Answered> {
-        self.stream.send(&encoding::encode(&Card::new(session, self.pe, payload)))?;
+        self.stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, payload)))?;
         Ok(Answered { stream: Some(self.stream), pe: self.pe })
     }
 }
@@ -175,7 +172,7 @@ impl Answered {
     pub fn poll(&mut self) -> Result<Option<Link>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         match stream.receive() {
-            Ok(Some(frame)) if frame == READY => {
+            Ok(Some((Kind::Ready, _))) => {
                 Ok(self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open }))
             }
             Ok(None) => Ok(None),
@@ -225,11 +222,12 @@ impl Dial {
         let received = stream.receive();
         if !self.carded && stream.is_open() {
             self.carded = true;
-            stream.send(&encoding::encode(&Card::new(session, self.pe, &self.payload)))?;
+            stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)))?;
         }
         let to = |why: &str| lost(self.pe, format!("its listener at {}: {why}", self.handle.address));
         let bytes = match received {
-            Ok(Some(bytes)) => bytes,
+            Ok(Some((Kind::Card, bytes))) => bytes,
+            Ok(Some(_)) => return Err(to("it has sent another frame than its card")),
             Ok(None) => return Ok(None),
             // A listener that is flooded by strangers may have dropped this connection.
             Err(Ended::ByPeer(_)) if !self.carded && self.since.elapsed() < session.time_limit => {
@@ -244,7 +242,7 @@ impl Dial {
             return Err(to("it is another session's"));
         }
         session.add_peer(self.pe, card.number, &card.connection_info)?;
-        stream.send(READY)?;
+        stream.send(Kind::Ready, &[])?;
         let link = self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open });
         Ok(link.map(|link| (link, card.payload)))
     }
@@ -296,8 +294,8 @@ impl Link {
         if self.state == State::Open {
             match self.stream.receive() {
                 Ok(None) => {}
-                Ok(Some(frame)) if frame == GOODBYE => self.state = State::Closed,
-                Ok(Some(_)) => self.state = State::Lost("it has sent an unknown frame".into()),
+                Ok(Some((Kind::Goodbye, _))) => self.state = State::Closed,
+                Ok(Some(_)) => self.state = State::Lost("it has sent another frame than a goodbye".into()),
                 Err(Ended::ByPeer(why)) => self.state = State::Lost(format!("its process has ended ({why})")),
                 Err(Ended::Malformed(why)) => self.state = State::Lost(why.into()),
             }
@@ -309,7 +307,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // A frame of this size is never too large.
-        let _ = self.stream.send(GOODBYE);
+        let _ = self.stream.send(Kind::Goodbye, &[]);
     }
 }
 

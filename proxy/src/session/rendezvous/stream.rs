@@ -4,43 +4,40 @@
 //! dialer → listener   magic 8 · nonce 32
 //! listener → dialer   nonce 32 · tag 32
 //! dialer → listener   tag 32
-//! both ways           length 4 · tag 32 · payload `length`      (from then on)
+//! both ways           frames       (from then on)
 //! ```
 //! Tags are HMAC-SHA-256. Those of the handshake are keyed with the secret and cover both nonces and the end that
-//! sends. Those of frames are keyed with a key that follows from both nonces, and cover the direction, the frame's
-//! number and its payload. So what was recorded, reflected, dropped or reordered fails like what was changed.
+//! sends. [Frames](symrail_transport::frames) are keyed with a key that follows from both nonces.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 
-use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use symrail_transport::frames::{Opener, Sealer, TAG, hmac};
 use symrail_transport::{Error, Result, token};
 
-const MAGIC: [u8; 8] = *b"SyRdzv\x01\0";
+const MAGIC: [u8; 8] = *b"SyRdzv\x02\0";
 pub(super) const SECRET: usize = 32;
 const NONCE: usize = 32;
-const TAG: usize = 32;
-const HEAD: usize = 4 + TAG;
 /// The largest payload of a frame.
-const LARGEST: usize = 1 << 16;
+const MAX_PAYLOAD: usize = 1 << 16;
 
-/// 32 random bytes.
-pub(super) fn random() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    for word in bytes.chunks_exact_mut(8) {
-        word.copy_from_slice(&token::random()?.to_le_bytes());
-    }
-    Ok(bytes)
+/// The kind of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// The first frame of an end: its card.
+    Card = 1,
+    /// The listener's operations can reach the dialer.
+    Ready = 2,
+    /// The end closes the connection.
+    Goodbye = 3,
 }
 
-fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
-    // HMAC pads a short key with zeros to one block; doing so here makes the call infallible.
-    let mut block = [0; 64];
-    block[..key.len()].copy_from_slice(key);
-    <Hmac<Sha256> as KeyInit>::new(&block.into())
-}
+/// A frame's kind and payload.
+pub(super) type Frame = (Kind, Arc<[u8]>);
 
 /// How a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,13 +56,11 @@ pub(super) struct Stream {
     /// The nonces of the dialer and the listener.
     nonces: [[u8; NONCE]; 2],
     step: Step,
+    /// What has arrived of the next step of the handshake.
     input: Vec<u8>,
     output: Vec<u8>,
-    received: u64,
-    sent: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The listener waits for the dialer's nonce.
     Hello,
@@ -73,14 +68,14 @@ enum Step {
     Challenge,
     /// The listener waits for the dialer's tag.
     Proof,
-    /// Both have verified each other, with this key of the frames.
-    Open([u8; 32]),
+    /// Both have verified each other.
+    Open(Box<(Sealer, Opener)>),
 }
 
 impl Stream {
     /// One end of a connected or connecting socket that does not block.
     pub fn new(socket: TcpStream, dialer: bool, secret: [u8; SECRET]) -> Result<Stream> {
-        let mine = random()?;
+        let mine = token::random_bytes()?;
         let mut stream = Stream {
             socket,
             dialer,
@@ -89,8 +84,6 @@ impl Stream {
             step: if dialer { Step::Challenge } else { Step::Hello },
             input: Vec::new(),
             output: Vec::new(),
-            received: 0,
-            sent: 0,
         };
         if dialer {
             stream.output.extend_from_slice(&MAGIC);
@@ -108,20 +101,17 @@ impl Stream {
     ///
     /// # Errors
     /// The payload is too large.
-    pub fn send(&mut self, payload: &[u8]) -> Result<()> {
-        let Step::Open(key) = self.step else { return Ok(()) };
-        if payload.len() > LARGEST {
+    pub fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<()> {
+        let Step::Open(halves) = &mut self.step else { return Ok(()) };
+        if payload.len() > MAX_PAYLOAD {
             return Err(Error::Unsupported {
                 what: format!("a payload of {} bytes", payload.len()),
-                by: format!("the rendezvous, which carries {LARGEST}"),
+                by: format!("the rendezvous, which carries {MAX_PAYLOAD}"),
                 remedy: "send it over a rail".into(),
             });
         }
-        let tag = frame_tag(&key, self.dialer, self.sent, payload).finalize().into_bytes();
-        self.sent += 1;
-        self.output.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.output.extend_from_slice(&tag);
-        self.output.extend_from_slice(payload);
+        let (header, tag) = halves.0.seal(kind as u8, payload);
+        [&header[..], payload, &tag[..]].iter().for_each(|bytes| self.output.extend_from_slice(bytes));
         // A failure shows when it is read.
         let _ = self.flush();
         Ok(())
@@ -131,38 +121,28 @@ impl Stream {
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Ended> {
+    pub fn receive(&mut self) -> Result<Option<Frame>, Ended> {
         loop {
             self.flush()?;
-            let (key, needed) = match self.step {
-                Step::Hello => (None, MAGIC.len() + NONCE),
-                Step::Challenge => (None, NONCE + TAG),
-                Step::Proof => (None, TAG),
-                Step::Open(key) => (Some(key), HEAD + self.announced()?),
-            };
-            if self.input.len() < needed {
-                if !self.fill(needed)? {
-                    return Ok(None);
+            let needed = match &mut self.step {
+                Step::Hello => MAGIC.len() + NONCE,
+                Step::Challenge => NONCE + TAG,
+                Step::Proof => TAG,
+                Step::Open(halves) => {
+                    if let Some((kind, payload)) = halves.1.next_frame().map_err(Ended::Malformed)? {
+                        let kind = Kind::from_repr(kind).ok_or(Ended::Malformed("a frame of unknown kind"))?;
+                        return Ok(Some((kind, payload)));
+                    }
+                    usize::MAX
                 }
-                continue;
-            }
-            let rest = self.input.split_off(needed);
-            let bytes = std::mem::replace(&mut self.input, rest);
-            let Some(key) = key else {
-                self.shake(&bytes)?;
-                continue;
             };
-            let tag = frame_tag(&key, !self.dialer, self.received, &bytes[HEAD..]);
-            tag.verify_slice(&bytes[4..HEAD]).map_err(|_| Ended::Malformed("a frame has a wrong tag"))?;
-            self.received += 1;
-            return Ok(Some(bytes[HEAD..].to_vec()));
+            if self.input.len() == needed {
+                let bytes = std::mem::take(&mut self.input);
+                self.shake(&bytes)?;
+            } else if !self.read(needed - self.input.len())? {
+                return Ok(None);
+            }
         }
-    }
-
-    /// The length of the payload of the frame whose head has arrived.
-    fn announced(&self) -> Result<usize, Ended> {
-        let length = self.input.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
-        if length <= LARGEST { Ok(length) } else { Err(Ended::Malformed("a frame is too long")) }
     }
 
     /// Takes one step of the handshake.
@@ -197,11 +177,16 @@ impl Stream {
     }
 
     fn open(&mut self) {
-        self.step = Step::Open(self.tag(b"frames").finalize().into_bytes().into());
+        let key = self.tag(b"frames").finalize().into_bytes().into();
+        let halves = (
+            Sealer::new(&key, u8::from(self.dialer)),
+            Opener::new(&key, u8::from(!self.dialer), MAX_PAYLOAD),
+        );
+        self.step = Step::Open(Box::new(halves));
     }
 
     fn tag(&self, purpose: &[u8]) -> Hmac<Sha256> {
-        keyed(&self.secret).chain_update(self.nonces[0]).chain_update(self.nonces[1]).chain_update(purpose)
+        hmac(&self.secret).chain_update(self.nonces[0]).chain_update(self.nonces[1]).chain_update(purpose)
     }
 
     fn flush(&mut self) -> Result<(), Ended> {
@@ -217,21 +202,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads until there are `needed` bytes. Returns `false` while they have not arrived.
-    fn fill(&mut self, needed: usize) -> Result<bool, Ended> {
+    /// Reads at most so many bytes. Returns `false` if none has arrived.
+    fn read(&mut self, max: usize) -> Result<bool, Ended> {
         let mut buffer = [0; 4096];
-        while self.input.len() < needed {
-            let most = buffer.len().min(needed - self.input.len());
-            match self.socket.read(&mut buffer[..most]) {
-                Ok(0) => return Err(Ended::ByPeer("it has closed the connection".into())),
-                Ok(read) => self.input.extend_from_slice(&buffer[..read]),
-                Err(error) if is_later(&error) => return Ok(false),
-                // The path has failed, which says nothing about the process: it may be reached over another rail.
-                Err(error) if self.is_open() && !is_end(&error) => return Ok(false),
-                Err(error) => return Err(Ended::ByPeer(error.to_string())),
+        let max = buffer.len().min(max);
+        match self.socket.read(&mut buffer[..max]) {
+            Ok(0) => Err(Ended::ByPeer("it has closed the connection".into())),
+            Ok(read) => {
+                match &mut self.step {
+                    Step::Open(halves) => halves.1.feed(&buffer[..read]),
+                    _ => self.input.extend_from_slice(&buffer[..read]),
+                }
+                Ok(true)
             }
+            Err(error) if is_later(&error) => Ok(false),
+            // The path has failed, which says nothing about the process: it may be reached over another rail.
+            Err(error) if self.is_open() && !is_end(&error) => Ok(false),
+            Err(error) => Err(Ended::ByPeer(error.to_string())),
         }
-        Ok(true)
     }
 }
 
@@ -243,8 +231,4 @@ fn is_later(error: &std::io::Error) -> bool {
 /// Whether the other end has ended the connection.
 fn is_end(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted)
-}
-
-fn frame_tag(key: &[u8; 32], from_dialer: bool, number: u64, payload: &[u8]) -> Hmac<Sha256> {
-    keyed(key).chain_update([u8::from(from_dialer)]).chain_update(number.to_le_bytes()).chain_update(payload)
 }

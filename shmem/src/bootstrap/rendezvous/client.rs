@@ -199,7 +199,7 @@ impl Client {
     }
 
     fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> io::Result<()> {
-        let (header, tag) = self.service.sealer.seal(kind, payload);
+        let (header, tag) = self.service.sealer.seal(kind as u8, payload);
         self.service.traffic.messages += 1;
         self.service.traffic.bytes += (header.len() + payload.len() + tag.len()) as u64;
         write_all(&mut self.service.stream, &[&header, payload, &tag], deadline)

@@ -10,10 +10,11 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, sendmsg};
 use symrail_transport::Pe;
+use symrail_transport::frames::Sealer;
 
 use super::dial::Dialed;
 use super::socket::Address;
-use super::wire::{Direction, Frame, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
+use super::wire::{Direction, Frame, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Secret, challenge};
 
 /// The most bytes read from one connection before the other connections are served.
 const TURN: usize = 1 << 20;
@@ -115,7 +116,7 @@ impl Connection {
         let hello = Hello::decode(bytes, secret, nonce)?;
         let key = hello.session_key(secret, nonce);
         let opener = Box::new(Opener::new(&key, Direction::ToService));
-        let sealer = Box::new(Sealer::new(&key, Direction::ToPe));
+        let sealer = Box::new(Sealer::new(&key, Direction::ToPe as u8));
         self.phase = Phase::Member { pe: hello.pe, opener, sealer };
         Ok(Some(hello))
     }
@@ -131,7 +132,7 @@ impl Connection {
     /// Queues a frame for a PE. The payload is shared, not copied, when many PEs get it.
     pub(super) fn send(&mut self, kind: Kind, payload: &Arc<[u8]>) {
         if let Phase::Member { sealer, .. } = &mut self.phase {
-            let (header, tag) = sealer.seal(kind, payload);
+            let (header, tag) = sealer.seal(kind as u8, payload);
             self.out.push_back(Arc::from(header.as_slice()));
             self.out.push_back(Arc::clone(payload));
             self.out.push_back(Arc::from(tag.as_slice()));

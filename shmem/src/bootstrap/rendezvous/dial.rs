@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
+use symrail_transport::frames::Sealer;
 
 use super::super::Traffic;
 use super::super::error::{Error, Result, Step};
@@ -13,7 +14,7 @@ use super::fault::{Fault, named};
 use super::membership::Membership;
 use super::node::decode_serve;
 use super::socket::{self, Address};
-use super::wire::{CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, Sealer, random, u32_at};
+use super::wire::{CHALLENGE, Direction, Hello, Kind, MAGIC, NONCE, Opener, REFUSAL, random, u32_at};
 
 /// Pauses before retrying a service that closes without an answer, from the first to the longest. A service does so
 /// when too many unauthenticated connections crowd it.
@@ -120,7 +121,7 @@ fn dial(
     let hello = Hello { pe, n_pes: membership.n_pes, relay, nonce: random()? };
     write_all(&mut stream, &[&hello.encode(&membership.secret, &service_nonce)], deadline).map_err(lost)?;
     let key = hello.session_key(&membership.secret, &service_nonce);
-    let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
+    let (sealer, opener) = (Sealer::new(&key, Direction::ToService as u8), Opener::new(&key, Direction::ToPe));
     Ok(Dialed { address, stream, sealer, opener, traffic: Traffic::default() })
 }
 

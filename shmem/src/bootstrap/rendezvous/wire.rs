@@ -10,17 +10,15 @@
 //! all zeros in a PE's own hello. Nodes of the tree talk to each other as PEs do to a service.
 //!
 //! The hello's tag is keyed with the job's secret and covers the service's nonce, so a recorded hello is useless on
-//! another connection. Both nonces, the PE and the job's size determine the connection's key. A frame's tag covers its
-//! direction and its number on the connection, so a frame that was replayed, reflected, dropped or reordered fails like
-//! one that was changed. Tags are compared in constant time.
+//! another connection. Both nonces, the PE and the job's size determine the connection's key. Frames and their tags
+//! are those of [`symrail_transport::frames`].
 
 use std::fmt;
 use std::sync::Arc;
 
-use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
-use rand::TryRng;
 use sha2::Sha256;
+use symrail_transport::{frames, token};
 
 use super::super::error::{Error, Result};
 use super::socket::Address;
@@ -34,10 +32,9 @@ pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x06";
 /// Sent in place of a frame: the hello was wrong. It is not authenticated, and only a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
-pub(super) const TAG: usize = 32;
+const TAG: usize = frames::TAG;
 pub(super) const CHALLENGE: usize = MAGIC.len() + NONCE;
 pub(super) const HELLO: usize = MAGIC.len() + 8 + Address::LEN + NONCE + TAG;
-const HEADER: usize = 5;
 
 /// The key of a job. Any process that has it can join; it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -68,7 +65,7 @@ impl Secret {
     }
 
     fn mac(&self, purpose: &[u8]) -> Hmac<Sha256> {
-        keyed(&self.0).chain_update(purpose)
+        frames::hmac(&self.0).chain_update(purpose)
     }
 }
 
@@ -80,18 +77,7 @@ impl fmt::Debug for Secret {
 
 /// Fresh random bytes.
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match rand::rngs::SysRng.try_fill_bytes(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(error) => Err(Error::System { what: "random numbers", reason: error.to_string() }),
-    }
-}
-
-fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
-    // HMAC pads a short key with zeros to one block; doing so here makes the call infallible.
-    let mut block = [0; 64];
-    block[..key.len()].copy_from_slice(key);
-    <Hmac<Sha256> as KeyInit>::new(&block.into())
+    token::random_bytes().map_err(|error| Error::System { what: "random numbers", reason: error.to_string() })
 }
 
 /// The service's first bytes.
@@ -201,81 +187,26 @@ pub(super) enum Direction {
     ToPe = 2,
 }
 
-/// Computes the tags of one direction of one connection.
-#[derive(Clone)]
-struct Seal {
-    key: Hmac<Sha256>,
-    direction: Direction,
-    sequence: u64,
-}
-
-impl Seal {
-    fn mac(&self, header: &[u8], payload: &[u8]) -> Hmac<Sha256> {
-        let mac = self.key.clone().chain_update([self.direction as u8]).chain_update(self.sequence.to_le_bytes());
-        mac.chain_update(header).chain_update(payload)
-    }
-}
-
-/// The sending half of a connection.
-pub(super) struct Sealer(Seal);
-
-impl Sealer {
-    pub(super) fn new(session_key: &[u8; 32], direction: Direction) -> Sealer {
-        Sealer(Seal { key: keyed(session_key), direction, sequence: 0 })
-    }
-
-    /// The bytes before and after `payload` on the wire. `payload` is at most [`MAX_PAYLOAD`] bytes.
-    pub(super) fn seal(&mut self, kind: Kind, payload: &[u8]) -> ([u8; HEADER], [u8; TAG]) {
-        let mut header = [0; HEADER];
-        header[..4].copy_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
-        header[4] = kind as u8;
-        let tag = self.0.mac(&header, payload).finalize().into_bytes().into();
-        self.0.sequence += 1;
-        (header, tag)
-    }
-}
-
 /// A frame's kind and payload.
 pub(super) type Frame = (Kind, Arc<[u8]>);
 
-/// The receiving half of a connection: collects bytes and returns frames whose tags are right.
-pub(super) struct Opener {
-    seal: Seal,
-    bytes: Vec<u8>,
-}
+/// The receiving half of a connection.
+pub(super) struct Opener(frames::Opener);
 
 impl Opener {
-    pub(super) fn new(session_key: &[u8; 32], direction: Direction) -> Opener {
-        Opener { seal: Seal { key: keyed(session_key), direction, sequence: 0 }, bytes: Vec::new() }
+    pub(super) fn new(session_key: &[u8; frames::KEY], direction: Direction) -> Opener {
+        Opener(frames::Opener::new(session_key, direction as u8, MAX_PAYLOAD))
     }
 
-    /// Adds bytes that arrived. Memory grows with bytes received, never with an announced length.
+    /// Adds bytes that arrived.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        self.0.feed(bytes);
     }
 
     /// The next complete frame, if there is one. After an error the connection must be closed.
     pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
-        if self.bytes.len() < HEADER {
-            return Ok(None);
-        }
-        let length = u32_at(&self.bytes, 0) as usize;
-        if length > MAX_PAYLOAD {
-            return Err("a frame above the size limit");
-        }
-        let whole = HEADER + length + TAG;
-        if self.bytes.len() < whole {
-            return Ok(None);
-        }
-        let (header, rest) = self.bytes.split_at(HEADER);
-        let (payload, tag) = rest[..length + TAG].split_at(length);
-        let mac = self.seal.mac(header, payload);
-        mac.verify_slice(tag).map_err(|_| "a frame with a wrong tag: changed, replayed or out of order")?;
-        let kind = Kind::from_repr(header[4]).ok_or("a frame of unknown kind")?;
-        let payload = Arc::from(payload);
-        self.seal.sequence += 1;
-        self.bytes.drain(..whole);
-        Ok(Some((kind, payload)))
+        let Some((kind, payload)) = self.0.next_frame()? else { return Ok(None) };
+        Ok(Some((Kind::from_repr(kind).ok_or("a frame of unknown kind")?, payload)))
     }
 }
 
@@ -283,68 +214,6 @@ impl Opener {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    const KEY: [u8; 32] = [7; 32];
-
-    fn frame(sealer: &mut Sealer, kind: Kind, payload: &[u8]) -> Vec<u8> {
-        let (header, tag) = sealer.seal(kind, payload);
-        [&header[..], payload, &tag[..]].concat()
-    }
-
-    #[test]
-    fn frames_pass_in_order_and_in_pieces() {
-        let mut sealer = Sealer::new(&KEY, Direction::ToService);
-        let mut opener = Opener::new(&KEY, Direction::ToService);
-        let bytes = [frame(&mut sealer, Kind::Contribute, b"one"), frame(&mut sealer, Kind::Bye, b"")].concat();
-        let mut seen = Vec::new();
-        for byte in bytes {
-            opener.feed(&[byte]);
-            seen.extend(opener.next_frame().unwrap());
-        }
-        assert_eq!(seen, [(Kind::Contribute, Arc::from(&b"one"[..])), (Kind::Bye, Arc::from([]))]);
-    }
-
-    #[test]
-    fn replayed_reflected_reordered_or_changed_frames_are_refused() {
-        let mut sealer = Sealer::new(&KEY, Direction::ToService);
-        let first = frame(&mut sealer, Kind::Contribute, b"one");
-        let second = frame(&mut sealer, Kind::Contribute, b"two");
-
-        let mut replay = Opener::new(&KEY, Direction::ToService);
-        replay.feed(&first);
-        assert!(replay.next_frame().unwrap().is_some());
-        replay.feed(&first);
-        assert!(replay.next_frame().is_err());
-
-        let mut reflected = Opener::new(&KEY, Direction::ToPe);
-        reflected.feed(&first);
-        assert!(reflected.next_frame().is_err());
-
-        let mut reordered = Opener::new(&KEY, Direction::ToService);
-        reordered.feed(&second);
-        assert!(reordered.next_frame().is_err());
-
-        for at in 0..first.len() {
-            let mut changed = first.clone();
-            changed[at] ^= 0x10;
-            let mut opener = Opener::new(&KEY, Direction::ToService);
-            opener.feed(&changed);
-            // A longer length waits for bytes that never arrive; no frame is ever accepted.
-            assert!(!matches!(opener.next_frame(), Ok(Some(_))), "byte {at}");
-        }
-    }
-
-    #[test]
-    fn an_announced_length_is_checked_before_memory_is_taken() {
-        let mut opener = Opener::new(&KEY, Direction::ToService);
-        opener.feed(&[0xff, 0xff, 0xff, 0xff, Kind::Contribute as u8]);
-        assert_eq!(opener.next_frame(), Err("a frame above the size limit"));
-        let mut opener = Opener::new(&KEY, Direction::ToService);
-        opener.feed(&u32::try_from(MAX_PAYLOAD).unwrap().to_le_bytes());
-        opener.feed(&[Kind::Contribute as u8]);
-        assert_eq!(opener.next_frame(), Ok(None));
-        assert!(opener.bytes.capacity() < 1024);
-    }
 
     #[test]
     fn a_hello_is_good_for_its_own_challenge_only() {
