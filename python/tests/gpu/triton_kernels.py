@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import symrail
 import symrail.triton as shmem
@@ -14,6 +15,9 @@ import torch
 import triton
 import triton.language as tl
 from symrail.errors import ArgumentError, StateError
+
+sys.path.insert(0, os.environ.get("SYMRAIL_EXAMPLES") or str(Path(__file__).parents[2] / "examples"))
+import triton_all_reduce  # noqa: E402
 
 TYPES = ("int8", "uint8", "int16", "float16", "int32", "float32", "int64", "float64")
 
@@ -208,78 +212,13 @@ def check_peers(me, n):
     symrail.barrier_all()
 
 
-@shmem.jit(do_not_specialize=["lap"])
-def one_shot_all_reduce(shared, signal, out, n, lap, PES: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program puts its piece to all PEs, waits for theirs, and adds them up."""
-    program, me = tl.program_id(0), shmem.my_pe()
-    first = program * BLOCK
-    at = first + tl.arange(0, BLOCK)
-    own = shared + me * n + first
-    for k in tl.static_range(1, PES):
-        shmem.put_signal_nbi(
-            own, own, tl.minimum(BLOCK, n - first), signal + program, 1, shmem.SIGNAL_ADD, (me + k) % PES
-        )
-    shmem.signal_wait_until(signal + program, shmem.CMP_GE, lap * (PES - 1))
-    total = tl.zeros((BLOCK,), tl.float32)
-    for pe in tl.static_range(PES):
-        total += tl.load(shared + pe * n + at, mask=at < n, other=0.0, volatile=True)
-    tl.store(out + at, total, mask=at < n)
-    shmem.quiet()
-
-
-def all_reduce(me, n, count, laps, launch):
-    shared, signal = symrail.array((n, count), "float32"), symrail.array(64, "int64")
-    out = torch.empty(count, device="cuda")
-    block = 4096
-    for lap in range(1, laps + 1):
-        shared.tensor()[me].copy_(torch.arange(count, device="cuda") % 100 + me * lap)
-        torch.cuda.synchronize()
-        symrail.barrier_all()
-        launch(one_shot_all_reduce, (triton.cdiv(count, block),), shared, signal, out, count, lap, n, block)
-        torch.cuda.synchronize()
-        wanted = (torch.arange(count, device="cuda") % 100) * n + sum(range(n)) * lap
-        assert torch.equal(out, wanted.float()), (lap, out[:4], wanted[:4])
-        symrail.barrier_all()
-
-
 def check_all_reduce(me, n):
-    def launch(kernel, grid, shared, signal, out, count, lap, pes, block):
-        kernel[grid](shared.tensor(), signal.tensor(), out, count, lap, PES=pes, BLOCK=block)
-
-    all_reduce(me, n, 50_000, 5, launch)
-
-
-@shmem.jit
-def pipeline(inbox, outbox, ready, free, out, chunk, chunks, pe, back, BLOCK: tl.constexpr, SLOTS: tl.constexpr):
-    """Sends chunks to a PE through a few slots there, and adds one to each that arrives."""
-    at = tl.arange(0, BLOCK)
-    for k in range(chunks):
-        slot = k % SLOTS
-        if k >= SLOTS:
-            shmem.signal_wait_until(free + slot, shmem.CMP_GE, k // SLOTS)
-        shmem.put_signal(
-            inbox + slot * BLOCK, outbox + k * BLOCK, chunk, ready + slot, k // SLOTS + 1, shmem.SIGNAL_SET, pe
-        )
-        shmem.signal_wait_until(ready + slot, shmem.CMP_GE, k // SLOTS + 1)
-        tl.store(out + k * BLOCK + at, tl.load(inbox + slot * BLOCK + at, volatile=True) + 1)
-        shmem.signal_op(free + slot, 1, shmem.SIGNAL_ADD, back)
-    shmem.quiet()
+    assert triton_all_reduce.all_reduces()
+    symrail.barrier_all()
 
 
 def check_pipeline(me, n):
-    block, chunks, slots = 1024, 40, 4
-    inbox, outbox = symrail.array(slots * block, "float32"), symrail.array(chunks * block, "float32")
-    ready, free = symrail.array(slots, "int64"), symrail.array(slots, "int64")
-    out = torch.empty(chunks * block, device="cuda")
-    outbox.tensor().copy_(torch.arange(chunks * block, device="cuda") + me)
-    torch.cuda.synchronize()
-    symrail.barrier_all()
-    tensors = [array.tensor() for array in (inbox, outbox, ready, free)]
-    pipeline[(1,)](*tensors, out, block, chunks, (me + 1) % n, (me - 1) % n, BLOCK=block, SLOTS=slots)
-    torch.cuda.synchronize()
-    wanted = torch.arange(chunks * block, device="cuda").float() + (me - 1) % n + 1
-    assert torch.equal(out, wanted)
-    symrail.barrier_all()
+    assert triton_all_reduce.passed_on()
 
 
 @shmem.jit
