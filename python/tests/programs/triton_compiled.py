@@ -28,7 +28,7 @@ def cases():
         yield kernels.atomics, {"word": word, "out": word, "pe": "i32"}, {"WHOLE": "fp" not in word}
     yield kernels.meeting, {"word": WORDS, "out": WORDS, "laps": "i32", "pe": "i32"}, {}
     yield kernels.peers, {"x": FLOATS, "out": FLOATS, "pe": "i32"}, {"BLOCK": 1024}
-    reduced = {"shared": FLOATS, "signal": WORDS, "out": FLOATS, "n": "i32", "lap": "i32"}
+    reduced = {"shared": FLOATS, "arrived": WORDS, "out": FLOATS, "n": "i32", "lap": "i32"}
     yield kernels.triton_all_reduce.one_shot_all_reduce, reduced, {"PES": 8, "BLOCK": 4096}
     passed = {"inbox": FLOATS, "outbox": FLOATS, "ready": WORDS, "taken": WORDS, "out": FLOATS, "chunks": "i32"}
     passed |= {"next": "i32", "last": "i32"}
