@@ -263,6 +263,13 @@ python() {
   case_of "Python, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- python3 "$tests/gpu/checks.py"
+  if [ -e "$root/python/symrail/libsymrail_device.bc" ]; then
+    local triton="SYMRAIL_INCLUDE=$root/kernels/include"
+    case_of "Python, Triton's kernels, mapped" $staged $triton $each -- python3 "$tests/gpu/triton_kernels.py"
+    case_of "Python, Triton's kernels, proxy" $staged $triton SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/triton_kernels.py"
+  else
+    echo "SKIPPED: Triton's kernels: scripts/bitcode.sh did not make libsymrail_device.bc"
+  fi
   case_of "Python, pencils, device heap, mapped" $staged $each -- python3 "$tests/gpu/pencils.py"
   local experts="python3 $tests/gpu/experts.py"
   case_of "Python, expert parallelism, device heap, mapped" $staged $each -- $experts

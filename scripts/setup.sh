@@ -16,6 +16,8 @@ use="libfabric1"
 # Other launchers, network namespaces, what C and C++ programs are built with, and programs that check C headers.
 # util-linux has unshare and nsenter.
 test="openmpi-bin libopenmpi-dev libpmix2 libpmix-dev pkg-config iproute2 util-linux python3 python3-pip python3-venv g++ gfortran cmake"
+# clang-19 compiles the device functions to LLVM bitcode (scripts/bitcode.sh).
+test="$test clang-19"
 # Hosts to start PEs on, in network namespaces. A machine that starts services gets no server unasked.
 [ -d /run/systemd/system ] || test="$test openssh-client openssh-server"
 

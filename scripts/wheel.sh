@@ -24,6 +24,13 @@ if [ ! -e "$tools/complete" ]; then
   touch "$tools/complete"
 fi
 
+# The device functions for Triton, in the package's folder.
+if made=$(scripts/bitcode.sh); then :; else
+  [ $? = 77 ] || exit 1
+  echo "$made"
+  exit 77
+fi
+
 rm -rf "$out"
 mkdir -p "$out"
 (cd python && PATH=$tools/bin:$PATH maturin build --release --zig --locked --compatibility manylinux_$oldest_glibc --out "$out")
@@ -40,6 +47,8 @@ trap 'rm -rf "$checked"' EXIT
 others=$(readelf -d "$checked"/wheel/symrail/*.so | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
   grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so' || true)
 [ -z "$others" ] || fail "it is linked with $others"
+
+[ -s "$checked/wheel/symrail/libsymrail_device.bc" ] || fail "it lacks libsymrail_device.bc"
 
 # In a separate environment, from another folder, without this source tree's settings.
 "$python" -m venv "$checked/venv"

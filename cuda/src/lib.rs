@@ -47,7 +47,7 @@ pub use device::Device;
 pub use driver::{Current, DeviceBuffer, Gpu, Sharing};
 pub use error::{CudaError, Result};
 pub use event::Event;
-pub use module::{Kernel, Module};
+pub use module::{Kernel, Module, global_of_others};
 pub use nvrtc::{Compiled, Nvrtc};
 pub use pinned::{PinnedBuffer, Registration};
 pub use pointer::DevicePtr;

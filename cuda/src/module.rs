@@ -1,6 +1,6 @@
 //! Loaded programs and their kernels.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -72,12 +72,8 @@ impl Module {
     /// # Errors
     /// The driver's error.
     pub fn global(&self, name: &str) -> Result<Option<(DevicePtr, usize)>> {
-        self.gpu.bind()?;
-        let (mut at, mut bytes) = (0, 0);
-        let Ok(name) = CString::new(name) else { return Ok(None) };
-        // SAFETY: a loaded module, a terminated string, and places for the results.
-        let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, self.raw, name.as_ptr()) };
-        Ok((answer == CUresult::CUDA_SUCCESS).then_some((DevicePtr::new(at), bytes)))
+        // SAFETY: a loaded module.
+        unsafe { global(&self.gpu, self.raw, name) }
     }
 
     /// The GPU that it is loaded into.
@@ -85,6 +81,29 @@ impl Module {
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
+}
+
+/// As [`Module::global`], for a module that other code has loaded.
+///
+/// # Safety
+/// `module` is the `CUmodule` of a loaded module of the GPU.
+///
+/// # Errors
+/// The driver's error.
+pub unsafe fn global_of_others(gpu: &Gpu, module: *mut c_void, name: &str) -> Result<Option<(DevicePtr, usize)>> {
+    // SAFETY: the caller's promise.
+    unsafe { global(gpu, module.cast(), name) }
+}
+
+/// # Safety
+/// `module` is a loaded module of the GPU.
+unsafe fn global(gpu: &Gpu, module: CUmodule, name: &str) -> Result<Option<(DevicePtr, usize)>> {
+    gpu.bind()?;
+    let (mut at, mut bytes) = (0, 0);
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    // SAFETY: a loaded module, a terminated string, and places for the results.
+    let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, module, name.as_ptr()) };
+    Ok((answer == CUresult::CUDA_SUCCESS).then_some((DevicePtr::new(at), bytes)))
 }
 
 impl Drop for Module {

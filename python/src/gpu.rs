@@ -57,6 +57,12 @@ impl HeldGpu {
         self.device.load(&self.nvrtc()?, program)
     }
 
+    /// Passes the PE's state to the kernels of a module by its handle, a `CUmodule`.
+    pub fn attach(&self, module: usize) -> PyResult<()> {
+        // SAFETY: the program's promise, as for streams: the handle is that of a module, which is loaded.
+        unsafe { self.device.state().attach_to(std::ptr::with_exposed_provenance_mut(module)) }.map_err(failed_on_gpu)
+    }
+
     pub fn ordinal(&self) -> i32 {
         self.device.gpu().ordinal()
     }

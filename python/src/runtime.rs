@@ -253,6 +253,16 @@ impl Runtime {
         self.job.gpu().map(HeldGpu::ordinal)
     }
 
+    /// Passes the job's state to the kernels of a module that other code has loaded on the PE's GPU, by its handle
+    /// (CUmodule). The module has the device functions of `libsymrail_device.bc` or symrail_device.cuh. Local.
+    ///
+    /// Raises StateError, UnsupportedError (no heap that a GPU reaches), OperationError (the module has no
+    /// `symrail_state`, or that of another version).
+    fn attach_module(&self, module: usize) -> PyResult<()> {
+        self.job.running()?;
+        self.job.streams()?.attach(module)
+    }
+
     /// Whether `array` makes arrays that the CPU cannot access. Local.
     #[getter]
     fn in_gpus(&self) -> bool {

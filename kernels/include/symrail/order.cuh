@@ -129,6 +129,7 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
 /* A barrier of the PEs of a team, each with one thread, by the steps of the host's plan (kernels/src/barrier_plan.rs). */
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
+    if (team.plan == 0) return; /* a program without a state */
     const symrail_step* at = (const symrail_step*)(team.plan + SYMRAIL_PLAN_STEPS);
     /* The next step is loaded while this one is performed. */
     symrail_step step = *at;

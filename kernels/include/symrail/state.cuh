@@ -97,7 +97,7 @@ struct symrail_device_state {
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };
 
-#ifdef __CUDACC_RTC__
+#if defined(__CUDACC_RTC__) || defined(SYMRAIL_NAMED_STATE)
 /* One translation unit, whose state the host finds by its name. */
 extern "C" __constant__ symrail_device_state symrail_state;
 extern "C" __constant__ symrail_device_state symrail_state = {};
@@ -127,6 +127,8 @@ static __constant__ symrail_device_state symrail_state;
 
 static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
     volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;
+    /* Kernels of a program without a state have no record: their operations do nothing. */
+    if (record == nullptr) return;
     /* Two threads may fail at the same time and mix their details, but the code that stays is that of a real error. */
     if (record[0] != 0) return;
     record[1] = what;

@@ -1,10 +1,11 @@
 //! The device state: a kernel's data about its PE, as in `include/symrail/state.cuh`, and the memory that it points to.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu, Module, PinnedBuffer, Registration};
+use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu, Module, PinnedBuffer, Registration, global_of_others};
 use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
@@ -217,6 +218,20 @@ impl DeviceState {
     pub unsafe fn attach_at(&self, at: DevicePtr, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { attach(&self.gpu, (at, bytes), &self.raw) }
+    }
+
+    /// As [`DeviceState::attach`], for a module that other code has loaded with the driver.
+    ///
+    /// # Safety
+    /// `module` is the `CUmodule` of a loaded module of this GPU.
+    ///
+    /// # Errors
+    /// As for [`DeviceState::attach`].
+    pub unsafe fn attach_to(&self, module: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let found = unsafe { global_of_others(&self.gpu, module, STATE_SYMBOL) }?;
+        // SAFETY: the module's own state.
+        unsafe { attach(&self.gpu, found.ok_or(Error::NoState { name: STATE_SYMBOL })?, &self.raw) }
     }
 
     /// As [`DeviceState::attach`], with another size from which on a copy engine copies ([`DeviceParts::engine_from`]).

@@ -1,0 +1,408 @@
+"""Triton kernels with `symrail.triton` on GPUs: `symrail run -n 2 -- python triton_kernels.py [NAME ...]`.
+
+Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
+"""
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import symrail
+import symrail.triton as shmem
+import torch
+import triton
+import triton.language as tl
+from symrail.errors import ArgumentError, StateError
+
+sys.path.insert(0, os.environ.get("SYMRAIL_EXAMPLES") or str(Path(__file__).parents[2] / "examples"))
+import triton_all_reduce  # noqa: E402
+
+TYPES = ("int8", "uint8", "int16", "float16", "int32", "float32", "int64", "float64")
+
+
+@shmem.jit(
+    do_not_specialize=["n", "pe"], do_not_specialize_on_alignment=["there", "here", "back"]
+)
+def copies(there, here, back, n, pe, SCOPE: tl.constexpr, NBI: tl.constexpr):
+    if NBI:
+        shmem.put_nbi(there, here, n, pe, SCOPE)
+    else:
+        shmem.put(there, here, n, pe, SCOPE)
+    shmem.quiet()
+    if NBI:
+        shmem.get_nbi(back, there, n, pe, SCOPE)
+        shmem.quiet()
+    else:
+        shmem.get(back, there, n, pe, SCOPE)
+
+
+def check_copies(me, n):
+    """Puts and gets: each scope, type and length, blocking or not."""
+    pe = (me + 1) % n
+    for dtype in TYPES:
+        there, here, back = (symrail.array(70_000, dtype) for _ in range(3))
+        source = torch.arange(70_000, device="cuda").add_(31 * me).remainder_(101).to(here.tensor().dtype)
+        here.tensor().copy_(source)
+        for scope in ("thread", "warp", "block") if dtype in ("uint8", "float32") else ("block",):
+            for nbi in (False, True) if dtype in ("uint8", "float32") else (False,):
+                for first, count in ((0, 1), (3, 17), (0, 1024), (8, 69_000)):
+                    there.tensor().zero_()
+                    back.tensor().zero_()
+                    torch.cuda.synchronize()
+                    symrail.barrier_all()
+                    views = [array.tensor()[first:] for array in (there, here, back)]
+                    copies[(1,)](*views, count, pe, SCOPE=scope, NBI=nbi, num_warps=4)
+                    torch.cuda.synchronize()
+                    symrail.barrier_all()
+                    seen = torch.arange(70_000, device="cuda").add_(31 * ((me - 1) % n)).remainder_(101)
+                    seen = seen.to(source.dtype)
+                    wanted = torch.zeros_like(source)
+                    wanted[first : first + count] = seen[first : first + count]
+                    assert torch.equal(there.tensor(), wanted), (dtype, scope, nbi, first, count, "put")
+                    wanted[first : first + count] = source[first : first + count]
+                    assert torch.equal(back.tensor(), wanted), (dtype, scope, nbi, first, count, "get")
+                    symrail.barrier_all()
+
+
+@shmem.jit(do_not_specialize=["n", "lap", "pe"])
+def signalled(inbox, outbox, signal, out, n, lap, pe, SCOPE: tl.constexpr, NBI: tl.constexpr):
+    if NBI:
+        shmem.put_signal_nbi(inbox, outbox, n, signal, lap, shmem.SIGNAL_SET, pe, SCOPE)
+    else:
+        shmem.put_signal(inbox, outbox, n, signal, 1, shmem.SIGNAL_ADD, pe, SCOPE)
+    seen = shmem.signal_wait_until(signal, shmem.CMP_GE, lap)
+    tl.store(out, seen)
+    shmem.get(out + 1, inbox, n, shmem.my_pe(), SCOPE)
+    shmem.quiet()
+
+
+def check_signals(me, n):
+    """Puts with a signal: who observes the signal observes the data."""
+    pe, count = (me + 1) % n, 5_000
+    inbox, outbox, out = symrail.array(count, "int64"), symrail.array(count, "int64"), symrail.array(count + 1, "int64")
+    signal, lap = symrail.array(1, "int64"), 0
+    for scope in ("thread", "warp", "block"):
+        for nbi in (False, True):
+            for length in (1, 7, count):
+                lap += 1
+                outbox.tensor().copy_(torch.arange(count, device="cuda") * lap + me)
+                torch.cuda.synchronize()
+                symrail.barrier_all()
+                signalled[(1,)](
+                    inbox.tensor(), outbox.tensor(), signal.tensor(), out.tensor(), length, lap, pe, SCOPE=scope, NBI=nbi
+                )
+                found = out.tensor().cpu()
+                wanted = torch.arange(length) * lap + (me - 1) % n
+                assert found[0] == lap, (scope, nbi, length, int(found[0]), lap)
+                assert torch.equal(found[1 : length + 1], wanted), (scope, nbi, length)
+                symrail.barrier_all()
+
+
+@shmem.jit(do_not_specialize=["pe"])
+def values(word, value, out, pe):
+    shmem.p(word, tl.load(value), pe)
+    shmem.quiet()
+    tl.store(out, shmem.g(word, pe))
+
+
+def check_values(me, n):
+    for dtype in (*TYPES, "uint32", "uint64"):
+        word, value, out = (symrail.array(1, dtype) for _ in range(3))
+        value.tensor().copy_(torch.tensor([100 + me], device="cuda").to(value.tensor().dtype))
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        values[(1,)](word.tensor(), value.tensor(), out.tensor(), (me + 1) % n)
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        assert out.tensor().item() == 100 + me, (dtype, out.tensor().item())
+        assert word.tensor().item() == 100 + (me - 1) % n, (dtype, word.tensor().item())
+
+
+@shmem.jit(do_not_specialize=["pe"])
+def atomics(word, out, pe, WHOLE: tl.constexpr):
+    shmem.atomic_set(word, 5, pe)
+    tl.store(out, shmem.atomic_fetch(word, pe))
+    tl.store(out + 1, shmem.atomic_fetch_add(word, 7, pe))
+    shmem.atomic_add(word, 2, pe)
+    shmem.quiet()
+    tl.store(out + 2, shmem.atomic_swap(word, 12, pe))
+    tl.store(out + 3, shmem.atomic_fetch(word, pe))
+    if WHOLE:
+        tl.store(out + 4, shmem.atomic_compare_swap(word, 12, 14, pe))
+        tl.store(out + 5, shmem.atomic_compare_swap(word, 12, 99, pe))
+        tl.store(out + 6, shmem.atomic_fetch_and(word, 6, pe))
+        tl.store(out + 7, shmem.atomic_fetch_or(word, 9, pe))
+        tl.store(out + 8, shmem.atomic_fetch_xor(word, 3, pe))
+        shmem.atomic_and(word, 12, pe)
+        shmem.atomic_or(word, 2, pe)
+        shmem.atomic_xor(word, 1, pe)
+        shmem.quiet()
+        tl.store(out + 9, shmem.atomic_fetch(word, pe))
+
+
+@shmem.jit(do_not_specialize=["pe"])
+def counted(word, pe):
+    shmem.atomic_add(word, 1, pe)
+    shmem.quiet()
+
+
+def check_atomics(me, n):
+    for dtype in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
+        word, out = symrail.array(1, dtype), symrail.array(10, dtype)
+        symrail.barrier_all()
+        whole = "float" not in dtype
+        for warps in (1, 4):
+            atomics[(1,)](word.tensor(), out.tensor(), (me + 1) % n, WHOLE=whole, num_warps=warps)
+            found = [int(x) for x in out.tensor().cpu().tolist()]
+            wanted = [5, 5, 14, 12, 12, 14, 14, 6, 15, (12 & 12 | 2) ^ 1] if whole else [5, 5, 14, 12, 0, 0, 0, 0, 0, 0]
+            assert found == wanted, (dtype, warps, found, wanted)
+            torch.cuda.synchronize()
+            symrail.barrier_all()
+        word.tensor().zero_()
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        counted[(64,)](word.tensor(), 0, num_warps=4)
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        assert word.tensor().item() == (64 * n if me == 0 else 0), (dtype, word.tensor().item())
+        symrail.barrier_all()
+
+
+@shmem.jit
+def meeting(word, out, laps, pe):
+    for lap in range(1, laps + 1):
+        shmem.p(word, lap, pe)
+        shmem.barrier_all()
+        tl.store(out, tl.load(out) + (tl.load(word, volatile=True) == lap).to(tl.int64))
+        shmem.sync_all()
+    tl.store(out + 1, shmem.test(word, shmem.CMP_EQ, laps))
+    tl.store(out + 2, shmem.wait_until(word, shmem.CMP_NE, 0))
+    tl.store(out + 3, shmem.my_pe() * 1000 + shmem.n_pes())
+    shmem.fence()
+
+
+def check_order(me, n):
+    word, out = symrail.array(1, "int64"), symrail.array(4, "int64")
+    symrail.barrier_all()
+    meeting[(1,)](word.tensor(), out.tensor(), 50, (me + 1) % n)
+    found = out.tensor().cpu().tolist()
+    assert found == [50, 1, 50, me * 1000 + n], found
+    symrail.barrier_all()
+
+
+@shmem.jit
+def peers(x, out, pe, BLOCK: tl.constexpr):
+    there = shmem.peer(x, pe)
+    at = tl.arange(0, BLOCK)
+    mapped = there.to(tl.int64) != 0
+    tl.store(out + at, tl.load(there + at, mask=mapped & (at < BLOCK), other=-1.0))
+
+
+def check_peers(me, n):
+    pe = (me + 1) % n
+    x, out = symrail.array(1024, "float32"), symrail.array(1024, "float32")
+    x.tensor().fill_(me + 0.5)
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    peers[(1,)](x.tensor(), out.tensor(), pe, BLOCK=1024)
+    wanted = pe + 0.5 if symrail.is_mapped(pe) else -1.0
+    assert (out.tensor() == wanted).all(), (out.tensor()[:4], wanted)
+    symrail.barrier_all()
+
+
+def check_all_reduce(me, n):
+    assert triton_all_reduce.all_reduces()
+    symrail.barrier_all()
+
+
+def check_pipeline(me, n):
+    assert triton_all_reduce.passed_on()
+
+
+@shmem.jit
+def lap_of_graph(inbox, outbox, signal, out, lap, n, pe):
+    tl.store(lap, tl.load(lap) + 1)
+    shmem.put_signal(inbox, outbox, n, signal, 1, shmem.SIGNAL_ADD, pe)
+    shmem.signal_wait_until(signal, shmem.CMP_GE, tl.load(lap))
+    shmem.get(out, inbox, n, shmem.my_pe())
+    shmem.barrier_all()
+
+
+def check_graph(me, n):
+    count = 3000
+    inbox, outbox, out = (symrail.array(count, "float32") for _ in range(3))
+    signal, lap = symrail.array(1, "int64"), symrail.array(1, "int64")
+    symrail.barrier_all()
+    args = [*(array.tensor() for array in (inbox, outbox, signal, out, lap)), count, (me + 1) % n]
+    lap_of_graph[(1,)](*args)
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outbox.tensor().add_(1)
+        lap_of_graph[(1,)](*args)
+    outbox.tensor().fill_(me)
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    for replay in range(1, 21):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (out.tensor() == (me - 1) % n + replay).all(), (replay, out.tensor()[:4])
+    symrail.barrier_all()
+
+
+@triton.autotune([triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"])
+@shmem.jit
+def tuned(x, out, n, pe, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n, other=0.0) + shmem.g(x, pe), mask=at < n)
+
+
+def check_autotuned(me, n):
+    x, out = symrail.array(4096, "float32"), symrail.array(4096, "float32")
+    x.tensor().fill_(me + 1)
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    tuned[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x.tensor(), out.tensor(), 4096, (me + 1) % n)
+    assert (out.tensor() == me + 1 + (me + 1) % n + 1).all(), out.tensor()[:4]
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+
+
+@shmem.jit(do_not_specialize=["n", "me"])
+def ping_pong(inbox, outbox, signal, n, laps, me, SCOPE: tl.constexpr):
+    for lap in range(1, laps + 1):
+        if me == 0:
+            shmem.put_signal_nbi(inbox, outbox, n, signal, lap, shmem.SIGNAL_SET, 1, SCOPE)
+        shmem.signal_wait_until(signal, shmem.CMP_GE, lap)
+        if me == 1:
+            shmem.put_signal_nbi(inbox, outbox, n, signal, lap, shmem.SIGNAL_SET, 0, SCOPE)
+    shmem.quiet()
+
+
+CUDA_PING_PONG = """
+#include <symrail_device.cuh>
+template <int SCOPE> __device__ void send(char* to, char* from, size_t n, symrail_u64* signal, symrail_u64 lap, int pe) {
+    if (SCOPE == 2) symrailx_putmem_signal_nbi_block(to, from, n, signal, lap, SYMRAIL_SIGNAL_SET, pe);
+    if (SCOPE == 1 && threadIdx.x < 32) symrailx_putmem_signal_nbi_warp(to, from, n, signal, lap, SYMRAIL_SIGNAL_SET, pe);
+    if (SCOPE == 0 && threadIdx.x == 0) symrail_putmem_signal_nbi(to, from, n, signal, lap, SYMRAIL_SIGNAL_SET, pe);
+}
+template <int SCOPE> __device__ void run(char* to, char* from, symrail_u64* signal, size_t n, int laps, int me) {
+    for (int lap = 1; lap <= laps; lap++) {
+        if (me == 0) send<SCOPE>(to, from, n, signal, lap, 1);
+        if (threadIdx.x == 0) symrail_signal_wait_until(signal, SYMRAIL_CMP_GE, lap);
+        __syncthreads();
+        if (me == 1) send<SCOPE>(to, from, n, signal, lap, 0);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) symrail_quiet();
+}
+#define KERNEL(NAME, SCOPE) extern "C" __global__ void NAME(char* to, char* from, symrail_u64* signal, size_t n, int laps, int me) { \
+    run<SCOPE>(to, from, signal, n, laps, me); }
+KERNEL(thread, 0)
+KERNEL(warp, 1)
+KERNEL(block, 2)
+"""
+
+
+def check_latency(me, n):
+    """Half a round trip of put-with-signal in microseconds, beside the CUDA header's; it checks nothing."""
+    try:
+        import cupy
+
+        include = os.environ["SYMRAIL_INCLUDE"]
+        module = cupy.RawModule(code=CUDA_PING_PONG, options=("-std=c++17", f"-I{include}"))
+        kernels = {scope: module.get_function(scope) for scope in ("thread", "warp", "block")}
+        symrail.current().attach_module(module.module.ptr)
+    except Exception as why:  # noqa: BLE001
+        print(f"    no CUDA kernels beside: {why!r}"[:300], flush=True)
+        kernels = {}
+    inbox, outbox = symrail.array(1 << 20, "uint8"), symrail.array(1 << 20, "uint8")
+    signal = symrail.array(1, "int64")
+    laps = 2000 if symrail.is_mapped((me + 1) % n) else 200
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for scope, warps, nbytes in (("thread", 1, 8), ("block", 1, 8), ("block", 4, 8), ("block", 8, 65536), ("block", 16, 1 << 20)):
+        line = []
+        for kind in ("triton", "cuda") if kernels else ("triton",):
+            best = float("inf")
+            for _ in range(4):
+                signal.tensor().zero_()
+                torch.cuda.synchronize()
+                symrail.barrier_all()
+                start.record()
+                if kind == "triton":
+                    ping_pong[(1,)](
+                        inbox.tensor(), outbox.tensor(), signal.tensor(), nbytes, laps, me, SCOPE=scope, num_warps=warps
+                    )
+                else:
+                    import numpy
+
+                    stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+                    pointers = [numpy.uint64(array.tensor().data_ptr()) for array in (inbox, outbox, signal)]
+                    sizes = (numpy.uint64(nbytes), numpy.int32(laps), numpy.int32(me))
+                    with stream:
+                        kernels[scope]((1,), (32 * warps,), (*pointers, *sizes))
+                end.record()
+                torch.cuda.synchronize()
+                best = min(best, start.elapsed_time(end) * 1000 / laps / 2)
+                symrail.barrier_all()
+            line.append(f"{kind} {best:.2f} us")
+        if me == 0:
+            print(f"    put_signal {nbytes} B, {scope}, {warps} warps: {', '.join(line)}", flush=True)
+
+
+def check_errors(me, n):
+    x = symrail.array(4, "int64")
+    symrail.barrier_all()
+    if torch.cuda.device_count() > 1:
+        other = (torch.cuda.current_device() + 1) % torch.cuda.device_count()
+        with torch.cuda.device(other):
+            refused(ArgumentError, f"GPU {other}", counted[(1,)], x.tensor(), 0)
+    symrail.barrier_all()
+
+
+def refused(error, text, call, *args):
+    try:
+        call(*args)
+    except error as found:
+        assert text in str(found), found
+        return
+    raise AssertionError("not refused")
+
+
+CHECKS = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+
+
+def main():
+    wanted = sys.argv[1:] or list(CHECKS)
+    failed = 0
+    with symrail.init(heap=os.environ.get("SYMRAIL_HEAP_KIND", "device")):
+        me, n = symrail.my_pe(), symrail.n_pes()
+        for name in wanted:
+            start = time.monotonic()
+            try:
+                CHECKS[name](me, n)
+                torch.cuda.synchronize()
+                symrail.quiet()
+                said = "right"
+            except Exception:  # noqa: BLE001
+                failed = 1
+                said = "WRONG\n" + traceback.format_exc(limit=4)
+            if me == 0 or failed:
+                print(f"triton {name}, PE {me}: {said} ({time.monotonic() - start:.1f} s)", flush=True)
+            if failed:
+                sys.exit(1)
+        left = symrail.array(1, "int64").tensor()
+    refused(StateError, "finalized", counted[(1,)], left, 0)
+    if me == 0:
+        print("triton errors after finalize: right", flush=True)
+
+
+if __name__ == "__main__":
+    main()

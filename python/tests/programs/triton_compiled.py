@@ -1,0 +1,59 @@
+"""Compiles the kernels of gpu/triton_kernels.py without a GPU: `python triton_compiled.py BITCODE`."""
+
+import re
+import sys
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+import triton_kernels as kernels
+
+FLOATS, WORDS, BYTES = "*fp32", "*i64", "*u8"
+COPIES = {"there": FLOATS, "here": FLOATS, "back": FLOATS, "n": "i32", "pe": "i32"}
+SIGNALLED = {"inbox": WORDS, "outbox": WORDS, "signal": WORDS, "out": WORDS, "n": "i32", "lap": "i32", "pe": "i32"}
+
+
+def cases():
+    """Each kernel with the types of its arguments, and its constants."""
+    for scope in ("thread", "warp", "block"):
+        for nbi in (False, True):
+            yield kernels.copies, COPIES, {"SCOPE": scope, "NBI": nbi}
+            yield kernels.signalled, SIGNALLED, {"SCOPE": scope, "NBI": nbi}
+    for word in ("*i8", "*u16", "*bf16", "*u32", "*fp32", "*u64", "*fp64"):
+        yield kernels.values, {"word": word, "value": word, "out": word, "pe": "i32"}, {}
+    for word in ("*i32", "*u32", "*i64", "*u64", "*fp32", "*fp64"):
+        yield kernels.atomics, {"word": word, "out": word, "pe": "i32"}, {"WHOLE": "fp" not in word}
+    yield kernels.meeting, {"word": WORDS, "out": WORDS, "laps": "i32", "pe": "i32"}, {}
+    yield kernels.peers, {"x": FLOATS, "out": FLOATS, "pe": "i32"}, {"BLOCK": 1024}
+    reduced = {"shared": FLOATS, "arrived": WORDS, "out": FLOATS, "n": "i32", "lap": "i32"}
+    yield kernels.triton_all_reduce.one_shot_all_reduce, reduced, {"PES": 8, "BLOCK": 4096}
+    passed = {"inbox": FLOATS, "outbox": FLOATS, "ready": WORDS, "taken": WORDS, "out": FLOATS, "chunks": "i32"}
+    passed |= {"next": "i32", "last": "i32"}
+    yield kernels.triton_all_reduce.pipeline, passed, {"BLOCK": 1024, "SLOTS": 4}
+
+
+def compiled(kernel, types, constants, arch, bitcode):
+    source = ASTSource(kernel, {**types, **dict.fromkeys(constants, "constexpr")}, constants)
+    options = {"extern_libs": {"symrail_device": bitcode}}
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+
+
+def main():
+    bitcode = sys.argv[1]
+    for kernel, types, constants in cases():
+        made = compiled(kernel, types, constants, 90, bitcode)
+        ptx = made.asm["ptx"]
+        assert re.search(r"\.visible \.const .*\bsymrail_state\[", ptx), "the state is not visible"
+        # Calls by an address are calls with other types than the definition's, which are not inlined.
+        assert "prototype" not in ptx, kernel
+        assert ".shared" not in ptx or made.metadata.shared > 0, "static shared memory"
+        assert made.asm["cubin"], kernel
+    for arch in (80, 100):
+        assert compiled(kernels.values, {"word": FLOATS, "value": FLOATS, "out": FLOATS, "pe": "i32"}, {}, arch, bitcode)
+    print("compiled for 80, 90 and 100")
+
+
+main()
