@@ -50,5 +50,5 @@ Description: multi-rail one-sided transport for symmetric heaps
  interface; headers for CUDA kernels.
 CONTROL
 package=$out/symrail_${version}_$architecture.deb
-dpkg-deb --root-owner-group --build "$work" "$package" > /dev/null
+dpkg-deb --root-owner-group -z3 --build "$work" "$package" > /dev/null
 echo "deb: $package"
