@@ -48,8 +48,12 @@ mod reduce;
 pub mod reduction;
 mod relay;
 mod reuse;
+#[cfg(any(test, symrail_portable, not(target_arch = "x86_64")))]
+mod soft_float;
 pub(crate) mod same_call;
 mod tree;
+#[cfg(all(target_arch = "x86_64", any(test, not(symrail_portable))))]
+mod x87;
 
 use std::time::Duration;
 
