@@ -48,9 +48,9 @@ mod reduce;
 pub mod reduction;
 mod relay;
 mod reuse;
+pub(crate) mod same_call;
 #[cfg(any(test, symrail_portable, not(target_arch = "x86_64")))]
 mod soft_float;
-pub(crate) mod same_call;
 mod tree;
 #[cfg(all(target_arch = "x86_64", any(test, not(symrail_portable))))]
 mod x87;
