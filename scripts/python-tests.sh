@@ -15,8 +15,8 @@ python=$(command -v python3) || { echo "SKIPPED: there is no python3"; exit 77; 
 if [ ! -e "$venv/complete" ]; then
   rm -rf "$venv"
   "$python" -m venv "$venv" || { echo "SKIPPED: python3 -m venv fails"; exit 77; }
-  "$venv/bin/pip" --quiet --disable-pip-version-check install numpy ml-dtypes pytest hypothesis mypy ||
-    { echo "SKIPPED: pip cannot install numpy, ml-dtypes, pytest, hypothesis and mypy"; exit 77; }
+  "$venv/bin/pip" --quiet --disable-pip-version-check install numpy ml-dtypes pytest hypothesis mypy markdown ||
+    { echo "SKIPPED: pip cannot install numpy, ml-dtypes, pytest, hypothesis, mypy and markdown"; exit 77; }
   touch "$venv/complete"
 fi
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # From a fresh machine to a table of puts over two rails.
 #
-#   scripts/run.sh                   installs what is missing, builds, and measures: puts that a device starts (through
-#                                    channel and proxy), then puts of the host, over two rails between two PEs
-#   scripts/run.sh OPTION…           the same with options of `symrail perf`, such as -b 1M, -n 4, --json FILE
+#   scripts/run.sh                   installs what is missing, builds, and measures puts between two PEs over two rails
+#   scripts/run.sh OPTION…           the same, and puts that a device starts, with options of `symrail perf`, such as
+#                                    -b 1M, -n 4, --json FILE
 #   scripts/run.sh TEST [OPTION…]    another test: `symrail perf TEST OPTION…`
 #   scripts/run.sh --help            this, and `symrail perf --help`, which lists tests and options, once it is built
 #
@@ -25,9 +25,19 @@ cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perf
 
 case ${1-} in
   "")
-    "$symrail" perf put-bw --rails 2 --device cpu -b 8
-    echo
-    exec "$symrail" perf put-lat put-bw --rails 2 -b 8 -e 64K
+    cat <<'TEXT'
+
+Two processes (PEs) put data into each other's memory, over two rails at once; the target's memory is compared for every
+size. A row is a size. avg(MB/s) is what both rails carry together: some GB/s in the last row. Rails of the loopback
+interface share its processor time, so four of them are not faster than two here; on NICs they are.
+
+TEXT
+    "$symrail" perf put-bw --rails 2 -b 8 -e 4M
+    cat <<'TEXT'
+
+This works when the line `data at the target checked for every size` is above. What this machine lacks for the fastest
+path: `target/release/symrail doctor`. Your own program: README.md, "Use it".
+TEXT
     ;;
   -*)
     "$symrail" perf put-bw --rails 2 --device cpu "$@"

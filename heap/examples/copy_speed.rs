@@ -8,7 +8,6 @@
 //! GB/s, the median of several rounds. `copy` is the crate's routine.
 #![allow(clippy::unwrap_used)]
 
-use std::arch::x86_64 as x86;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,49 +21,76 @@ unsafe fn glibc(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-unsafe fn rep_movsb(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear, as the ABI says.
-    unsafe {
-        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") dst => _, inout("rsi") src => _, options(nostack, preserves_flags));
+/// Routines of one processor.
+#[cfg(target_arch = "x86_64")]
+mod processor {
+    use std::arch::x86_64 as x86;
+
+    use super::Routine;
+
+    unsafe fn rep_movsb(dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise; the direction flag is clear, as the ABI says.
+        unsafe {
+            std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") dst => _, inout("rsi") src => _, options(nostack, preserves_flags));
+        }
+    }
+
+    macro_rules! vector_loop {
+        ($name:ident, $feature:literal, $width:literal, $load:ident, $store:ident, $fence:expr) => {
+            /// Aligns the destination, then moves four vectors at a time.
+            #[target_feature(enable = $feature)]
+            unsafe fn $name(dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: the caller's promise, and each access below stays inside of `len`.
+                unsafe {
+                    let head = dst.align_offset($width).min(len);
+                    std::ptr::copy_nonoverlapping(src, dst, head);
+                    let mut at = head;
+                    while at + 4 * $width <= len {
+                        let (from, to) = (src.add(at), dst.add(at));
+                        let a = x86::$load(from.cast());
+                        let b = x86::$load(from.add($width).cast());
+                        let c = x86::$load(from.add(2 * $width).cast());
+                        let d = x86::$load(from.add(3 * $width).cast());
+                        x86::$store(to.cast(), a);
+                        x86::$store(to.add($width).cast(), b);
+                        x86::$store(to.add(2 * $width).cast(), c);
+                        x86::$store(to.add(3 * $width).cast(), d);
+                        at += 4 * $width;
+                    }
+                    $fence
+                    std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), len - at);
+                }
+            }
+        };
+    }
+    vector_loop!(avx, "avx", 32, _mm256_loadu_si256, _mm256_store_si256, {});
+    vector_loop!(avx_nt, "avx", 32, _mm256_loadu_si256, _mm256_stream_si256, {
+        x86::_mm_sfence();
+    });
+    vector_loop!(avx512, "avx512f", 64, _mm512_loadu_si512, _mm512_store_si512, {});
+    vector_loop!(avx512_nt, "avx512f", 64, _mm512_loadu_si512, _mm512_stream_si512, {
+        x86::_mm_sfence();
+    });
+
+    pub fn routines() -> Vec<(&'static str, Routine)> {
+        let mut routines: Vec<(&str, Routine)> = vec![("rep movsb", rep_movsb)];
+        if std::is_x86_feature_detected!("avx") {
+            routines.extend([("avx", avx as Routine), ("avx nt", avx_nt)]);
+        }
+        if std::is_x86_feature_detected!("avx512f") {
+            routines.extend([("avx512", avx512 as Routine), ("avx512 nt", avx512_nt)]);
+        }
+        routines
     }
 }
 
-macro_rules! vector_loop {
-    ($name:ident, $feature:literal, $width:literal, $load:ident, $store:ident, $fence:expr) => {
-        /// Aligns the destination, then moves four vectors at a time.
-        #[target_feature(enable = $feature)]
-        unsafe fn $name(dst: *mut u8, src: *const u8, len: usize) {
-            // SAFETY: the caller's promise, and each access below stays inside of `len`.
-            unsafe {
-                let head = dst.align_offset($width).min(len);
-                std::ptr::copy_nonoverlapping(src, dst, head);
-                let mut at = head;
-                while at + 4 * $width <= len {
-                    let (from, to) = (src.add(at), dst.add(at));
-                    let a = x86::$load(from.cast());
-                    let b = x86::$load(from.add($width).cast());
-                    let c = x86::$load(from.add(2 * $width).cast());
-                    let d = x86::$load(from.add(3 * $width).cast());
-                    x86::$store(to.cast(), a);
-                    x86::$store(to.add($width).cast(), b);
-                    x86::$store(to.add(2 * $width).cast(), c);
-                    x86::$store(to.add(3 * $width).cast(), d);
-                    at += 4 * $width;
-                }
-                $fence
-                std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), len - at);
-            }
-        }
-    };
+/// Routines of one processor: none.
+#[cfg(not(target_arch = "x86_64"))]
+mod processor {
+    pub fn routines() -> Vec<(&'static str, super::Routine)> {
+        Vec::new()
+    }
 }
-vector_loop!(avx, "avx", 32, _mm256_loadu_si256, _mm256_store_si256, {});
-vector_loop!(avx_nt, "avx", 32, _mm256_loadu_si256, _mm256_stream_si256, {
-    x86::_mm_sfence();
-});
-vector_loop!(avx512, "avx512f", 64, _mm512_loadu_si512, _mm512_store_si512, {});
-vector_loop!(avx512_nt, "avx512f", 64, _mm512_loadu_si512, _mm512_stream_si512, {
-    x86::_mm_sfence();
-});
 
 #[inline(never)]
 unsafe fn chosen(dst: *mut u8, src: *const u8, len: usize) {
@@ -148,13 +174,8 @@ fn main() {
         (heap, block.ptr.as_ptr())
     });
     let (src, dst) = (heaps[0].1, heaps[1].1);
-    let mut routines: Vec<(&str, Routine)> = vec![("glibc", glibc), ("rep movsb", rep_movsb)];
-    if std::is_x86_feature_detected!("avx") {
-        routines.extend([("avx", avx as Routine), ("avx nt", avx_nt)]);
-    }
-    if std::is_x86_feature_detected!("avx512f") {
-        routines.extend([("avx512", avx512 as Routine), ("avx512 nt", avx512_nt)]);
-    }
+    let mut routines: Vec<(&str, Routine)> = vec![("glibc", glibc)];
+    routines.extend(processor::routines());
     routines.push(("copy", chosen));
     print!("{:>10} {:>6}", "bytes", "ahead");
     for (name, _) in &routines {

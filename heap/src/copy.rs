@@ -19,11 +19,11 @@
 //!   there.
 //! - Non-temporal stores cost the receiver an access to memory, so they are for copies that no cache holds.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(symrail_portable)))]
 #[path = "copy_x86.rs"]
 mod large;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(symrail_portable, not(target_arch = "x86_64")))]
 mod large {
     pub use std::ptr::copy_nonoverlapping as forward;
 

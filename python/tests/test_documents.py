@@ -95,6 +95,14 @@ def test_links(page: Path) -> None:
     assert not broken, f"{page.relative_to(ROOT)}: " + "; ".join(broken)
 
 
+def test_site(tmp_path: Path) -> None:
+    if importlib.util.find_spec("markdown") is None:
+        pytest.skip("there is no markdown")
+    ended = subprocess.run([sys.executable, ROOT / "scripts" / "site.py", tmp_path], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "docs" / "benchmarks" / "README.html").exists()
+
+
 def test_named_files_exist() -> None:
     """README and the table of maturity name their proofs."""
     folders = r"(?:collectives|core|cuda|decomp|ep|heap|kernels|nvshmem|overlap|perftest|proxy|python|scripts|shmem|tests|transport)"

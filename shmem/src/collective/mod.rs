@@ -49,7 +49,11 @@ pub mod reduction;
 mod relay;
 mod reuse;
 pub(crate) mod same_call;
+#[cfg(any(test, symrail_portable, not(target_arch = "x86_64")))]
+mod soft_float;
 mod tree;
+#[cfg(all(target_arch = "x86_64", any(test, not(symrail_portable))))]
+mod x87;
 
 use std::time::Duration;
 

@@ -6,6 +6,10 @@ use half::{bf16, f16};
 use symrail_core::order;
 
 use super::element::ElementType;
+#[cfg(any(symrail_portable, not(target_arch = "x86_64")))]
+use super::soft_float as long_double;
+#[cfg(all(target_arch = "x86_64", not(symrail_portable)))]
+use super::x87 as long_double;
 
 /// Types of elements.
 pub trait Element: Copy {
@@ -207,69 +211,31 @@ macro_rules! complex {
 }
 complex! { f32 f64 }
 
-/// C's `long double`: 80 bits in 16 bytes on x86-64.
+/// C's `long double`: 80 bits in 16 bytes on x86-64, IEEE's binary128 elsewhere.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
 pub struct LongDouble(pub(super) [u8; 16]);
 
-#[cfg(target_arch = "x86_64")]
-mod extended {
-    use crate::collective::number::{Arithmetic, LongDouble, Ordered};
-    use std::arch::asm;
-    use std::cmp::Ordering;
-
-    macro_rules! binary {
-        ($instruction:literal, $a:expr, $b:expr) => {{
-            let (mut a, b) = ($a, $b);
-            // SAFETY: loads and stores ten bytes of 16-byte values; the floating-point stack ends as it was.
-            unsafe {
-                asm!(
-                    "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", $instruction, "fstp tbyte ptr [{a}]",
-                    a = in(reg) &raw mut a, b = in(reg) &raw const b,
-                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                    options(nostack),
-                );
-            }
-            a
-        }};
+impl Arithmetic for LongDouble {
+    fn plus(self, other: Self) -> Self {
+        LongDouble(long_double::plus(self.0, other.0))
     }
 
-    impl Arithmetic for LongDouble {
-        fn plus(self, other: Self) -> Self {
-            binary!("faddp", self, other)
-        }
-
-        fn times(self, other: Self) -> Self {
-            binary!("fmulp", self, other)
-        }
+    fn times(self, other: Self) -> Self {
+        LongDouble(long_double::times(self.0, other.0))
     }
-
-    impl PartialOrd for LongDouble {
-        fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
-            let (a, b) = (std::ptr::from_ref(self), std::ptr::from_ref(other));
-            let (above, below, unordered): (u8, u8, u8);
-            // SAFETY: as for the others; two values are loaded and two are dropped.
-            unsafe {
-                asm!(
-                    "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", "fucomip st, st(1)", "fstp st(0)",
-                    "seta {above}", "setb {below}", "setp {unordered}",
-                    a = in(reg) a, b = in(reg) b, above = out(reg_byte) above, below = out(reg_byte) below,
-                    unordered = out(reg_byte) unordered,
-                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                    options(nostack),
-                );
-            }
-            (unordered == 0).then(|| above.cmp(&below))
-        }
-    }
-
-    impl PartialEq for LongDouble {
-        fn eq(&self, other: &LongDouble) -> bool {
-            self.partial_cmp(other) == Some(Ordering::Equal)
-        }
-    }
-
-    impl Ordered for LongDouble {}
 }
+
+impl PartialOrd for LongDouble {
+    fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
+        long_double::compare(self.0, other.0)
+    }
+}
+
+impl PartialEq for LongDouble {
+    fn eq(&self, other: &LongDouble) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Equal)
+    }
+}
+
+impl Ordered for LongDouble {}

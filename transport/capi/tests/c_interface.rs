@@ -71,3 +71,23 @@ fn one_rail_and_shared_memory() {
     run("tcp;ofi_rxm", "127.0.0.2", "", &[]);
     run("shm", "", "", &[]);
 }
+
+/// Programs that were compiled with the header find out by its number that the library is another one. So a change of
+/// the header, comments and white space aside, is a change of the number too, or an addition that old programs do not
+/// notice; then the digest here changes.
+#[test]
+fn the_header_of_an_interface_version_stays_as_it_was() {
+    const OF_VERSIONS: &[(u32, u64)] = &[(1, 0x2e8eacc5a3d8452a)];
+    let header = include_str!("../../include/symrail_transport.h");
+    let number = header.split("#define SYMRAIL_TRANSPORT_ABI ").nth(1).and_then(|rest| rest.lines().next());
+    let number: u32 = number.and_then(|text| text.trim().parse().ok()).unwrap();
+    let mut code = String::new();
+    for (index, part) in header.split("/*").enumerate() {
+        code += if index == 0 { part } else { part.split_once("*/").unwrap().1 };
+    }
+    code.retain(|c| !c.is_whitespace());
+    // FNV-1a.
+    let digest = code.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |d, b| (d ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let known = OF_VERSIONS.iter().find(|(version, _)| *version == number);
+    assert_eq!(known, Some(&(number, digest)), "version {number} of the header has digest {digest:#x} now");
+}
