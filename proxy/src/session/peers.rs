@@ -98,7 +98,7 @@ impl Session {
         if !endpoint.is_connected(pe) {
             return endpoint.connect_as(me, pe, &Addresses { host: Vec::new(), proxy: theirs.rails });
         }
-        if endpoint.name_at(pe) != me {
+        if endpoint.source_at(pe) != me {
             let why = "it has removed this session from its peers; open a new one".into();
             return Err(Error::PeerLost { operation: Operation::Put, pe, why });
         }
