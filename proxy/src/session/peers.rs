@@ -44,6 +44,7 @@ impl Session {
     /// The error of choosing or opening rails.
     pub fn open_without_peers(settings: &Settings, progress: Progress) -> Result<Session> {
         let choice = backend::choose(settings, &HostPes::alone(allowed_cpus()))?;
+        choice.unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
         let (numbers, expected) = match choice.nics {
             Nics::Libfabric(..) => (NUMBERS, EXPECTED),
             Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),
