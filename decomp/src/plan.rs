@@ -86,7 +86,17 @@ impl Plan {
         let states = vec![LegState::default(); blocks.legs.len()];
         let leaving = blocks.legs.iter().map(|_| None).collect();
         let done = vec![1; 2 * slots];
-        Ok(Plan { runtime: runtime.clone(), blocks, exchange, small, leaving, states, words, done, poison: Poison::default() })
+        Ok(Plan {
+            runtime: runtime.clone(),
+            blocks,
+            exchange,
+            small,
+            leaving,
+            states,
+            words,
+            done,
+            poison: Poison::default(),
+        })
     }
 
     /// Frees the plan. Collective over the team.

@@ -146,12 +146,12 @@ impl Sender {
         match self.channel.network.session.test(request) {
             Ok(true) => {
                 let size = *size;
-                self.requests.remove(index);
+                drop(self.requests.remove(index));
                 Ok(Some(size))
             }
             Ok(false) => self.channel.look(|| false).map(|()| None),
             Err(error) => {
-                self.requests.remove(index);
+                drop(self.requests.remove(index));
                 Err(self.channel.fail(error))
             }
         }

@@ -41,7 +41,16 @@ impl Exchange {
         let abort = words;
         // SAFETY: the block begins with these words, and is freed with the plan.
         let words = unsafe { SignalWords::new(heap.runtime(), block.base.cast(), words + 1) };
-        Ok(Exchange { group: team.group(), product, block, words, abort, round: 0, poison: Poison::default(), observer: None })
+        Ok(Exchange {
+            group: team.group(),
+            product,
+            block,
+            words,
+            abort,
+            round: 0,
+            poison: Poison::default(),
+            observer: None,
+        })
     }
 
     /// Bytes of a team's heap for `words` and `numbers`.

@@ -137,7 +137,16 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
         let threads = Threads::choose(settings, nics.len(), cores_each, mode.0 == verbs::Mode::RdmaAtomics);
         let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Ibverbs(nics));
-        return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons, left_out: None, unknown: None });
+        return Ok(Choice {
+            nics,
+            ib_mode: Some(mode),
+            threads,
+            proxy_cores,
+            cores_each,
+            reasons,
+            left_out: None,
+            unknown: None,
+        });
     }
     let library = ofi::load(settings)?;
     let ofi::Found { nics, left_out, unknown } = ofi::discover(&library, settings, host.all_here)?;

@@ -74,7 +74,14 @@ impl Exchange {
         let n = members.n() as usize;
         let slots = members.take(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
         let words = members.take(8 * Words::number(n as u64) as usize)?;
-        Ok(Exchange { members: members.clone(), words, slots, sent: vec![0; n], received: vec![0; n], poison: Poison::default() })
+        Ok(Exchange {
+            members: members.clone(),
+            words,
+            slots,
+            sent: vec![0; n],
+            received: vec![0; n],
+            poison: Poison::default(),
+        })
     }
 
     /// The address of some of its memory on this PE.

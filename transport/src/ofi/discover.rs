@@ -272,8 +272,9 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
     }
     // If none is known here, the next provider may know them. Otherwise they become part of the error.
     let (provider, names) = (ask.provider, unknown.join(", "));
-    let warning =
-        || format!("SYMRAIL_NIC_LIST: provider {provider} has no {names} on this host; rails are the others of the list");
+    let warning = || {
+        format!("SYMRAIL_NIC_LIST: provider {provider} has no {names} on this host; rails are the others of the list")
+    };
     let unknown = (!chosen.is_empty() && !unknown.is_empty()).then(warning);
     Ok(Found { nics: chosen, left_out: Vec::new(), unknown })
 }

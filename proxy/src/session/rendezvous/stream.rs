@@ -181,10 +181,7 @@ impl Stream {
 
     fn open(&mut self) {
         let key = self.tag(b"frames").finalize().into_bytes().into();
-        let halves = (
-            Sealer::new(&key, u8::from(self.dialer)),
-            Opener::new(&key, u8::from(!self.dialer), MAX_PAYLOAD),
-        );
+        let halves = (Sealer::new(&key, u8::from(self.dialer)), Opener::new(&key, u8::from(!self.dialer), MAX_PAYLOAD));
         self.step = Step::Open(Box::new(halves));
     }
 

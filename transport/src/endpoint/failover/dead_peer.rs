@@ -121,7 +121,8 @@ impl Core {
     /// The rails that have work requests of an operation, as in [`Core::rails_to`]. Empty where no other rail leads to
     /// the PE.
     pub(in crate::endpoint) fn rails_holding(&self, id: OpHandle, pe: Pe) -> String {
-        let has = |lane: usize| self.queue.all().any(|(_, r)| r.op == id && usize::from(r.lane) == lane && r.dest == pe);
+        let has =
+            |lane: usize| self.queue.all().any(|(_, r)| r.op == id && usize::from(r.lane) == lane && r.dest == pe);
         if self.lanes.count(pe) < 2 {
             return String::new();
         }
