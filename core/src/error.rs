@@ -135,7 +135,7 @@ pub enum Error {
         pe: Pe,
     },
     /// An operation did not complete in time.
-    #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive?")]
+    #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S){}", remedy(rails))]
     Timeout {
         /// The operation that failed.
         operation: Operation,
@@ -143,6 +143,8 @@ pub enum Error {
         pe: Pe,
         /// The time-out that passed.
         seconds: u64,
+        /// The rails that have not returned the operation's data, while others lead to the PE; mostly empty.
+        rails: String,
     },
     /// The PE has been given up as dead.
     #[error("{operation} to PE {pe} cannot be done: {why}")]
@@ -244,6 +246,18 @@ pub enum Error {
         /// The alternative.
         remedy: String,
     },
+}
+
+/// The end of the text of [`Error::Timeout`].
+fn remedy(rails: &str) -> String {
+    if rails.is_empty() {
+        return "; is the PE alive?".into();
+    }
+    format!(
+        ": its data is on {rails}, which has neither delivered nor returned it; repair the path, leave the rail out \
+         (SYMRAIL_NIC_LIST), or let the rail report failures sooner (TCP: net.ipv4.tcp_retries2; ibverbs: \
+         SYMRAIL_IB_TIMEOUT)"
+    )
 }
 
 impl Error {

@@ -21,7 +21,7 @@
 //! before it, since the two are different messages. So all that changes a word that counts adds to it, even the word
 //! that ends the agreement: a store would take back the blocks that came before it.
 
-use symrail::rounds::Words;
+use symrail::rounds::SignalWords;
 use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
 use crate::error::{Refusal, Result};
@@ -89,7 +89,7 @@ pub(crate) struct Link {
 
 /// The words of a plan.
 pub(crate) struct Exchange {
-    words: Words,
+    words: SignalWords,
     slots: usize,
     round: u64,
     /// The values of this round's words: ready words by slot, then arrived words.
@@ -109,7 +109,7 @@ impl Exchange {
     pub unsafe fn new(runtime: &Runtime, words: *mut u64, slots: usize) -> Exchange {
         let offered = (0..slots).map(|_| None).collect();
         // SAFETY: the caller's promise.
-        let words = unsafe { Words::new(runtime, words, ARRAYS * slots) };
+        let words = unsafe { SignalWords::new(runtime, words, ARRAYS * slots) };
         Exchange { words, slots, round: 0, wanted: vec![0; 2 * slots], offered }
     }
 
@@ -139,7 +139,7 @@ impl Exchange {
         if link.small && !self.round.is_multiple_of(2) { READY } else { ARRIVED }
     }
 
-    /// The value of the word that signals the arrival of the other end's block of this round. Words that count continue
+    /// The value of the word that signals the arrival of the other end's block of this round. SignalWords that count continue
     /// from their value after the first round.
     fn when_arrived(&self, link: &Link) -> u64 {
         match (link.counted_here, link.small) {

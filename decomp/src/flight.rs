@@ -96,7 +96,7 @@ impl<'p> Flight<'p> {
         }
         // When this returns, all puts over rails from the input or the workspace have completed.
         self.plan.leaving.iter_mut().filter_map(Option::take).try_for_each(Delivery::wait)?;
-        self.plan.under_way = false;
+        self.plan.poison.end();
         Ok(())
     }
 

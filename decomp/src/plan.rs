@@ -11,6 +11,7 @@
 //!
 //! Small blocks over rails need no signal before them. They have buffers of their own, and are unpacked from there.
 
+use symrail::rounds::Poison;
 use symrail::{Delivery, Pe, Runtime, Team};
 
 use crate::blocks::{Blocks, Leg, Wrong};
@@ -48,8 +49,7 @@ pub struct Plan {
     words: Block,
     /// Flags of the words that the round no longer waits for.
     pub(crate) done: Vec<i32>,
-    /// Whether a round has begun and has not ended.
-    pub(crate) under_way: bool,
+    pub(crate) poison: Poison,
     pub(crate) runtime: Runtime,
 }
 
@@ -86,7 +86,17 @@ impl Plan {
         let states = vec![LegState::default(); blocks.legs.len()];
         let leaving = blocks.legs.iter().map(|_| None).collect();
         let done = vec![1; 2 * slots];
-        Ok(Plan { runtime: runtime.clone(), blocks, exchange, small, leaving, states, words, done, under_way: false })
+        Ok(Plan {
+            runtime: runtime.clone(),
+            blocks,
+            exchange,
+            small,
+            leaving,
+            states,
+            words,
+            done,
+            poison: Poison::default(),
+        })
     }
 
     /// Frees the plan. Collective over the team.
@@ -178,16 +188,12 @@ impl Plan {
         work: &'p mut Workspace,
     ) -> Result<Flight<'p>> {
         let (input, output) = (input.into(), output.into());
-        if self.under_way {
-            let (pe, what) = (self.runtime.my_pe(), self.blocks.what);
-            return Err(symrail::rounds::Error::Poisoned { pe, what, why: None }.into());
-        }
         self.runtime.check_joined()?;
-        self.under_way = true;
+        self.poison.begin(self.runtime.my_pe(), self.blocks.what)?;
         self.exchange.begin(self.blocks.legs.iter().map(|leg| &leg.link));
         if let Err(wrong) = self.check(&input, &output, work) {
             self.refuse(wrong.0)?;
-            self.under_way = false;
+            self.poison.end();
             return Err(self.blocks.refused(self.runtime.my_pe(), wrong));
         }
         let in_place = self.blocks.overwrites(input.extent().at, output.extent().at);

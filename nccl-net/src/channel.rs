@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use symrail_proxy::session::memory::HANDLE_SIZE;
+use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
 use symrail_proxy::session::rendezvous::{Link, State};
 use symrail_proxy::session::{Place, Request};
 
@@ -112,6 +112,17 @@ impl Channel {
             {
                 std::thread::yield_now();
             }
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // A peer in this process is the session itself, whose memory its own end deregisters.
+        if self.pe() != self.network.session.me()
+            && let Ok(ring) = Memory::decode(&self.ring)
+        {
+            self.network.session.deregister(&ring);
         }
     }
 }

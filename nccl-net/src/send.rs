@@ -1,8 +1,9 @@
 //! The sending end of a connection.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use slab::Slab;
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
 use symrail_proxy::session::{Place, Request};
 use symrail_transport::amo::AmoOp;
@@ -13,15 +14,14 @@ use crate::network::Network;
 use crate::report::{Failure, Result};
 use crate::ring::{HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, size_word};
 
-/// Handles of the receiver's memory that are kept, before the oldest is forgotten.
-const MOST_HANDLES: usize = 64;
+/// Handles of the receiver's memory that are kept, before the others are forgotten.
+const MAX_HANDLES: usize = 64;
 
 /// A buffer that the receiver has posted.
 struct Posted {
     number: u64,
     size: u64,
     offset: u64,
-    tag: i32,
     handle: Box<[u8; HANDLE_SIZE]>,
 }
 
@@ -31,10 +31,12 @@ pub struct Sender {
     ring: Ring,
     /// The number of the next descriptor.
     next: u64,
-    posted: VecDeque<Posted>,
-    /// Handles that the session knows by operations of this end.
-    known: VecDeque<Memory>,
-    requests: [Option<(Request, u64)>; SLOTS],
+    /// The buffers of each tag, in the order in which they were posted.
+    posted: HashMap<i32, VecDeque<Posted>>,
+    /// Handles that the session knows by operations of this end, by their offsets.
+    known: HashMap<u64, Memory>,
+    /// At most [`SLOTS`].
+    requests: Slab<(Request, u64)>,
 }
 
 impl Sender {
@@ -44,8 +46,8 @@ impl Sender {
     }
 
     pub fn new(channel: Channel, ring: Ring) -> Sender {
-        let (posted, known) = (VecDeque::new(), VecDeque::new());
-        Sender { channel, ring, next: 0, posted, known, requests: [const { None }; SLOTS] }
+        let (posted, known, requests) = (HashMap::new(), HashMap::new(), Slab::with_capacity(SLOTS));
+        Sender { channel, ring, next: 0, posted, known, requests }
     }
 
     /// Starts to send. Returns the index of the request; `None` while the receiver has posted no buffer with the tag.
@@ -55,14 +57,12 @@ impl Sender {
     pub unsafe fn start(&mut self, data: *const u8, size: u64, tag: i32) -> Result<Option<usize>> {
         self.channel.usable()?;
         self.take_posted()?;
-        let at = self.posted.iter().position(|posted| posted.tag == tag);
-        let index = self.requests.iter().position(Option::is_none);
-        let (Some(at), Some(index)) = (at, index) else {
+        let first = self.posted.get(&tag).and_then(VecDeque::front).filter(|_| self.requests.len() < SLOTS);
+        let Some(&Posted { number, size: room, offset, ref handle }) = first else {
             self.channel.network.session.progress();
             self.channel.look(|| false)?;
             return Ok(None);
         };
-        let Posted { number, size: room, offset, ref handle, .. } = self.posted[at];
         let word = self.channel.place(number as usize % SLOTS)?;
         let fits = size <= room;
         // Nothing is written where there is nothing to write, or no room for it.
@@ -77,9 +77,10 @@ impl Sender {
             Ok(None) => return Ok(None),
             Err(error) => return Err(self.channel.fail(error)),
         };
-        self.requests[index] = Some((request, size));
-        self.remember(at);
-        self.posted.remove(at);
+        let index = self.requests.insert((request, size));
+        if let Some(posted) = self.take_first(tag) {
+            self.remember(&posted.handle);
+        }
         if !fits {
             let why = format!("a message of {size} bytes with tag {tag} for a buffer of {room}");
             return Err(self.channel.fail(Failure::usage(why)));
@@ -102,48 +103,55 @@ impl Sender {
                 Ok(handle) => Box::new(handle),
                 Err(error) => return Err(self.channel.fail(error)),
             };
-            self.posted.push_back(Posted { number: self.next, size, offset, tag, handle });
+            self.posted.entry(tag).or_default().push_back(Posted { number: self.next, size, offset, handle });
             self.next += 1;
             self.channel.heard();
         }
     }
 
-    /// Keeps the handle of a buffer to which an operation was started, and lets the session forget the oldest.
-    fn remember(&mut self, at: usize) {
-        let Ok(memory) = Memory::decode(&self.posted[at].handle) else { return };
-        if self.known.contains(&memory) {
-            return;
+    /// Takes the buffer with the tag that was posted first.
+    fn take_first(&mut self, tag: i32) -> Option<Posted> {
+        let of_tag = self.posted.get_mut(&tag)?;
+        let first = of_tag.pop_front();
+        // The receiver may use any number of tags, one after the other.
+        if of_tag.is_empty() && self.posted.len() > SLOTS {
+            self.posted.remove(&tag);
         }
-        self.known.push_back(memory);
-        let idle = self.requests.iter().flatten().count() <= 1;
+        first
+    }
+
+    /// Keeps the handle of a buffer to which an operation was started, and lets the session forget the others when
+    /// there are many.
+    fn remember(&mut self, handle: &[u8; HANDLE_SIZE]) {
+        let Ok(memory) = Memory::decode(handle) else { return };
         // A handle may be in use by an operation that has not been posted to a rail.
-        if self.known.len() > MOST_HANDLES && idle {
-            let keep = self.known.pop_back();
+        if self.known.len() >= MAX_HANDLES && self.requests.len() <= 1 && !self.known.contains_key(&memory.offset()) {
             self.forget_all();
-            self.known.extend(keep);
         }
+        self.known.insert(memory.offset(), memory);
     }
 
     fn forget_all(&mut self) {
         // A peer in this process is the session itself, whose memory the receiving end deregisters.
         let foreign = |memory: &Memory| memory.pe() != self.channel.network.session.me();
-        self.known.drain(..).filter(foreign).for_each(|memory| self.channel.network.session.deregister(&memory));
+        let forgotten = self.known.drain().map(|(_, memory)| memory).filter(foreign);
+        forgotten.for_each(|memory| self.channel.network.session.deregister(&memory));
     }
 
     /// Whether a request is done, and its size. It is free again when it is done or has failed.
     pub fn test(&mut self, index: usize) -> Result<Option<u64>> {
-        let Some(Some((request, size))) = self.requests.get(index) else {
+        let Some((request, size)) = self.requests.get(index) else {
             return Err(Failure::argument("a request that is not under way"));
         };
         match self.channel.network.session.test(request) {
             Ok(true) => {
                 let size = *size;
-                self.requests[index] = None;
+                drop(self.requests.remove(index));
                 Ok(Some(size))
             }
             Ok(false) => self.channel.look(|| false).map(|()| None),
             Err(error) => {
-                self.requests[index] = None;
+                drop(self.requests.remove(index));
                 Err(self.channel.fail(error))
             }
         }
@@ -151,7 +159,7 @@ impl Sender {
 
     /// Waits for operations that still use the caller's memory.
     pub fn settle(&self) {
-        self.channel.settle(self.requests.iter().flatten().map(|(request, _)| request));
+        self.channel.settle(self.requests.iter().map(|(_, (request, _))| request));
     }
 
     pub fn network(&self) -> &Arc<Network> {

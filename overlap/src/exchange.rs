@@ -1,8 +1,8 @@
-//! Rounds of a plan: words ([`Words`]) and rows that its ranks exchange through symmetric memory.
+//! Rounds of a plan: words ([`SignalWords`]) and rows that its ranks exchange through symmetric memory.
 //!
 //! The words hold the numbers of the last rounds in which ranks set them. The last word is the abort word ([`Abort`]).
 
-use symrail::rounds::{self, Abort, Words};
+use symrail::rounds::{self, Abort, Poison, SignalWords};
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Pe, Runtime, SignalOp, Team, TeamHeap};
 
@@ -18,12 +18,11 @@ pub(crate) struct Exchange {
     group: Group,
     product: Product,
     block: Block,
-    words: Words,
+    words: SignalWords,
     /// The abort word, after the plan's own ones.
     abort: Word,
     round: u64,
-    /// Whether a round has begun and not ended.
-    under_way: bool,
+    poison: Poison,
     observer: Option<Observer>,
 }
 
@@ -41,8 +40,17 @@ impl Exchange {
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
         let abort = words;
         // SAFETY: the block begins with these words, and is freed with the plan.
-        let words = unsafe { Words::new(heap.runtime(), block.base.cast(), words + 1) };
-        Ok(Exchange { group: team.group(), product, block, words, abort, round: 0, under_way: false, observer: None })
+        let words = unsafe { SignalWords::new(heap.runtime(), block.base.cast(), words + 1) };
+        Ok(Exchange {
+            group: team.group(),
+            product,
+            block,
+            words,
+            abort,
+            round: 0,
+            poison: Poison::default(),
+            observer: None,
+        })
     }
 
     /// Bytes of a team's heap for `words` and `numbers`.
@@ -74,12 +82,9 @@ impl Exchange {
 
     /// Begins the next round.
     pub fn begin(&mut self) -> Result<()> {
-        if self.under_way {
-            let (pe, what) = (self.runtime().my_pe(), self.product.name());
-            return Err(rounds::Error::Poisoned { pe, what, why: None }.into());
-        }
         self.runtime().check_joined()?;
-        self.under_way = true;
+        let pe = self.runtime().my_pe();
+        self.poison.begin(pe, self.product.name())?;
         self.check_abort(self.words.read(self.abort)?)?;
         self.round += 1;
         Ok(())
@@ -88,7 +93,7 @@ impl Exchange {
     /// Ends the round: all puts have completed.
     pub fn end(&mut self) -> Result<()> {
         self.quiet()?;
-        self.under_way = false;
+        self.poison.end();
         Ok(())
     }
 

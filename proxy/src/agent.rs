@@ -246,7 +246,7 @@ impl Agent {
             let after = c.acknowledged;
             let turn = if applied == c.applied { c.turn } else { 0 };
             let reply =
-                Reply { source: endpoint.name_at(pe), lane: stream as u8, after, applied, turn, outcomes: count };
+                Reply { source: endpoint.source_at(pe), lane: stream as u8, after, applied, turn, outcomes: count };
             self.message[Token::SIZE..HEAD].copy_from_slice(&reply.encode());
             if !endpoint.reply(pe, origin as Origin, c.lane.into(), &mut self.message) {
                 return false;

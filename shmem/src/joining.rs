@@ -280,6 +280,9 @@ fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     for reason in choice.reasons.iter().chain([&choice.threads.reason]) {
         tracing::info!("{reason}");
     }
+    if let Some(unknown) = choice.unknown.as_ref().filter(|_| host.local_pe == 0) {
+        tracing::warn!("{unknown}");
+    }
     match &choice.left_out {
         Some(left_out) if host.local_pe == 0 => tracing::info!("{left_out}"),
         Some(left_out) => tracing::debug!("{left_out}"),

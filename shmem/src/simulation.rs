@@ -192,5 +192,6 @@ fn choice(settings: &Settings) -> Choice {
         cores_each: 1,
         reasons: Vec::new(),
         left_out: None,
+        unknown: None,
     }
 }

@@ -16,10 +16,14 @@ pub fn own(name: &str) -> PathBuf {
 /// in use.
 #[allow(dead_code, reason = "not every test that loads libraries builds any")]
 pub fn build() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
     succeed(&mut cargo_build());
-    folder
+    profile_folder()
+}
+
+/// The folder of the running test's profile.
+#[allow(dead_code, reason = "not every test that loads libraries builds any")]
+fn profile_folder() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
 }
 
 /// The command that builds all packages in the running test's profile.
@@ -28,8 +32,7 @@ pub fn build() -> PathBuf {
 /// that nothing is compiled again.
 #[allow(dead_code, reason = "not every test that loads libraries builds any")]
 pub fn cargo_build() -> Command {
-    let exe = std::env::current_exe().unwrap();
-    let folder = exe.ancestors().nth(2).unwrap();
+    let folder = profile_folder();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "-q", "--workspace", "--lib", "--bins", "--examples"]);
     cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -80,6 +80,9 @@ pub struct Choice {
     pub reasons: Vec<String>,
     /// Which network interfaces are no rails, and why: the same for all PEs of a host.
     pub left_out: Option<String>,
+    /// The names of `NIC_LIST` that this host has no rail for, in one sentence: the same for all PEs of a host. The
+    /// caller warns once.
+    pub unknown: Option<String>,
 }
 
 /// Finds the NICs that the settings allow and orders them: as `NIC_LIST` names them, or else as the topology spreads
@@ -134,10 +137,19 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
         let threads = Threads::choose(settings, nics.len(), cores_each, mode.0 == verbs::Mode::RdmaAtomics);
         let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Ibverbs(nics));
-        return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons, left_out: None });
+        return Ok(Choice {
+            nics,
+            ib_mode: Some(mode),
+            threads,
+            proxy_cores,
+            cores_each,
+            reasons,
+            left_out: None,
+            unknown: None,
+        });
     }
     let library = ofi::load(settings)?;
-    let ofi::Found { nics, left_out } = ofi::discover(&library, settings, host.all_here)?;
+    let ofi::Found { nics, left_out, unknown } = ofi::discover(&library, settings, host.all_here)?;
     let left_out: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     let left_out =
         (!left_out.is_empty()).then(|| format!("no rails: {}; SYMRAIL_NIC_LIST can name them", left_out.join(", ")));
@@ -150,7 +162,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let nics: Vec<_> = places.order.iter().take(most).map(|&i| nics[i].clone()).collect();
     let threads = Threads::choose(settings, nics.len(), cores_each, settings.amo_path == AmoPath::Native);
     let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Libfabric(library, nics));
-    Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons, left_out })
+    Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons, left_out, unknown })
 }
 
 /// Whether the rails that these settings choose may read and write a GPU's memory, as far as that is known before a

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
-use symrail::rounds;
+use symrail::rounds::{self, Poison};
 use symrail_core::{Backoff, lock};
 
 use super::Buffer;
@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
     /// For each rank, the number of slots filled there, and emptied here.
     sent: Vec<u64>,
     received: Vec<u64>,
-    given_up: bool,
+    poison: Poison,
     members: Members,
 }
 
@@ -74,7 +74,14 @@ impl Exchange {
         let n = members.n() as usize;
         let slots = members.take(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
         let words = members.take(8 * Words::number(n as u64) as usize)?;
-        Ok(Exchange { members: members.clone(), words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
+        Ok(Exchange {
+            members: members.clone(),
+            words,
+            slots,
+            sent: vec![0; n],
+            received: vec![0; n],
+            poison: Poison::default(),
+        })
     }
 
     /// The address of some of its memory on this PE.
@@ -97,11 +104,8 @@ impl Exchange {
     /// As for [`arrange`]; or a PE did not do its part within the time-out, or a send matched a receive of another
     /// size, after which this cannot be used any more.
     pub fn run(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
-        if self.given_up {
-            return Err(Error::Call(
-                "an earlier send or receive has failed, and what still arrives is that one's".into(),
-            ));
-        }
+        // What still arrives of an earlier call would be taken for this one's.
+        self.poison.check(self.members.runtime().my_pe(), "the sends and receives of a communicator")?;
         self.members.runtime().check_joined()?;
         let arranged = arrange(self.members.me(), self.members.n(), transfers, Buffer::len)?;
         let runtime = self.members.runtime();
@@ -119,8 +123,7 @@ impl Exchange {
             let ways = Ways { thread, members, words, slots, slot: slot_bytes(members.n().into()), name: &name };
             ways.all(&mut lock(&queues), runtime.timeout())
         });
-        self.given_up = run.is_err();
-        run?;
+        self.poison.poison_on_err(run)?;
         for queue in lock(&queues).iter() {
             let counts = if queue.row.receives { &mut self.received } else { &mut self.sent };
             counts[queue.row.peer as usize] = queue.count;

@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use symrail::kernels::cpu::Grid;
+use symrail::rounds::Poison;
 use symrail::{Runtime, SymSlice, Symmetric};
 
 use crate::error::{Error, Result};
@@ -126,7 +127,7 @@ pub struct Prepared {
     /// For each word, the number of signals that were awaited.
     expected: Vec<AtomicU64>,
     epoch: u64,
-    given_up: bool,
+    poison: Poison,
     members: Members,
 }
 
@@ -164,7 +165,7 @@ impl Prepared {
             stage,
             expected,
             epoch: 0,
-            given_up: false,
+            poison: Poison::default(),
         })
     }
 
@@ -226,7 +227,7 @@ impl Prepared {
         let stage = name(self.stage.buffer()?)?;
         let flag = self.next_flag()?;
         if self.plan.barriers.before {
-            self.members.sync().inspect_err(|_| self.given_up = true)?;
+            self.poison.poison_on_err(self.members.sync())?;
         }
         let rank = &self.plan.ranks[me];
         let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
@@ -241,12 +242,11 @@ impl Prepared {
             })
         };
         if let Err(error) = run {
-            self.given_up = true;
             // The first block's error caused those of the others.
-            return Err(shared.first_error().unwrap_or_else(|| error.into()));
+            return self.poison.poison_on_err(Err(shared.first_error().unwrap_or_else(|| error.into())));
         }
         if self.plan.barriers.after {
-            self.members.sync().inspect_err(|_| self.given_up = true)?;
+            self.poison.poison_on_err(self.members.sync())?;
         }
         Ok(())
     }
@@ -254,9 +254,8 @@ impl Prepared {
     fn check(&self, call: &Call) -> Result<()> {
         let refuse = |reason: String| Err(Error::Call(format!("plan {}: {reason}", self.plan.name())));
         let part = call.part;
-        if self.given_up {
-            return refuse("an earlier call has failed, and what still arrives would be taken for this one's".into());
-        }
+        // What still arrives of an earlier call would be taken for this one's.
+        self.poison.check(self.members.runtime().my_pe(), "a communicator")?;
         if part > self.capacity {
             return refuse(format!("parts of {part} bytes, but memory was taken for {}", self.capacity));
         }

@@ -163,7 +163,7 @@ impl HighThroughput {
         }
         rows.next = vec![0; ranks];
         let mut come = Rows::new(element, format, &into);
-        let limit = self.limit_of_handed_on();
+        let limit = self.limit_of_forwarded();
         let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, limit, "combine");
         transfer.run(
             (&handle.passed, &into),

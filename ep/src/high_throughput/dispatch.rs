@@ -146,7 +146,7 @@ impl HighThroughput {
         let own: Vec<Vec<u32>> = (0..self.ranks()).map(|rank| handle.layout.tokens_for(rank)).collect();
         let ((out, into), rows_from) = (routes.within(), routes.rows_from());
         let of_others = passed.for_ranks(&routes, format.bytes());
-        let limit = self.limit_of_handed_on();
+        let limit = self.limit_of_forwarded();
         let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, limit, "dispatch");
         transfer.run(
             (&out, &into),

@@ -289,7 +289,7 @@ impl HighThroughput {
 
     /// The limit for forwarded rows. It is longer, so that the forwarding rank gives up first and reports the ranks
     /// that it has waited for.
-    fn limit_of_handed_on(&self) -> WaitLimit {
+    fn limit_of_forwarded(&self) -> WaitLimit {
         let time = self.limit.time;
         WaitLimit { time: if self.hosts.count() > 1 { time + time / 4 } else { time } }
     }

@@ -1,12 +1,12 @@
 //! GPUs: access to one another, and by NICs.
 
-use super::Patient;
+use super::Host;
 use super::finding::Finding;
 use crate::info::report::Gpu;
 
-pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
-    let cuda = &patient.report.cuda;
-    let present = patient.nvidia();
+pub fn judge(host: &Host<'_>) -> Vec<Finding> {
+    let cuda = &host.report.cuda;
+    let present = host.nvidia();
     if cuda.devices.is_empty() {
         let missing = cuda.missing.as_ref();
         return match (present.is_empty(), missing) {
@@ -23,9 +23,9 @@ pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
         findings
             .push(Finding::ok("GPU", format!("{}, each reaches all others by loads and stores", cuda.devices.len())));
     }
-    if !patient.rdma().is_empty() {
-        findings.extend(cuda.devices.iter().map(|gpu| by_nics(patient, gpu)));
-        findings.push(iommu(patient));
+    if !host.rdma().is_empty() {
+        findings.extend(cuda.devices.iter().map(|gpu| by_nics(host, gpu)));
+        findings.push(iommu(host));
     }
     findings
 }
@@ -42,11 +42,11 @@ fn unmapped(gpu: &Gpu) -> Option<Finding> {
 }
 
 /// Whether NICs read and write a GPU's memory themselves.
-fn by_nics(patient: &Patient<'_>, gpu: &Gpu) -> Finding {
+fn by_nics(host: &Host<'_>, gpu: &Gpu) -> Finding {
     let number = gpu.number;
     if gpu.dmabuf {
         Finding::ok("GPUDirect", format!("GPU {number} exports its memory to NICs as a dmabuf"))
-    } else if patient.names("module").iter().any(|name| name == "nvidia_peermem" || name == "nv_peer_mem") {
+    } else if host.names("module").iter().any(|name| name == "nvidia_peermem" || name == "nv_peer_mem") {
         Finding::ok("GPUDirect", format!("GPU {number} is reached by NICs through nvidia_peermem"))
     } else {
         Finding::problem(
@@ -58,9 +58,9 @@ fn by_nics(patient: &Patient<'_>, gpu: &Gpu) -> Finding {
 }
 
 /// Transfers between NICs and GPUs pass an IOMMU that translates by way of the host bridge.
-fn iommu(patient: &Patient<'_>) -> Finding {
-    let kind = |group: &String| patient.read(format!("kernel/iommu_groups/{group}/type"));
-    let groups = patient.names("kernel/iommu_groups");
+fn iommu(host: &Host<'_>) -> Finding {
+    let kind = |group: &String| host.read(format!("kernel/iommu_groups/{group}/type"));
+    let groups = host.names("kernel/iommu_groups");
     match groups.iter().filter_map(kind).find(|kind| kind.starts_with("DMA")) {
         Some(kind) => Finding::problem(
             "IOMMU",

@@ -3,15 +3,15 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use super::Patient;
+use super::Host;
 use super::finding::Finding;
 
-pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
+pub fn judge(host: &Host<'_>) -> Vec<Finding> {
     let mut findings = vec![mapping(), cross_memory()];
     findings.extend(namespaces());
-    findings.extend(balancing(patient));
-    findings.push(huge_pages(patient));
-    findings.extend(patient.report.unknown.iter().chain(&patient.report.chosen.ignored).map(|warning| {
+    findings.extend(balancing(host));
+    findings.push(huge_pages(host));
+    findings.extend(host.report.unknown.iter().chain(&host.report.chosen.ignored).map(|warning| {
         let name = warning.split(['=', ' ']).next().unwrap_or_default();
         Finding::hint("setting", warning.as_str(), format!("unset {name}"))
     }));
@@ -65,8 +65,8 @@ fn namespaces() -> Option<Finding> {
     })
 }
 
-fn balancing(patient: &Patient<'_>) -> Option<Finding> {
-    let nodes = patient.report.host.numa_nodes.len();
+fn balancing(host: &Host<'_>) -> Option<Finding> {
+    let nodes = host.report.host.numa_nodes.len();
     let active = std::fs::read_to_string("/proc/sys/kernel/numa_balancing").is_ok_and(|text| text.trim() != "0");
     (nodes > 1 && active).then(|| {
         let found = "the kernel moves pages between NUMA nodes (kernel.numa_balancing), which stops threads for faults";
@@ -75,9 +75,9 @@ fn balancing(patient: &Patient<'_>) -> Option<Finding> {
 }
 
 /// Heaps request huge pages, which shared memory gets where the administrator allows it.
-fn huge_pages(patient: &Patient<'_>) -> Finding {
+fn huge_pages(host: &Host<'_>) -> Finding {
     let file = "kernel/mm/transparent_hugepage/shmem_enabled";
-    match patient.read(file) {
+    match host.read(file) {
         Some(text) if text.contains("[never]") || text.contains("[deny]") => Finding::hint(
             "huge pages",
             "heaps get none: page tables of large heaps take time and memory",

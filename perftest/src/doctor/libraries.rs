@@ -1,12 +1,12 @@
 //! The libraries that are loaded at run time, beside the hardware that needs them.
 
-use super::Patient;
+use super::Host;
 use super::finding::Finding;
 use crate::info::libraries::{Library, find_out};
 
-pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
-    let gpus = patient.nvidia();
-    let rdma = patient.rdma();
+pub fn judge(host: &Host<'_>) -> Vec<Finding> {
+    let gpus = host.nvidia();
+    let rdma = host.rdma();
     let of = |library: &Library| {
         let needed_by = match library.name {
             "libfabric" => Some("other hosts".into()),
@@ -27,5 +27,5 @@ pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
             (Some(missing), None) => Finding::ok("library", format!("{}; no hardware here needs it", missing.reason)),
         }
     };
-    find_out(patient.settings).iter().map(of).collect()
+    find_out(host.settings).iter().map(of).collect()
 }

@@ -7,22 +7,22 @@ use nix::sys::resource::Resource;
 use symrail_transport::ofi;
 
 use super::finding::Finding;
-use super::{Patient, limit};
+use super::{Host, limit};
 
 /// Jobs of fewer PEs are common.
 const COMMON_PES: u64 = 256;
 
-pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
-    let parts = [memlock(patient), nofile(patient), sizes(patient), shm(), memory(patient), cpus(patient)];
+pub fn judge(host: &Host<'_>) -> Vec<Finding> {
+    let parts = [memlock(host), nofile(host), sizes(host), shm(), memory(host), cpus(host)];
     parts.into_iter().collect()
 }
 
 /// NICs that are not emulated by a CPU need the memory that they reach locked.
-fn memlock(patient: &Patient<'_>) -> Finding {
-    let heap = patient.settings.heap_size as u64;
-    match patient.report.host.memlock_bytes {
+fn memlock(host: &Host<'_>) -> Finding {
+    let heap = host.settings.heap_size as u64;
+    match host.report.host.memlock_bytes {
         None => Finding::ok("memlock", "a process may lock any amount of memory"),
-        Some(bytes) if patient.rdma().is_empty() => {
+        Some(bytes) if host.rdma().is_empty() => {
             Finding::ok("memlock", format!("{}; no RDMA NIC needs more", BinaryBytes(bytes)))
         }
         Some(bytes) if bytes < heap => Finding::problem(
@@ -36,9 +36,9 @@ fn memlock(patient: &Patient<'_>) -> Finding {
 }
 
 /// Connections over TCP take descriptors. The runtime raises the soft limit itself, up to the hard one.
-fn nofile(patient: &Patient<'_>) -> Finding {
+fn nofile(host: &Host<'_>) -> Finding {
     let (_, hard) = limit(Resource::RLIMIT_NOFILE);
-    match (patient.report.chosen.most_pes, hard) {
+    match (host.report.chosen.most_pes, hard) {
         (Some(pes), Some(hard)) if pes < COMMON_PES => Finding::problem(
             "nofile",
             format!("a process may have {hard} file descriptors: connections to {pes} PEs"),
@@ -51,8 +51,8 @@ fn nofile(patient: &Patient<'_>) -> Finding {
 }
 
 /// Heaps are memory files, and mapped by the PEs of their host.
-fn sizes(patient: &Patient<'_>) -> Finding {
-    let heap = patient.settings.heap_size as u64;
+fn sizes(host: &Host<'_>) -> Finding {
+    let heap = host.settings.heap_size as u64;
     let (files, _) = limit(Resource::RLIMIT_FSIZE);
     let (addresses, _) = limit(Resource::RLIMIT_AS);
     match (files, addresses) {
@@ -81,18 +81,18 @@ fn shm() -> Finding {
 }
 
 /// The folders of this process's control group and of those above it.
-fn groups(patient: &Patient<'_>) -> Vec<PathBuf> {
+fn groups(host: &Host<'_>) -> Vec<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let root = patient.sys.join("fs/cgroup");
+    let root = host.sys.join("fs/cgroup");
     let up = std::path::Path::new(path).ancestors().map(|group| root.join(group)).collect::<Vec<_>>();
     up.into_iter().filter(|group| group.is_dir()).collect()
 }
 
-fn memory(patient: &Patient<'_>) -> Finding {
-    let heap = patient.settings.heap_size as u64;
+fn memory(host: &Host<'_>) -> Finding {
+    let heap = host.settings.heap_size as u64;
     let of = |group: &PathBuf| std::fs::read_to_string(group.join("memory.max")).ok()?.trim().parse::<u64>().ok();
-    match groups(patient).iter().filter_map(of).min() {
+    match groups(host).iter().filter_map(of).min() {
         Some(bytes) if bytes < heap => Finding::problem(
             "container",
             format!("it may use {} of memory, and a heap takes {}", BinaryBytes(bytes), BinaryBytes(heap)),
@@ -107,19 +107,19 @@ fn memory(patient: &Patient<'_>) -> Finding {
 }
 
 /// A proxy thread polls, and stands still when the group has used its share of time.
-fn cpus(patient: &Patient<'_>) -> Finding {
+fn cpus(host: &Host<'_>) -> Finding {
     let of = |group: &PathBuf| {
         let text = std::fs::read_to_string(group.join("cpu.max")).ok()?;
         let (quota, period) = text.trim().split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     };
-    let cores = groups(patient).iter().filter_map(of).min_by(f64::total_cmp);
+    let cores = groups(host).iter().filter_map(of).min_by(f64::total_cmp);
     match cores {
         Some(cores) => Finding::hint(
             "cpu quota",
             format!("processes may use the time of {cores:.1} cores, and stand still for the rest of each period"),
             "give whole cores instead: docker run --cpuset-cpus=0-7, or Kubernetes' static CPU policy",
         ),
-        None => Finding::ok("cpu quota", format!("none; PEs may run on cores {}", patient.report.host.allowed)),
+        None => Finding::ok("cpu quota", format!("none; PEs may run on cores {}", host.report.host.allowed)),
     }
 }

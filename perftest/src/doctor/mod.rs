@@ -36,14 +36,14 @@ pub struct Args {
 }
 
 /// What is judged.
-struct Patient<'a> {
+struct Host<'a> {
     settings: &'a Settings,
     report: &'a Report,
     /// The kernel's `/sys`, or `SYMRAIL_SYSFS`.
     sys: PathBuf,
 }
 
-impl Patient<'_> {
+impl Host<'_> {
     /// A file of the kernel's, without white space around.
     fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         std::fs::read_to_string(self.sys.join(path)).ok().map(|text| text.trim().to_owned())
@@ -96,8 +96,8 @@ pub fn main(args: &Args) -> i32 {
 fn examine(settings: &Settings) -> Examination {
     let report = info::find_out(settings);
     let sys = settings.sysfs.clone().unwrap_or_else(|| "/sys".into());
-    let patient = Patient { settings, report: &report, sys };
-    let parts: [fn(&Patient<'_>) -> Vec<Finding>; 5] =
+    let host = Host { settings, report: &report, sys };
+    let parts: [fn(&Host<'_>) -> Vec<Finding>; 5] =
         [libraries::judge, network::judge, limits::judge, gpus::judge, host::judge];
-    Examination::new(parts.iter().flat_map(|judge| judge(&patient)).collect())
+    Examination::new(parts.iter().flat_map(|judge| judge(&host)).collect())
 }

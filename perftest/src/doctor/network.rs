@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use symrail::bootstrap::rendezvous;
 
-use super::Patient;
+use super::Host;
 use super::finding::Finding;
 use crate::info::report::Rail;
 
-pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
-    let mut findings = vec![loopback(), rails(patient)];
-    findings.extend(rdma(patient));
-    let report = patient.report;
+pub fn judge(host: &Host<'_>) -> Vec<Finding> {
+    let mut findings = vec![loopback(), rails(host)];
+    findings.extend(rdma(host));
+    let report = host.report;
     findings.extend(report.libfabric.left_out.iter().map(|interface| {
         Finding::hint(
             "no rail",
@@ -19,7 +19,7 @@ pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
             format!("if other hosts reach it: export SYMRAIL_NIC_LIST={}", interface.name),
         )
     }));
-    findings.extend(used(patient).filter(|rail| rail.remote).map(|rail| {
+    findings.extend(used(host).filter(|rail| rail.remote).map(|rail| {
         Finding::problem(
             "NUMA",
             format!("rail {} is far from the PE ({})", rail.name, rail.distance),
@@ -30,8 +30,8 @@ pub fn judge(patient: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// The rails that a PE started here would use.
-fn used<'a>(patient: &Patient<'a>) -> impl Iterator<Item = &'a Rail> {
-    let report = patient.report;
+fn used<'a>(host: &Host<'a>) -> impl Iterator<Item = &'a Rail> {
+    let report = host.report;
     let rails = if report.chosen.transport == "ibverbs" { &report.ibverbs.rails } else { &report.libfabric.rails };
     rails.iter().filter(|rail| report.chosen.rails.contains(&rail.name))
 }
@@ -48,9 +48,9 @@ fn loopback() -> Finding {
     }
 }
 
-fn rails(patient: &Patient<'_>) -> Finding {
-    let chosen = &patient.report.chosen;
-    let libfabric = &patient.report.libfabric;
+fn rails(host: &Host<'_>) -> Finding {
+    let chosen = &host.report.chosen;
+    let libfabric = &host.report.libfabric;
     let of_host = |name: &String| {
         let address = libfabric.rails.iter().find(|rail| rail.name == *name).map_or(name, |rail| &rail.address);
         address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
@@ -67,9 +67,9 @@ fn rails(patient: &Patient<'_>) -> Finding {
     }
 }
 
-fn rdma(patient: &Patient<'_>) -> Vec<Finding> {
-    let devices = patient.rdma();
-    let report = patient.report;
+fn rdma(host: &Host<'_>) -> Vec<Finding> {
+    let devices = host.rdma();
+    let report = host.report;
     if devices.is_empty() {
         return vec![Finding::ok("RDMA", "no RDMA devices (/sys/class/infiniband)")];
     }
@@ -87,7 +87,7 @@ fn rdma(patient: &Patient<'_>) -> Vec<Finding> {
         })
         .collect();
     let is_rdma = |rail: &Rail| !rail.software;
-    if !used(patient).any(is_rdma) {
+    if !used(host).any(is_rdma) {
         let found = format!("{} is there, and rails do not use it", devices.join(", "));
         let why = report.chosen.why.join("; ");
         let remedy = format!("export SYMRAIL_TRANSPORT=ibverbs says why not; now: {why}");

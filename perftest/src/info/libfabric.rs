@@ -25,6 +25,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
     };
     let (major, minor) = library.version();
     let found = ofi::discover(&library, settings, false);
+    found.iter().filter_map(|found| found.unknown.as_ref()).for_each(|unknown| tracing::warn!("{unknown}"));
     let left_out = found.as_ref().map_or(&[][..], |found| &found.left_out).iter().map(LeftOut::from).collect();
     let rails = found.and_then(|found| place.in_order(here, found.nics.iter().map(|nic| rail(nic, here)).collect()));
     let (rails, no_rails) = rails.map_or_else(|error| (Vec::new(), Some(error.to_string())), |rails| (rails, None));

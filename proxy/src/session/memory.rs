@@ -84,7 +84,9 @@ impl Memory {
         self.id
     }
 
-    pub(super) fn offset(&self) -> u64 {
+    /// Its offset among the registrations of its PE, which are never at the same one twice.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
         self.offset
     }
 

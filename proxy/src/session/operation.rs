@@ -238,7 +238,10 @@ impl Session {
             drop(engine);
             turn.get_or_insert_with(|| self.driver.wait_turn());
             let seconds = self.time_limit.as_secs();
-            wait.step(|| Error::Timeout { operation, pe: pe.unwrap_or(self.me), seconds })?;
+            wait.step(|| {
+                let pe = pe.unwrap_or(self.me);
+                Error::Timeout { operation, pe, seconds, rails: String::new() }
+            })?;
         }
     }
 }

@@ -44,6 +44,7 @@ impl Session {
     /// The error of choosing or opening rails.
     pub fn open_without_peers(settings: &Settings, progress: Progress) -> Result<Session> {
         let choice = backend::choose(settings, &HostPes::alone(allowed_cpus()))?;
+        choice.unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
         let (numbers, expected) = match choice.nics {
             Nics::Libfabric(..) => (NUMBERS, EXPECTED),
             Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),
@@ -98,7 +99,7 @@ impl Session {
         if !endpoint.is_connected(pe) {
             return endpoint.connect_as(me, pe, &Addresses { host: Vec::new(), proxy: theirs.rails });
         }
-        if endpoint.name_at(pe) != me {
+        if endpoint.source_at(pe) != me {
             let why = "it has removed this session from its peers; open a new one".into();
             return Err(Error::PeerLost { operation: Operation::Put, pe, why });
         }

@@ -275,7 +275,8 @@ impl Source {
         let late: Vec<usize> = self.staged.iter().filter(|(_, s)| late(s)).map(|(key, _)| key).collect();
         for key in late {
             let Some(s) = self.staged.get_mut(key) else { continue };
-            let timeout = Error::Timeout { operation: s.command.operation(), pe: s.pe, seconds: self.timeout_s };
+            let (operation, pe, seconds) = (s.command.operation(), s.pe, self.timeout_s);
+            let timeout = Error::Timeout { operation, pe, seconds, rails: String::new() };
             s.error.get_or_insert(timeout);
             (s.all_split, s.signal) = (true, None);
             let (idle, pe) = (s.fragments == 0, s.pe);

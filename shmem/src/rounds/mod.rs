@@ -9,7 +9,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `error` | the errors of rounds |
-//! | [`words`](Words) | words that hold round numbers, and bounded waits for them |
+//! | [`signal_words`](SignalWords) | words that hold round numbers, and bounded waits for them |
 //! | [`abort`](Abort) | the word of a PE that gives up |
 //! | [`poison`](Poison) | refusing calls after a failed one |
 //! | [`report`](Report) | kernels' reports of failed waits |
@@ -20,10 +20,10 @@ mod abort;
 mod error;
 mod poison;
 mod report;
-mod words;
+mod signal_words;
 
 pub use abort::Abort;
 pub use error::Error;
 pub use poison::Poison;
 pub use report::Report;
-pub use words::Words;
+pub use signal_words::SignalWords;

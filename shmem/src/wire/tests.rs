@@ -97,6 +97,7 @@ fn world_with(settings: &Settings, config: FabricConfig, (threads, rails, words)
         cores_each: 1,
         reasons: Vec::new(),
         left_out: None,
+        unknown: None,
     };
     let settings = Settings::default();
     let directory = Arc::new(Directory::new(&[], threads, segment(bases[0])));

@@ -276,7 +276,8 @@ impl Core {
             let text = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive? {rails}");
             (self.profile.caps(lane).name.clone(), Fault { code: *code, text, retryable: *retryable })
         });
-        self.ops.fail_late(id, seconds, unreachable);
+        let holding = self.rails_holding(id, pe);
+        self.ops.fail_late(id, seconds, unreachable, holding);
         self.finish(id);
     }
 

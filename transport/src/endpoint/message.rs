@@ -61,7 +61,7 @@ impl Endpoint {
         self.core.observer.requested(lane);
         let Some(c) = self.core.lanes.get_mut(pe, lane) else { return };
         request.sequence = c.number(op, Request::SIZE + len);
-        request.source = self.core.profile.name_at(pe);
+        request.source = self.core.profile.source_at(pe);
         request.lane = c.theirs(lane) as u8;
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
@@ -211,8 +211,8 @@ impl Endpoint {
 
     /// The PE number that a peer has for this PE.
     #[must_use]
-    pub fn name_at(&self, pe: Pe) -> Pe {
-        self.core.profile.name_at(pe)
+    pub fn source_at(&self, pe: Pe) -> Pe {
+        self.core.profile.source_at(pe)
     }
 
     /// Sends a target agent's answer to the endpoint of `pe` that sent the request. The answer begins with room for the

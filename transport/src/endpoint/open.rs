@@ -149,7 +149,7 @@ impl Endpoint {
     /// As for [`Endpoint::connect`].
     pub fn connect_as(&mut self, me: Pe, pe: Pe, addresses: &Addresses) -> Result<()> {
         let (n, role) = (self.core.profile.n_pes(), self.core.profile.role());
-        self.core.profile.learn_name(pe, me);
+        self.core.profile.learn_source(pe, me);
         let return_dest = if role == Role::Host { n + me } else { me };
         let (pairs, theirs) = self.connect_rails(pe, pe, &addresses.proxy, return_dest)?;
         let without_amos = self.core.profile.native_amo() && pairs.first() != Some(&(AMO_LANE, AMO_LANE));

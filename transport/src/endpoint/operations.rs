@@ -255,13 +255,13 @@ impl Operations {
     }
 
     /// Fails an operation that has taken longer than so many seconds. `unreachable` names a rail and its fault if no
-    /// rail reaches the PE.
-    pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>) {
+    /// rail reaches the PE, and `rails` those that have not returned the operation's data while others lead to the PE.
+    pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>, rails: String) {
         let Some(op) = self.table.get_mut(key(id)) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
         let error = match unreachable {
             Some((rail, fault)) => Error::Operation { operation, pe, rail, bytes, fault },
-            None => Error::Timeout { operation, pe, seconds },
+            None => Error::Timeout { operation, pe, seconds, rails },
         };
         op.fault.get_or_insert(Box::new(error));
     }

@@ -62,8 +62,9 @@ pub(super) struct Profile {
     /// The token that incoming messages must have, and the tokens of destinations.
     token: Token,
     tokens: Sparse<Token>,
-    /// The PE numbers that destinations have for this PE, where they are not its own, each XOR this PE's number.
-    names: Sparse<Pe>,
+    /// The PE numbers that destinations have for this PE, each XOR this PE's number. `None` while they are all its own,
+    /// as they always are in a job.
+    sources: Option<Box<Sparse<Pe>>>,
     caps: Vec<RailCaps>,
     /// The AMOs that the provider performs.
     abilities: Abilities,
@@ -97,7 +98,7 @@ impl Profile {
             policy,
             token: Token::random()?,
             tokens: Sparse::default(),
-            names: Sparse::default(),
+            sources: None,
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             protocols: Protocols::new(role, policy.native_amo, &caps, max_message),
             caps,
@@ -192,14 +193,14 @@ impl Profile {
 
     /// The PE number that a destination has for this PE: messages to the destination name this as their source.
     #[inline]
-    pub fn name_at(&self, dest: Dest) -> Pe {
-        self.me ^ *self.names.get(dest)
+    pub fn source_at(&self, dest: Dest) -> Pe {
+        self.sources.as_ref().map_or(self.me, |sources| self.me ^ *sources.get(dest))
     }
 
     /// Notes the PE number that a destination has for this PE.
-    pub fn learn_name(&mut self, dest: Dest, name: Pe) {
-        if name != self.name_at(dest) {
-            *self.names.enter(dest) = name ^ self.me;
+    pub fn learn_source(&mut self, dest: Dest, source: Pe) {
+        if source != self.source_at(dest) {
+            *self.sources.get_or_insert_default().enter(dest) = source ^ self.me;
         }
     }
 
@@ -221,11 +222,11 @@ impl Profile {
 
     /// A keepalive of this endpoint to a destination.
     pub fn keepalive(&self, dest: Dest) -> Keepalive {
-        Keepalive { origin: self.origin, source: self.name_at(dest) }
+        Keepalive { origin: self.origin, source: self.source_at(dest) }
     }
 
     /// A request of this endpoint that asks for no acknowledgement, without payload, not numbered yet. Its source is this
-    /// PE's own number until it is sent ([`Profile::name_at`]).
+    /// PE's own number until it is sent ([`Profile::source_at`]).
     pub fn request(&self, kind: RequestKind, op: AmoOp, ty: AmoType, words: (u64, u64, u64), id: OpHandle) -> Request {
         let (offset, operand, second) = words;
         let origin = self.origin;

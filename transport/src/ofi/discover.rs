@@ -133,6 +133,8 @@ pub struct Found {
     pub nics: Vec<Nic>,
     /// Network interfaces that are no rails, although no setting excludes them.
     pub left_out: Vec<LeftOut>,
+    /// The names of `NIC_LIST` that the provider does not know, if it knows others: one sentence, for a warning.
+    pub unknown: Option<String>,
 }
 
 /// Every NIC that fits the settings, in the list's order or else in the provider's. The caller applies the limit of
@@ -157,7 +159,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
         let gpus = gpus && !provider::traits(provider).software;
         let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
-        let nobody = |nics| Found { nics, left_out: Vec::new() };
+        let nobody = |nics| Found { nics, left_out: Vec::new(), unknown: None };
         let reachable = |nics| {
             let nics = where_they_are_needed(nics, loopback);
             let by_name = loopback || settings.nic_pe_mapping.is_some();
@@ -169,7 +171,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
                 let kept = all.iter().filter(|nic| !names.iter().any(|name| nic.is_called(name))).cloned().collect();
                 reachable(kept)
             }
-            Some(NicList { exclude: false, names }) => nobody(named(&library.fabric, ask, &all, names)?),
+            Some(NicList { exclude: false, names }) => named(&library.fabric, ask, &all, names)?,
         };
         if !chosen.nics.is_empty() {
             return Ok(chosen);
@@ -189,7 +191,7 @@ fn without_unlikely(nics: &[Nic], settings: &Settings) -> Found {
     let taken: Vec<usize> = taken.into_iter().map(|index| at[index]).collect();
     let is_left = |index: &usize| !at.contains(index) || taken.contains(index);
     let nics = (0..).zip(nics).filter(|(index, _)| is_left(index)).map(|(_, nic)| nic.clone()).collect();
-    Found { nics, left_out }
+    Found { nics, left_out, unknown: None }
 }
 
 /// The names of the library's providers on this machine.
@@ -243,9 +245,9 @@ fn where_they_are_needed(mut nics: Vec<Nic>, loopback: bool) -> Vec<Nic> {
     nics
 }
 
-/// The NICs of a list, in its order. Names unknown to this provider are left out with a warning, because one list may
-/// serve hosts with different NICs. So a mistyped name costs a rail.
-fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Vec<Nic>> {
+/// The NICs of a list, in its order. Names unknown to this provider are left out, because one list may serve hosts with
+/// different NICs. So a mistyped name costs a rail.
+fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Found> {
     let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
         let before = chosen.len();
@@ -269,13 +271,12 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
         }
     }
     // If none is known here, the next provider may know them. Otherwise they become part of the error.
-    if !chosen.is_empty() && !unknown.is_empty() {
-        let (provider, names) = (ask.provider, unknown.join(", "));
-        tracing::warn!(
-            "SYMRAIL_NIC_LIST: provider {provider} has no {names} on this host; rails are the others of the list"
-        );
-    }
-    Ok(chosen)
+    let (provider, names) = (ask.provider, unknown.join(", "));
+    let warning = || {
+        format!("SYMRAIL_NIC_LIST: provider {provider} has no {names} on this host; rails are the others of the list")
+    };
+    let unknown = (!chosen.is_empty() && !unknown.is_empty()).then(warning);
+    Ok(Found { nics: chosen, left_out: Vec::new(), unknown })
 }
 
 fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen: &[String]) -> Error {

@@ -259,9 +259,7 @@ fn dial(handle: &Handle) -> Result<Stream> {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(errno) => return Err(nix(errno)),
     }
-    let socket = TcpStream::from(socket);
-    socket.set_nodelay(true).map_err(system(what))?;
-    Stream::new(socket, true, handle.secret)
+    Stream::new(TcpStream::from(socket), true, handle.secret)
 }
 
 /// Whether the other end of a [`Link`] is there.

@@ -75,6 +75,9 @@ enum Step {
 impl Stream {
     /// One end of a connected or connecting socket that does not block.
     pub fn new(socket: TcpStream, dialer: bool, secret: [u8; SECRET]) -> Result<Stream> {
+        // The handshake and cards are answered at once, and small.
+        let system = |e: std::io::Error| Error::System { what: "connecting two sessions", reason: e.to_string() };
+        socket.set_nodelay(true).map_err(system)?;
         let mine = token::random_bytes()?;
         let mut stream = Stream {
             socket,
@@ -178,10 +181,7 @@ impl Stream {
 
     fn open(&mut self) {
         let key = self.tag(b"frames").finalize().into_bytes().into();
-        let halves = (
-            Sealer::new(&key, u8::from(self.dialer)),
-            Opener::new(&key, u8::from(!self.dialer), MAX_PAYLOAD),
-        );
+        let halves = (Sealer::new(&key, u8::from(self.dialer)), Opener::new(&key, u8::from(!self.dialer), MAX_PAYLOAD));
         self.step = Step::Open(Box::new(halves));
     }
 

@@ -14,6 +14,7 @@
 //! dead.
 
 use crate::descriptors;
+use crate::endpoint::command::OpHandle;
 use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::{Error, Fault, Operation, Result};
@@ -114,6 +115,21 @@ impl Core {
 
     /// The rails to a PE, with their addresses and faults, for an error.
     pub(in crate::endpoint) fn rails_to(&self, pe: Pe) -> String {
+        self.rails_of(pe, self.lanes.each(pe))
+    }
+
+    /// The rails that have work requests of an operation, as in [`Core::rails_to`]. Empty where no other rail leads to
+    /// the PE.
+    pub(in crate::endpoint) fn rails_holding(&self, id: OpHandle, pe: Pe) -> String {
+        let has =
+            |lane: usize| self.queue.all().any(|(_, r)| r.op == id && usize::from(r.lane) == lane && r.dest == pe);
+        if self.lanes.count(pe) < 2 {
+            return String::new();
+        }
+        self.rails_of(pe, self.lanes.each(pe).filter(|&lane| has(lane)))
+    }
+
+    fn rails_of(&self, pe: Pe, lanes: impl Iterator<Item = usize>) -> String {
         let rail = |lane: usize| {
             let path = self.paths.of(pe, lane, self.lanes.theirs(pe, lane));
             let path = if path.is_empty() { path } else { format!(" ({path})") };
@@ -121,7 +137,7 @@ impl Core {
             let fault = fault.map_or_else(String::new, |fault| format!(": {}", fault.text));
             format!("rail {}{path}{fault}", self.profile.caps(lane).name)
         };
-        self.lanes.each(pe).map(rail).collect::<Vec<_>>().join("; ")
+        lanes.map(rail).collect::<Vec<_>>().join("; ")
     }
 
     fn give_up(&mut self, pe: Pe, why: String) {

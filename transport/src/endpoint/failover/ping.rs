@@ -67,7 +67,7 @@ impl Endpoint {
 
     /// Sends a request that has no number and is not kept. Returns whether there was room.
     fn say(&mut self, dest: Dest, lane: usize, mut request: Request) -> bool {
-        request.source = self.core.profile.name_at(dest);
+        request.source = self.core.profile.source_at(dest);
         let mut bytes = [0; Request::alone(0)];
         // SAFETY: there is room for a message of one request.
         unsafe { fill(begin(bytes.as_mut_ptr(), self.core.profile.token_of(dest)), &request.encode(), ptr::null(), 0) };

@@ -50,7 +50,7 @@ impl Endpoint {
     fn renew_connection(&mut self, dest: Dest, lane: usize) {
         self.give_up_lane(dest, lane, &lost("the connection is broken"));
         let Some(via) = self.other_lane(dest, lane) else { return };
-        let offers = self.core.profile.role() == Role::Host || dest <= self.core.profile.name_at(dest);
+        let offers = self.core.profile.role() == Role::Host || dest <= self.core.profile.source_at(dest);
         let offer = if offers { self.renew(dest, lane) } else { None };
         tracing::debug!(dest, lane, offers, offer, "a connection is broken");
         let renewal = self.core.recovery.renewals.entry((dest, lane)).or_default();

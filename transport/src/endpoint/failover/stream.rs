@@ -125,7 +125,7 @@ impl Endpoint {
 
     /// Sends a request without a number from a slot for it.
     pub(in crate::endpoint) fn send_small(&mut self, pe: Pe, lane: usize, mut request: Request, slot: Slot) {
-        request.source = self.core.profile.name_at(pe);
+        request.source = self.core.profile.source_at(pe);
         let ptr = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for a message of one request.
         unsafe { fill(begin(ptr, self.core.profile.token_of(pe)), &request.encode(), ptr::null(), 0) };

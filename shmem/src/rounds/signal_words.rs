@@ -1,4 +1,4 @@
-//! Words of symmetric memory that hold numbers of rounds, and only grow.
+//! SignalWords of symmetric memory that hold numbers of rounds, and only grow.
 
 use symrail_transport::Pe;
 
@@ -7,25 +7,25 @@ use crate::rma::SignalOp;
 use crate::runtime::Runtime;
 use crate::wait::Cmp;
 
-/// Words of symmetric memory, through which PEs signal to each other.
-pub struct Words {
+/// SignalWords of symmetric memory, through which PEs signal to each other.
+pub struct SignalWords {
     base: *mut u64,
     count: usize,
     runtime: Runtime,
 }
 
 // SAFETY: the address is that of symmetric memory, which any thread may use by the runtime's operations.
-unsafe impl Send for Words {}
+unsafe impl Send for SignalWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SignalWords {}
 
-impl Words {
+impl SignalWords {
     /// # Safety
     /// At `base` there are `count` words of symmetric memory, which stay allocated while this is used. Only signals and
     /// reads access them.
     #[must_use]
-    pub unsafe fn new(runtime: &Runtime, base: *mut u64, count: usize) -> Words {
-        Words { base, count, runtime: runtime.clone() }
+    pub unsafe fn new(runtime: &Runtime, base: *mut u64, count: usize) -> SignalWords {
+        SignalWords { base, count, runtime: runtime.clone() }
     }
 
     /// The address of a word, which is the same symmetric address on all PEs. The last one's if there is no such word.
@@ -53,7 +53,7 @@ impl Words {
     /// Whether a word of this PE has reached a value.
     ///
     /// # Errors
-    /// As for [`Words::read`].
+    /// As for [`SignalWords::read`].
     pub fn has_reached(&self, index: usize, value: u64) -> Result<bool> {
         Ok(self.read(index)? >= value)
     }
@@ -67,7 +67,7 @@ impl Words {
         unsafe { self.runtime.wait_in(what, self.address(index).cast_const(), Cmp::Ge, value) }.map(drop)
     }
 
-    /// As [`Words::wait`], or until the word `abort` is not 0: returns its value then, and else 0.
+    /// As [`SignalWords::wait`], or until the word `abort` is not 0: returns its value then, and else 0.
     ///
     /// # Errors
     /// As for [`Runtime::wait_in_any`].
