@@ -44,8 +44,8 @@ class _Modules:
     def loaded(self, module: int, *_: Any) -> None:
         if getattr(self.of_thread, "launches", False):
             with self.lock:
-                self.job.attach_module(module)
-                self.handles.add(module)
+                if self.job.attach_module(module):
+                    self.handles.add(module)
 
     def unloaded(self, module: int, *_: Any) -> None:
         self.handles.discard(module)

@@ -29,6 +29,7 @@ class Job:
 
     def attach_module(self, module):
         self.modules.append(module)
+        return module != 4
 
 
 def states():
@@ -38,8 +39,9 @@ def states():
     modules.of_thread.launches = True
     modules.loaded(2, None, "kernel")
     modules.loaded(3, None, "kernel")
+    modules.loaded(4, None, "a kernel without functions")
     modules.prepare(first)
-    assert first.modules == [2, 3], first.modules
+    assert first.modules == [2, 3, 4], first.modules
     modules.unloaded(3)
     modules.prepare(second)
     assert second.modules == [2], second.modules
