@@ -1,4 +1,4 @@
-"""The device functions as LLVM bitcode, without a GPU: clang makes them, and Triton's kernels are compiled with them."""
+"""The device functions as LLVM bitcode, without a GPU: clang makes them, and Triton compiles kernels with them."""
 
 import importlib.util
 import os
@@ -40,8 +40,7 @@ def text(bitcode):
 
 def exported(text):
     """The functions that other modules can call."""
-    lines = [line for line in text.splitlines() if line.startswith("define ") and not line.startswith("define internal ")]
-    return {re.search(r"@([\w.]+)\(", line).group(1) for line in lines}
+    return set(re.findall(r"^define (?!internal ).*?@([\w.]+)\(", text, re.MULTILINE))
 
 
 def of_headers():
