@@ -57,10 +57,15 @@ impl HeldGpu {
         self.device.load(&self.nvrtc()?, program)
     }
 
-    /// Passes the PE's state to the kernels of a module by its handle, a `CUmodule`.
-    pub fn attach(&self, module: usize) -> PyResult<()> {
+    /// Passes the PE's state to the kernels of a module by its handle, a `CUmodule`; `false`: it has no device
+    /// functions.
+    pub fn attach(&self, module: usize) -> PyResult<bool> {
         // SAFETY: the program's promise, as for streams: the handle is that of a module, which is loaded.
-        unsafe { self.device.state().attach_to(std::ptr::with_exposed_provenance_mut(module)) }.map_err(failed_on_gpu)
+        match unsafe { self.device.state().attach_to(std::ptr::with_exposed_provenance_mut(module)) } {
+            Ok(()) => Ok(true),
+            Err(Error::NoState { .. }) => Ok(false),
+            Err(error) => Err(failed_on_gpu(error)),
+        }
     }
 
     pub fn ordinal(&self) -> i32 {

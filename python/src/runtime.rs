@@ -254,11 +254,11 @@ impl Runtime {
     }
 
     /// Passes the job's state to the kernels of a module that other code has loaded on the PE's GPU, by its handle
-    /// (CUmodule). The module has the device functions of `libsymrail_device.bc` or symrail_device.cuh. Local.
+    /// (CUmodule); returns whether the module has device functions, of `libsymrail_device.bc` or symrail_device.cuh.
+    /// Local.
     ///
-    /// Raises StateError, UnsupportedError (no heap that a GPU reaches), OperationError (the module has no
-    /// `symrail_state`, or that of another version).
-    fn attach_module(&self, module: usize) -> PyResult<()> {
+    /// Raises StateError, UnsupportedError (no heap that a GPU reaches), OperationError (the state of another version).
+    fn attach_module(&self, module: usize) -> PyResult<bool> {
         self.job.running()?;
         self.job.streams()?.attach(module)
     }

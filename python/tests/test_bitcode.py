@@ -1,4 +1,4 @@
-"""The device functions as LLVM bitcode, without a GPU: clang makes them, and Triton's kernels are compiled with them."""
+"""The device functions as LLVM bitcode, without a GPU: clang makes them, and Triton compiles kernels with them."""
 
 import importlib.util
 import os
@@ -40,8 +40,7 @@ def text(bitcode):
 
 def exported(text):
     """The functions that other modules can call."""
-    lines = [line for line in text.splitlines() if line.startswith("define ") and not line.startswith("define internal ")]
-    return {re.search(r"@([\w.]+)\(", line).group(1) for line in lines}
+    return set(re.findall(r"^define (?!internal ).*?@([\w.]+)\(", text, re.MULTILINE))
 
 
 def of_headers():
@@ -99,13 +98,25 @@ def test_it_has_no_target_of_its_own(text):
     assert not re.findall(r"target-cpu|target-features|!llvm.module.flags", text)
 
 
-def test_triton_kernels_compile(bitcode, tmp_path):
+def needs_triton():
     for package in ("torch", "triton"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"SKIPPED: {package} is not installed")
+
+
+def test_triton_kernels_compile(bitcode, tmp_path):
+    needs_triton()
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, PROGRAM, bitcode], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "compiled for 80, 90 and 100", done.stdout
+
+
+def test_launches_without_a_job_are_refused():
+    needs_triton()
+    program = Path(__file__).parent / "programs" / "triton_refused.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "refused\n", done.stdout

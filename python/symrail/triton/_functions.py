@@ -199,7 +199,7 @@ def test(word, cmp, value, _semantic=None):
 
 def _amo(name: str, dest: Any, values: list[Any], pe: Any, fetch: bool, semantic: Any) -> Any:
     element, kind, carried = _word(dest, _ATOMICS)
-    if element.is_floating() and name.rsplit("_", 1)[-1] in ("and", "or", "xor", "swap") and name != "fetch_set":
+    if element.is_floating() and name.rsplit("_", 1)[-1] in ("and", "or", "xor", "swap"):
         raise TypeError(f"atomic_{name} of {element} does not exist")
     args = [(dest, _ADDRESS), *((value, carried) for value in values), (pe, _I32)]
     found = _call(f"atomic_{name}_{kind}", carried if fetch else _I32, args, semantic)

@@ -44,8 +44,8 @@ class _Modules:
     def loaded(self, module: int, *_: Any) -> None:
         if getattr(self.of_thread, "launches", False):
             with self.lock:
-                self.job.attach_module(module)
-                self.handles.add(module)
+                if self.job.attach_module(module):
+                    self.handles.add(module)
 
     def unloaded(self, module: int, *_: Any) -> None:
         self.handles.discard(module)
@@ -61,8 +61,8 @@ if hasattr(_hooks, "kernel_unload_hook"):
     _hooks.kernel_unload_hook.add(_modules.unloaded)
 
 
-def _job(device: int) -> Any:
-    """The job for kernels on a GPU."""
+def _job() -> Any:
+    """The job for kernels on the current GPU."""
     job = symrail.current()
     if job.finalized:
         raise StateError("the job is finalized: kernels with symrail.triton's functions need a job")
@@ -70,6 +70,7 @@ def _job(device: int) -> Any:
         raise UnsupportedError(
             'kernels need a heap that a GPU reaches: symrail.init(heap="device") or SYMRAIL_HEAP_KIND=device'
         )
+    device = triton.runtime.driver.active.get_current_device()
     if job.device != device:
         raise ArgumentError(f"the kernel is launched on GPU {device}, and the GPU of PE {job.my_pe()} is {job.device}")
     return job
@@ -82,7 +83,7 @@ class Kernel(JITFunction):
         kwargs["extern_libs"] = {**(kwargs.get("extern_libs") or {}), "symrail_device": library()}
         if warmup:
             return super().run(*args, grid=grid, warmup=warmup, **kwargs)
-        _modules.prepare(_job(triton.runtime.driver.active.get_current_device()))
+        _modules.prepare(_job())
         of_thread = _modules.of_thread
         before, of_thread.launches = getattr(of_thread, "launches", False), True
         try:

@@ -91,7 +91,7 @@ def check_signals(me, n):
                 torch.cuda.synchronize()
                 symrail.barrier_all()
                 signalled[(1,)](
-                    inbox.tensor(), outbox.tensor(), signal.tensor(), out.tensor(), length, lap, pe, SCOPE=scope, NBI=nbi
+                    *(array.tensor() for array in (inbox, outbox, signal, out)), length, lap, pe, SCOPE=scope, NBI=nbi
                 )
                 found = out.tensor().cpu()
                 wanted = torch.arange(length) * lap + (me - 1) % n
@@ -299,11 +299,10 @@ template <int SCOPE> __device__ void run(char* to, char* from, symrail_u64* sign
     __syncthreads();
     if (threadIdx.x == 0) symrail_quiet();
 }
-#define KERNEL(NAME, SCOPE) extern "C" __global__ void NAME(char* to, char* from, symrail_u64* signal, size_t n, int laps, int me) { \
-    run<SCOPE>(to, from, signal, n, laps, me); }
-KERNEL(thread, 0)
-KERNEL(warp, 1)
-KERNEL(block, 2)
+#define ARGS char *to, char *from, symrail_u64 *signal, size_t n, int laps, int me
+extern "C" __global__ void thread(ARGS) { run<0>(to, from, signal, n, laps, me); }
+extern "C" __global__ void warp(ARGS) { run<1>(to, from, signal, n, laps, me); }
+extern "C" __global__ void block(ARGS) { run<2>(to, from, signal, n, laps, me); }
 """
 
 
@@ -323,7 +322,8 @@ def check_latency(me, n):
     signal = symrail.array(1, "int64")
     laps = 2000 if symrail.is_mapped((me + 1) % n) else 200
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for scope, warps, nbytes in (("thread", 1, 8), ("block", 1, 8), ("block", 4, 8), ("block", 8, 65536), ("block", 16, 1 << 20)):
+    cases = (("thread", 1, 8), ("block", 1, 8), ("block", 4, 8), ("block", 8, 65536), ("block", 16, 1 << 20))
+    for scope, warps, nbytes in cases:
         line = []
         for kind in ("triton", "cuda") if kernels else ("triton",):
             best = float("inf")

@@ -4,16 +4,38 @@ import re
 import sys
 from pathlib import Path
 
+import torch.utils._triton
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 import triton_kernels as kernels
 
-FLOATS, WORDS, BYTES = "*fp32", "*i64", "*u8"
+# PyTorch defines its functions only where there is a GPU.
+torch.utils._triton.has_triton = lambda: True
+import torch.distributed._symmetric_memory._nvshmem_triton as nvshmem  # noqa: E402
+from symrail.triton import jit  # noqa: E402
+
+FLOATS, WORDS = "*fp32", "*i64"
 COPIES = {"there": FLOATS, "here": FLOATS, "back": FLOATS, "n": "i32", "pe": "i32"}
 SIGNALLED = {"inbox": WORDS, "outbox": WORDS, "signal": WORDS, "out": WORDS, "n": "i32", "lap": "i32", "pe": "i32"}
+
+
+@jit
+def written_for_nvshmem(dest, source, n, signal, value, op, pe):
+    """PyTorch's functions for NVSHMEM."""
+    nvshmem.put(dest, source, n, pe)
+    nvshmem.get(dest, source, n, pe)
+    nvshmem.putmem_signal_block(dest, source, n, signal, value, op, pe)
+    nvshmem.signal_wait_until(signal, op, value)
+    nvshmem.signal_op(signal.to(tl.int64), value, op, pe)
+    nvshmem.fence()
+    nvshmem.quiet()
+    nvshmem.barrier_all()
+    nvshmem.sync_all()
+    tl.store(dest, (nvshmem.my_pe() + nvshmem.n_pes()).to(tl.float32))
 
 
 def cases():
@@ -33,6 +55,8 @@ def cases():
     passed = {"inbox": FLOATS, "outbox": FLOATS, "ready": WORDS, "taken": WORDS, "out": FLOATS, "chunks": "i32"}
     passed |= {"next": "i32", "last": "i32"}
     yield kernels.triton_all_reduce.pipeline, passed, {"BLOCK": 1024, "SLOTS": 4}
+    put = {"dest": FLOATS, "source": FLOATS, "n": "i32", "signal": WORDS, "value": "i64", "op": "i32", "pe": "i32"}
+    yield written_for_nvshmem, put, {}
 
 
 def compiled(kernel, types, constants, arch, bitcode):
