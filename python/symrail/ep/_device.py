@@ -62,9 +62,9 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if call in self.open:
             raise StateError(f"{call}: the hook of the last one was not called; one at a time is sent")
 
-    def _must_be_held(self, handle: DispatchHandle) -> int:
+    def _must_be_held(self, handle: tuple[Any, ...]) -> int:
         """The address of the dispatch's number. Refuses a dispatch whose tokens are not there (any more)."""
-        ranges = handle.recv_layout_range
+        ranges = handle[1]
         at = int(ranges.data_ptr())
         number = self.numbers.get(at)
         if number is None:
@@ -88,7 +88,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         packs: bool = False,
         waits: Any = None,
         receives: bool = True,
-    ) -> tuple[Any, Any, DispatchHandle, Hook]:
+    ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
         """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays."""
         import torch
 
@@ -163,7 +163,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         x: Any,
         topk_idx: Any,
         topk_weights: Any,
-        handle: DispatchHandle,
+        handle: tuple[Any, ...],
         zero_copy: bool,
         out: Any,
         waits: Any = None,
@@ -189,7 +189,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             its_waits = address(waits, "combine_wait_recv_cost_stats", self.gpu, "int64", (self.ranks,))
         combined = torch.empty((tokens, hidden), dtype=torch.bfloat16, device=x.device) if out is None else out
         sums = address(combined, "out", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
-        if "low_latency_dispatch" in self.open and handle.recv_layout_range.data_ptr() not in self.numbers:
+        if "low_latency_dispatch" in self.open and handle[1].data_ptr() not in self.numbers:
             raise StateError("low_latency_combine before the dispatch was received: call its hook before")
         self._must_be_closed("low_latency_combine")
         number = self._must_be_held(handle)
@@ -207,7 +207,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
 
         return combined, receive
 
-    def next_combine_buffer(self, handle: DispatchHandle) -> Any:
+    def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""
         import torch
 
