@@ -1,4 +1,4 @@
-// Casts of bfloat16 tokens to FP8 (e4m3) with a scale for each 128 elements.
+// Casts of bfloat16 tokens to FP8 (e4m3) with a scale for each 128 elements. Scales may be rounded up to powers of two.
 #ifndef SYMRAIL_EP_CAST_CUH
 #define SYMRAIL_EP_CAST_CUH
 
@@ -34,7 +34,8 @@ static __device__ symrail_u32 two_to_e4m3(float first, float second) {
 }
 
 // Casts a lane's eight elements of a group. `some` is false behind the end of the token.
-static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool some, char* row, symrail_u64 group) {
+static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool some, char* row, symrail_u64 group,
+                                  bool power_of_two) {
     symrail_u32 parts[4] = {(symrail_u32)eight.a, (symrail_u32)(eight.a >> 32), (symrail_u32)eight.b,
                             (symrail_u32)(eight.b >> 32)};
     float values[8], most = 1e-4f;
@@ -45,7 +46,11 @@ static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool 
     }
     for (int step = 8; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
     if (!some) return;
-    float inverse = __fdiv_rn(FP8_LARGEST, most);
+    float factor = __fdiv_rn(most, FP8_LARGEST), inverse = __fdiv_rn(FP8_LARGEST, most);
+    if (power_of_two) {
+        factor = __uint_as_float((__float_as_uint(factor) + 0x7fffffu) & ~0x7fffffu);
+        inverse = __fdiv_rn(1.0f, factor);
+    }
     symrail_u64 cast = 0;
     for (int i = 0; i < 8; i += 2) {
         symrail_u64 two = two_to_e4m3(__fmul_rn(values[i], inverse), __fmul_rn(values[i + 1], inverse));
@@ -53,12 +58,12 @@ static __device__ void cast_eight(const parameters& p, symrail_wide eight, bool 
     }
     symrail_u32 lane = threadIdx.x % 16;
     *(symrail_u64*)(row + group * FP8_GROUP + 8 * lane) = cast;
-    if (lane == 0) ((float*)(row + scales_at(p)))[group] = __fdiv_rn(most, FP8_LARGEST);
+    if (lane == 0) ((float*)(row + scales_at(p)))[group] = factor;
 }
 
 // A block casts tokens to consecutive rows. Half a warp casts one group.
 static __device__ void cast_rows(const parameters& p, const unsigned short* x, const symrail_u32* tokens, symrail_u32 many,
-                                 char* to) {
+                                 char* to, bool power_of_two) {
     symrail_u32 of_row = (symrail_u32)groups(p), all = many * of_row, halves = blockDim.x / 16;
     symrail_u64 bytes = row_bytes(p);
     for (symrail_u32 base = threadIdx.x / 32 * 2; base < all; base += halves * GROUPS_AHEAD) {
@@ -76,7 +81,7 @@ static __device__ void cast_rows(const parameters& p, const unsigned short* x, c
 #pragma unroll
         for (int i = 0; i < GROUPS_AHEAD; i++) {
             symrail_u32 at = mine + i * halves;
-            cast_eight(p, eight[i], is_there(at), to + at / of_row * bytes, at % of_row);
+            cast_eight(p, eight[i], is_there(at), to + at / of_row * bytes, at % of_row, power_of_two);
         }
     }
 }

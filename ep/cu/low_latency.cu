@@ -52,22 +52,23 @@ static __device__ void copy_rows(const parameters& p, const unsigned short* x, c
     }
 }
 
-// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none. A row's slots are the experts, counted from the
+// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none; `kind` is that of the rows. A row's slots are the experts, counted from the
 // rank's first one, all bits set for none of them; then follow the token and the number of the row that returns for it.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
+    ep_send_dispatch(parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind) {
     // Whether each warp's token is for the rank. For each row of a batch, its token.
     __shared__ symrail_u32 goes_there[MOST_WARPS], token_of[MOST_WARPS];
-    const parameters p = *given;
-    symrail_u64 rank = blockIdx.x / (symrail_u32)p.parts, part = blockIdx.x % (symrail_u32)p.parts, round = round_of(p);
+    parameters p = *given;
+    begin_dispatch(given, p, kind != BF16);
+    symrail_u64 rank = blockIdx.x / (symrail_u32)p.parts, part = blockIdx.x % (symrail_u32)p.parts, round = p.round;
     if (is_masked(p, rank)) {
         if (part == 0 && threadIdx.x == 0) leave_behind(p, rank, round);
         return;
     }
-    char* there = (char*)p.heap.incoming + part_number(p, p.me, round, part) * part_bytes(p);
+    char* there = (char*)p.heap.incoming + part_number(p, p.me, round, part) * p.part;
     symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, p.me, round, part);
     char* mapped = rank == p.me ? (char*)part_at(p, rank, round, part) : (char*)symrail_ptr(there, (int)rank);
-    char* to = mapped != nullptr ? mapped : (char*)p.heap.outgoing + part_number(p, rank, round, part) * part_bytes(p);
+    char* to = mapped != nullptr ? mapped : (char*)p.heap.outgoing + part_number(p, rank, round, part) * p.part;
     symrail_u64 each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts, first = part * each, count = 0;
     symrail_u64 end = first + each < tokens ? first + each : tokens;
     symrail_u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -91,12 +92,12 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         if (some) {
             symrail_u32* slots = (symrail_u32*)(to + 16 + (count + row) * row_bytes(p) + slots_at(p));
             symrail_u32 number = start + (symrail_u32)count + row;
-            if (here) ((symrail_u32*)p.back_numbers)[slot] = number;
+            if (here) back_number_of_slot(p, slot) = number;
             if (lane < p.k) slots[lane] = here ? (symrail_u32)(expert - (long long)(rank * p.share)) : ~0u;
             if (lane == 0) slots[p.k] = (symrail_u32)token, slots[p.k + 1] = number, token_of[row] = (symrail_u32)token;
         }
         __syncthreads();
-        if (p.fp8) cast_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
+        if (p.fp8) cast_rows(p, x, token_of, many, to + 16 + count * row_bytes(p), kind == FP8_POWER_OF_TWO);
         else copy_rows(p, x, token_of, many, to + 16 + count * row_bytes(p));
         // All warps have read the tokens of the batch.
         __syncthreads();
@@ -106,34 +107,43 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = count << 32 | start;
     if (threadIdx.x == 0) rows_of_note(p, rank, part) = count;
     if (rank == p.me) return;
-    deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | count, rank, mapped != nullptr);
+    deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | p.fp8 << FP8_BIT | count, rank, mapped != nullptr);
 }
 
-// A block copies rows that have arrived to every `step`th row of an expert. `from` holds the address of each.
+// A block copies rows that have arrived to every `step`th row of an expert, from row `first` on. `from` holds the address
+// of each. The scales of a group of elements lie one after the other, `room` for all rows of the expert; packed ones are
+// the exponents of four groups in one word.
 static __device__ void take_rows(const parameters& p, const symrail_u64* from, symrail_u32 many, char* rows, float* scales,
-                                 symrail_u64 step) {
+                                 symrail_u64 first, symrail_u64 step, bool packs) {
     const symrail_u32 lap = 32 * 8;
     symrail_u32 pieces = (symrail_u32)(token_bytes(p) / 16), laps = (pieces + lap - 1) / lap, warps = blockDim.x / 32;
     symrail_u32 of_row = (symrail_u32)groups(p), all = many * of_row, at = threadIdx.x;
     auto scale = [&](symrail_u32 i) { return ((const float*)(from[i / of_row] + scales_at(p)))[i % of_row]; };
-    auto place = [&](symrail_u32 i) { return scales + i / of_row * step * of_row + i % of_row; };
+    symrail_u64 room = p.ranks * p.most;
+    auto place = [&](symrail_u32 i, float of) {
+        symrail_u64 row = first + i / of_row * step, group = i % of_row;
+        if (packs) ((unsigned char*)scales)[(group / 4 * room + row) * 4 + group % 4] = (unsigned char)(__float_as_uint(of) >> 23);
+        else scales[group * room + row] = of;
+    };
     // This scale is in flight while rows are copied.
     float ahead = at < all ? scale(at) : 0.0f;
     for (symrail_u32 unit = threadIdx.x / 32; unit < many * laps; unit += warps) {
         symrail_u64 row = unit / laps, base = unit % laps * lap + threadIdx.x % 32;
-        pieces_of_row<8>((const char*)from[row], base, pieces).store(rows + row * step * token_bytes(p));
+        pieces_of_row<8>((const char*)from[row], base, pieces).store(rows + (first + row * step) * token_bytes(p));
     }
-    if (at < all) *place(at) = ahead;
-    while ((at += blockDim.x) < all) *place(at) = scale(at);
+    if (at < all) place(at, ahead);
+    while ((at += blockDim.x) < all) place(at, scale(at));
 }
 
 // A block handles one unit of an expert's rows.
 static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* rows, float* scales, int* counts,
-                                 symrail_u64* sources, symrail_u64 blocks) {
+                                 int* sources, long long* ranges, int* all_counts, symrail_u64 packs, symrail_u64 blocks) {
     __shared__ symrail_u32 in_warp[MOST_WARPS];
     __shared__ symrail_u64 from[LISTED * 32 * MOST_WARPS];
-    symrail_u64 round = round_of(p), expert = unit % p.share, which = unit / p.share, room = p.ranks * p.most;
-    sources += expert * room, rows += expert * room * token_bytes(p), scales += expert * room * groups(p);
+    symrail_u64 round = p.round, expert = unit % p.share, which = unit / p.share, room = p.ranks * p.most;
+    sources += expert * room, rows += expert * room * token_bytes(p);
+    scales += expert * room * (packs ? (groups(p) + 3) / 4 : groups(p));
+    symrail_u32* of_ranks = (symrail_u32*)(ranges + expert * p.ranks);
     symrail_u32 each = (symrail_u32)part_rows(p), all_parts = (symrail_u32)(p.ranks * p.parts);
     // The number of rows found so far, of those that are this block's, and of those that it has copied.
     symrail_u64 found = 0, own = 0, taken = 0;
@@ -154,10 +164,12 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
         bool is_it = slot < p.k;
         symrail_u32 all, place = count_before(is_it, in_warp, all);
         symrail_u64 number = found + place;
+        // The first row of each rank; their numbers follow from these.
+        if (which == 0 && of_job < all_parts && part == 0 && row == 0) of_ranks[2 * rank + 1] = (symrail_u32)number;
         if (is_it && number % blocks == which) {
             from[number / blocks - taken] = at;
             symrail_u64 token = slots[p.k];
-            sources[number] = rank << 32 | (token * p.k + slot);
+            sources[number] = (int)token;
             place_of_slot(p, rank, token, slot) = round << 32 | (expert * room + number);
         }
         found += all;
@@ -165,35 +177,49 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
         __syncthreads();
         bool is_last = base + blockDim.x >= (symrail_u64)all_parts * each;
         if (!is_last && own - taken <= (LISTED - 1) * blockDim.x) continue;
-        symrail_u64 next = which + taken * blocks;
-        take_rows(p, from, (symrail_u32)(own - taken), rows + next * token_bytes(p), scales + next * groups(p), blocks);
+        take_rows(p, from, (symrail_u32)(own - taken), rows, scales, which + taken * blocks, blocks, packs != 0);
         taken = own;
         __syncthreads();
     }
-    if (which == 0 && threadIdx.x == 0) counts[expert] = (int)found;
+    if (which != 0) return;
+    for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x)
+        of_ranks[2 * rank] = (rank + 1 < p.ranks ? of_ranks[2 * rank + 3] : (symrail_u32)found) - of_ranks[2 * rank + 1];
+    if (threadIdx.x != 0) return;
+    counts[expert] = (int)found;
+    if (all_counts != nullptr) all_counts[expert] += (int)found;
 }
 
 // There are `blocks` units for each of this rank's experts. Any number of blocks share them: kernels that wait for
 // other ranks leave multiprocessors free for the kernels that those ranks wait for. An expert's rows are ordered by
-// source and then by token; `sources` holds for each row the rank (upper half) and the slot among those of the rank's
-// tokens. Every unit of an expert counts all of its rows, and copies one in `blocks` of them.
+// source and then by token; `sources` holds the token of each row, and `ranges` for each expert and rank the first of its
+// rows (upper half) and their number. Every unit of an expert counts all of its rows, and copies one in `blocks` of them.
+// `number` receives that of the dispatch, for its combines. `packs`: scales are packed. `all_counts` and `waits` are
+// added to, if given: each expert's rows, and the time for which each rank was waited for.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_receive_dispatch(const parameters* given, char* rows, float* scales, int* counts, symrail_u64* sources,
-                        symrail_u64 blocks) {
+    ep_receive_dispatch(parameters* given, char* rows, float* scales, int* counts, int* sources, long long* ranges,
+                        symrail_u64* number, symrail_u64 packs, int* all_counts, symrail_u64* waits, symrail_u64 blocks) {
     __shared__ parameters p;
+    symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     share_parameters(p, given);
+    if (threadIdx.x == 0) p.round = p.sent, p.fp8 = p.formats[p.sent % 2];
+    __syncthreads();
     // A part that arrived late for some of the blocks of an earlier round has left a count.
     for (symrail_u64 i = threadIdx.x; p.has_far && blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
-    copy_far_parts(p, round_of(p));
+    copy_far_parts(p, p.round);
+    if (blockIdx.x == 0 && waits != nullptr)
+        add_waits(p, waits, since, [&](symrail_u64 rank) {
+            for (symrail_u64 part = threadIdx.x % 32; part < p.parts; part += 32) rows_of_part(p, rank, p.round, part);
+        });
     for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x)
-        take_unit(p, unit, rows, scales, counts, sources, blocks);
+        take_unit(p, unit, rows, scales, counts, sources, ranges, all_counts, packs, blocks);
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *number = p.round, end_dispatch(given, p);
 }
 
 // The first block sends the weights of this rank's slots to all ranks, before it waits for theirs. It needs no other
 // block for that, whatever else occupies the GPU.
-static __device__ void send_weights(const parameters& p, const float* weights, symrail_u64 tokens, symrail_u64 round) {
-    symrail_u64 many = tokens * p.k, above = round << 32, *own = weights_from(p, p.me, round), *out = (symrail_u64*)p.heap.weights_out;
+static __device__ void send_weights(const parameters& p, const float* weights, symrail_u64 tokens) {
+    symrail_u64 round = p.combine, many = tokens * p.k, above = round << 32, *own = weights_from(p, p.me, round), *out = (symrail_u64*)p.heap.weights_out;
     // Most rounds have no more weights than these, which are in flight while the thread finds out where they go.
     float ahead[WEIGHTS_AHEAD];
 #pragma unroll
@@ -228,17 +254,19 @@ static __device__ void send_weights(const parameters& p, const float* weights, s
 }
 
 // A warp ends a row for a far rank. The warp that ends the last row of a part puts all of them by one request.
-static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 part) {
-    symrail_u64 of_part = ((const symrail_u64*)part_at(p, rank, round, part))[1];
+static __device__ void send_far(const parameters& p, symrail_u64 rank, symrail_u64 part) {
+    symrail_u64 of_part = ((const symrail_u64*)part_at(p, rank, p.round, part))[1];
     symrail_u64 first = (symrail_u32)of_part, rows = of_part >> 32, bytes = 2 * p.hidden;
     symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
     symrail_fence_sys();
     bool last = threadIdx.x % 32 == 0 && atomicAdd(ready, 1u) + 1 == rows;
     if (__ballot_sync(~0u, last) == 0) return;
+    // The next combine of these tokens counts anew.
+    if (last) *(volatile symrail_u32*)ready = 0;
     symrail_fence_sys();
-    symrailx_putmem_signal_nbi_warp((char*)back_at(p, round, p.me, first),
+    symrailx_putmem_signal_nbi_warp((char*)back_at(p, p.combine, p.me, first),
                                     (char*)p.heap.back_out + (rank * back_rows(p) + first) * bytes, rows * bytes,
-                                    part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
+                                    part_word(p, p.me, part), p.combine, SYMRAIL_SIGNAL_SET, (int)rank);
 }
 
 // The terms of a sum: addresses of rows, and their weights. Absent terms have no address.
@@ -305,8 +333,9 @@ struct row_back {
 };
 // A warp finds a received row, the rows that experts have made of it, and where the sum goes. Returns false if there is
 // no such row. Each of the first `k` lanes handles a slot; `weight` receives the address of a lane's weight.
-static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_u64 number, const char* rows, listed_terms& terms,
-                                row_back& back, const symrail_u64*& weight, symrail_u32& term) {
+static __device__ bool find_row(const parameters& p, symrail_u64 number, const char* rows, listed_terms& terms, row_back& back,
+                                const symrail_u64*& weight, symrail_u32& term) {
+    symrail_u64 round = p.round;
     // Consecutive numbers are of different ranks, so that all blocks send equally much. This rank comes last.
     symrail_u32 ranks = (symrail_u32)p.ranks, rank = ((symrail_u32)p.me + 1 + (symrail_u32)number % ranks) % ranks;
     symrail_u32 each = (symrail_u32)part_rows(p), of_rank = (symrail_u32)number / ranks, lane = threadIdx.x % 32;
@@ -327,7 +356,7 @@ static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_
     term = __popc(all & ((1u << lane) - 1));
     if (here) {
         terms.rows[term] = (symrail_u64)rows + (symrail_u32)place * 2 * p.hidden;
-        weight = weights_from(p, rank, round) + token * p.k + lane;
+        weight = weights_from(p, rank, p.combine) + token * p.k + lane;
     }
     symrail_u64 bytes = 2 * p.hidden;
     if (lane == 0) {
@@ -335,29 +364,39 @@ static __device__ bool find_row(const parameters& p, symrail_u64 round, symrail_
         bool far = is_far(p, rank);
         char* to = far            ? (char*)p.heap.back_out + (rank * back_rows(p) + back_number) * bytes
                    : rank == p.me ? (char*)p.own_back + back_number * bytes
-                                  : (char*)symrail_ptr((char*)back_at(p, round, p.me, back_number), (int)rank);
-        back = row_back{rank, part, to, row_word(p, round, p.me, back_number)};
+                                  : (char*)symrail_ptr((char*)back_at(p, p.combine, p.me, back_number), (int)rank);
+        back = row_back{rank, part, to, row_word(p, p.combine, p.me, back_number)};
     }
     return true;
 }
 
 // Any number of blocks send sums of the experts' rows (bfloat16, in the order of the dispatch) back to the ranks of the
-// tokens. A block forms some sums at a time. The rows are in flight while it waits for the weights.
+// tokens. A block forms some sums at a time. The rows are in flight while it waits for the weights. `number` is that of
+// the dispatch whose tokens return: the last one that was received, or the one before. Of others nothing is sent.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_send_combine(const parameters* given, const char* rows, const float* weights, symrail_u64 tokens) {
+    ep_send_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number) {
     __shared__ listed_terms listed[TOGETHER];
     __shared__ row_back backs[TOGETHER];
     __shared__ parameters p;
     share_parameters(p, given);
-    symrail_u64 round = round_of(p), all = p.ranks * p.parts * part_rows(p);
-    if (blockIdx.x == 0) send_weights(p, weights, tokens, round), note_far_weights(p, round);
+    symrail_u64 of = *number;
+    bool is_held = of != 0 && (of == p.received || of + 1 == p.received) && p.sent < of + 2;
+    if (threadIdx.x == 0) p.round = of, p.fp8 = p.formats[of % 2], p.combine = p.combined + 1;
+    __syncthreads();
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        given->combining = p.combine, given->combining_of = is_held ? of : 0;
+        if (!is_held) differ(p, NOT_HELD);
+    }
+    if (!is_held) return;
+    symrail_u64 round = p.round, all = p.ranks * p.parts * part_rows(p);
+    if (blockIdx.x == 0) send_weights(p, weights, tokens), note_far_weights(p);
     symrail_u32 pieces = (symrail_u32)(p.hidden / 8), lane = threadIdx.x % 32;
     symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step;
     listed_terms& terms = listed[mine];
     for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER) {
         const symrail_u64* weight = nullptr;
         symrail_u32 term = 0;
-        bool finds = at < 32, found = finds && find_row(p, round, base + mine, rows, terms, backs[mine], weight, term);
+        bool finds = at < 32, found = finds && find_row(p, base + mine, rows, terms, backs[mine], weight, term);
         if (finds && !found && lane == 0) terms.many = 0;
         __syncthreads();
         symrail_u32 many = terms.many;
@@ -368,9 +407,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             // A rank's own weights have not travelled. A rank whose weights are late gets no row.
             float its = 0.0f;
             bool come = true;
-            if (back.rank == p.me) its = weights[weight - weights_from(p, p.me, round)];
-            else if (is_far(p, back.rank)) come = word_from(p, note_of_weights(p, back.rank), round, round, back.rank) != 0;
-            if (come && back.rank != p.me) come = weight_from(p, (symrail_u64*)weight, round, back.rank, its);
+            if (back.rank == p.me) its = weights[weight - weights_from(p, p.me, p.combine)];
+            else if (is_far(p, back.rank)) come = word_from(p, note_of_weights(p, back.rank), p.combine, round, back.rank) != 0;
+            if (come && back.rank != p.me) come = weight_from(p, (symrail_u64*)weight, back.rank, its);
             terms.weights[term] = its;
             if (!come) terms.many = 0;
         }
@@ -390,10 +429,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         __syncthreads();
         if (!sends || !finds || back.rank == p.me) continue;
         if (is_far(p, back.rank)) {
-            send_far(p, round, back.rank, back.part);
+            send_far(p, back.rank, back.part);
         } else if (lane == 0) {
             symrail_fence_sys();
-            symrailx_signal_op(back.word, round, SYMRAIL_SIGNAL_SET, (int)back.rank);
+            symrailx_signal_op(back.word, p.combine, SYMRAIL_SIGNAL_SET, (int)back.rank);
         }
     }
 }
@@ -401,10 +440,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 // A warp lists the rows that return for a token, in the order of their ranks.
 static __device__ void find_sums(const parameters& p, symrail_u64 token, const long long* topk, symrail_u64 tokens,
                                  listed_terms& terms) {
-    symrail_u64 round = round_of(p), slot = token * p.k, bytes = 2 * p.hidden;
+    symrail_u64 slot = token * p.k, bytes = 2 * p.hidden;
     symrail_u32 lane = threadIdx.x, each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts;
     long long expert = lane < p.k ? topk[slot + lane] : -1;
-    symrail_u64 number = lane < p.k ? ((const symrail_u32*)p.back_numbers)[slot + lane] : 0, row = 0;
+    symrail_u64 number = lane < p.k ? back_number_of_slot(p, slot + lane) : 0, row = 0;
     symrail_u32 rank = expert < 0 || expert >= (long long)(p.share * p.ranks) ? ~0u : (symrail_u32)expert / (symrail_u32)p.share;
     if (rank != ~0u && is_masked(p, rank)) rank = ~0u;
     symrail_u32 same = __match_any_sync(~0u, rank == ~0u ? -1ll - lane : (long long)rank);
@@ -414,9 +453,9 @@ static __device__ void find_sums(const parameters& p, symrail_u64 token, const l
         if ((symrail_u32)__shfl_sync(~0u, rank, other) < rank && (ones >> other & 1)) before++;
     if (lane == 0) terms.many = __popc(ones);
     if (!is_one) return;
-    symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, (symrail_u32)token / each) : row_word(p, round, rank, number);
+    symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, (symrail_u32)token / each) : row_word(p, p.combine, rank, number);
     if (rank == p.me) row = p.own_back + number * bytes;
-    else if (word_from(p, word, round, round, rank) != 0) row = back_at(p, round, rank, number);
+    else if (word_from(p, word, p.combine, p.round, rank) != 0) row = back_at(p, p.combine, rank, number);
     terms.rows[before] = row;
 }
 // A block adds one of the parts of a token's rows.
@@ -440,27 +479,44 @@ static __device__ void add_unit(const parameters& p, symrail_u64 unit, const lon
     }
 }
 
-// There are `blocks` units for each token. Any number of blocks share them. `ends`: the last block ends the round.
+// A warp waits for all rows that return from a rank.
+static __device__ void wait_for_rows(const parameters& p, symrail_u64 rank) {
+    symrail_u64 rows = 0, lane = threadIdx.x % 32;
+    for (symrail_u64 part = 0; part < p.parts; part++) {
+        symrail_u64 of_part = rows_of_note(p, rank, part);
+        if (is_far(p, rank) && of_part != 0 && lane == 0) word_from(p, note_of(p, true, rank, part), p.combine, p.round, rank);
+        rows += of_part;
+    }
+    for (symrail_u64 number = lane; !is_far(p, rank) && number < rows; number += 32)
+        word_from(p, row_word(p, p.combine, rank, number), p.combine, p.round, rank);
+}
+// There are `blocks` units for each token. Any number of blocks share them. `ends`: the last block ends the combine.
+// `waits`, if given, is added to as by ep_receive_dispatch.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_combine(parameters* given, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
-                       symrail_u64 ends) {
+                       symrail_u64* waits, symrail_u64 ends) {
     __shared__ parameters p;
+    symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     share_parameters(p, given);
-    if (blockIdx.x == 0) note_far_words(p, round_of(p));
-    for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x)
-        add_unit(p, unit, topk, tokens, out, blocks);
-    if (!ends) return;
-    // One block suffices, and it need not be the last one that accesses memory in the round.
-    if (blockIdx.x == gridDim.x - 1) note_departed(p);
-    // All threads have read the parameters, and no block needs them behind this.
+    if (threadIdx.x == 0) p.round = p.combining_of, p.combine = p.combining;
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(&given->ended, 1ull) + 1 == gridDim.x) end_round(given, p);
+    bool goes = p.round != 0;
+    if (goes && blockIdx.x == 0) note_far_words(p);
+    if (goes && blockIdx.x == 0 && waits != nullptr)
+        add_waits(p, waits, since, [&](symrail_u64 rank) { wait_for_rows(p, rank); });
+    for (symrail_u64 unit = blockIdx.x; goes && unit < tokens * blocks; unit += gridDim.x)
+        add_unit(p, unit, topk, tokens, out, blocks);
+    // One block suffices, and it need not be the last one that accesses memory of the combine.
+    if (!ends || blockIdx.x != gridDim.x - 1) return;
+    note_departed(p);
+    __syncthreads();
+    if (threadIdx.x == 0) end_combine(given, p);
 }
 
-// One block ends a round without tokens here.
-extern "C" __global__ void __launch_bounds__(32) ep_end_round(parameters* given) {
+// One block ends a combine without tokens here.
+extern "C" __global__ void __launch_bounds__(32) ep_end_combine(parameters* given) {
     const parameters p = *given;
     note_departed(p);
     __syncthreads();
-    if (threadIdx.x == 0) end_round(given, p);
+    if (threadIdx.x == 0) end_combine(given, p);
 }

@@ -15,6 +15,12 @@
 #define WAS_LATE 1
 #define IS_TOLD 2
 #define HAS_LEFT 3
+/* The kinds of a dispatch's rows. */
+#define BF16 0ull
+#define FP8 1ull
+#define FP8_POWER_OF_TWO 2ull
+/* A combine of a dispatch whose memory has been reused. */
+#define NOT_HELD 18446744073709551615ull
 /* The number of a token's elements that one scale serves. */
 #define FP8_GROUP 128
 
@@ -54,8 +60,9 @@ struct parameters {
     symrail_u64 k;
     symrail_u64 most;
     symrail_u64 hidden;
-    symrail_u64 fp8;
+    /* The number of parts for each rank, and bytes of each. */
     symrail_u64 parts;
+    symrail_u64 part;
     /* There are ranks whose memory this GPU does not reach, or the reverse (far ranks). */
     symrail_u64 has_far;
     /* The addresses of the symmetric memory. */
@@ -75,25 +82,37 @@ struct parameters {
     symrail_u64 lost;
     symrail_u64 own_in;
     symrail_u64 own_back;
-    /* The last values of the words of far ranks' parts, for both directions, the number of rows that each
-     * part to a rank returns, and the last values of the words of far ranks' weights. */
+    /* The last values of the words of far ranks' parts, and the number of rows that each part to a rank
+     * returns, both for two dispatches; the last values of the words of far ranks' returning parts and of
+     * their weights; a call that differs. */
     symrail_u64 notes;
-    /* The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here
-     * so that a kernel loads them with the other parameters. */
-    symrail_u64 over;
-    symrail_u64 ended;
+    /* The last dispatch that was sent, and the last one that was received; the last combine that was sent,
+     * the last one that has ended, and the dispatch of the former, 0 if it was refused. They lie here so
+     * that a kernel loads them with the other parameters. */
+    symrail_u64 sent;
+    symrail_u64 received;
+    symrail_u64 combining;
+    symrail_u64 combined;
+    symrail_u64 combining_of;
+    /* For each set of memory whether the rows of its dispatch are FP8. */
+    symrail_u64 formats[2];
     /* Whether the GPU masks late ranks. */
     symrail_u64 mask_late;
+    /* Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, and the
+     * number of its combine. */
+    symrail_u64 round;
+    symrail_u64 fp8;
+    symrail_u64 combine;
 };
-static_assert(sizeof(parameters) == 248, "parameters");
+static_assert(sizeof(parameters) == 312, "parameters");
 static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
 static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
 static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
 static_assert(SYMRAIL_OFFSETOF(parameters, k) == 24, "parameters.k");
 static_assert(SYMRAIL_OFFSETOF(parameters, most) == 32, "parameters.most");
 static_assert(SYMRAIL_OFFSETOF(parameters, hidden) == 40, "parameters.hidden");
-static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 48, "parameters.fp8");
-static_assert(SYMRAIL_OFFSETOF(parameters, parts) == 56, "parameters.parts");
+static_assert(SYMRAIL_OFFSETOF(parameters, parts) == 48, "parameters.parts");
+static_assert(SYMRAIL_OFFSETOF(parameters, part) == 56, "parameters.part");
 static_assert(SYMRAIL_OFFSETOF(parameters, has_far) == 64, "parameters.has_far");
 static_assert(SYMRAIL_OFFSETOF(parameters, heap) == 72, "parameters.heap");
 static_assert(SYMRAIL_OFFSETOF(parameters, masks) == 144, "parameters.masks");
@@ -106,8 +125,15 @@ static_assert(SYMRAIL_OFFSETOF(parameters, lost) == 192, "parameters.lost");
 static_assert(SYMRAIL_OFFSETOF(parameters, own_in) == 200, "parameters.own_in");
 static_assert(SYMRAIL_OFFSETOF(parameters, own_back) == 208, "parameters.own_back");
 static_assert(SYMRAIL_OFFSETOF(parameters, notes) == 216, "parameters.notes");
-static_assert(SYMRAIL_OFFSETOF(parameters, over) == 224, "parameters.over");
-static_assert(SYMRAIL_OFFSETOF(parameters, ended) == 232, "parameters.ended");
-static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 240, "parameters.mask_late");
+static_assert(SYMRAIL_OFFSETOF(parameters, sent) == 224, "parameters.sent");
+static_assert(SYMRAIL_OFFSETOF(parameters, received) == 232, "parameters.received");
+static_assert(SYMRAIL_OFFSETOF(parameters, combining) == 240, "parameters.combining");
+static_assert(SYMRAIL_OFFSETOF(parameters, combined) == 248, "parameters.combined");
+static_assert(SYMRAIL_OFFSETOF(parameters, combining_of) == 256, "parameters.combining_of");
+static_assert(SYMRAIL_OFFSETOF(parameters, formats) == 264, "parameters.formats");
+static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 280, "parameters.mask_late");
+static_assert(SYMRAIL_OFFSETOF(parameters, round) == 288, "parameters.round");
+static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 296, "parameters.fp8");
+static_assert(SYMRAIL_OFFSETOF(parameters, combine) == 304, "parameters.combine");
 
 #endif

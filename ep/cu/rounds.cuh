@@ -6,10 +6,12 @@
 // the sum of what the rank's experts have made of the token, by the weights that the token's rank has sent before. These
 // rows return by rank and part as the tokens came. Their numbers travel with the tokens. Each row to a mapped rank has
 // its own word; the rows of a part to any other rank (a far one) are one request. Each weight travels in one word with
-// the number of the round, so that it needs no other word. Rounds alternate between two sets of all memory, and nothing
-// is cleared.
-// Every rank sends all parts of a round after it has ended the previous round, so that no rank writes to memory that
-// another one still reads.
+// the number of the combine, so that it needs no other word. Dispatches alternate between two sets of their memory, and
+// combines between two sets of theirs; nothing is cleared. Dispatches and combines are numbered apart: a dispatch may
+// have no combine, or several, and a combine may return the tokens of the last dispatch or of the one before.
+// Every rank sends all parts of a dispatch, and does so after its earlier calls. So a rank that has received a dispatch
+// of all ranks may overwrite what the others have read before they sent it: the set of the dispatch before. A rank sends
+// the weights of a combine after it has read the rows of the one before, and gets rows only for weights.
 //
 // Each rank has its own memory at every other rank for all that it writes there. So a masked rank that runs again later
 // does no harm: the others ignore what it writes. That rank learns which ranks have left it behind, and masks them
@@ -26,8 +28,9 @@ static __device__ void share_parameters(parameters& p, const parameters* given) 
     __syncthreads();
 }
 
-// The lower bits of a part's word hold the number of its rows; the bits above hold the round.
-#define COUNT_BITS 21
+// The lower bits of a part's word hold the number of its rows, and whether these are FP8; the bits above hold the round.
+#define FP8_BIT 21
+#define COUNT_BITS 22
 
 static __device__ symrail_u64 groups(const parameters& p) { return p.fp8 ? (p.hidden + FP8_GROUP - 1) / FP8_GROUP : 0; }
 static __device__ symrail_u64 token_bytes(const parameters& p) { return p.hidden * (p.fp8 ? 1 : 2); }
@@ -35,7 +38,6 @@ static __device__ symrail_u64 scales_at(const parameters& p) { return up16(token
 static __device__ symrail_u64 slots_at(const parameters& p) { return up16(scales_at(p) + 4 * groups(p)); }
 static __device__ symrail_u64 row_bytes(const parameters& p) { return up16(slots_at(p) + 4 * (p.k + 2)); }
 static __device__ symrail_u64 part_rows(const parameters& p) { return (p.most + p.parts - 1) / p.parts; }
-static __device__ symrail_u64 part_bytes(const parameters& p) { return 16 + part_rows(p) * row_bytes(p); }
 static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     return (rank * 2 + round % 2) * p.parts + part;
 }
@@ -61,7 +63,10 @@ static __device__ symrail_u64* weights_from(const parameters& p, symrail_u64 ran
     return (symrail_u64*)p.heap.weights + (round % 2 * p.ranks + rank) * p.most * p.k;
 }
 static __device__ symrail_u64& place_of_slot(const parameters& p, symrail_u64 rank, symrail_u64 token, symrail_u64 slot) {
-    return ((symrail_u64*)p.places)[(rank * p.most + token) * p.k + slot];
+    return ((symrail_u64*)p.places)[((p.round % 2 * p.ranks + rank) * p.most + token) * p.k + slot];
+}
+static __device__ symrail_u32& back_number_of_slot(const parameters& p, symrail_u64 slot) {
+    return ((symrail_u32*)p.back_numbers)[p.round % 2 * p.most * p.k + slot];
 }
 static __device__ bool is_far(const parameters& p, symrail_u64 rank) {
     return p.has_far && ((const symrail_u32*)p.far)[rank] != 0;
@@ -69,7 +74,6 @@ static __device__ bool is_far(const parameters& p, symrail_u64 rank) {
 static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
     return ((const volatile symrail_u32*)p.masks)[rank] != 0;
 }
-static __device__ symrail_u64 round_of(const parameters& p) { return p.over + 1; }
 
 // Whether a word has reached a value, or another thread has found the rank late in this round. Only every 16th poll
 // loads the latter.
@@ -98,47 +102,49 @@ static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, 
 }
 // The same for a weight. Returns whether it has come.
 struct weight_or_late {
-    symrail_u32 round;
+    symrail_u32 combine, round;
     const volatile symrail_u32* late;
     mutable symrail_u32 polls;
     __device__ bool operator()(symrail_u64 now) const {
-        return now >> 32 == round || ((++polls & 15u) == 0 && *late == round);
+        return now >> 32 == combine || ((++polls & 15u) == 0 && *late == round);
     }
 };
-static __device__ bool weight_from(const parameters& p, symrail_u64* word, symrail_u64 round, symrail_u64 rank, float& weight) {
-    weight_or_late holds = {(symrail_u32)round, (const volatile symrail_u32*)p.late + rank, 0};
+static __device__ bool weight_from(const parameters& p, symrail_u64* word, symrail_u64 rank, float& weight) {
+    weight_or_late holds = {(symrail_u32)p.combine, (symrail_u32)p.round, (const volatile symrail_u32*)p.late + rank, 0};
     symrail_u64 now = symrail_wait_for(word, holds);
     weight = __uint_as_float((symrail_u32)now);
-    if (now >> 32 == (symrail_u32)round) return true;
-    is_late(p, round, rank);
+    if (now >> 32 == (symrail_u32)p.combine) return true;
+    is_late(p, p.round, rank);
     return false;
 }
 
 // Words of far ranks may lie in host memory, where polls of many threads would delay the awaited data on the link. So
 // only one thread polls each of them. It notes the value in this GPU's memory for the others.
 static __device__ symrail_u64* note_of_weights(const parameters& p, symrail_u64 rank) {
-    return (symrail_u64*)p.notes + 3 * p.ranks * p.parts + rank;
+    return (symrail_u64*)p.notes + 5 * p.ranks * p.parts + rank;
 }
 static __device__ symrail_u64* note_of(const parameters& p, bool back, symrail_u64 rank, symrail_u64 part) {
-    return (symrail_u64*)p.notes + ((back ? p.ranks : 0) + rank) * p.parts + part;
+    return (symrail_u64*)p.notes + ((back ? 4 : p.round % 2) * p.ranks + rank) * p.parts + part;
 }
 static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 rank, symrail_u64 part) {
-    return ((symrail_u64*)p.notes)[(2 * p.ranks + rank) * p.parts + part];
+    return ((symrail_u64*)p.notes)[((2 + p.round % 2) * p.ranks + rank) * p.parts + part];
 }
+// A call that differs: NOT_HELD, or the number of the rank, counted from 1, whose rows are of the other kind.
+static __device__ symrail_u64* note_of_difference(const parameters& p) { return note_of_weights(p, p.ranks); }
 // The first block calls this before any other wait of a combine. A part without returning rows has no word.
-static __device__ void note_far_words(const parameters& p, symrail_u64 round) {
+static __device__ void note_far_words(const parameters& p) {
     for (symrail_u64 i = threadIdx.x; p.has_far && i < p.ranks * p.parts; i += blockDim.x) {
         symrail_u64 rank = i / p.parts, part = i % p.parts;
         if (!is_far(p, rank) || is_masked(p, rank) || rows_of_note(p, rank, part) == 0) continue;
-        symrail_u64 now = word_from(p, part_word(p, rank, part), round, round, rank);
+        symrail_u64 now = word_from(p, part_word(p, rank, part), p.combine, p.round, rank);
         if (now != 0) symrail_note((symrail_u64)note_of(p, true, rank, part), now);
     }
 }
 
-static __device__ void note_far_weights(const parameters& p, symrail_u64 round) {
+static __device__ void note_far_weights(const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; p.has_far && rank < p.ranks; rank += blockDim.x) {
         if (!is_far(p, rank) || is_masked(p, rank)) continue;
-        symrail_u64 now = word_from(p, weights_word(p, rank), round, round, rank);
+        symrail_u64 now = word_from(p, weights_word(p, rank), p.combine, p.round, rank);
         if (now != 0) symrail_note((symrail_u64)note_of_weights(p, rank), now);
     }
 }
@@ -146,9 +152,10 @@ static __device__ void note_far_weights(const parameters& p, symrail_u64 round) 
 // The address of a part from a rank. Parts from this PE itself bypass symmetric memory, which may be the host's; an
 // earlier kernel has written them. Those from far ranks are copies, because all blocks read them, many of them often.
 static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
-    if (rank == p.me) return p.own_in + part * part_bytes(p);
-    if (is_far(p, rank)) return p.own_in + ((1 + rank) * p.parts + part) * part_bytes(p);
-    return p.heap.incoming + part_number(p, rank, round, part) * part_bytes(p);
+    bool far = is_far(p, rank);
+    if (rank != p.me && !far) return p.heap.incoming + part_number(p, rank, round, part) * p.part;
+    symrail_u64 copies = p.has_far ? 1 + p.ranks : 1, copy = round % 2 * copies + (far ? 1 + rank : 0);
+    return p.own_in + (copy * p.parts + part) * p.part;
 }
 // The first blocks call this before any other wait of a dispatch: as few as have a multiprocessor, whatever else occupies
 // the GPU. They copy the parts of far ranks, and note the words of the parts then.
@@ -157,7 +164,7 @@ static __device__ symrail_u64 part_at(const parameters& p, symrail_u64 rank, sym
 #endif
 static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
     __shared__ symrail_u64 word;
-    symrail_u64 blocks = gridDim.x < COPYING_BLOCKS ? gridDim.x : COPYING_BLOCKS, mask = (1ull << COUNT_BITS) - 1;
+    symrail_u64 blocks = gridDim.x < COPYING_BLOCKS ? gridDim.x : COPYING_BLOCKS, mask = (1ull << FP8_BIT) - 1;
     for (symrail_u64 i = blockIdx.x; p.has_far && blockIdx.x < blocks && i < p.ranks * p.parts; i += blocks) {
         symrail_u64 rank = i / p.parts, part = i % p.parts, at = part_number(p, rank, round, part);
         if (!is_far(p, rank)) continue;
@@ -167,7 +174,7 @@ static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
         symrail_u64 now = word, rows = now & mask;
         rows = rows < part_rows(p) ? rows : part_rows(p);
         symrail_u64 pieces = now == 0 ? 0 : 1 + rows * row_bytes(p) / 16;
-        const char* from = (const char*)p.heap.incoming + at * part_bytes(p);
+        const char* from = (const char*)p.heap.incoming + at * p.part;
         for (symrail_u64 base = threadIdx.x / 32 * 32 * 8 + threadIdx.x % 32; base < pieces; base += blockDim.x * 8)
             pieces_of_row<8>(from, base, pieces).store((char*)part_at(p, rank, round, part));
         // The barrier lets one thread's note cover the writes of the whole block.
@@ -175,13 +182,25 @@ static __device__ void copy_far_parts(const parameters& p, symrail_u64 round) {
         if (threadIdx.x == 0 && now != 0) symrail_note((symrail_u64)note_of(p, false, rank, part), now);
     }
 }
-// Waits for a part and returns the number of its rows.
+// Reports a call that differs.
+static __device__ void differ(const parameters& p, symrail_u64 what) {
+    *(volatile symrail_u64*)note_of_difference(p) = what;
+    symrail_fence_sys();
+    symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, p.me, p.heap.words);
+}
+// Waits for a part and returns the number of its rows. A part of a later dispatch has overwritten one without rows: a
+// rank that waits for this one's rows sends no later dispatch. A rank whose rows are of the other kind contributes none.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
     symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, rank, round, part);
     if (is_far(p, rank)) word = note_of(p, false, rank, part);
     symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
-    symrail_u64 count = now & ((1ull << COUNT_BITS) - 1);
+    if (now >> COUNT_BITS != round) return 0;
+    if ((now >> FP8_BIT & 1) != p.fp8) {
+        differ(p, 1 + rank);
+        return 0;
+    }
+    symrail_u64 count = now & ((1ull << FP8_BIT) - 1);
     return count < part_rows(p) ? count : part_rows(p);
 }
 
@@ -203,11 +222,32 @@ static __device__ void note_departed(const parameters& p) {
         symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, p.heap.left);
     }
 }
-// A thread ends the round. It waits until this PE's requests are delivered, so that the memory may be written again.
-static __device__ void end_round(parameters* given, const parameters& p) {
+// A block adds the time since `since`, in nanoseconds, until all data of each rank has come (`of`: waits for all of it)
+// to a number for each rank. A warp waits for a rank.
+template <class OF>
+static __device__ void add_waits(const parameters& p, symrail_u64* waits, symrail_u64 since, OF of) {
+    for (symrail_u64 rank = threadIdx.x / 32; rank < p.ranks; rank += blockDim.x / 32) {
+        if (rank == p.me || is_masked(p, rank)) continue;
+        of(rank);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) waits[rank] += symrail_now() - since;
+    }
+}
+// Numbers are read and written by different kernels of a call: the one that sends reads that of the calls that are over,
+// and writes its own one, which the one that receives reads. So no block waits for the others.
+static __device__ void begin_dispatch(parameters* given, parameters& p, symrail_u64 fp8) {
+    p.round = p.received + 1, p.fp8 = fp8;
+    if (blockIdx.x == 0 && threadIdx.x == 0) given->sent = p.round, given->formats[p.round % 2] = fp8;
+}
+// A thread ends a dispatch, or a combine. It waits until this PE's requests are delivered, so that their memory may be
+// written again.
+static __device__ void end_dispatch(parameters* given, const parameters& p) {
     if (p.has_far) symrail_quiet();
-    given->ended = 0;
-    given->over = p.over + 1;
+    given->received = p.round;
+}
+static __device__ void end_combine(parameters* given, const parameters& p) {
+    if (p.has_far) symrail_quiet();
+    given->combined = p.combining;
 }
 
 #endif

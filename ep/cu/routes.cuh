@@ -88,8 +88,11 @@ static __device__ symrail_u32 first_row(const parameters& p, const routes& r, sy
 }
 
 // One block for each rank, and then one for each host, lists the tokens for it. `topk` are 64-bit indices, -1 for none.
+// Without indices (k = 0) `in_rank` says for each token and rank whether the rank gets the token, and `slots` how many
+// slots name each expert.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_layout(const parameters* given, const routes* of, const long long* topk, symrail_u64 tokens, symrail_u64 k) {
+    ep_layout(const parameters* given, const routes* of, const long long* topk, symrail_u64 tokens, symrail_u64 k,
+              const unsigned char* in_rank, const symrail_u32* slots) {
     __shared__ symrail_u32 in_warp[16];
     __shared__ symrail_u64 wrong;
     const parameters p = *given;
@@ -103,12 +106,15 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     int* list = (int*)r.lists + rank * p.most;
     int* places = of_rank ? (int*)r.places + rank : (int*)r.host_places + host;
     symrail_u64 stride = of_rank ? p.ranks : p.hosts;
-    for (symrail_u64 i = threadIdx.x; of_rank && i < p.share; i += blockDim.x) per_expert[rank * p.share + i] = 0;
+    for (symrail_u64 i = threadIdx.x; of_rank && i < p.share; i += blockDim.x)
+        per_expert[rank * p.share + i] = k == 0 ? slots[rank * p.share + i] : 0;
     if (threadIdx.x == 0) wrong = ~0ull;
     __syncthreads();
     for (symrail_u64 base = 0; wanted && base < tokens; base += blockDim.x) {
         symrail_u64 token = base + threadIdx.x;
         bool gets = false;
+        for (symrail_u64 i = 0; k == 0 && token < tokens && i < (of_rank ? 1 : members_of(p, host)); i++)
+            gets |= in_rank[token * p.ranks + (of_rank ? rank : member_of(p, host, i))] != 0;
         for (symrail_u64 slot = token * k; token < tokens && slot < (token + 1) * k; slot++) {
             long long expert = topk[slot];
             if (expert < 0 || expert >= all_experts) {
@@ -131,6 +137,48 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (rank != 0) return;
     ((symrail_u64*)r.wrong_slot)[0] = wrong;
     ((long long*)r.wrong_slot)[1] = wrong == ~0ull ? 0 : topk[wrong];
+}
+
+// The experts whose slots a block of ep_count counts.
+#define COUNTED 4
+// One block for each COUNTED experts counts their slots; one for each rank says which tokens go to it, and counts these.
+// Indices of no expert count nowhere. It needs no parameters: nothing is sent.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_count(const void*, const long long* topk, symrail_u64 tokens, symrail_u64 k, symrail_u64 experts, symrail_u64 ranks,
+             int* per_rank, int* per_expert, unsigned char* in_rank) {
+    __shared__ int sums[COUNTED];
+    symrail_u64 of_experts = (experts + COUNTED - 1) / COUNTED, share = experts / ranks;
+    if (threadIdx.x < COUNTED) sums[threadIdx.x] = 0;
+    __syncthreads();
+    int own[COUNTED] = {};
+    if (blockIdx.x < of_experts) {
+        long long first = (long long)blockIdx.x * COUNTED;
+#pragma unroll 8
+        for (symrail_u64 slot = threadIdx.x; slot < tokens * k; slot += blockDim.x) {
+            long long expert = topk[slot] - first;
+#pragma unroll
+            for (int i = 0; i < COUNTED; i++) own[i] += expert == i;
+        }
+    } else {
+        symrail_u64 rank = blockIdx.x - of_experts;
+        for (symrail_u64 token = threadIdx.x; token < tokens; token += blockDim.x) {
+            bool gets = false;
+#pragma unroll 8
+            for (symrail_u64 slot = 0; slot < k; slot++)
+                gets |= (symrail_u64)(topk[token * k + slot] - (long long)(rank * share)) < share;
+            in_rank[token * ranks + rank] = gets;
+            own[0] += gets;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNTED; i++)
+        if (own[i] != 0) atomicAdd(sums + i, own[i]);
+    __syncthreads();
+    if (blockIdx.x >= of_experts) {
+        if (threadIdx.x == 0) per_rank[blockIdx.x - of_experts] = sums[0];
+    } else if (threadIdx.x < COUNTED && blockIdx.x * COUNTED + threadIdx.x < experts) {
+        per_expert[blockIdx.x * COUNTED + threadIdx.x] = sums[threadIdx.x];
+    }
 }
 
 #endif

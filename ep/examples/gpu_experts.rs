@@ -8,7 +8,7 @@ use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
 use symrail_ep::{Element, fp8};
 
 type Failure = Box<dyn std::error::Error>;
@@ -16,6 +16,9 @@ type Failure = Box<dyn std::error::Error>;
 const LIMIT: Duration = Duration::from_secs(30);
 /// The number of replays with the same routing.
 const REPLAYS: u64 = 20;
+
+const BF16: DeviceRows = DeviceRows::Bf16;
+const FP8: DeviceRows = DeviceRows::Fp8;
 
 fn main() -> Result<(), Failure> {
     let rounds = std::env::args().nth(1).map_or(Ok(2000), |text| text.parse())?;
@@ -27,18 +30,18 @@ fn main() -> Result<(), Failure> {
     let nvrtc = Nvrtc::find()?;
     let mapped = (0..rt.n_pes()).all(|pe| device.is_mapped(pe));
     let experts = 8 * rt.n_pes() as usize;
-    for (most_tokens, hidden, k, fp8) in
-        [(1, 16, 1, false), (7, 272, 3, true), (128, 512, 8, false), (64, 1040, 16, true)]
+    for (most_tokens, hidden, k, kind) in
+        [(1, 16, 1, BF16), (7, 272, 3, FP8), (128, 512, 8, BF16), (64, 1040, 16, FP8)]
     {
-        let shape = DeviceShape { most_tokens, hidden, experts, k, fp8 };
-        check(&rt, &device, &nvrtc, shape, rounds / REPLAYS / 4)?;
+        let shape = DeviceShape { most_tokens, hidden, experts, k };
+        check(&rt, &device, &nvrtc, (shape, kind), rounds / REPLAYS / 4)?;
         if rt.my_pe() == 0 {
-            println!("well: {shape:?}, peers {}", if mapped { "mapped" } else { "through the proxy" });
+            println!("well: {shape:?}, {kind:?}, peers {}", if mapped { "mapped" } else { "through the proxy" });
         }
     }
-    for fp8 in [true, false].into_iter().filter(|_| measure && mapped) {
+    for kind in [FP8, BF16].into_iter().filter(|_| measure && mapped) {
         let experts = 256 / rt.n_pes() as usize * rt.n_pes() as usize;
-        time(&rt, &device, &nvrtc, DeviceShape { most_tokens: 128, hidden: 7168, experts, k: 8, fp8 })?;
+        time(&rt, &device, &nvrtc, (DeviceShape { most_tokens: 128, hidden: 7168, experts, k: 8 }, kind))?;
     }
     rt.barrier_all()?;
     device.close()?;
@@ -95,6 +98,9 @@ fn bytes_of(row: &[bf16]) -> impl Iterator<Item = u8> + '_ {
 
 /// A PE's memory for calls.
 struct Memory {
+    kind: DeviceRows,
+    ranges: DeviceBuffer,
+    number: DeviceBuffer,
     x: DeviceBuffer,
     topk: DeviceBuffer,
     weights: DeviceBuffer,
@@ -106,17 +112,24 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(gpu: &std::sync::Arc<Gpu>, shape: &DeviceShape, ranks: usize) -> Result<Memory, Failure> {
+    fn new(
+        gpu: &std::sync::Arc<Gpu>,
+        (shape, kind): (&DeviceShape, DeviceRows),
+        ranks: usize,
+    ) -> Result<Memory, Failure> {
         let (share, room) = (shape.experts / ranks, ranks * shape.most_tokens);
         let buffer = |bytes: usize| gpu.alloc(bytes.max(16));
         Ok(Memory {
+            kind,
+            ranges: buffer(8 * share * ranks)?,
+            number: buffer(8)?,
             x: buffer(shape.most_tokens * 2 * shape.hidden)?,
             topk: buffer(shape.most_tokens * shape.k * 8)?,
             weights: buffer(shape.most_tokens * shape.k * 4)?,
             out: buffer(shape.most_tokens * 2 * shape.hidden)?,
             scales: buffer(share * room * 4 * fp8::scales(shape.hidden))?,
             counts: buffer(share * 4)?,
-            sources: buffer(share * room * 8)?,
+            sources: buffer(share * room * 4)?,
             received: buffer(share * room * 2 * shape.hidden)?,
         })
     }
@@ -133,18 +146,24 @@ impl Memory {
     }
 
     fn found(&self) -> DeviceReceived {
-        let [rows, scales, counts, sources] =
-            [&self.received, &self.scales, &self.counts, &self.sources].map(|buffer| buffer.at().get());
-        DeviceReceived { rows, scales, counts, sources }
+        let all = [&self.received, &self.scales, &self.counts, &self.sources, &self.ranges, &self.number];
+        let [rows, scales, counts, sources, ranges, number] = all.map(|buffer| buffer.at().get());
+        DeviceReceived { rows, scales, counts, sources, ranges, number, ..DeviceReceived::default() }
     }
 }
 
 /// Checks single rounds, and then rounds that are replayed as a graph while the routing changes.
-fn check(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, batches: u64) -> Result<(), Failure> {
+fn check(
+    rt: &Runtime,
+    device: &GpuDevice,
+    nvrtc: &Nvrtc,
+    (shape, kind): (DeviceShape, DeviceRows),
+    batches: u64,
+) -> Result<(), Failure> {
     let (gpu, ranks, me) = (device.gpu(), rt.n_pes() as usize, u64::from(rt.my_pe()));
     let (share, room, bytes) = (shape.experts / ranks, ranks * shape.most_tokens, 2 * shape.hidden);
     let (buffers, memory, stream) =
-        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, &shape, ranks)?, Stream::new(gpu)?);
+        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, (&shape, kind), ranks)?, Stream::new(gpu)?);
     // The memory is symmetric, because the proxy puts from it.
     let block = rt.align(128, share * room * bytes)?;
     let (made_at, found) = (device.address(block), memory.found());
@@ -157,7 +176,7 @@ fn check(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, ba
         // SAFETY: the memory belongs to this function, has the size for these tokens, and lives until the stream is
         // idle.
         unsafe {
-            buffers.send_dispatch(&stream, x, topk, tokens)?;
+            buffers.send_dispatch(&stream, kind, x, topk, tokens)?;
             buffers.receive_dispatch(&stream, &found)?;
         }
         finish(&stream, &buffers)?;
@@ -170,15 +189,10 @@ fn check(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, ba
                     let slots = &input.topk[token * shape.k..][..shape.k];
                     let Some(slot) = slots.iter().position(|&slot| slot == expert as i64) else { continue };
                     let slot = (token * shape.k + slot) as u64;
-                    let mut source_of = [0; 8];
-                    memory.sources.read(8 * row, &mut source_of)?;
-                    equal(
-                        "a source",
-                        &source_of,
-                        &((source as u64) << 32 | slot).to_ne_bytes(),
-                        (round, local, token),
-                    )?;
-                    compare_row(&memory, &shape, row, &input.x[token * bytes..][..bytes], (round, local, token))?;
+                    let mut source_of = [0; 4];
+                    memory.sources.read(4 * row, &mut source_of)?;
+                    equal("a source", &source_of, &(token as u32).to_ne_bytes(), (round, local, token))?;
+                    compare_row(&memory, (&shape, room), row, &input.x[token * bytes..][..bytes], (round, local, token))?;
                     let answer: Vec<u8> = bytes_of(&made(&shape, source as u64, slot, expert as u64)).collect();
                     answers[row * bytes..][..bytes].copy_from_slice(&answer);
                     row += 1;
@@ -192,8 +206,8 @@ fn check(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, ba
         unsafe { gpu.write(DevicePtr::new(made_at), &answers) }?;
         // SAFETY: as above.
         unsafe {
-            buffers.send_combine(&stream, made_at, weights, tokens)?;
-            buffers.receive_combine(&stream, topk, tokens, memory.out.at().get())?;
+            buffers.send_combine(&stream, made_at, weights, tokens, found.number)?;
+            buffers.receive_combine(&stream, topk, tokens, memory.out.at().get(), 0)?;
         }
         finish(&stream, &buffers)?;
         let answer = |slot: usize, expert: i64| made(&shape, me, slot as u64, expert as u64);
@@ -217,7 +231,7 @@ fn replay(
     let (shape, me) = (*buffers.shape(), u64::from(rt.my_pe()));
     let rows = device.address(block);
     let mut found = memory.found();
-    if !shape.fp8 {
+    if memory.kind == BF16 {
         found.rows = rows;
     }
     let (x, topk, weights, out) =
@@ -225,10 +239,10 @@ fn replay(
     let graph = stream.capture(|| -> Result<(), Failure> {
         // SAFETY: the memory lives as long as the graph, and has the size for the most tokens.
         unsafe {
-            buffers.send_dispatch(stream, x, topk, shape.most_tokens)?;
+            buffers.send_dispatch(stream, memory.kind, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(stream, &found)?;
-            buffers.send_combine(stream, rows, weights, shape.most_tokens)?;
-            Ok(buffers.receive_combine(stream, topk, shape.most_tokens, out)?)
+            buffers.send_combine(stream, rows, weights, shape.most_tokens, found.number)?;
+            Ok(buffers.receive_combine(stream, topk, shape.most_tokens, out, 0)?)
         }
     })?;
     for batch in 0..batches {
@@ -243,7 +257,7 @@ fn replay(
             unsafe { stream.replay(&graph) }?;
         }
         finish(stream, buffers)?;
-        if !shape.fp8 {
+        if memory.kind == BF16 {
             let row = |slot: usize, _| {
                 let bytes = &input.x[slot / shape.k * 2 * shape.hidden..][..2 * shape.hidden];
                 bytes.as_chunks::<2>().0.iter().map(|value| bf16::from_ne_bytes(*value)).collect()
@@ -260,12 +274,12 @@ fn finish(stream: &Stream, buffers: &DeviceLowLatency) -> Result<(), Failure> {
 
 fn compare_row(
     memory: &Memory,
-    shape: &DeviceShape,
+    (shape, room): (&DeviceShape, usize),
     row: usize,
     x: &[u8],
     at: (u64, usize, usize),
 ) -> Result<(), Failure> {
-    if !shape.fp8 {
+    if memory.kind == BF16 {
         let mut found = vec![0; x.len()];
         memory.received.read(row * x.len(), &mut found)?;
         return equal("a row", &found, x, at);
@@ -275,10 +289,13 @@ fn compare_row(
     let mut found = vec![0; shape.hidden];
     memory.received.read(row * shape.hidden, &mut found)?;
     equal("a row of FP8", &found, &cast, at)?;
-    let wanted: Vec<u8> = factors.iter().flat_map(|factor| factor.to_ne_bytes()).collect();
-    let mut found = vec![0; wanted.len()];
-    memory.scales.read(row * wanted.len(), &mut found)?;
-    equal("scales", &found, &wanted, at)
+    // The scales of a group of elements lie one after the other for all rows of an expert.
+    for (group, factor) in factors.iter().enumerate() {
+        let (expert, row, mut found) = (row / room, row % room, [0; 4]);
+        memory.scales.read(4 * ((expert * factors.len() + group) * room + row), &mut found)?;
+        equal("a scale", &found, &factor.to_ne_bytes(), at)?;
+    }
+    Ok(())
 }
 
 fn compare_sums(
@@ -322,11 +339,16 @@ fn equal(what: &str, found: &[u8], wanted: &[u8], (round, expert, token): (u64, 
 }
 
 /// The time of a round under a graph.
-fn time(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<(), Failure> {
+fn time(
+    rt: &Runtime,
+    device: &GpuDevice,
+    nvrtc: &Nvrtc,
+    (shape, kind): (DeviceShape, DeviceRows),
+) -> Result<(), Failure> {
     const ROUNDS: u32 = 500;
     let (gpu, ranks) = (device.gpu(), rt.n_pes() as usize);
     let (buffers, memory, stream) =
-        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, &shape, ranks)?, Stream::new(gpu)?);
+        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, (&shape, kind), ranks)?, Stream::new(gpu)?);
     let mut input = Input::new(&shape, 1, 1);
     let step = shape.experts / shape.k;
     let slot = |at: usize| ((at / shape.k * 37 + at % shape.k * step) % shape.experts) as i64;
@@ -340,10 +362,10 @@ fn time(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> 
     let graph = stream.capture(|| -> Result<(), Failure> {
         // SAFETY: the memory lives as long as the graph.
         unsafe {
-            buffers.send_dispatch(&stream, x, topk, shape.most_tokens)?;
+            buffers.send_dispatch(&stream, kind, x, topk, shape.most_tokens)?;
             buffers.receive_dispatch(&stream, &found)?;
-            buffers.send_combine(&stream, found.rows, weights, shape.most_tokens)?;
-            Ok(buffers.receive_combine(&stream, topk, shape.most_tokens, out)?)
+            buffers.send_combine(&stream, found.rows, weights, shape.most_tokens, found.number)?;
+            Ok(buffers.receive_combine(&stream, topk, shape.most_tokens, out, 0)?)
         }
     })?;
     for rounds in [50, ROUNDS] {
@@ -357,7 +379,7 @@ fn time(rt: &Runtime, device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> 
         finish(&stream, &buffers)?;
     }
     if rt.my_pe() == 0 {
-        println!("{shape:?}: a round takes {:.1} µs", stream.between()? / 1e3 / f64::from(ROUNDS));
+        println!("{shape:?}, {kind:?}: a round takes {:.1} µs", stream.between()? / 1e3 / f64::from(ROUNDS));
     }
     rt.barrier_all()?;
     drop((graph, stream));

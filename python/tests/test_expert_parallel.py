@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +113,7 @@ def test_an_event_raises_what_went_wrong_before_it() -> None:
 def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
     from symrail.ep import Buffer
     from symrail.ep._device import DeviceLowLatency
+    from symrail.ep._stream import CommunicationStream
     from symrail.errors import TimeoutError as Late
 
     class Launched(DeviceLowLatency):
@@ -131,6 +133,7 @@ def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
 
     buffer, low = Buffer.__new__(Buffer), Launched()
     buffer._low_for = lambda x: low  # type: ignore[method-assign]
+    buffer._stream = CommunicationStream()
     for hook in (False, True):
         *_, dispatched, _ = buffer.low_latency_dispatch(None, None, 1, 1, return_recv_hook=hook)
         _, combined, _ = buffer.low_latency_combine(None, None, None, (), return_recv_hook=hook)
@@ -160,47 +163,151 @@ def test_what_a_graph_cannot_hold_is_refused_by_name(monkeypatch: pytest.MonkeyP
     low = DeviceLowLatency.__new__(DeviceLowLatency)
     low.held, low.shape = None, None
     with pytest.raises(StateError, match="before"):
-        low.prepare(1, 16, 1, 1, False)
+        low.prepare(1, 16, 1, 1)
 
 
-def test_low_latency_calls_on_a_gpu_come_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from symrail.ep._device import DeviceLowLatency, _Round
-    from symrail.errors import StateError
+class Tensor:
+    """What is used of a tensor in a GPU's memory."""
 
-    captures = [False]
-    cuda = SimpleNamespace(is_current_stream_capturing=lambda: captures[0])
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    sources, others = (SimpleNamespace(data_ptr=lambda at=at: at) for at in (64, 128))
-    low = DeviceLowLatency.__new__(DeviceLowLatency)
-    low.round = None
+    addresses = count(4096, 1 << 20)
 
-    def refused(named: str, call: int, of: Any = None) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: str, device: Any = None, at: int | None = None) -> None:
+        self.shape, self.dtype, self.device = shape, dtype, SimpleNamespace(type="cuda", index=0)
+        self.at = next(self.addresses) if at is None else at
+
+    def data_ptr(self) -> int:
+        return self.at
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_neg(self) -> bool:
+        return False
+
+    is_conj = is_neg
+
+    def __getitem__(self, _: Any) -> "Tensor":
+        return self
+
+    def view(self, *shape: int) -> "Tensor":
+        return Tensor(shape, self.dtype, at=self.at)
+
+    def transpose(self, *_: int) -> "Tensor":
+        e, groups, room = self.shape
+        return Tensor((e, room, groups), self.dtype, at=self.at)
+
+
+class Native:
+    """The calls of the native module that one call of Python makes."""
+
+    def __init__(self, *_: Any) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.calls.append(name)
+
+
+def low_latency_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Native, dict[str, Any]]:
+    """Low latency of 2 ranks whose kernels are not launched, and the arguments of a dispatch."""
+    from symrail.ep import _device, _on_gpu
+
+    names = ("bfloat16", "float32", "int32", "int64", "bool", "float8_e4m3fn")
+    native = Native()
+    fake = SimpleNamespace(
+        **{name: name for name in names},
+        cuda=SimpleNamespace(is_current_stream_capturing=lambda: False),
+        empty=lambda shape, dtype, device: Tensor(shape, dtype),
+    )
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(_on_gpu, "_NAMES", {name: name for name in names})
+    monkeypatch.setattr(_device, "current_stream", lambda gpu: 7)
+    monkeypatch.setattr(_device._symrail, "EpDeviceLowLatency", lambda *_: native)
+    low = _device.DeviceLowLatency(SimpleNamespace(n_pes=lambda: 2, device=0), False, None)  # type: ignore[arg-type]
+    given = dict(x=Tensor((3, 512), "bfloat16"), topk_idx=Tensor((3, 2), "int64"), most_tokens=4, experts=6, stats=None)
+    return low, native, given
+
+
+def test_low_latency_calls_on_a_gpu_are_one_native_call_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    low, native, given = low_latency_on_a_gpu(monkeypatch)
+    weights = Tensor((3, 2), "float32")
+    for fp8, power, packs, words, dtype in (
+        (False, False, False, 0, ""),
+        (True, False, False, 4, "float32"),
+        (True, True, True, 1, "int32"),
+    ):
+        native.calls.clear()
+        received, counts, handle, _ = low.dispatch(**given, use_fp8=fp8, power_of_two=power, packs=packs)
+        rows = received
+        if fp8:
+            rows, scales = received
+            assert (scales.shape, scales.dtype) == ((3, 8, words), dtype)
+        assert rows.shape == (3, 8, 512) and counts.shape == (3,)
+        # DeepEP's handle: the tokens' numbers, ranges of ranks, and three numbers.
+        assert (handle[0].shape, handle[0].dtype) == ((3, 8), "int32")
+        assert (handle[1].shape, handle[1].dtype) == ((3, 2), "int64") and handle[2:] == (4, 512, 6)
+        x = Tensor((3, 8, 512), "bfloat16")
+        # A dispatch may have several combines, or none.
+        for _ in range(2):
+            low.combine(x, given["topk_idx"], weights, handle, False, None)
+        assert native.calls == ["dispatch", "combine", "combine"]
+
+
+def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.errors import ArgumentError, StateError
+
+    low, native, given = low_latency_on_a_gpu(monkeypatch)
+    x, weights = Tensor((3, 8, 512), "bfloat16"), Tensor((3, 2), "float32")
+
+    def sent() -> Any:
+        return low.dispatch(**given, use_fp8=False, power_of_two=False, receives=False)
+
+    def combine(handle: Any, receives: bool = True) -> Any:
+        return low.combine(x, given["topk_idx"], weights, handle, False, None, receives=receives)[1]
+
+    def refused(named: str, call: Any, *arguments: Any) -> None:
+        calls = list(native.calls)
         with pytest.raises(StateError, match=named):
-            low._begin(call, of)
+            call(*arguments)
+        assert native.calls == calls
 
-    def made(call: int) -> None:
-        low._begin(call, sources)
-        low._end(call)
+    *_, first, hook = sent()
+    refused("hook of the last one was not called", sent)
+    refused("before the dispatch was received", combine, first)
+    hook()
+    refused("a second call", hook)
+    receive = combine(first, receives=False)
+    refused("hook of the last one was not called", combine, first)
+    # The next dispatch may be sent and received meanwhile; the tokens of both are there.
+    *_, second, hook = sent()
+    receive()
+    refused("a second call", receive)
+    combine(first)
+    hook()
+    combine(first)
+    combine(second)
+    *_, third, hook = sent()
+    hook()
+    refused("memory of earlier ones|no low_latency_dispatch", combine, first)
+    combine(second)
+    combine(third)
+    with pytest.raises(ArgumentError, match="multiple of 512"):
+        odd = dict(given, x=Tensor((3, 128), "bfloat16"))
+        low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
-    for _ in range(2):
-        low._begin(0)
-        low.round = _Round(sources)
-        refused("before the dispatch was received", 2, sources)
-        refused("one at a time", 0)
-        made(1)
-        refused("a second", 1, sources)
-        refused("handle is not that", 2, others)
-        made(2)
-        refused("a second low_latency_combine", 2, sources)
-        refused("one at a time", 0)
-        made(3)
-        refused("a second low_latency_combine", 2, sources)
-        refused("a second", 3, sources)
-    # What a graph's replays make is not known.
-    captures[0] = True
-    low._begin(2, others)
-    captures[0] = False
-    low._begin(0)
+
+def test_buffers_of_high_throughput_serve_all_shapes_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep import _device_high
+
+    made: list[tuple[int, ...]] = []
+    monkeypatch.setattr(_device_high, "must_not_capture", lambda why: None)
+    monkeypatch.setattr(
+        _device_high._symrail, "EpDeviceHighThroughput", lambda _, *shape: made.append(shape[2:6]) or Native()
+    )
+    high = _device_high.DeviceHighThroughput.__new__(_device_high.DeviceHighThroughput)
+    high.held, high.shape, high.ranks, high.most_tokens, high.timeout = None, None, 2, 64, None
+    for row, scales, k in ((1024, 4, 1), (512, 8, 1), (512, 4, 6), (1024, 8, 1), (1024, 4, 6)):
+        high._prepare(row, scales, 16, k, 24)
+    assert made == [(1024, 4, 16, 1), (1024, 8, 16, 1), (1024, 8, 16, 6)]
 
 
 def test_the_dtype_of_indices_is_torchs() -> None:

@@ -12,6 +12,7 @@
 //!
 //! The GPU records errors in host memory. Every later call returns them.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use symrail::Runtime;
@@ -81,10 +82,30 @@ pub struct DeviceParts {
     pub out: u64,
 }
 
+/// Where a rank's tokens go, as GPU addresses.
+#[derive(Debug, Clone, Copy)]
+pub enum Destinations {
+    /// To the ranks of their experts.
+    Experts {
+        /// 64-bit indices, -1 for none.
+        topk: u64,
+        /// Their number for each token.
+        k: usize,
+    },
+    /// To ranks.
+    Ranks {
+        /// A byte for each token and rank: not 0 if the rank gets the token.
+        in_rank: u64,
+        /// The number of slots that name each expert, 32 bits each.
+        per_expert: u64,
+    },
+}
+
 /// Memory and kernels for dispatch and combine of many tokens. See the [module](self).
 pub struct DeviceHighThroughput {
     shape: HighThroughputShape,
-    blocks: u32,
+    /// The number of multiprocessors for copies and sums.
+    blocks: AtomicU32,
     /// The symmetric memory, kept to be freed.
     block: usize,
     /// The address of a combine's offered rows in it; 0 if no host has several ranks.
@@ -207,7 +228,7 @@ impl DeviceHighThroughput {
         Ok(Self {
             device: device.clone(),
             shape,
-            blocks,
+            blocks: blocks.into(),
             block: block.expose_provenance(),
             offered: if parts.heap.offered_rows > 0 { heap.offered_rows } else { 0 },
             hosts: hosts.count(),
@@ -243,6 +264,22 @@ impl DeviceHighThroughput {
     #[must_use]
     pub fn shape(&self) -> &HighThroughputShape {
         &self.shape
+    }
+
+    /// Sets the number of multiprocessors for copies and sums of later calls.
+    ///
+    /// # Errors
+    /// 0 blocks.
+    pub fn set_blocks(&self, blocks: u32) -> Result<()> {
+        if blocks == 0 {
+            return Err(Error::argument("blocks", blocks, "at least 1"));
+        }
+        self.blocks.store(blocks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn copying(&self) -> (u32, u32) {
+        (self.blocks.load(Ordering::Relaxed), 512)
     }
 
     /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
@@ -316,14 +353,41 @@ impl DeviceHighThroughput {
     /// # Errors
     /// [`Error::TooManyTokens`]; routes of an object with another shape; an error of the driver.
     pub unsafe fn layout(&self, stream: &Stream, routes: &mut DeviceRoutes, topk: u64, tokens: usize) -> Result<()> {
+        let given = Destinations::Experts { topk, k: self.shape.k };
+        // SAFETY: the caller's promise.
+        unsafe { self.layout_of(stream, routes, given, tokens) }
+    }
+
+    /// Computes the routes of tokens. Local.
+    ///
+    /// # Safety
+    /// As for [`DeviceHighThroughput::layout`].
+    ///
+    /// # Errors
+    /// As for [`DeviceHighThroughput::layout`]; more slots than the buffers have.
+    pub unsafe fn layout_of(
+        &self,
+        stream: &Stream,
+        routes: &mut DeviceRoutes,
+        given: Destinations,
+        tokens: usize,
+    ) -> Result<()> {
+        let (topk, k, in_rank, per_expert) = match given {
+            Destinations::Experts { topk, k } => (topk, k, 0, 0),
+            Destinations::Ranks { in_rank, per_expert } => (0, 0, in_rank, per_expert),
+        };
+        if k > self.shape.k {
+            return Err(Error::argument("top-k slots of a token", k, format!("at most {}", self.shape.k)));
+        }
         let most = self.shape.most_tokens;
         if tokens > most {
             return Err(Error::TooManyTokens { tokens, most });
         }
         self.must_have_room(routes)?;
         self.must_go_on()?;
-        routes.tokens = tokens;
-        let (arguments, blocks) = ([routes.at(), topk, tokens as u64, self.shape.k as u64], self.ranks() + self.hosts);
+        (routes.tokens, routes.k) = (tokens, k);
+        let arguments = [routes.at(), topk, tokens as u64, k as u64, in_rank, per_expert];
+        let blocks = self.ranks() + self.hosts;
         // SAFETY: the caller's promise.
         routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 512), &arguments) })
     }
@@ -366,10 +430,10 @@ impl DeviceHighThroughput {
     }
 
     /// The arguments of kernels for a rank's tokens.
-    fn content(&self, tokens: &DeviceTokens) -> [u64; 7] {
+    fn content(routes: &DeviceRoutes, tokens: &DeviceTokens) -> [u64; 7] {
         let (scales, of_scales) = tokens.scales;
         let (topk, weights) = tokens.topk.unwrap_or_default();
-        let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
+        let k = tokens.topk.map_or(0, |_| routes.k as u64);
         [tokens.rows, tokens.bytes as u64, scales, of_scales as u64, topk, weights, k]
     }
 
@@ -391,7 +455,7 @@ impl DeviceHighThroughput {
         self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
         self.must_go_on()?;
-        let content = self.content(tokens);
+        let content = Self::content(routes, tokens);
         let (at, sizes) = (routes.at(), [content[1], content[3], content[6]]);
         let call = if again { Call::Again } else { Call::Dispatch };
         let first = u64::from(call.has_new_routes());
@@ -399,12 +463,12 @@ impl DeviceHighThroughput {
         self.call(stream, routes, || unsafe {
             self.begin(stream, routes, call, sizes)?;
             if self.hosts > 1 {
-                self.launch(stream, Step::Send, (self.blocks, 512), &[&[at, 0], &content[..]].concat())?;
+                self.launch(stream, Step::Send, self.copying(), &[&[at, 0], &content[..]].concat())?;
             }
             let offered = [&[routes.tokens as u64], &content[..]].concat();
-            self.launch(stream, Step::OfferTokens, (self.blocks, 512), &offered)?;
+            self.launch(stream, Step::OfferTokens, self.copying(), &offered)?;
             if self.forwards {
-                self.launch(stream, Step::Spread, (self.blocks, 512), &[&[at, first], &sizes[..]].concat())?;
+                self.launch(stream, Step::Spread, self.copying(), &[&[at, first], &sizes[..]].concat())?;
             }
             Ok(())
         })
@@ -480,10 +544,10 @@ impl DeviceHighThroughput {
         self.poison.check(self.runtime().my_pe(), "high throughput on GPUs")?;
         self.calls.must_be_open()?;
         let to = [to.rows, to.scales, to.topk.0, to.topk.1, to.sources];
-        let arguments = [&[routes.at(), routes.tokens as u64], &self.content(tokens)[..], &to[..]].concat();
+        let arguments = [&[routes.at(), routes.tokens as u64], &Self::content(routes, tokens)[..], &to[..]].concat();
         self.call(stream, routes, || {
             // SAFETY: the caller's promise.
-            unsafe { self.launch(stream, Step::Receive, (self.blocks, 512), &arguments) }?;
+            unsafe { self.launch(stream, Step::Receive, self.copying(), &arguments) }?;
             self.calls.end();
             Ok(())
         })
@@ -503,7 +567,7 @@ impl DeviceHighThroughput {
         self.must_have_room(routes)?;
         self.must_be_in_place_or_apart(parts.rows)?;
         self.must_go_on()?;
-        let k = parts.weights.map_or(0, |_| self.shape.k as u64);
+        let k = parts.weights.map_or(0, |_| routes.k as u64);
         let (weights, sums) = parts.weights.unwrap_or_default();
         let (at, bytes) = (routes.at(), parts.bytes as u64);
         let send = [at, 1, parts.rows, bytes, 0, 0, 0, weights, k];
@@ -516,13 +580,13 @@ impl DeviceHighThroughput {
         self.call(stream, routes, || unsafe {
             self.begin(stream, routes, Call::Combine, [bytes, 0, k])?;
             if self.hosts > 1 {
-                self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
+                self.launch(stream, Step::Send, self.copying(), &send)?;
             }
-            self.launch(stream, Step::Offer, (self.blocks, 512), &offer)?;
+            self.launch(stream, Step::Offer, self.copying(), &offer)?;
             if self.forwards {
-                self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
+                self.launch(stream, Step::Add, self.copying(), &[at, bytes, k, f32])?;
             }
-            let blocks = (self.blocks, 512);
+            let blocks = self.copying();
             match parts.element {
                 _ if self.hosts > 1 => self.launch(stream, Step::ReduceHosts, blocks, &[&reduce[..], &[f32]].concat()),
                 Element::F32 => self.launch(stream, Step::ReduceF32, blocks, &reduce),

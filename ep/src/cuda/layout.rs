@@ -44,6 +44,12 @@ pub mod low_latency {
             pub WAS_LATE "WAS_LATE": u32 = 1;
             pub IS_TOLD "IS_TOLD": u32 = 2;
             pub HAS_LEFT "HAS_LEFT": u32 = 3;
+            /// The kinds of a dispatch's rows.
+            pub BF16 "BF16": u64 = 0;
+            pub FP8 "FP8": u64 = 1;
+            pub FP8_POWER_OF_TWO "FP8_POWER_OF_TWO": u64 = 2;
+            /// A combine of a dispatch whose memory has been reused.
+            pub NOT_HELD "NOT_HELD": u64 = u64::MAX;
             /// The number of a token's elements that one scale serves.
             pub FP8_GROUP "FP8_GROUP": usize = crate::fp8::GROUP;
         }
@@ -73,8 +79,9 @@ pub mod low_latency {
                 k: u64,
                 most: u64,
                 hidden: u64,
-                fp8: u64,
+                /// The number of parts for each rank, and bytes of each.
                 parts: u64,
+                part: u64,
                 /// There are ranks whose memory this GPU does not reach, or the reverse (far ranks).
                 has_far: u64,
                 /// The addresses of the symmetric memory.
@@ -94,15 +101,27 @@ pub mod low_latency {
                 lost: u64,
                 own_in: u64,
                 own_back: u64,
-                /// The last values of the words of far ranks' parts, for both directions, the number of rows that each
-                /// part to a rank returns, and the last values of the words of far ranks' weights.
+                /// The last values of the words of far ranks' parts, and the number of rows that each part to a rank
+                /// returns, both for two dispatches; the last values of the words of far ranks' returning parts and of
+                /// their weights; a call that differs.
                 notes: u64,
-                /// The number of ended rounds, and the number of ended blocks of the round's last kernel. They lie here
-                /// so that a kernel loads them with the other parameters.
-                over: u64,
-                ended: u64,
+                /// The last dispatch that was sent, and the last one that was received; the last combine that was sent,
+                /// the last one that has ended, and the dispatch of the former, 0 if it was refused. They lie here so
+                /// that a kernel loads them with the other parameters.
+                sent: u64,
+                received: u64,
+                combining: u64,
+                combined: u64,
+                combining_of: u64,
+                /// For each set of memory whether the rows of its dispatch are FP8.
+                formats: [u64; 2],
                 /// Whether the GPU masks late ranks.
                 mask_late: u64,
+                /// Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, and the
+                /// number of its combine.
+                round: u64,
+                fp8: u64,
+                combine: u64,
             }
         }
     }

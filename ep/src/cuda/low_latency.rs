@@ -2,7 +2,9 @@
 //!
 //! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
 //! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
-//! of the token; those of a part return together by one request, too. A round is a dispatch and then a combine. Each is sent by one call and received by another. Between these calls no multiprocessor is occupied.
+//! of the token; those of a part return together by one request, too. Each call is sent by one launch and received by
+//! another. Between these no multiprocessor is occupied. A dispatch may have no combine, or several. Memory holds the
+//! tokens of two dispatches, so that a combine may follow the next dispatch.
 
 use std::mem::offset_of;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
-use super::layout::low_latency::{HAS_LEFT, Heap, Parameters};
+use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
 use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
 use crate::error::{Error, Result};
 use crate::exchange::late as late_ranks;
@@ -34,6 +36,9 @@ const TOGETHER: u64 = 2;
 const FREE: u64 = 4;
 /// The number of memory sets that rounds use in rotation.
 const SETS: usize = 2;
+/// Why a combine is refused whose tokens are no longer there.
+pub const NOT_HELD_ANY_MORE: &str = "low_latency_combine: the handle is not that of the last low_latency_dispatch, nor of \
+     the one before; the memory of earlier ones was reused";
 /// The alignment of the parts of the symmetric memory.
 const ALIGNMENT: usize = 128;
 /// The unit of a token's elements: rows are copied in pieces of 16 bytes, in bfloat16 and in FP8.
@@ -50,22 +55,46 @@ pub struct DeviceShape {
     pub experts: usize,
     /// The most top-k slots of a token.
     pub k: usize,
-    /// Whether tokens are sent as FP8 with a scale for each 128 elements.
-    pub fp8: bool,
+}
+
+/// How a dispatch sends its tokens. It is equal on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceRows {
+    /// As they are.
+    Bf16,
+    /// As FP8 with a scale for each 128 elements.
+    Fp8,
+    /// The same, with scales that are rounded up to powers of two.
+    Fp8PowerOfTwo,
+}
+
+impl DeviceRows {
+    fn is_fp8(self) -> bool {
+        self != DeviceRows::Bf16
+    }
 }
 
 /// The destinations of a dispatch, as GPU addresses. `room` is `ranks` × [`DeviceShape::most_tokens`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceReceived {
     /// Rows of each of this rank's experts: `experts of a rank` × `room` rows of bfloat16, or FP8.
     pub rows: u64,
-    /// Their scales: a 32-bit float for each 128 elements of each row; unused without FP8.
+    /// Their scales: for each expert and each 128 elements `room` 32-bit floats, one for each row; unused without FP8.
     pub scales: u64,
+    /// Whether scales are stored as their exponents, 8 bits each, those of four groups in a 32-bit word.
+    pub packs: bool,
     /// The number of rows of each expert, 32 bits each.
     pub counts: u64,
-    /// For each row 64 bits: the source in the upper half; in the lower half its slot among those of the source's
-    /// tokens.
+    /// For each row the number of its token at the source, 32 bits each.
     pub sources: u64,
+    /// For each expert and each rank 64 bits: the first row of that rank in the upper half, and their number.
+    pub ranges: u64,
+    /// 64 bits that identify the dispatch for its combines.
+    pub number: u64,
+    /// 32 bits for each expert, to which the number of its rows is added; 0 for none.
+    pub all_counts: u64,
+    /// 64 bits for each rank, to which the nanoseconds of waiting for it are added; 0 for none.
+    pub waits: u64,
 }
 
 /// Memory and kernels for dispatch and combine on a GPU. See the [module](self).
@@ -80,7 +109,7 @@ pub struct DeviceLowLatency {
     masks: DeviceBuffer,
     late: DeviceBuffer,
     lost: DeviceBuffer,
-    _of_rows: [DeviceBuffer; 7],
+    of_rows: [DeviceBuffer; 7],
     parts: u64,
     kernels: [Kernel; KERNELS.len()],
     poison: Poison,
@@ -94,25 +123,31 @@ enum Step {
     ReceiveDispatch,
     SendCombine,
     ReceiveCombine,
-    EndRound,
+    EndCombine,
 }
 const KERNELS: [&str; 5] =
-    ["ep_send_dispatch", "ep_receive_dispatch", "ep_send_combine", "ep_receive_combine", "ep_end_round"];
+    ["ep_send_dispatch", "ep_receive_dispatch", "ep_send_combine", "ep_receive_combine", "ep_end_combine"];
 
 impl Step {
     fn threads(self) -> u32 {
         match self {
-            Step::EndRound => 32,
+            Step::EndCombine => 32,
             _ => 512,
         }
     }
 }
 
 impl DeviceShape {
+    /// The most bytes of a dispatch row in transfer.
+    fn most_row(&self) -> usize {
+        self.row(DeviceRows::Bf16).max(self.row(DeviceRows::Fp8))
+    }
+
     /// Bytes of a dispatch row in transfer: a token, its scales, and its slots.
     #[must_use]
-    pub fn row(&self) -> usize {
-        let (token, scales) = if self.fp8 { (self.hidden, 4 * fp8::scales(self.hidden)) } else { (2 * self.hidden, 0) };
+    pub fn row(&self, rows: DeviceRows) -> usize {
+        let (token, scales) =
+            if rows.is_fp8() { (self.hidden, 4 * fp8::scales(self.hidden)) } else { (2 * self.hidden, 0) };
         let slots = (token.next_multiple_of(16) + scales).next_multiple_of(16);
         (slots + 4 * (self.k + 2)).next_multiple_of(16)
     }
@@ -124,7 +159,7 @@ impl DeviceShape {
     }
 
     fn part(&self, parts: usize) -> usize {
-        16 + self.most_tokens.div_ceil(parts.max(1)) * self.row()
+        16 + self.most_tokens.div_ceil(parts.max(1)) * self.most_row()
     }
 
     /// Bytes of the symmetric memory, part by part.
@@ -186,7 +221,6 @@ impl DeviceLowLatency {
                 ("elements of a token", shape.hidden as u64),
                 ("number of experts", shape.experts as u64),
                 ("top-k slots of a token", shape.k as u64),
-                ("FP8 (1 or 0)", shape.fp8.into()),
             ],
         )?;
         let far = far_ranks(device)?;
@@ -212,12 +246,12 @@ impl DeviceLowLatency {
         let (masks, late, lost) = (masks?, late?, lost?);
         let of_rows = [
             zeroed(gpu, 4 * ranks)?,
-            zeroed(gpu, 4 * slots)?,
-            zeroed(gpu, 8 * ranks * slots)?,
+            zeroed(gpu, SETS * 4 * slots)?,
+            zeroed(gpu, SETS * 8 * ranks * slots)?,
             zeroed(gpu, 4 * ranks * parts)?,
-            zeroed(gpu, copied * parts * shape.part(parts))?,
+            zeroed(gpu, SETS * copied * parts * shape.part(parts))?,
             zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
-            zeroed(gpu, 8 * ranks * (3 * parts + 1))?,
+            zeroed(gpu, difference(ranks, parts) + 8)?,
         ];
         let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
         of_rows[0].write(0, &flags).map_err(failed)?;
@@ -230,8 +264,8 @@ impl DeviceLowLatency {
             k: shape.k as u64,
             most: shape.most_tokens as u64,
             hidden: shape.hidden as u64,
-            fp8: shape.fp8.into(),
             parts: parts as u64,
+            part: shape.part(parts) as u64,
             has_far: has_far.into(),
             heap,
             masks: masks.at().get(),
@@ -244,16 +278,23 @@ impl DeviceLowLatency {
             own_in,
             own_back,
             notes,
-            over: 0,
-            ended: 0,
+            sent: 0,
+            received: 0,
+            combining: 0,
+            combined: 0,
+            combining_of: 0,
+            formats: [0; 2],
             mask_late: 0,
+            round: 0,
+            fp8: 0,
+            combine: 0,
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
-        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_round] =
+        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let kernels = [send_dispatch?, receive_dispatch?, send_combine?, receive_combine?, end_round?];
-        let (parts, _of_rows) = (parts as u64, of_rows);
+        let kernels = [send_dispatch?, receive_dispatch?, send_combine?, receive_combine?, end_combine?];
+        let parts = parts as u64;
         // No rank may write to another one before all have cleared their words.
         runtime.barrier_all()?;
         Ok(DeviceLowLatency {
@@ -265,7 +306,7 @@ impl DeviceLowLatency {
             masks,
             late,
             lost,
-            _of_rows,
+            of_rows,
             parts,
             kernels,
             poison: Poison::default(),
@@ -297,7 +338,7 @@ impl DeviceLowLatency {
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
         // SAFETY: the caller's promise.
         let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
-        // The first kernel announces the round to the others, and the last one ends it.
+        // The first kernel announces the dispatch to the others.
         let launched = launched.map_err(failed);
         if matches!(step, Step::SendDispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
@@ -314,7 +355,7 @@ impl DeviceLowLatency {
     }
 
     /// Sends tokens (`x`: rows of bfloat16) to the ranks that own their experts (`topk`: 64-bit indices). Indices of no
-    /// expert count as -1, without an error.
+    /// expert count as -1, without an error. The last dispatch must have been received.
     ///
     /// # Safety
     /// Addresses are GPU addresses of memory for the given number of tokens, valid until the stream has executed the
@@ -322,11 +363,18 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// [`Error::TooManyTokens`]; an error of the driver; [`Error::Round`] after a later launch of a round has failed.
-    pub unsafe fn send_dispatch(&self, stream: &Stream, x: u64, topk: u64, tokens: usize) -> Result<()> {
+    pub unsafe fn send_dispatch(
+        &self,
+        stream: &Stream,
+        rows: DeviceRows,
+        x: u64,
+        topk: u64,
+        tokens: usize,
+    ) -> Result<()> {
         self.must_fit(tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::SendDispatch, blocks, &[x, topk, tokens as u64]) }
+        unsafe { self.launch(stream, Step::SendDispatch, blocks, &[x, topk, tokens as u64, rows as u64]) }
     }
 
     /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive within
@@ -340,7 +388,9 @@ impl DeviceLowLatency {
     /// An error of the driver.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
         let (launched, of_expert) = receiving_blocks(self.multiprocessors(), self.share as u64, BUSY as u64);
-        let arguments = [to.rows, to.scales, to.counts, to.sources, of_expert];
+        let packs = u64::from(to.packs);
+        let results = [to.rows, to.scales, to.counts, to.sources, to.ranges, to.number];
+        let arguments = [&results[..], &[packs, to.all_counts, to.waits, of_expert]].concat();
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
     }
@@ -349,39 +399,54 @@ impl DeviceLowLatency {
     /// [`DeviceLowLatency::receive_dispatch`] has written. `weights` are those of this rank's own tokens, a 32-bit float
     /// for each slot. For each received token its rank gets one row: the sum of the experts' rows, times their weights,
     /// in the order of the slots, which is formed in FP32 and rounded. The launch waits on the GPU for the weights of
-    /// the other ranks.
+    /// the other ranks. `number` is [`DeviceReceived::number`] of the dispatch: the last one that was received, or the one
+    /// before that. A combine of another one does nothing, and leaves an error for [`DeviceLowLatency::check`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
     /// As for [`DeviceLowLatency::send_dispatch`].
-    pub unsafe fn send_combine(&self, stream: &Stream, rows: u64, weights: u64, tokens: usize) -> Result<()> {
+    pub unsafe fn send_combine(
+        &self,
+        stream: &Stream,
+        rows: u64,
+        weights: u64,
+        tokens: usize,
+        number: u64,
+    ) -> Result<()> {
         self.must_fit(tokens)?;
         let rows_back = u64::from(self.runtime().n_pes()) * self.shape.most_tokens as u64;
         let (blocks, _) = receiving_blocks(self.multiprocessors(), rows_back.div_ceil(TOGETHER), 1);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::SendCombine, blocks, &[rows, weights, tokens as u64]) }
+        unsafe { self.launch(stream, Step::SendCombine, blocks, &[rows, weights, tokens as u64, number]) }
     }
 
     /// Waits on the GPU for the rows of this rank's tokens (`topk`, as for the dispatch), and adds them in FP32 and in the
-    /// order of the ranks. `out` receives rows of bfloat16. Ends the round.
+    /// order of the ranks. `out` receives rows of bfloat16; `waits` is as [`DeviceReceived::waits`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
     /// # Errors
     /// As for [`DeviceLowLatency::send_dispatch`].
-    pub unsafe fn receive_combine(&self, stream: &Stream, topk: u64, tokens: usize, out: u64) -> Result<()> {
+    pub unsafe fn receive_combine(
+        &self,
+        stream: &Stream,
+        topk: u64,
+        tokens: usize,
+        out: u64,
+        waits: u64,
+    ) -> Result<()> {
         self.must_fit(tokens)?;
         if tokens == 0 {
             // SAFETY: the kernel has no other arguments.
-            return unsafe { self.launch(stream, Step::EndRound, 1, &[]) };
+            return unsafe { self.launch(stream, Step::EndCombine, 1, &[]) };
         }
         let (tokens, ends) = (tokens as u64, 1);
         let (launched, of_token) = receiving_blocks(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, ends]) }
+        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, waits, ends]) }
     }
 
     /// Leaves a rank out of later launches, or includes it again.
@@ -428,6 +493,15 @@ impl DeviceLowLatency {
         self.check().and(waited)
     }
 
+    /// What a kernel has noted of a call that differs from those of the other ranks, or from what memory holds.
+    fn take_difference(&self) -> Result<u64> {
+        let at = difference(self.runtime().n_pes() as usize, self.parts as usize);
+        let (notes, mut bytes) = (&self.of_rows[6], [0; 8]);
+        notes.read(at, &mut bytes).map_err(failed)?;
+        notes.write(at, &[0; 8]).map_err(failed)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
     /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
     ///
     /// # Errors
@@ -446,6 +520,14 @@ impl DeviceLowLatency {
         if !left.is_empty() {
             return Err(Error::Left { me, ranks: left });
         }
+        let difference = self.take_difference()?;
+        if difference == NOT_HELD {
+            return Err(Error::Order { what: NOT_HELD_ANY_MORE });
+        }
+        if difference != 0 {
+            let named = format!("those of rank {}", difference - 1);
+            return Err(Error::argument("the kind of a dispatch's rows, FP8 or bfloat16", "the other one", named));
+        }
         if late.is_empty() {
             return Err(failed(error));
         }
@@ -455,6 +537,11 @@ impl DeviceLowLatency {
             false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
+}
+
+/// The offset of the note of a difference among the notes of words.
+fn difference(ranks: usize, parts: usize) -> usize {
+    8 * ranks * (5 * parts + 1)
 }
 
 /// Returns the number of receiving blocks, and the number of units, up to `most`, of each of `things` things. Blocks
@@ -481,7 +568,7 @@ mod tests {
 
     #[test]
     fn what_no_memory_is_made_for_is_refused() {
-        let shape = DeviceShape { most_tokens: 1 << 20, hidden: 1 << 23, experts: 2048, k: 32, fp8: false };
+        let shape = DeviceShape { most_tokens: 1 << 20, hidden: 1 << 23, experts: 2048, k: 32 };
         assert_eq!(shape.check(2).ok(), Some(1024));
         assert!(shape.bytes(2048) > 0);
         for wrong in [
@@ -520,7 +607,7 @@ mod tests {
     fn memory_has_room_for_all_that_comes_and_goes() {
         // Each of 16 blocks has two of the 24 tokens. A row has its elements, and then 2 + 2 numbers. A row returns for
         // each token, and a word for each of its 2 slots goes before.
-        let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2, fp8: false };
+        let shape = DeviceShape { most_tokens: 24, hidden: 64, experts: 8, k: 2 };
         let part = 16 + 2 * (128 + 16);
         let all_parts = 2 * 4 * 16 * part;
         let (words, back) = (8 * 2 * 4 * 16, 4 * 24);
@@ -531,7 +618,7 @@ mod tests {
         assert_eq!(parts(shape, 4, false), wanted.map(|bytes: u64| bytes.next_multiple_of(128)));
         assert_eq!(shape.bytes(4), shape.parts_of_heap(4, false).bytes());
         // The figures of docs/ep.md.
-        let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16, fp8: false };
+        let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16 };
         assert_eq!(usual.bytes(8), 103_394_560);
         assert_eq!(usual.parts_of_heap(8, true).bytes(), 59_170_048);
         // No data passes through the proxy where all memory is mapped.

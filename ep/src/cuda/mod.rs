@@ -9,12 +9,14 @@
 //! | [`shape`], `hosts` | the memory of these; the ranks that forward tokens |
 //! | `calls` | the sequence of these calls |
 //! | [`routes`] | the destinations of a dispatch's tokens |
+//! | [`count`] | the layout that callers read |
 //! | `lent` | the memory of routes, from one dispatch to the next |
 //! | `record` | what those kernels report to the host |
 //! | `layout` | what kernels and the host share, and its headers |
 //! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
 
 mod calls;
+pub mod count;
 pub mod high_throughput;
 mod hosts;
 mod layout;
@@ -32,8 +34,8 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, Module, Program};
 
 use crate::error::{Error, Result};
-pub use high_throughput::{DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
-pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceShape};
+pub use high_throughput::{Destinations, DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
+pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
 pub use record::Counts;
 pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;

@@ -61,6 +61,8 @@ pub(super) struct Routes {
 pub struct DeviceRoutes {
     pub(super) room: Room,
     pub(super) tokens: usize,
+    /// The top-k slots of each.
+    pub(super) k: usize,
     /// The offset of each table.
     tables: Tables,
     memory: Lent<Used>,
@@ -80,7 +82,7 @@ impl Routes {
             Used::new(gpu, buffer.map_err(failed)?)
         };
         let tables = sizes.from(ADDRESSES as u64);
-        Ok(DeviceRoutes { room: self.room, tokens: 0, tables, memory: self.pool.lend(stream, make)? })
+        Ok(DeviceRoutes { room: self.room, tokens: 0, k: 0, tables, memory: self.pool.lend(stream, make)? })
     }
 }
 

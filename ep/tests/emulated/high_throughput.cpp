@@ -102,8 +102,23 @@ struct buffers {
              (symrail_u64)come.data(),        (symrail_u64)wrong_slot,         (symrail_u64)spread.data()};
     }
     record& heard() { return *(record*)told.data(); }
+    // The layout from indices, and whether ep_count, and the layout from which ranks get each token, agree with it.
     void layout(const long long* slots, symrail_u64 tokens) {
-        launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
+        symrail_u64 experts = s.ranks * s.share;
+        std::vector<unsigned char> in_rank(tokens * s.ranks);
+        std::vector<int> of_ranks(s.ranks), of_experts(experts);
+        launch((experts + COUNTED - 1) / COUNTED + s.ranks, THREADS, [&] {
+            ep_count(nullptr, slots, tokens, s.k, experts, s.ranks, of_ranks.data(), of_experts.data(), in_rank.data());
+        });
+        launch(s.ranks + p.hosts, THREADS, [&] {
+            ep_layout(&p, &r, nullptr, tokens, 0, in_rank.data(), (const symrail_u32*)of_experts.data());
+        });
+        auto tables = [&] { return std::tuple(matrix, crossings, lists, places, host_places, per_expert); };
+        auto found = tables();
+        launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k, nullptr, nullptr); });
+        if (found != tables()) fail("a layout from ranks that differs from that from indices");
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++)
+            if (of_ranks[rank] != (int)matrix[job.me * s.ranks + rank]) fail("a count of a rank's tokens");
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
         symrail_u64 ticket = kind != COMBINE ? ++tickets : 0;

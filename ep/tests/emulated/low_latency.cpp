@@ -74,14 +74,16 @@ static void meet(int many) {
 }
 
 // Whether a row is this token as FP8, with its scales.
-static bool is_cast(const unsigned char* row, const float* scales, const std::vector<float>& token) {
+static bool is_cast(const unsigned char* row, const std::vector<float>& scales, const std::vector<float>& token, bool power_of_two) {
     for (symrail_u64 first = 0; first < token.size(); first += 128) {
         symrail_u64 end = std::min<symrail_u64>(first + 128, token.size());
         float most = 1e-4f;
         for (symrail_u64 i = first; i < end; i++) most = std::max(most, std::fabs(token[i]));
-        if (scales[first / 128] != most / 448.0f) return false;
+        float factor = most / 448.0f, inverse = 448.0f / most;
+        if (power_of_two) factor = std::exp2(std::ceil(std::log2(factor))), inverse = 1.0f / factor;
+        if (scales[first / 128] != factor) return false;
         for (symrail_u64 i = first; i < end; i++)
-            if (row[i] != nearest_e4m3(token[i] * (448.0f / most))) return false;
+            if (row[i] != nearest_e4m3(token[i] * inverse)) return false;
     }
     return true;
 }
@@ -99,15 +101,21 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) masks[rank] = apart && group(rank) != group(job.me);
     }
     std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
-    std::vector<symrail_u64> places, sources, notes;
+    std::vector<symrail_u64> places, notes;
+    std::vector<int> sources, all_counts;
+    std::vector<long long> ranges;
+    // The numbers of two dispatches.
+    symrail_u64 numbers[2] = {};
     std::vector<uint4> rows, made, out, own_in, own_back;
     std::vector<int> counts;
     std::vector<float> scales;
 
     buffers(const shape& s, char* heap) : s(s), masks(s.ranks), late(s.ranks), far(s.ranks), lost(s.ranks), counts(s.share) {
         symrail_u64 room = s.ranks * s.most, slots = s.most * s.k, bytes = 2 * s.hidden;
-        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden, p.fp8 = s.fp8;
+        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden;
         p.parts = std::min<symrail_u64>(4, s.most);
+        // Rows of bfloat16 are the longest.
+        p.part = 16 + part_rows(p) * row_bytes(p);
         char* next = heap;
         auto take = [&](symrail_u64 size) {
             char* at = next;
@@ -116,41 +124,45 @@ struct buffers {
             return (symrail_u64)at;
         };
         symrail_u64 parts = 2 * s.ranks * p.parts, back = s.ranks * back_rows(p);
-        p.heap.incoming = take(parts * part_bytes(p)), p.heap.outgoing = take(parts * part_bytes(p)), p.heap.words = take(8 * parts);
+        p.heap.incoming = take(parts * p.part), p.heap.outgoing = take(parts * p.part), p.heap.words = take(8 * parts);
         p.heap.back = take(2 * back * bytes), p.heap.back_words = take(8 * (2 * back + s.ranks * p.parts + s.ranks));
         p.heap.back_out = take(back * bytes), p.heap.weights = take(16 * s.ranks * slots), p.heap.weights_out = take(8 * slots);
         p.heap.left = take(8 * s.ranks);
-        back_numbers.resize(slots), ready.resize(s.ranks * p.parts);
-        places.resize(s.ranks * slots), sources.resize(s.share * room);
-        scales.resize(s.share * room * groups(p));
+        back_numbers.resize(2 * slots), ready.resize(s.ranks * p.parts);
+        places.resize(2 * s.ranks * slots), sources.resize(s.share * room);
+        scales.resize(s.share * room * ((s.hidden + FP8_GROUP - 1) / FP8_GROUP));
+        ranges.resize(s.share * s.ranks), all_counts.resize(s.share);
         rows.resize(s.share * room * bytes / 16), made.resize(rows.size()), out.resize(s.most * bytes / 16);
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) p.has_far |= far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
-        own_in.resize((1 + s.ranks) * p.parts * part_bytes(p) / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (3 * p.parts + 1));
+        own_in.resize(2 * (1 + s.ranks) * p.parts * p.part / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (5 * p.parts + 1) + 1);
         p.own_in = (symrail_u64)own_in.data(), p.own_back = (symrail_u64)own_back.data(), p.notes = (symrail_u64)notes.data();
         p.back_numbers = (symrail_u64)back_numbers.data(), p.places = (symrail_u64)places.data();
     }
-    void send_dispatch(const void* x, const long long* topk, symrail_u64 tokens) {
-        launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens); });
+    void send_dispatch(const void* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind) {
+        launch(s.ranks * p.parts, THREADS, [&] { ep_send_dispatch(&p, (const unsigned short*)x, topk, tokens, kind); });
     }
-    void receive_dispatch() {
+    void receive_dispatch(bool packs = false, symrail_u64* waits = nullptr) {
+        symrail_u64& number = numbers[(p.received + 1) % 2];
         launch(in_turns(s.share * blocks), threads_of(s), [&] {
-            ep_receive_dispatch(&p, (char*)rows.data(), scales.data(), counts.data(), sources.data(), blocks);
+            ep_receive_dispatch(&p, (char*)rows.data(), scales.data(), counts.data(), sources.data(), ranges.data(), &number,
+                                packs, all_counts.data(), waits, blocks);
         });
     }
-    void send_combine(const std::vector<uint4>& made, const float* weights, symrail_u64 tokens) {
-        launch(3, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), weights, tokens); });
+    // `of`: the number of the dispatch.
+    void send_combine(const std::vector<uint4>& made, const float* weights, symrail_u64 tokens, symrail_u64 of) {
+        launch(3, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), weights, tokens, &of); });
     }
-    void receive_combine(const long long* topk, symrail_u64 tokens, bool ends) {
+    void receive_combine(const long long* topk, symrail_u64 tokens, bool ends, symrail_u64* waits = nullptr) {
         if (tokens > 0) {
-            launch(in_turns(tokens * 2), THREADS, [&] { ep_receive_combine(&p, topk, tokens, (char*)out.data(), 2, ends); });
+            launch(in_turns(tokens * 2), THREADS, [&] { ep_receive_combine(&p, topk, tokens, (char*)out.data(), 2, waits, ends); });
         } else if (ends) {
             end();
         }
     }
     void end() {
-        launch(1, THREADS, [&] { ep_end_round(&p); });
+        launch(1, THREADS, [&] { ep_end_combine(&p); });
     }
 };
 
@@ -176,43 +188,68 @@ static void rounds(const shape& s, char* heap) {
         memcpy(aligned.data(), x.data(), x.size() * 2);
         std::vector<float> weights(tokens * s.k);
         for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = weight_of(s, me, round, i);
-        symrail_u64 puts = job.puts;
-        b.send_dispatch(aligned.data(), topk.data(), tokens);
-        expect(job.puts - puts == n_far * p.parts, "a dispatch has one request for each part");
-        b.receive_dispatch();
+        // Kinds of rows alternate in the same memory. A dispatch is made twice.
+        symrail_u64 kind = !s.fp8 || round == 2 ? BF16 : round == 1 ? FP8_POWER_OF_TWO : FP8, first = 2 * round + 1;
+        bool fp8 = kind != BF16, packs = kind == FP8_POWER_OF_TWO;
+        std::vector<symrail_u64> waits(s.ranks);
+        for (symrail_u64 dispatch : {first, first + 1}) {
+            symrail_u64 puts = job.puts;
+            b.all_counts.assign(s.share, 100);
+            b.send_dispatch(aligned.data(), topk.data(), tokens, kind);
+            expect(job.puts - puts == n_far * p.parts, "a dispatch has one request for each part");
+            b.receive_dispatch(packs, waits.data());
+            expect(p.received == dispatch && b.numbers[dispatch % 2] == dispatch, "the number of a dispatch");
+        }
+        symrail_u64 of_row = (s.hidden + FP8_GROUP - 1) / FP8_GROUP, words = packs ? (of_row + 3) / 4 : of_row;
+        auto scales_of = [&](symrail_u64 local, symrail_u64 row) {
+            std::vector<float> found(of_row);
+            for (symrail_u64 i = 0; i < of_row; i++) {
+                const float* at = b.scales.data() + (local * words + (packs ? i / 4 : i)) * room + row;
+                found[i] = packs ? std::ldexp(1.0f, ((const unsigned char*)at)[i % 4] - 127) : *at;
+            }
+            return found;
+        };
         symrail_u64 far_rows = 0;
         for (symrail_u64 local = 0; local < s.share; local++) {
             symrail_u64 row = local * room;
             for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
+                symrail_u64 its_tokens, begin = row;
+                symrail_u64 range = (symrail_u64)b.ranges[local * s.ranks + rank];
+                expect(range >> 32 == row - local * room, "the first row of a rank");
                 if (masks[rank]) continue;
-                symrail_u64 its_tokens;
                 std::vector<long long> its = slots_of(s, rank, round, its_tokens);
                 for (symrail_u64 token = 0; token < its_tokens; token++)
                     for (symrail_u64 slot = token * s.k; slot < (token + 1) * s.k; slot++) {
                         if (its[slot] != (long long)(me * s.share + local) || !is_first(its.data(), slot, s.k)) continue;
-                        expect(sources[row] == (rank << 32 | slot), "a source");
+                        expect(sources[row] == (int)token, "a source");
                         const unsigned short* found = (const unsigned short*)rows.data() + row * s.hidden;
                         const unsigned char* cast = (const unsigned char*)rows.data() + row * s.hidden;
                         unsigned short* to = (unsigned short*)made.data() + row * s.hidden;
                         std::vector<float> numbers(s.hidden);
                         for (symrail_u64 i = 0; i < s.hidden; i++) numbers[i] = number_of(rank, round, token, i);
-                        if (s.fp8) expect(is_cast(cast, b.scales.data() + row * groups(p), numbers), "a row of FP8");
+                        if (fp8) expect(is_cast(cast, scales_of(local, row - local * room), numbers, packs), "a row of FP8");
                         for (symrail_u64 i = 0; i < s.hidden; i++) {
-                            if (!s.fp8) expect(low(found[i]) == numbers[i], "a row");
+                            if (!fp8) expect(low(found[i]) == numbers[i], "a row");
                             to[i] = to_bf16(result_of(s, its[slot], rank, round, slot, i));
                         }
                         far_rows += far[rank];
                         row++;
                     }
+                expect((symrail_u32)range == row - begin, "the number of a rank's rows");
             }
             expect(counts[local] == (int)(row - local * room), "a count");
+            expect(b.all_counts[local] == 100 + counts[local], "a sum of counts");
         }
-        puts = job.puts;
-        b.send_combine(made, weights.data(), tokens);
+        // Two combines of the last dispatch, and one of the dispatch before.
+        symrail_u64 combines = 3 * round;
+        for (symrail_u64 of : {first + 1, first, first + 1}) {
+        std::fill(out.begin(), out.end(), uint4{});
+        symrail_u64 puts = job.puts;
+        b.send_combine(made, weights.data(), tokens, of);
         expect(job.puts - puts <= std::min(n_far * p.parts, far_rows) + n_far,
                "a combine has one request for each part at most, and one for weights");
-        b.receive_combine(topk.data(), tokens, true);
-        expect(p.over == round + 1 && p.ended == 0, "the last block ends a round");
+        b.receive_combine(topk.data(), tokens, true, waits.data());
+        expect(p.combined == ++combines, "a combine ends");
         for (symrail_u64 i = 0; i < tokens * s.hidden; i++) {
             float sum = 0;
             for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
@@ -227,7 +264,28 @@ static void rounds(const shape& s, char* heap) {
             }
             expect(((unsigned short*)out.data())[i] == to_bf16(sum), "a sum");
         }
+        }
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++)
+            expect(waits[rank] > 0 || rank == me || masks[rank], "the time of waiting for a rank");
     }
+    // A combine of a dispatch whose memory was reused sends nothing, and the next one is not harmed.
+    symrail_u64 failures = job.failures, sent = job.puts;
+    b.send_combine(made, nullptr, 0, p.received - 2);
+    expect(p.combining_of == 0 && job.puts == sent && *note_of_difference(p) == NOT_HELD, "an old handle is refused");
+    b.receive_combine(nullptr, 0, true);
+    job.failures = failures;
+}
+
+// A rank whose rows are of the other kind contributes none, and is named.
+static void of_other_kind(const shape& s, char* heap) {
+    buffers b(s, heap);
+    std::vector<uint4> x(s.most * s.hidden / 8);
+    std::vector<long long> topk(s.most * s.k, 1 - job.me);
+    b.send_dispatch(x.data(), topk.data(), s.most, job.me == 0 ? BF16 : FP8);
+    b.receive_dispatch();
+    expect(b.counts[0] == 0 && *note_of_difference(b.p) == 2 - (symrail_u64)job.me, "rows of the other kind");
+    expect(job.failures > 0, "a difference is reported");
+    job.failures = 0;
 }
 
 // A rank stops during a round, and the others mask it. It runs again while they wait for rows of a later round in the
@@ -253,12 +311,12 @@ static void resumed(const shape& s, char* heap) {
     };
     job.timeout_ns = 3000000000;
     std::vector<long long> first = slots(0);
-    b.send_dispatch(x.data(), first.data(), s.most);
+    b.send_dispatch(x.data(), first.data(), s.most, BF16);
     b.receive_dispatch();
     fill(is_lost ? 64 : job.me + 1);
     job.timeout_ns = 3000000000;
     if (!is_lost) {
-        b.send_combine(made, weights.data(), s.most);
+        b.send_combine(made, weights.data(), s.most, b.p.received);
         b.receive_combine(first.data(), s.most, false);
         symrail_u64 waits = job.time_outs;
         expect(waits > 0 && waits <= s.k + b.p.parts && b.late[lost] == 1 && b.masks[lost] == 0, "one time-out is for all blocks");
@@ -271,10 +329,10 @@ static void resumed(const shape& s, char* heap) {
         job.timeout_ns = 20000000000;
         for (symrail_u64 round = 1; round < 4; round++) {
             std::vector<long long> next = slots(round);
-            b.send_dispatch(x.data(), next.data(), s.most);
+            b.send_dispatch(x.data(), next.data(), s.most, BF16);
             b.receive_dispatch();
             fill(job.me + 1);
-            b.send_combine(made, weights.data(), s.most);
+            b.send_combine(made, weights.data(), s.most, b.p.received);
             if (round == 2) meet(3), meet(3);
             b.receive_combine(next.data(), s.most, true);
             expect_sums(3, "sums while it runs again");
@@ -283,10 +341,10 @@ static void resumed(const shape& s, char* heap) {
         return;
     }
     meet(3);
-    b.send_combine(made, weights.data(), s.most);
+    b.send_combine(made, weights.data(), s.most, b.p.received);
     b.end();
     expect(b.masks[0] == 1 && b.masks[1] == 1 && b.lost[0] == HAS_LEFT && job.failures == 1 + 1, "who was left behind learns by whom");
-    b.send_dispatch(x.data(), first.data(), s.most);
+    b.send_dispatch(x.data(), first.data(), s.most, BF16);
     meet(3);
 }
 
@@ -309,6 +367,8 @@ int main() {
                    s.most, s.share, s.k, s.hidden, s.fp8, s.routing, mapped);
             failures++;
         }
+    if (!on_all(2, 4 << 20, [](int, int) { return true; }, [&](char* heap) { of_other_kind({2, 4, 1, 2, 16}, heap); }))
+        printf("rows of the other kind\n"), failures++;
     // Mapped, and through the proxy.
     for (bool mapped : {true, false}) {
         met = (std::atomic<int>*)shared_memory(64);

@@ -42,7 +42,7 @@ pub fn many_on_gpu(token: usize, n_pes: u32) -> HighThroughputShape {
 
 /// See [`many_on_gpu`].
 pub fn few_on_gpu(token: usize, n_pes: u32) -> DeviceShape {
-    DeviceShape { most_tokens: FEW, hidden: token / 2, experts: experts(n_pes), k: K, fp8: false }
+    DeviceShape { most_tokens: FEW, hidden: token / 2, experts: experts(n_pes), k: K }
 }
 
 /// Bytes of each PE's heap for a test of expert parallelism on GPUs. Invalid shapes are reported later.

@@ -1,7 +1,7 @@
 //! Low latency by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
 
 use pyo3::prelude::*;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
 use crate::runtime::Runtime;
@@ -10,12 +10,23 @@ use crate::runtime::Runtime;
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency>);
 
-/// Memory for received tokens: addresses of rows, scales, counts and sources.
-type Received = (u64, u64, u64, u64);
+/// Addresses of rows, scales, counts, sources, ranges (behind which is the dispatch's number), sums of counts (0: none)
+/// and waits (0: none); whether scales are packed.
+type Received = (u64, u64, u64, u64, u64, u64, u64, u64, bool);
 
-fn received((rows, scales, counts, sources): Received) -> DeviceReceived {
-    DeviceReceived { rows, scales, counts, sources }
+fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, packs): Received) -> DeviceReceived {
+    DeviceReceived { rows, scales, counts, sources, ranges, number, all_counts, waits, packs }
 }
+
+/// A dispatch's tokens: addresses of rows and indices, their number; whether they are sent as FP8, and whether scales are
+/// powers of two.
+type Tokens = (u64, u64, usize, bool, bool);
+
+/// A combine's rows: addresses of rows, weights and the dispatch's number; the number of this rank's tokens.
+type Parts = (u64, u64, u64, usize);
+
+/// What a combine makes: addresses of indices, sums and waits (0: none); the number of this rank's tokens.
+type Sums = (u64, u64, u64, usize);
 
 impl DeviceBuffers for DeviceLowLatency {
     fn free(self) -> symrail_ep::Result<()> {
@@ -35,11 +46,10 @@ impl EpDeviceLowLatency {
         hidden: usize,
         experts: usize,
         k: usize,
-        fp8: bool,
         mask_late: bool,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
-        let shape = DeviceShape { most_tokens, hidden, experts, k, fp8 };
+        let shape = DeviceShape { most_tokens, hidden, experts, k };
         let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
             let mut made = DeviceLowLatency::new(device, nvrtc, shape)?;
             made.mask_late(mask_late)?;
@@ -48,7 +58,7 @@ impl EpDeviceLowLatency {
         made.map(EpDeviceLowLatency)
     }
 
-    /// Frees the memory, when the GPU has ended all rounds. Collective.
+    /// Frees the memory, when the GPU has ended all calls. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.0.free(py)
     }
@@ -58,10 +68,23 @@ impl EpDeviceLowLatency {
         self.0.call(py, 0, |buffers, _| buffers.mask(rank, mask))
     }
 
-    /// Sends tokens of bfloat16.
-    fn send_dispatch(&self, py: Python<'_>, stream: usize, x: u64, topk: u64, tokens: usize) -> PyResult<()> {
-        // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_dispatch(stream, x, topk, tokens) })
+    /// Raises the errors of calls that are over. Sends tokens of bfloat16, and receives those of all ranks, unless `to`
+    /// is None.
+    fn dispatch(&self, py: Python<'_>, stream: usize, tokens: Tokens, to: Option<Received>) -> PyResult<()> {
+        let (x, topk, count, fp8, power_of_two) = tokens;
+        let rows = match (fp8, power_of_two) {
+            (false, _) => DeviceRows::Bf16,
+            (true, false) => DeviceRows::Fp8,
+            (true, true) => DeviceRows::Fp8PowerOfTwo,
+        };
+        self.0.call(py, stream, |buffers, stream| {
+            buffers.check()?;
+            // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
+            unsafe {
+                buffers.send_dispatch(stream, rows, x, topk, count)?;
+                to.map_or(Ok(()), |to| buffers.receive_dispatch(stream, &received(to)))
+            }
+        })
     }
 
     /// Receives the tokens of all ranks.
@@ -70,16 +93,28 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
     }
 
-    /// Sends back, for each received token, the sum of the experts' rows. `weights` are those of the own tokens.
-    fn send_combine(&self, py: Python<'_>, stream: usize, rows: u64, weights: u64, tokens: usize) -> PyResult<()> {
-        // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_combine(stream, rows, weights, tokens) })
+    /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. Adds up the
+    /// rows of this rank's tokens, unless `to` is None.
+    fn combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
+        let (rows, weights, number, count) = parts;
+        self.0.call(py, stream, |buffers, stream| {
+            // SAFETY: as above.
+            unsafe {
+                buffers.send_combine(stream, rows, weights, count, number)?;
+                to.map_or(Ok(()), |(topk, out, waits, count)| {
+                    buffers.receive_combine(stream, topk, count, out, waits)
+                })
+            }
+        })
     }
 
-    /// Adds up the rows of this rank's tokens, and ends the round.
-    fn receive_combine(&self, py: Python<'_>, stream: usize, topk: u64, tokens: usize, out: u64) -> PyResult<()> {
+    /// Adds up the rows of this rank's tokens.
+    fn receive_combine(&self, py: Python<'_>, stream: usize, to: Sums) -> PyResult<()> {
+        let (topk, out, waits, count) = to;
         // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, tokens, out) })
+        self.0.call(py, stream, |buffers, stream| unsafe {
+            buffers.receive_combine(stream, topk, count, out, waits)
+        })
     }
 
     /// The masked ranks; the GPU masks late ones itself.
@@ -87,7 +122,7 @@ impl EpDeviceLowLatency {
         self.0.call(py, 0, |buffers, _| buffers.masked())
     }
 
-    /// Raises the errors of rounds that are over.
+    /// Raises the errors of calls that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.0.call(py, 0, |buffers, _| buffers.check())
     }

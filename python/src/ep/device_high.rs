@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived, HighThroughputShape,
+    Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived, HighThroughputShape,
+    count::{DeviceCounts, DeviceLayout},
 };
 
-use super::element;
 use super::on_gpu::{DeviceBuffers, OnGpu};
-use crate::errors::{Kind, raise};
+use super::{element, raised};
+use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::job::Job;
 use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
 
@@ -101,12 +103,27 @@ impl EpDeviceHighThroughput {
         self.buffers.free(py)
     }
 
-    /// The routes of tokens.
-    fn layout(&self, py: Python<'_>, stream: usize, topk: u64, count: usize) -> PyResult<EpDeviceRoutes> {
+    /// Sets the number of multiprocessors of later calls.
+    fn set_blocks(&self, py: Python<'_>, blocks: u32) -> PyResult<()> {
+        self.buffers.call(py, 0, |buffers, _| buffers.set_blocks(blocks))
+    }
+
+    /// The routes of tokens: by `k` indices each, or, with k = 0, by addresses of which ranks get each token and of the
+    /// number of each expert's slots.
+    fn layout(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        slots: (u64, usize),
+        of_ranks: (u64, u64),
+        count: usize,
+    ) -> PyResult<EpDeviceRoutes> {
+        let ((topk, k), (in_rank, per_expert)) = (slots, of_ranks);
+        let given = if k > 0 { Destinations::Experts { topk, k } } else { Destinations::Ranks { in_rank, per_expert } };
         let routes = self.buffers.call(py, stream, |buffers, stream| {
             let mut routes = buffers.routes(stream)?;
             // SAFETY: the caller's tensor, which torch keeps until the stream has come so far.
-            unsafe { buffers.layout(stream, &mut routes, topk, count) }?;
+            unsafe { buffers.layout_of(stream, &mut routes, given, count) }?;
             Ok(routes)
         })?;
         Ok(EpDeviceRoutes(Mutex::new(routes)))
@@ -185,5 +202,42 @@ impl EpDeviceHighThroughput {
             // SAFETY: as above.
             routes.with(|routes| unsafe { buffers.combine(stream, routes, &parts) })
         })
+    }
+}
+
+/// The kernel that counts tokens of ranks and slots of experts.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct EpDeviceLayout {
+    layout: DeviceLayout,
+    job: Arc<Job>,
+}
+
+#[pymethods]
+impl EpDeviceLayout {
+    /// Compiles the kernel. Local.
+    #[new]
+    fn new(py: Python<'_>, runtime: &Runtime) -> PyResult<Self> {
+        let job = Arc::clone(runtime.job());
+        job.running()?;
+        let gpu = job.streams()?;
+        let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
+        let layout = py.detach(|| DeviceLayout::new(gpu.device(), &nvrtc)).map_err(raised)?;
+        Ok(EpDeviceLayout { layout, job })
+    }
+
+    /// Counts: the address of indices, the number of tokens and of slots of each; experts and ranks; addresses of the
+    /// tokens for each rank, the slots of each expert, and whether each rank gets each token.
+    fn count(
+        &self,
+        stream: usize,
+        topk: (u64, usize, usize),
+        of: (usize, usize),
+        to: (u64, u64, u64),
+    ) -> PyResult<()> {
+        self.job.running()?;
+        let (per_rank, per_expert, in_rank) = to;
+        let to = DeviceCounts { per_rank, per_expert, in_rank };
+        // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
+        unsafe { self.layout.count(&self.job.streams()?.stream(stream), topk, of, &to) }.map_err(raised)
     }
 }

@@ -38,6 +38,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device::EpDeviceLowLatency>()?;
     module.add_class::<device_high::EpDeviceHighThroughput>()?;
     module.add_class::<device_high::EpDeviceRoutes>()?;
+    module.add_class::<device_high::EpDeviceLayout>()?;
     module.add_class::<low::EpLowLatency>()?;
     module.add_class::<low::EpDispatching>()?;
     module.add_class::<low::EpCombining>()?;

@@ -45,7 +45,7 @@ pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize)
 pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
     let of_host = Shape::of_bf16(most_tokens, hidden, experts);
     of_host.check(ranks).map_err(raised)?;
-    let of_gpu = DeviceShape { most_tokens, hidden, experts, k: USUAL_TOP_K, fp8: false };
+    let of_gpu = DeviceShape { most_tokens, hidden, experts, k: USUAL_TOP_K };
     Ok(of_host.bytes(ranks).max(of_gpu.bytes(ranks)))
 }
 

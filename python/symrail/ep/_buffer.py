@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +17,8 @@ from . import _high
 from .._host_arrays import as_array, must_take, numbers
 from ._config import Config
 from ._device import DeviceLowLatency
-from ._device_high import DeviceHighThroughput, layout
+from ._device_high import DeviceHighThroughput, DeviceLayout
+from ._stream import CommunicationStream
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
 
@@ -23,23 +26,19 @@ from ._low import LowLatency
 _HEAP_BESIDES = 64 << 20
 
 
-def _wait_for(event: EventOverlap | None) -> None:
-    if event is not None:
-        event.current_stream_wait()
-
-
-def _event_of(low: LowLatency | DeviceLowLatency) -> EventOverlap:
-    """An event behind a low-latency call. On a GPU its `synchronize` raises earlier errors."""
-    return EventOverlap(EventHandle(low.check if isinstance(low, DeviceLowLatency) else None))
+@functools.cache
+def _say_once(what: str) -> None:
+    logging.getLogger("symrail.ep").warning(what)
 
 
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
     All ranks make every call, and it is complete when it returns; on tensors of a GPU it is in the order of torch's
-    current stream instead, and events are that stream's. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `async_finish`,
-    `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
+    or the current stream's earlier work without one; the current stream waits for the returned event. With
+    `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `use_logfmt`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -90,13 +89,19 @@ class Buffer:
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
         self.enable_shrink = enable_shrink
         for_high = num_nvl_bytes + (0 if low_latency_mode else num_rdma_bytes)
-        self._high = _symrail.EpHighThroughput(self.runtime, for_high, timeout) if for_high else None
+        self._for_high, self._timeout = for_high, timeout
+        # Where the heap is for a GPU, only calls with host arrays need these buffers.
+        self._high: _symrail.EpHighThroughput | None = None
+        if self.runtime.device is None and for_high:
+            self._high = _symrail.EpHighThroughput(self.runtime, for_high, timeout)
         self._low = (
             LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
         )
         self._low_on_gpu: DeviceLowLatency | None = None
         self._high_on_gpu: DeviceHighThroughput | None = None
-        self._most_tokens, self._timeout = num_max_tokens_per_rank, timeout
+        self._layout_on_gpu: DeviceLayout | None = None
+        self._stream = CommunicationStream()
+        self._most_tokens = num_max_tokens_per_rank
 
     def _check_group(self) -> None:
         if self.group is None:
@@ -111,7 +116,7 @@ class Buffer:
             )
 
     def __del__(self) -> None:
-        held = (getattr(self, name, None) for name in ("_low", "_high"))
+        held = (getattr(self, name, None) for name in ("_low", "_high", "_high_on_gpu"))
         if getattr(self, "explicitly_destroy", False) and any(one is not None for one in held):
             warnings.warn("a Buffer with explicitly_destroy=True was dropped without destroy()", RuntimeWarning, 2)
 
@@ -122,7 +127,8 @@ class Buffer:
                 buffers.free()
         if self._high is not None:
             self._high.free()
-        self._low = self._low_on_gpu = self._high = self._high_on_gpu = None
+        self._low = self._low_on_gpu = self._high = self._high_on_gpu = self._layout_on_gpu = None
+        self._for_high = 0
 
     def statistics(self) -> dict[str, dict[str, Any] | None]:
         """Statistics of the last calls: under "high_throughput" the last of `dispatch` and `combine`, under
@@ -139,9 +145,14 @@ class Buffer:
         return {name: last if last and last["call"] else None for name, last in zip(names, (high, *low))}
 
     def _of_high(self) -> _symrail.EpHighThroughput:
+        self._must_have_bytes()
         if self._high is None:
-            raise StateError("this Buffer has no bytes for dispatch and combine (num_nvl_bytes), or was destroyed")
+            self._high = _symrail.EpHighThroughput(self.runtime, self._for_high, self._timeout)
         return self._high
+
+    def _must_have_bytes(self) -> None:
+        if not self._for_high:
+            raise StateError("this Buffer has no bytes for dispatch and combine (num_nvl_bytes), or was destroyed")
 
     def _of_low(self) -> LowLatency:
         if self._low is None:
@@ -158,9 +169,9 @@ class Buffer:
         return self._low_on_gpu
 
     def _of_high_on_gpu(self) -> DeviceHighThroughput:
-        self._of_high()
+        self._must_have_bytes()
         if self._high_on_gpu is None:
-            self._high_on_gpu = DeviceHighThroughput(self.runtime, self._most_tokens, Buffer.num_sms, self._timeout)
+            self._high_on_gpu = DeviceHighThroughput(self.runtime, self._most_tokens, self._timeout)
         return self._high_on_gpu
 
     def _low_buffers(self) -> Any:
@@ -169,10 +180,19 @@ class Buffer:
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """Sets the number of SMs for dispatch and combine on a GPU, for buffers that are made later."""
+        """Sets the number of SMs of later calls of dispatch and combine on a GPU without a `config`."""
         if new_num_sms <= 0 or new_num_sms % 2:
             raise ArgumentError(f"num_sms={new_num_sms}: it is even, and at least 2")
         Buffer.num_sms = new_num_sms
+
+    @staticmethod
+    def is_sm90_compiled() -> bool:
+        """True: FP8 is supported."""
+        return True
+
+    def get_comm_stream(self) -> Any:
+        """The stream (torch.cuda.Stream) of calls with `async_finish` on a GPU."""
+        return self._stream.get()
 
     @staticmethod
     def capture() -> EventOverlap:
@@ -213,9 +233,12 @@ class Buffer:
         and if the ranks do not divide the number of experts.
         """
         if is_on_gpu(topk_idx):
-            _wait_for(previous_event)
-            per_rank, per_expert, in_rank = layout(topk_idx, num_experts, self.group_size)
-            return per_rank, None, per_expert, in_rank, EventOverlap(EventHandle())
+            if self._layout_on_gpu is None:
+                self._layout_on_gpu = DeviceLayout(self.runtime)
+            with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, (topk_idx,)) as call:
+                per_rank, per_expert, in_rank = self._layout_on_gpu.count(topk_idx, num_experts)
+                call.made(per_rank, per_expert, in_rank)
+            return per_rank, None, per_expert, in_rank, call.event(None)
         k = int(topk_idx.shape[-1])
         indices = numbers(topk_idx, "topk_idx", "int64", (None, k))
         per_rank, per_expert, in_rank = _symrail.ep_layout(indices, k, num_experts, self.group_size)
@@ -254,18 +277,22 @@ class Buffer:
         raises later errors, or the next call does, which is then not made.
         """
         if is_on_gpu(x[0] if isinstance(x, tuple) else x):
-            _wait_for(previous_event)
-            of_gpu = self._of_high_on_gpu().dispatch(
-                x,
-                handle,
-                is_token_in_rank,
-                num_tokens_per_expert,
-                topk_idx,
-                topk_weights,
-                expert_alignment,
-                num_worst_tokens,
-            )
-            return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
+            high, blocks = self._of_high_on_gpu(), Buffer.num_sms if config is None else config.num_sms
+            given = (x, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights)
+            with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, given) as call:
+                of_gpu = high.dispatch(
+                    x,
+                    handle,
+                    is_token_in_rank,
+                    num_tokens_per_expert,
+                    topk_idx,
+                    topk_weights,
+                    expert_alignment,
+                    num_worst_tokens,
+                    blocks,
+                )
+                call.made(*of_gpu[:3], *(of_gpu[4] or ())[1:2])
+            return *of_gpu, call.event(high.check)
         result = _high.dispatch(
             self._of_high(),
             self.group_size,
@@ -300,9 +327,12 @@ class Buffer:
         `get_next_combine_buffer` are not copied. Raises as `dispatch` does.
         """
         if is_on_gpu(x):
-            _wait_for(previous_event)
-            of_gpu = self._of_high_on_gpu().combine(x, handle, topk_weights, bias)
-            return *of_gpu, EventOverlap(EventHandle(self._of_high_on_gpu().check))
+            high, blocks = self._of_high_on_gpu(), Buffer.num_sms if config is None else config.num_sms
+            given = (x, topk_weights, bias, handle.recv_src_idx)
+            with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, given) as call:
+                of_gpu = high.combine(x, handle, topk_weights, bias, blocks)
+                call.made(*of_gpu)
+            return *of_gpu, call.event(high.check)
         sums, weights = _high.combine(self._of_high(), x, handle, topk_weights, bias)
         return sums, weights, EventOverlap(EventHandle())
 
@@ -338,15 +368,34 @@ class Buffer:
         received.
 
         The first call, and one that needs larger buffers or other numbers of tokens or experts, makes buffers.
-        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported, nor is `round_scale` on a GPU. On a GPU one
-        dispatch is in progress at a time, indices without an expert count as -1, and errors of earlier rounds are
-        raised. Raises as `dispatch` does.
+        `round_scale` makes scales powers of two; with `use_ue8m0` as well, on a GPU, they are their exponents, four in
+        an int32. `dispatch_wait_recv_cost_stats` (int64, [ranks]) is added to: the nanoseconds of waiting for each rank,
+        on a GPU. There the next dispatch may be sent when this one was received, indices without an expert count as -1,
+        and errors of earlier calls are raised. Raises as `dispatch` does.
         """
-        if use_ue8m0:
-            raise UnsupportedError("use_ue8m0=True: scales are float32; round_scale=True makes them powers of two")
-        if dispatch_wait_recv_cost_stats is not None:
-            raise UnsupportedError("dispatch_wait_recv_cost_stats: times of ranks are not kept")
+        if use_ue8m0 and not (use_fp8 and round_scale):
+            raise ArgumentError("use_ue8m0=True goes with use_fp8=True and round_scale=True")
         low = self._low_for(x)
+        if isinstance(low, DeviceLowLatency):
+            with self._stream.of_call(None, async_finish, False, (x, topk_idx)) as call:
+                received, counts, handle, receive = low.dispatch(
+                    x,
+                    topk_idx,
+                    num_max_dispatch_tokens_per_rank,
+                    num_experts,
+                    cumulative_local_expert_recv_stats,
+                    use_fp8,
+                    round_scale,
+                    use_ue8m0,
+                    dispatch_wait_recv_cost_stats,
+                    not return_recv_hook,
+                )
+                call.made(received, counts, *handle[:2])
+            return received, counts, handle, call.event(low.check), receive if return_recv_hook else None
+        if use_ue8m0:
+            raise UnsupportedError("use_ue8m0=True: on the host scales are float32; round_scale=True rounds them")
+        if dispatch_wait_recv_cost_stats is not None:
+            raise UnsupportedError("dispatch_wait_recv_cost_stats: on the host times of ranks are not kept")
         received, counts, handle, receive = low.dispatch(
             x,
             topk_idx,
@@ -358,7 +407,7 @@ class Buffer:
         )
         if not return_recv_hook:
             receive()
-        return received, counts, handle, _event_of(low), receive if return_recv_hook else None
+        return received, counts, handle, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
     def low_latency_combine(
         self,
@@ -377,18 +426,28 @@ class Buffer:
         slots. Collective.
 
         `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
-        own tokens. Slots of masked ranks are left out. Returns the sums ([tokens, hidden], or `out`), an event, and
-        with `return_recv_hook` a function that receives. Raises as `dispatch` does.
+        own tokens. Slots of masked ranks are left out. A dispatch may have several combines, and on a GPU a combine may
+        follow the next dispatch (StateError behind further ones). `use_logfmt` changes nothing: rows come back as they
+        are. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
+        `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         if use_logfmt:
-            raise UnsupportedError("use_logfmt=True: rows come back as they are")
-        if combine_wait_recv_cost_stats is not None:
-            raise UnsupportedError("combine_wait_recv_cost_stats: times of ranks are not kept")
+            _say_once("low_latency_combine: use_logfmt=True changes nothing: rows come back as they are")
         low = self._low_for(topk_idx)
+        if isinstance(low, DeviceLowLatency):
+            stats = combine_wait_recv_cost_stats
+            with self._stream.of_call(None, async_finish, False, (x, topk_idx, topk_weights, out)) as call:
+                combined, receive = low.combine(
+                    x, topk_idx, topk_weights, handle, zero_copy, out, stats, not return_recv_hook
+                )
+                call.made(combined)
+            return combined, call.event(low.check), receive if return_recv_hook else None
+        if combine_wait_recv_cost_stats is not None:
+            raise UnsupportedError("combine_wait_recv_cost_stats: on the host times of ranks are not kept")
         combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out)
         if not return_recv_hook:
             receive()
-        return combined, _event_of(low), receive if return_recv_hook else None
+        return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
     def get_next_combine_buffer(self, handle: _high.Handle, hidden: int, dtype: Any) -> Any:
         """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`.

@@ -1,36 +1,34 @@
-"""Low latency on tensors of a GPU: kernels in the order of torch's current stream. The host never waits."""
+"""Low latency on tensors of a GPU: kernels in the order of a stream. The host never waits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _symrail
-from ..errors import ArgumentError, StateError, UnsupportedError
+from ..errors import ArgumentError, StateError
 from ._low import rows_to_combine
-from ._on_gpu import ROW_ALIGN, Held, address, must_not_capture
+from ._on_gpu import ROW_ALIGN, Held, address, current_stream, must_not_capture
 
 Hook = Callable[[], None]
 _GROUP = 128
 """Elements that share a scale of FP8."""
+_PACKED = 4
+"""Scales in a word, if they are packed."""
+_HELD = 2
+"""The last dispatches whose tokens memory holds."""
 
 
-class _Round:
-    """The calls of a round so far: the kernels of a call that is out of turn would use another round's memory."""
+class DispatchHandle(NamedTuple):
+    """What a combine needs of its dispatch: DeepEP's five values."""
 
-    CALLS = ("low_latency_dispatch", "its receiving", "low_latency_combine", "its receiving")
-
-    def __init__(self, sources: Any) -> None:
-        self.of, self.made = int(sources.data_ptr()), 1
-
-    def must_be_next(self, call: int, sources: Any = None) -> None:
-        """Raises StateError unless this is the next call of the round, with the handle of its dispatch."""
-        if sources is not None and int(sources.data_ptr()) != self.of:
-            raise StateError("low_latency_combine: the handle is not that of the last low_latency_dispatch")
-        if self.made > call:
-            raise StateError(f"a second {self.CALLS[call]} after one low_latency_dispatch: dispatch again before it")
-        if self.made < call:
-            raise StateError(f"{self.CALLS[call]} before the dispatch was received: call its hook before")
+    recv_src_info: Any
+    """For each expert and row the number of the token at its source ([experts of the rank, room], int32)."""
+    recv_layout_range: Any
+    """For each expert and rank the first row of that rank in the upper half, and their number ([.., ranks], int64)."""
+    num_max_dispatch_tokens_per_rank: int
+    hidden: int
+    num_experts: int
 
 
 class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
@@ -40,121 +38,181 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         super().__init__(runtime)
         self.timeout = timeout
         self.mask_late = mask_late
-        # None if it is not known: replays of graphs make calls that are not seen here.
-        self.round: _Round | None = None
-        self.shape: tuple[int, int, int, int, bool] | None = None
+        self.shape: tuple[int, int, int, int] | None = None
+        # The numbers of the dispatches that were sent and received here, by the addresses of their handles; replays of
+        # graphs are not seen here. Hooks that were not called yet.
+        self.sent = 0
+        self.numbers: dict[int, int] = {}
+        self.open: set[str] = set()
         self.next_combine: Any = None
 
-    def prepare(self, most_tokens: int, hidden: int, experts: int, k: int, fp8: bool) -> _symrail.EpDeviceLowLatency:
+    def prepare(self, most_tokens: int, hidden: int, experts: int, k: int) -> _symrail.EpDeviceLowLatency:
         """Buffers of this shape. Makes new ones if the present ones have another shape, which is collective."""
-        shape = (most_tokens, hidden, experts, k, fp8)
+        shape = (most_tokens, hidden, experts, k)
         if self.held is None or self.shape != shape:
             must_not_capture("no buffers can be made: call it once with the same shapes before")
             self.free()
-            self.round = None
+            self.numbers, self.open, self.next_combine = {}, set(), None
             self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late, self.timeout)
             self.shape = shape
         return self.held
 
-    def _begin(self, call: int, sources: Any = None) -> None:
-        """Before a call is launched: refuses one that is out of turn."""
-        import torch
+    def _must_be_closed(self, call: str) -> None:
+        """Refuses a call while a call of the same kind waits for its hook."""
+        if call in self.open:
+            raise StateError(f"{call}: the hook of the last one was not called; one at a time is sent")
 
-        if torch.cuda.is_current_stream_capturing():
-            self.round = None
-        elif call == 0:
-            if self.round is not None and self.round.made < len(_Round.CALLS):
-                raise StateError("the last low_latency_dispatch has no combine that was received: one at a time is made")
-        elif self.round is not None:
-            self.round.must_be_next(call, sources)
-
-    def _end(self, call: int) -> None:
-        """After a call was launched."""
-        if self.round is not None:
-            self.round.made = call + 1
+    def _must_be_held(self, handle: tuple[Any, ...]) -> int:
+        """The address of the dispatch's number. Refuses a dispatch whose tokens are not there (any more)."""
+        ranges = handle[1]
+        at = int(ranges.data_ptr())
+        number = self.numbers.get(at)
+        if number is None:
+            raise StateError("low_latency_combine: the handle is of no low_latency_dispatch that was received here")
+        if self.sent - number >= _HELD:
+            raise StateError(
+                "low_latency_combine: the handle is not that of the last low_latency_dispatch, nor of the one before; "
+                "the memory of earlier ones was reused"
+            )
+        return at + 8 * int(ranges.shape[0]) * int(ranges.shape[1])
 
     def dispatch(
-        self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
+        self,
+        x: Any,
+        topk_idx: Any,
+        most_tokens: int,
+        experts: int,
+        stats: Any,
+        use_fp8: bool,
+        power_of_two: bool,
+        packs: bool = False,
+        waits: Any = None,
+        receives: bool = True,
     ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
-        """Sends. Returns arrays that the hook fills, which receives."""
+        """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays."""
         import torch
 
-        if power_of_two:
-            raise UnsupportedError("round_scale=True: on a GPU scales are not rounded to powers of two")
         if len(x.shape) != 2 or len(topk_idx.shape) != 2:
             shapes = f"{tuple(x.shape)} and {tuple(topk_idx.shape)}"
             raise ArgumentError(f"x and topk_idx have the shapes {shapes}; wanted are two dimensions")
-        (tokens, hidden), k = (int(length) for length in x.shape), int(topk_idx.shape[1])
+        (tokens, hidden), k = x.shape, topk_idx.shape[1]
         if tokens > most_tokens:
             raise ArgumentError(f"x has {tokens} tokens; num_max_dispatch_tokens_per_rank is {most_tokens}")
+        if packs and hidden % (_GROUP * _PACKED):
+            raise ArgumentError(f"use_ue8m0=True: x has {hidden} elements; wanted is a multiple of {_GROUP * _PACKED}")
         rows = address(x, "x", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
         slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
         share, room, groups = experts // self.ranks, self.ranks * most_tokens, -(-hidden // _GROUP)
+        all_counts = its_waits = 0
         if stats is not None:
-            address(stats, "cumulative_local_expert_recv_stats", self.gpu, "int32", (share,))
-        buffers = self.prepare(most_tokens, hidden, experts, k, use_fp8)
-        buffers.check()
-
-        def empty(dtype: Any, *shape: int) -> Any:
-            return torch.empty(shape, dtype=dtype, device=x.device)
-
-        received = empty(torch.float8_e4m3fn if use_fp8 else torch.bfloat16, share, room, hidden)
-        scales = empty(torch.float32, share, room, groups if use_fp8 else 0)
-        counts, sources = empty(torch.int32, share), empty(torch.int64, share, room)
-        self._begin(0)
-        buffers.send_dispatch(torch.cuda.current_stream().cuda_stream, rows, slots, tokens)
-        self.round = None if torch.cuda.is_current_stream_capturing() else _Round(sources)
+            all_counts = address(stats, "cumulative_local_expert_recv_stats", self.gpu, "int32", (share,))
+        if waits is not None:
+            its_waits = address(waits, "dispatch_wait_recv_cost_stats", self.gpu, "int64", (self.ranks,))
+        buffers = self.prepare(most_tokens, hidden, experts, k)
+        self._must_be_closed("low_latency_dispatch")
+        empty, device = torch.empty, x.device
+        received = empty((share, room, hidden), dtype=torch.float8_e4m3fn if use_fp8 else torch.bfloat16, device=device)
+        scales, of_scales = None, 0
+        if use_fp8:
+            # The scales of a group lie one after the other for all rows of an expert.
+            words, dtype = (groups // _PACKED, torch.int32) if packs else (groups, torch.float32)
+            scales = empty((share, words, room), dtype=dtype, device=device)
+            of_scales = scales.data_ptr()
+        counts = empty((share,), dtype=torch.int32, device=device)
+        sources = empty((share, room), dtype=torch.int32, device=device)
+        # The number of the dispatch lies behind the ranges.
+        ranges = empty((share * self.ranks + 1,), dtype=torch.int64, device=device)
+        at = ranges.data_ptr()
+        number = at + 8 * share * self.ranks
+        to = (
+            received.data_ptr(),
+            of_scales,
+            counts.data_ptr(),
+            sources.data_ptr(),
+            at,
+            number,
+            all_counts,
+            its_waits,
+            packs,
+        )
+        given = (rows, slots, tokens, use_fp8, power_of_two)
+        buffers.dispatch(current_stream(self.gpu), given, to if receives else None)
+        self.sent += 1
+        self.numbers = {of: sent for of, sent in self.numbers.items() if self.sent - sent < _HELD}
+        self.numbers.pop(at, None)
+        if receives:
+            self.numbers[at] = self.sent
+        else:
+            self.open.add("low_latency_dispatch")
+        kept = (x, topk_idx, stats, waits, received, scales, counts, sources, ranges)
 
         def receive() -> None:
-            self._begin(1, sources)
-            # The function keeps the tensors until then.
-            to = (received.data_ptr(), scales.data_ptr(), counts.data_ptr(), sources.data_ptr())
-            buffers.receive_dispatch(torch.cuda.current_stream().cuda_stream, to)
-            self._end(1)
-            if stats is not None:
-                stats.add_(counts)
+            if "low_latency_dispatch" not in self.open or not kept:
+                raise StateError("a second call of a hook of low_latency_dispatch: dispatch again before it")
+            buffers.receive_dispatch(current_stream(self.gpu), to)
+            self.open.discard("low_latency_dispatch")
+            self.numbers[at] = self.sent
 
-        handle = (sources, counts, most_tokens, hidden, experts)
-        return (received, scales) if use_fp8 else received, counts, handle, receive
+        layout = ranges[:-1].view(share, self.ranks)
+        handle = DispatchHandle(sources, layout, most_tokens, hidden, experts)
+        result = received if scales is None else (received, scales.transpose(1, 2))
+        return result, counts, handle, receive
 
     def combine(
-        self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: tuple[Any, ...],
+        zero_copy: bool,
+        out: Any,
+        waits: Any = None,
+        receives: bool = True,
     ) -> tuple[Any, Hook]:
-        """Sends. Returns the array that the hook fills, which receives."""
+        """Sends, and with `receives` also receives; otherwise the hook does, which fills the array."""
         import torch
 
-        sources, _, most_tokens, hidden, experts = handle
+        _, _, most_tokens, hidden, experts = handle
         x = rows_to_combine(x, zero_copy, self.next_combine)
         if len(topk_idx.shape) != 2:
             raise ArgumentError(f"topk_idx has the shape {tuple(topk_idx.shape)}; wanted are two dimensions")
-        tokens, k = (int(length) for length in topk_idx.shape)
+        tokens, k = topk_idx.shape
         buffers = self.buffers()
-        if self.shape is None or self.shape[:4] != (most_tokens, hidden, experts, k) or tokens > most_tokens:
+        if self.shape != (most_tokens, hidden, experts, k) or tokens > most_tokens:
             raise ArgumentError(f"{tokens} tokens with {k} slots do not go with a dispatch of the shape {self.shape}")
         shape = (experts // self.ranks, self.ranks * most_tokens, hidden)
         rows = address(x, "x", self.gpu, "bfloat16", shape, ROW_ALIGN)
-        address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
-        address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k))
+        slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+        weights = address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k))
+        its_waits = 0
+        if waits is not None:
+            its_waits = address(waits, "combine_wait_recv_cost_stats", self.gpu, "int64", (self.ranks,))
         combined = torch.empty((tokens, hidden), dtype=torch.bfloat16, device=x.device) if out is None else out
-        address(combined, "out", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
-        self._begin(2, sources)
-        buffers.send_combine(torch.cuda.current_stream().cuda_stream, rows, topk_weights.data_ptr(), tokens)
-        self._end(2)
+        sums = address(combined, "out", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
+        if "low_latency_dispatch" in self.open and handle[1].data_ptr() not in self.numbers:
+            raise StateError("low_latency_combine before the dispatch was received: call its hook before")
+        self._must_be_closed("low_latency_combine")
+        number = self._must_be_held(handle)
+        to = (slots, sums, its_waits, tokens)
+        buffers.combine(current_stream(self.gpu), (rows, weights, number, tokens), to if receives else None)
+        if not receives:
+            self.open.add("low_latency_combine")
+        kept = (x, topk_idx, topk_weights, combined, waits)
 
         def receive() -> None:
-            self._begin(3, sources)
-            # The function keeps the tensors until then.
-            stream = torch.cuda.current_stream().cuda_stream
-            buffers.receive_combine(stream, topk_idx.data_ptr(), tokens, combined.data_ptr())
-            self._end(3)
+            if "low_latency_combine" not in self.open or not kept:
+                raise StateError("a second call of a hook of low_latency_combine: combine again before it")
+            buffers.receive_combine(current_stream(self.gpu), to)
+            self.open.discard("low_latency_combine")
 
         return combined, receive
 
     def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
-        """A tensor for the next combine with `zero_copy`."""
+        """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""
         import torch
 
         sources, _, most_tokens, hidden, experts = handle
         shape = (experts // self.ranks, self.ranks * most_tokens, hidden)
-        self.next_combine = torch.empty(shape, dtype=torch.bfloat16, device=sources.device)
+        if self.next_combine is None or self.next_combine.shape != shape:
+            self.next_combine = torch.empty(shape, dtype=torch.bfloat16, device=sources.device)
         return self.next_combine

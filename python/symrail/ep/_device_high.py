@@ -6,26 +6,34 @@ import math
 from typing import Any
 
 from .. import _symrail
-from ..errors import ArgumentError, UnsupportedError
+from .._gpu import reached
+from ..errors import ArgumentError
 from ._high import Handle
-from ._on_gpu import ROW_ALIGN, Held, address, must_not_capture
+from ._on_gpu import ROW_ALIGN, Held, address, current_stream, know_dtypes, must_not_capture
 
 
-def layout(topk_idx: Any, experts: int, ranks: int) -> tuple[Any, Any, Any]:
-    """Tokens for each rank, slots of each expert, and whether each token goes to each rank."""
-    import torch
+class DeviceLayout:
+    """The layout of tokens, by one launch."""
 
-    if experts % ranks or len(topk_idx.shape) != 2:
-        raise ArgumentError(f"{experts} experts of {ranks} ranks, topk_idx of the shape {tuple(topk_idx.shape)}")
-    slots = topk_idx.to(torch.int64)
-    # Slots of no expert are counted behind the last one.
-    slots = torch.where((slots < 0) | (slots >= experts), experts, slots)
-    per_expert = torch.zeros(experts + 1, dtype=torch.int32, device=slots.device)
-    per_expert.scatter_add_(0, slots.reshape(-1), torch.ones_like(slots, dtype=torch.int32).reshape(-1))
-    in_rank = torch.zeros((slots.shape[0], ranks + 1), dtype=torch.bool, device=slots.device)
-    in_rank.scatter_(1, slots // (experts // ranks), True)
-    in_rank = in_rank[:, :ranks].contiguous()
-    return in_rank.sum(dim=0, dtype=torch.int32), per_expert[:experts], in_rank
+    def __init__(self, runtime: _symrail.Runtime) -> None:
+        know_dtypes()
+        self.ranks, self.gpu = runtime.n_pes(), reached(runtime.device)
+        self.kernel = _symrail.EpDeviceLayout(runtime)
+
+    def count(self, topk_idx: Any, experts: int) -> tuple[Any, Any, Any]:
+        """Tokens for each rank, slots of each expert, and whether each token goes to each rank."""
+        import torch
+
+        if experts % self.ranks or len(topk_idx.shape) != 2:
+            raise ArgumentError(f"{experts} experts of {self.ranks} ranks, topk_idx of {tuple(topk_idx.shape)}")
+        tokens, k = topk_idx.shape
+        at, device = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k)), topk_idx.device
+        per_rank = torch.empty((self.ranks,), dtype=torch.int32, device=device)
+        per_expert = torch.empty((experts,), dtype=torch.int32, device=device)
+        in_rank = torch.empty((tokens, self.ranks), dtype=torch.bool, device=device)
+        to = (per_rank.data_ptr(), per_expert.data_ptr(), in_rank.data_ptr())
+        self.kernel.count(current_stream(self.gpu), (at, tokens, k), (experts, self.ranks), to)
+        return per_rank, per_expert, in_rank
 
 
 def _name(array: Any) -> str:
@@ -38,7 +46,7 @@ def _view(memory: _symrail.Memory | None, dtype: Any, *shape: int) -> Any:
 
     if memory is None or memory.gpu is None:
         return None
-    size = math.prod(shape) * torch.empty((), dtype=dtype).element_size()
+    size = math.prod(shape) * torch.empty((), dtype=dtype, device="cpu").element_size()
     if size > memory.nbytes:
         raise ArgumentError(f"{tuple(shape)} of {dtype} are {size} bytes; these buffers have {memory.nbytes}")
     return _symrail.DeviceArray(memory, (size,), "uint8").tensor().view(dtype).reshape(shape)
@@ -47,23 +55,26 @@ def _view(memory: _symrail.Memory | None, dtype: Any, *shape: int) -> Any:
 class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
     """Buffers for `num_max_tokens_per_rank` tokens of each rank, and rows like those of the first dispatch."""
 
-    def __init__(self, runtime: _symrail.Runtime, most_tokens: int, blocks: int, timeout: float | None) -> None:
+    def __init__(self, runtime: _symrail.Runtime, most_tokens: int, timeout: float | None) -> None:
         super().__init__(runtime)
-        self.most_tokens, self.blocks, self.timeout = most_tokens, blocks, timeout
+        self.most_tokens, self.timeout = most_tokens, timeout
         self.shape: tuple[int, int, int, int] | None = None
 
-    def _prepare(self, row: int, scales: int, experts: int, k: int) -> _symrail.EpDeviceHighThroughput:
+    def _prepare(self, row: int, scales: int, experts: int, k: int, blocks: int) -> _symrail.EpDeviceHighThroughput:
         """Buffers that are large enough for such rows. Makes new ones if the present ones are not, which is
         collective."""
         if self.held is not None and self.shape is not None:
             bytes_each, of_scales, *numbers = self.shape
-            if row <= bytes_each and scales <= of_scales and numbers == [experts, k]:
+            if row <= bytes_each and scales <= of_scales and numbers[0] == experts and k <= numbers[1]:
                 return self.held
+            # One allocation serves all shapes so far.
+            if numbers[0] == experts:
+                row, scales, k = max(row, bytes_each), max(scales, of_scales), max(k, numbers[1])
         must_not_capture("no buffers can be made: call it once with the same shapes before")
         self.free()
         self.shape, room = (row, scales, experts, k), self.ranks * self.most_tokens
         self.held = _symrail.EpDeviceHighThroughput(
-            self.runtime, self.most_tokens, room, *self.shape, self.blocks, self.timeout
+            self.runtime, self.most_tokens, room, *self.shape, blocks, self.timeout
         )
         return self.held
 
@@ -77,6 +88,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         topk_weights: Any,
         expert_alignment: int,
         num_worst_tokens: int,
+        blocks: int,
     ) -> tuple[Any, Any, Any, list[int] | None, Handle | None]:
         """See `Buffer.dispatch`."""
         import torch
@@ -98,26 +110,40 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         each, groups = hidden * rows.element_size(), 0 if scales is None else int(scales.shape[1])
         if each % 16:
             raise ArgumentError(f"a row of x has {each} bytes; wanted is a multiple of 16")
-        of_scales = 0 if scales is None else address(scales, "x[1]", self.gpu, "float32", (tokens, groups))
-        stream, topk, k = torch.cuda.current_stream().cuda_stream, None, 0
+        of_scales = 0
+        if scales is not None:
+            # DeepEP's are column-major. Packed ones are int32.
+            scales = scales.contiguous()
+            kind = "int32" if scales.dtype == torch.int32 else "float32"
+            of_scales = address(scales, "x[1]", self.gpu, kind, (tokens, groups))
+        stream, topk, k = current_stream(self.gpu), None, 0
         if handle is None:
-            if topk_idx is None or num_tokens_per_expert is None:
-                raise UnsupportedError("on a GPU dispatch takes topk_idx and num_tokens_per_expert, or a handle")
-            k, experts = int(topk_idx.shape[1]), int(num_tokens_per_expert.shape[0])
-            slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+            if is_token_in_rank is None or num_tokens_per_expert is None:
+                raise ArgumentError(
+                    "without a handle give num_tokens_per_rank, is_token_in_rank and num_tokens_per_expert "
+                    "(get_dispatch_layout)"
+                )
+            experts, slots = int(num_tokens_per_expert.shape[0]), 0
             # A combine makes as many sums as this has rows.
-            address(is_token_in_rank, "is_token_in_rank", self.gpu, "bool", (tokens, self.ranks))
+            in_rank = address(is_token_in_rank, "is_token_in_rank", self.gpu, "bool", (tokens, self.ranks))
+            per_expert = address(num_tokens_per_expert, "num_tokens_per_expert", self.gpu, "int32", (experts,))
+            if topk_idx is not None:
+                k = int(topk_idx.shape[1])
+                slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+            elif topk_weights is not None:
+                raise ArgumentError("topk_idx and topk_weights go together")
             if topk_weights is not None:
                 topk = (slots, address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k)))
             largest = max(2, rows.element_size()) * hidden
-            buffers = self._prepare(largest, max(groups, -(-hidden // 128)), experts, k)
-            routes: Any = buffers.layout(stream, slots, tokens)
+            buffers = self._prepare(largest, max(groups, -(-hidden // 128)), experts, max(k, 1), blocks)
+            routes: Any = buffers.layout(stream, (slots, k), (in_rank, per_expert), tokens)
         else:
             if topk_idx is not None or topk_weights is not None:
                 raise ArgumentError("topk_idx and topk_weights do not go with a handle")
             if int(handle.is_token_in_rank.shape[0]) != tokens:
                 raise ArgumentError(f"x has {tokens} tokens; the handle is of {int(handle.is_token_in_rank.shape[0])}")
             buffers, routes = self.buffers(), handle.routes
+        buffers.set_blocks(blocks)
         given = (at, of_scales, topk, each, groups)
         most = self.ranks * self.most_tokens
         if 0 < num_worst_tokens < most:
@@ -131,24 +157,24 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         elif num_worst_tokens > 0:
             come, counts = num_worst_tokens, []
         else:
-            from_ranks, per_expert, found = buffers.counts(stream, self.timeout)
-            come, counts = sum(from_ranks), [-(-count // expert_alignment) * expert_alignment for count in per_expert]
+            from_ranks, of_experts, found = buffers.counts(stream, self.timeout)
+            come, counts = sum(from_ranks), [-(-count // expert_alignment) * expert_alignment for count in of_experts]
 
         def empty(dtype: Any, *shape: int) -> Any:
             return torch.empty(shape, dtype=dtype, device=rows.device)
 
         received = empty(rows.dtype, come, hidden)
-        its_scales = None if scales is None else empty(torch.float32, come, groups)
+        its_scales = None if scales is None else empty(scales.dtype, come, groups)
         its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
-        its_weights = None if topk is None else torch.zeros((come, k), device=rows.device)
+        its_weights = None if topk is None else torch.zeros((come, k), dtype=torch.float32, device=rows.device)
         sources = empty(torch.int32, come)
         to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
         # The GPU copies rows meanwhile.
         matrix: Any = None
         if found is not None:
-            matrix = torch.tensor(found, dtype=torch.int32).reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
-        made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes)
+            matrix = torch.tensor(found, dtype=torch.int32, device="cpu").reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
+        made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes, k)
         result = received if scales is None else (received, its_scales)
         return result, its_slots, its_weights, counts, made
 
@@ -162,7 +188,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             return in_place
         return torch.empty((come, hidden), dtype=dtype, device=handle.recv_src_idx.device)
 
-    def combine(self, x: Any, handle: Handle, topk_weights: Any, bias: Any) -> tuple[Any, Any]:
+    def combine(self, x: Any, handle: Handle, topk_weights: Any, bias: Any, blocks: int) -> tuple[Any, Any]:
         """See `Buffer.combine`."""
         import torch
 
@@ -178,10 +204,15 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
         weights, sums = None, None
         if topk_weights is not None:
-            k = 0 if self.shape is None else self.shape[3]
-            sums = torch.empty((tokens, k), device=x.device)
+            if len(topk_weights.shape) != 2 or topk_weights.shape[1] != handle.k:
+                raise ArgumentError(
+                    f"topk_weights has the shape {tuple(topk_weights.shape)}; the handle's dispatch had {handle.k} slots"
+                )
+            k = handle.k
+            sums = torch.empty((tokens, k), dtype=torch.float32, device=x.device)
             weights = (address(topk_weights, "topk_weights", self.gpu, "float32", (come, k)), sums.data_ptr())
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = current_stream(self.gpu)
+        self.buffers().set_blocks(blocks)
         places = (rows, added[0], added[1], out.data_ptr())
         routes: Any = handle.routes
         self.buffers().combine(stream, routes, places, weights, hidden * x.element_size(), dtype)

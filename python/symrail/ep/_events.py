@@ -11,13 +11,13 @@ from typing import Any
 class EventHandle:
     """A point in the order of calls: on a GPU that of torch's current stream. `check` raises earlier errors."""
 
-    def __init__(self, check: Callable[[], None] | None = None) -> None:
+    def __init__(self, check: Callable[[], None] | None = None, stream: Any = None) -> None:
         self._check = check
         torch = sys.modules.get("torch")
         self._event: Any = None
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
             self._event = torch.cuda.Event()
-            self._event.record()
+            self._event.record(stream)
 
     def current_stream_wait(self) -> None:
         """Makes torch's current stream wait until earlier calls are complete. On the host they are."""

@@ -20,6 +20,8 @@ class Handle(NamedTuple):
     """The number of each received token at its source; -1 in rows of `num_worst_tokens` that received none."""
     is_token_in_rank: Any
     routes: _symrail.EpHandle
+    k: int = 0
+    """The slots of a token, on a GPU."""
 
 
 def _split(x: Any) -> tuple[Rows, Rows | None]:

@@ -94,7 +94,8 @@ class LowLatency:
             received: Any = as_fp8(np.zeros(share * most * hidden, np.uint8), rows.array, shape)
         else:
             received = rows.made(np.zeros(share * most * rows.bytes, np.uint8), *shape)
-        scales = as_array(np.zeros((share, most, groups), np.float32), rows.array)
+        # The scales of a group lie one after the other for all rows of an expert, as DeepEP's.
+        scales = as_array(np.zeros((share, groups, most), np.float32).transpose(0, 2, 1), rows.array)
         counts = as_array(np.zeros(share, np.int32), rows.array)
         tokens = as_array(np.zeros((share, most), np.int32), rows.array)
         ranges = as_array(np.zeros((share, self.ranks), np.int64), rows.array)

@@ -1,4 +1,4 @@
-"""Common parts of both ways on a GPU: tensors, and buffers that are remade for another shape."""
+"""Common parts of both ways on a GPU: tensors, streams, and buffers that are remade for another shape."""
 
 from __future__ import annotations
 
@@ -11,10 +11,35 @@ from ..errors import ArgumentError, StateError
 
 ROW_ALIGN = 16
 """Kernels copy rows in pieces of so many bytes."""
+_NAMES: dict[Any, str] = {}
+"""The names of torch's dtypes that kernels take."""
+
+
+def current_stream(gpu: int) -> int:
+    """torch's current stream on a GPU."""
+    import torch
+
+    return int(torch._C._cuda_getCurrentRawStream(gpu))
 
 
 def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
     """The address of a tensor that kernels can use."""
+    is_as_wanted = (
+        type(tensor).__name__ == "Tensor"
+        and tensor.shape == shape
+        and _NAMES.get(tensor.dtype) == dtype
+        and tensor.device.index == gpu
+        and tensor.device.type == "cuda"
+        and tensor.is_contiguous()
+        and not (tensor.is_neg() or tensor.is_conj())
+    )
+    at = int(tensor.data_ptr()) if is_as_wanted else _checked(tensor, role, gpu, dtype, shape)
+    if at % align:
+        raise ArgumentError(f"{role} is at {at:#x}; wanted is a multiple of {align}: {role}.clone()")
+    return at
+
+
+def _checked(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...]) -> int:
     must_be_on(gpu, tensor, role)
     if is_tensor(tensor):
         must_be_plain(tensor, role)
@@ -23,10 +48,7 @@ def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...]
         raise ArgumentError(f"{role} is {found} of {name}; wanted is {shape} of {dtype}")
     if not tensor.is_contiguous():
         raise ArgumentError(f"{role} is not contiguous: {role}.contiguous()")
-    at = int(tensor.data_ptr())
-    if at % align:
-        raise ArgumentError(f"{role} is at {at:#x}; wanted is a multiple of {align}: {role}.clone()")
-    return at
+    return int(tensor.data_ptr())
 
 
 def must_not_capture(why: str) -> None:
@@ -50,6 +72,14 @@ class Buffers(Protocol):
 B = TypeVar("B", bound=Buffers)
 
 
+def know_dtypes() -> None:
+    """Keeps the names of torch's dtypes."""
+    import torch
+
+    names = ("bfloat16", "float32", "int32", "int64", "bool", "float8_e4m3fn", "uint8", "float16")
+    _NAMES.update({getattr(torch, name): name for name in names if hasattr(torch, name)})
+
+
 class Held(Generic[B]):
     """Buffers of the last requested shape."""
 
@@ -57,6 +87,7 @@ class Held(Generic[B]):
         self.runtime, self.ranks = runtime, runtime.n_pes()
         self.gpu = reached(runtime.device)
         self.held: B | None = None
+        know_dtypes()
 
     def buffers(self) -> B:
         """The present buffers."""

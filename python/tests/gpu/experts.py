@@ -10,7 +10,7 @@ import traceback
 import symrail
 import symrail.ep as deep_ep
 import torch
-from symrail.errors import ArgumentError, StateError, UnsupportedError
+from symrail.errors import ArgumentError, StateError
 
 MOST, HIDDEN, K, EACH = 40, 256, 4, 3
 
@@ -207,7 +207,7 @@ def refusals(buffer, ranks):
         (ArgumentError, dict(topk_idx=topk_idx.cpu())),
         (ArgumentError, dict(x=x.t().contiguous().t())),
         (ArgumentError, dict(num_max_dispatch_tokens_per_rank=3)),
-        (UnsupportedError, dict(round_scale=True)),
+        (ArgumentError, dict(use_ue8m0=True)),
     ):
         arguments = dict(x=x, topk_idx=topk_idx, num_max_dispatch_tokens_per_rank=MOST, num_experts=experts)
         try:
@@ -234,23 +234,23 @@ def order(buffer, ranks):
             return
         raise AssertionError(f"not refused: {text}")
 
-    old = None
+    handles = []
     for _ in range(3):
         rows, _, handle, _, receive = buffer.low_latency_dispatch(**given, return_recv_hook=True)
-        refused("one at a time", buffer.low_latency_dispatch, **given)
+        refused("the hook of the last one", buffer.low_latency_dispatch, **given)
         refused("before the dispatch", buffer.low_latency_combine, rows, topk_idx, weights, handle)
         receive()
         refused("a second", receive)
-        if old is not None:
-            refused("the handle", buffer.low_latency_combine, rows, topk_idx, weights, old)
-        found, _, receive = buffer.low_latency_combine(rows, topk_idx, weights, handle, return_recv_hook=True)
-        refused("a second", buffer.low_latency_combine, rows, topk_idx, weights, handle)
-        refused("one at a time", buffer.low_latency_dispatch, **given)
-        receive()
-        refused("a second", buffer.low_latency_combine, rows, topk_idx, weights, handle)
-        refused("a second", receive)
-        assert torch.equal(found, x)
-        old = handle
+        handles.append(handle)
+        if len(handles) > 2:
+            refused("low_latency_combine: the handle", buffer.low_latency_combine, rows, topk_idx, weights, handles[-3])
+        # Combines of this dispatch, repeated, and of the one before, with the next one under way.
+        for of in (handle, handle, *handles[-2:]):
+            found, _, receive = buffer.low_latency_combine(rows, topk_idx, weights, of, return_recv_hook=True)
+            refused("the hook of the last one", buffer.low_latency_combine, rows, topk_idx, weights, of)
+            receive()
+            refused("a second", receive)
+            assert torch.equal(found, x)
     marked = dict(given, x=torch._neg_view(x))
     try:
         buffer.low_latency_dispatch(**marked)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceTokens, DeviceTokensReceived,
+    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens, DeviceTokensReceived,
 };
 use symrail_ep::plan::hosts::Hosts;
 use symrail_ep::{Element, Layout};
@@ -166,18 +166,21 @@ impl<C: Backend> Bench<'_, C> {
         let (share, most) = (layout.share(), n_pes as usize * FEW);
         let buffers = DeviceLowLatency::new(device, nvrtc, shape)?;
         let stream = Stream::new(gpu)?;
-        let [rows, counts, sources] = [share * most * token, 4 * share, 8 * share * most].map(|bytes| room(gpu, bytes));
-        let (rows, counts, sources) = (rows?, counts?, sources?);
+        let sizes = [share * most * token, 4 * share, 4 * share * most, 8 * (share * n_pes as usize + 1)];
+        let [rows, counts, sources, ranges] = sizes.map(|bytes| room(gpu, bytes));
+        let (rows, counts, sources, ranges) = (rows?, counts?, sources?, ranges?);
         let (x, out) = (own.rows.at().get(), own.out.at().get());
-        let [rows, counts, sources] = [&rows, &counts, &sources].map(|buffer| buffer.at().get());
-        let found = DeviceReceived { rows, scales: 0, counts, sources };
+        let [rows, counts, sources, ranges] = [&rows, &counts, &sources, &ranges].map(|buffer| buffer.at().get());
+        // The dispatch's number lies behind the ranges.
+        let number = ranges + 8 * (share * n_pes as usize) as u64;
+        let found = DeviceReceived { rows, counts, sources, ranges, number, ..DeviceReceived::default() };
         let round = || {
             // SAFETY: this function's memory for all rows, which lives as long as the graph.
             unsafe {
-                buffers.send_dispatch(&stream, x, own.indices.at().get(), FEW)?;
+                buffers.send_dispatch(&stream, DeviceRows::Bf16, x, own.indices.at().get(), FEW)?;
                 buffers.receive_dispatch(&stream, &found)?;
-                buffers.send_combine(&stream, found.rows, own.weights.at().get(), FEW)?;
-                Ok::<_, Error>(buffers.receive_combine(&stream, own.indices.at().get(), FEW, out)?)
+                buffers.send_combine(&stream, found.rows, own.weights.at().get(), FEW, number)?;
+                Ok::<_, Error>(buffers.receive_combine(&stream, own.indices.at().get(), FEW, out, 0)?)
             }
         };
         round()?;
@@ -189,7 +192,7 @@ impl<C: Backend> Bench<'_, C> {
         let (samples, warmup, on_rails) = self.timed_on(&stream, rt, token, replay)?;
         buffers.check()?;
         self.ones(&content(&own.out, FEW * token)?, token, |_| 1.0)?;
-        let physical = MappedBytes::new(device, layout).of_few(shape.row(), token) + on_rails;
+        let physical = MappedBytes::new(device, layout).of_few(shape.row(DeviceRows::Bf16), token) + on_rails;
         drop((graph, stream));
         buffers.free()?;
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))

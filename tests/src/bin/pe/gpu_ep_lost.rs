@@ -14,7 +14,7 @@ use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Stream;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -24,8 +24,7 @@ const ROUNDS: u64 = 300;
 const DIES_IN: u64 = 5;
 const TOKENS: usize = 6;
 const K: usize = 4;
-const SHAPE: DeviceShape =
-    DeviceShape { most_tokens: TOKENS, hidden: 64, experts: 2 * RANKS as usize, k: K, fp8: false };
+const SHAPE: DeviceShape = DeviceShape { most_tokens: TOKENS, hidden: 64, experts: 2 * RANKS as usize, k: K };
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn main() -> ExitCode {
@@ -61,12 +60,12 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
     buffers.mask_late(by_gpu).unwrap();
     let stream = Stream::new(&gpu).unwrap();
     let (row, rows) = (2 * SHAPE.hidden, 2 * RANKS as usize * TOKENS);
-    let [x, topk, weights, out, found, scales, counts, sources] =
-        [TOKENS * row, TOKENS * K * 8, TOKENS * K * 4, TOKENS * row, rows * row, 16, 16, rows * 8]
+    let [x, topk, weights, out, found, ranges, counts, sources, number] =
+        [TOKENS * row, TOKENS * K * 8, TOKENS * K * 4, TOKENS * row, rows * row, 16 * RANKS as usize, 16, rows * 4, 8]
             .map(|bytes| gpu.alloc(bytes).unwrap());
-    let [at, its_scales, its_counts, its_sources] =
-        [&found, &scales, &counts, &sources].map(|buffer| buffer.at().get());
-    let received = DeviceReceived { rows: at, scales: its_scales, counts: its_counts, sources: its_sources };
+    let addresses = [&found, &ranges, &counts, &sources, &number].map(|buffer| buffer.at().get());
+    let [rows, ranges, counts, sources, number] = addresses;
+    let received = DeviceReceived { rows, ranges, counts, sources, number, ..DeviceReceived::default() };
     let mut is_lost = false;
     for round in 0..ROUNDS + DIES_IN {
         if me == LOST && round == DIES_IN {
@@ -80,10 +79,10 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
         let (x_at, topk_at, weights_at) = (x.at().get(), topk.at().get(), weights.at().get());
         // SAFETY: memory of this function, which outlives the stream's work. Experts return rows unchanged.
         unsafe {
-            buffers.send_dispatch(&stream, x_at, topk_at, TOKENS).unwrap();
+            buffers.send_dispatch(&stream, DeviceRows::Bf16, x_at, topk_at, TOKENS).unwrap();
             buffers.receive_dispatch(&stream, &received).unwrap();
-            buffers.send_combine(&stream, received.rows, weights_at, TOKENS).unwrap();
-            buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get()).unwrap();
+            buffers.send_combine(&stream, received.rows, weights_at, TOKENS, number).unwrap();
+            buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get(), 0).unwrap();
         }
         stream.wait(LIMIT).unwrap();
         match buffers.check() {
