@@ -209,11 +209,11 @@ fn sizes_that_differ_are_said_at_both_ends() {
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Each of 40 PEs' slots has 32 KiB, and the size of its transfer.
-        assert_eq!(Places::slot_bytes(40), 40 * 4 * ((32 << 10) + 16));
-        let n = 40;
+        // Each of 80 PEs' slots has 32 KiB, and the size of its transfer.
+        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16));
+        let n = 80;
         let pes = pes(n, true);
-        let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 39, 0, at)).collect();
+        let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 79, 0, at)).collect();
         let got = vec![0; sent.len()];
         let mut transfers = vec![Vec::new(); n as usize];
         transfers[0] = vec![Transfer::Send { to: n - 1, memory: memory(&sent) }];
