@@ -69,14 +69,27 @@ SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, cons
     return true;
 }
 
+/* Copies share `share` of `shares` of a transfer of the PE to itself. */
+SYMRAIL_DEVICE void symrail_exchange_own(const symrail_transfer& from, const symrail_transfer& to, symrail_u64 share,
+                                         symrail_u64 shares) {
+    symrail_u64 each = (from.bytes + 16 * shares - 1) / (16 * shares) * 16, start = share * each;
+    if (start >= from.bytes || from.at == to.at) return;
+    symrail_u64 left = from.bytes - start;
+    symrail_copy<symrail_block_scope>((void*)(to.at + start), (const void*)(from.at + start), left < each ? left : each);
+}
+
 /* All work of a block. */
 SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, symrail_u32 block) {
     const symrail_exchange& exchange = *call.exchange;
-    symrail_u64 work = call.blocks[block], first = work & 0xffff, end = first + (work >> 16 & 0xffff), lane = work >> 32;
+    symrail_u64 work = call.blocks[block], first = work & 0xffff, end = first + (work >> 16 & 0xffff), lane = work >> 32 & 0xffff;
     if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) {
         /* Reports to the host which PE has given up, if nothing has been reported yet. */
         if (symrail_block_scope::rank() == 0)
             symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(exchange.alarm.stop) - 1, first);
+        return;
+    }
+    if (work >> 63 != 0) {
+        symrail_exchange_own(call.transfers[first], call.transfers[first + 1], lane, work >> 48 & 0x7fff);
         return;
     }
     for (symrail_u64 i = first; i < end; i++) {

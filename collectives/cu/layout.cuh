@@ -63,6 +63,8 @@
 #define SYMRAIL_ALL_GATHER 1ull
 #define SYMRAIL_REDUCE_SCATTER 2ull
 #define SYMRAIL_ALL_TO_ALL 3ull
+#define SYMRAIL_BROADCAST 4ull
+#define SYMRAIL_REDUCE_TO 5ull
 /* Flags beside a reduction: elements are rounded after every step of it; the result is an average. */
 #define SYMRAIL_STRAIGHT_ROUNDED 256ull
 #define SYMRAIL_STRAIGHT_AVERAGE 512ull
@@ -244,7 +246,9 @@ static_assert(SYMRAIL_OFFSETOF(symrail_transfer, row) == 16, "symrail_transfer.r
  * lane. */
 struct symrail_exchange_call {
     const symrail_exchange* exchange;
-    /* The first transfer, their number, and the lane: 16 bits each. */
+    /* The first transfer, their number, and the lane: 16 bits each.
+     * The highest bit marks a copy of the PE's own, from the first transfer to the next: the share instead of
+     * the lane, and the number of shares above it. */
     symrail_u64 blocks[128];
     symrail_transfer transfers[120];
 };
@@ -269,11 +273,14 @@ struct symrail_straight {
     symrail_u64 n;
     symrail_u64 blocks;
     symrail_u64 collective;
+    /* The rank that a broadcast or a reduction to one rank has. */
+    symrail_u64 root;
     /* The reduction, and flags. */
     symrail_u64 how;
     symrail_u64 input;
     symrail_u64 output;
-    /* Bytes of a part: of the whole in an all-reduce, otherwise of each rank's share. */
+    /* Bytes of a part: of the whole in an all-reduce, a broadcast and a reduction to one rank, otherwise of
+     * each rank's share. */
     symrail_u64 part;
     /* Symmetric: packets in two halves, with `region` bytes for each other rank. */
     symrail_u64 packets;
@@ -290,23 +297,24 @@ struct symrail_straight {
     symrail_u64 words;
     symrail_straight_rank ranks[16];
 };
-static_assert(sizeof(symrail_straight) == 392, "symrail_straight");
+static_assert(sizeof(symrail_straight) == 400, "symrail_straight");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, alarm) == 0, "symrail_straight.alarm");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, me) == 16, "symrail_straight.me");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, n) == 24, "symrail_straight.n");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, blocks) == 32, "symrail_straight.blocks");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, collective) == 40, "symrail_straight.collective");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, how) == 48, "symrail_straight.how");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, input) == 56, "symrail_straight.input");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, output) == 64, "symrail_straight.output");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, part) == 72, "symrail_straight.part");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, packets) == 80, "symrail_straight.packets");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, region) == 88, "symrail_straight.region");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, rings) == 96, "symrail_straight.rings");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, slot_bytes) == 104, "symrail_straight.slot_bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, filled) == 112, "symrail_straight.filled");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, chunk) == 120, "symrail_straight.chunk");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, words) == 128, "symrail_straight.words");
-static_assert(SYMRAIL_OFFSETOF(symrail_straight, ranks) == 136, "symrail_straight.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, root) == 48, "symrail_straight.root");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, how) == 56, "symrail_straight.how");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, input) == 64, "symrail_straight.input");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, output) == 72, "symrail_straight.output");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, part) == 80, "symrail_straight.part");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, packets) == 88, "symrail_straight.packets");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, region) == 96, "symrail_straight.region");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, rings) == 104, "symrail_straight.rings");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, slot_bytes) == 112, "symrail_straight.slot_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, filled) == 120, "symrail_straight.filled");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, chunk) == 128, "symrail_straight.chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, words) == 136, "symrail_straight.words");
+static_assert(SYMRAIL_OFFSETOF(symrail_straight, ranks) == 144, "symrail_straight.ranks");
 
 #endif

@@ -1,5 +1,6 @@
 /* One phase: every rank sends each rank its part as packets of 16 bytes, with 8 bytes of data, and stores packets as
- * they arrive. Ranks wait for the data only. */
+ * they arrive. Ranks wait for the data only. Where no data goes from a rank to another one (broadcasts, reductions to
+ * one rank), it sends one packet without data, so that no rank begins a call before all have ended the last but one. */
 #ifndef SYMRAIL_PACKETS_CUH
 #define SYMRAIL_PACKETS_CUH
 
@@ -32,7 +33,8 @@ SYMRAIL_DEVICE void symrail_packets_wipe(const symrail_straight& call, symrail_u
     symrail_u32 of_rank = (symrail_u32)(call.region / 16), all = of_rank * (symrail_u32)(call.n - 1);
     for (symrail_u32 k = symrail_all::rank(); k < SYMRAIL_PACKETS_WIPED; k += symrail_all::size()) {
         symrail_u32 at = ((symrail_u32)(number >> 1) * SYMRAIL_PACKETS_WIPED + k) % all;
-        if (at % of_rank >= used) symrail_st_pair(half + 16ull * at, 0, 0);
+        symrail_u64 from = at / of_rank < call.me ? at / of_rank : at / of_rank + 1;
+        if (at % of_rank >= (symrail_flows(call, from, call.me) ? used : 1)) symrail_st_pair(half + 16ull * at, 0, 0);
     }
 }
 
@@ -55,6 +57,7 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
         }
         for (symrail_u64 i = 1; i < call.n; i++) {
             symrail_u64 to = me + i < call.n ? me + i : me + i - call.n;
+            if (!symrail_flows(call, me, to)) continue;
             symrail_u64 there = half + call.ranks[to].distance + symrail_place_at(me, to) * call.region;
             const char* theirs = (const char*)call.input + to * call.part;
 #pragma unroll
@@ -90,9 +93,11 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
             }
         };
         symrail_u64 raw[MANY];
+        if (!symrail_gets(call, me)) continue;
         if (symrail_moves(call)) {
             for (symrail_u64 rank = 0; rank < call.n; rank++) {
-                symrail_u64 to = call.output + rank * call.part;
+                if (!symrail_gives(call, rank)) continue;
+                symrail_u64 to = call.output + symrail_part_of(call, rank, call.part);
                 if (!read(rank, raw)) return false;
                 /* In place, this rank's part is in the output already. */
                 if (rank != me || to != (symrail_u64)from) store(to, raw);
@@ -121,6 +126,22 @@ SYMRAIL_DEVICE bool symrail_packets_move(const symrail_straight& call, symrail_u
     return true;
 }
 
+/* Sends packets without data to, or awaits them from, the ranks to or from which no data goes. Called by one thread. */
+SYMRAIL_DEVICE void symrail_packets_greet(const symrail_straight& call, symrail_u64 half, symrail_u32 flag) {
+    for (symrail_u64 to = 0; to < call.n; to++)
+        if (to != call.me && !symrail_flows(call, call.me, to))
+            symrail_packet16_write(half + call.ranks[to].distance + symrail_place_at(call.me, to) * call.region, 0, flag);
+}
+SYMRAIL_DEVICE bool symrail_packets_greeted(const symrail_straight& call, symrail_u64 half, symrail_u32 flag) {
+    for (symrail_u64 from = 0; from < call.n; from++) {
+        if (from == call.me || symrail_flows(call, from, call.me)) continue;
+        symrail_u64 here = half + symrail_place_at(from, call.me) * call.region, none;
+        auto came = [&]() { return symrail_packet16_read(here, flag, none); };
+        if (!symrail_straight_await(call, came, from, 0)) return false;
+    }
+    return true;
+}
+
 template <class N>
 SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 block) {
     symrail_straight_launched();
@@ -132,9 +153,12 @@ SYMRAIL_DEVICE void symrail_packets(const symrail_straight& call, symrail_u32 bl
     symrail_packets_advance(call, number);
     symrail_u32 flag = symrail_packets_flag(number);
     symrail_u64 half = call.packets + (number & 1) * (call.n - 1) * call.region;
+    bool greets = symrail_is_rooted(call) && block == 0 && symrail_all::rank() == 0;
+    if (greets) symrail_packets_greet(call, half, flag);
     bool good = count <= call.blocks * symrail_all::size()
                     ? symrail_packets_move<N, 1>(call, block, half, flag, early)
                     : symrail_packets_move<N, SYMRAIL_PACKETS_MANY>(call, block, half, flag, 0);
+    if (good && greets) good = symrail_packets_greeted(call, half, flag);
     if (good && block == 0) symrail_packets_wipe(call, half, number, count);
 }
 

@@ -8,6 +8,10 @@
  *     reduce-scatter   push: each rank's part of my input to that rank.   reduce: received chunks and mine
  *     all-to-all       push: each rank's part of my input to that rank.   take: received chunks; in place, behind the
  *                      push of the same chunk, whose source it overwrites
+ *     broadcast        push: the root's input to all others.              take: the root's
+ *     reduce           push: my input to the root.                        reduce: the root, received chunks and its own
+ *
+ * A rank that has nothing to push, or nothing to process, signals all chunks of the call at once instead.
  *
  * The word of the second ring counts the chunks of the first ring that a rank has processed; in an all-reduce it
  * arrives with the result. A slot is free before it is filled again:
@@ -107,6 +111,11 @@ struct symrail_pushed {
     SYMRAIL_WAITER_FN void give_up(symrail_u64* word) const {
         if (S::rank() == 0) symrail_st_shared(word, ~0ull);
     }
+    /* Signals all chunks at once, because this rank has nothing to do for them. */
+    template <class S>
+    SYMRAIL_WAITER_FN void skip(symrail_u64 ring, symrail_u64* word) const {
+        if (chunks != 0) tell<S>(ring, chunks - 1, word);
+    }
     /* Waits until the first ring has free slots for chunk `i`. */
     template <class S>
     SYMRAIL_WAITER_FN bool room(symrail_u64 i) const {
@@ -148,7 +157,8 @@ struct symrail_pushed {
 
     template <class S>
     SYMRAIL_WAITER_FN void push() const {
-        symrail_u64 own = symrail_straight_source(call), kept = call.output + call.me * piece;
+        if (!symrail_gives(call, call.me)) return skip<S>(0, nullptr);
+        symrail_u64 own = symrail_straight_source(call), kept = call.output + symrail_part_of(call, call.me, piece);
         for (symrail_u64 i = 0; i < chunks; i++) {
             if (!room<S>(i)) {
                 if (pushed() != nullptr) give_up<S>(pushed());
@@ -156,7 +166,8 @@ struct symrail_pushed {
             }
             for (symrail_u64 k = 1; k < call.n; k++) {
                 symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
-                symrail_u64 whose = call.collective == SYMRAIL_ALL_GATHER ? 0 : to;
+                if (!symrail_gets(call, to)) continue;
+                symrail_u64 whose = symrail_spreads(call) || reduces_all() ? to : 0;
                 copy<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
             }
             tell<S>(0, i, pushed());
@@ -169,11 +180,14 @@ struct symrail_pushed {
     /* Copies the data of all others to their parts of the output. */
     template <class S>
     SYMRAIL_WAITER_FN void take(symrail_u64 ring) const {
+        if (call.collective == SYMRAIL_BROADCAST && call.me == call.root) return skip<S>(1, done);
         for (symrail_u64 i = 0; i < chunks; i++) {
             if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : pushed(), i + 1)) return give_up<S>(done);
             for (symrail_u64 k = 1; k < call.n; k++) {
                 symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n;
-                copy<S, symrail_peer_source>(call.output + from * piece + start(i), slot(ring, i, from, call.me), bytes(from, i));
+                if (!symrail_gives(call, from)) continue;
+                symrail_u64 to = call.output + symrail_part_of(call, from, piece) + start(i);
+                copy<S, symrail_peer_source>(to, slot(ring, i, from, call.me), bytes(from, i));
             }
             if (ring == 0) {
                 tell<S>(1, i, done);
@@ -187,9 +201,10 @@ struct symrail_pushed {
     /* Reduces the received chunks and this rank's input, and in an all-reduce sends the result to all others. */
     template <class S>
     SYMRAIL_WAITER_FN void reduce(symrail_u64* word) const {
+        if (!symrail_gets(call, call.me)) return skip<S>(1, word);
         for (symrail_u64 i = 0; i < chunks; i++) {
             if (!await<S>(0, first + i + 1, nullptr, 0)) return give_up<S>(word);
-            symrail_u64 length = bytes(call.me, i), own = call.input + call.me * piece + start(i);
+            symrail_u64 length = bytes(call.me, i), own = call.input + symrail_part_of(call, call.me, piece) + start(i);
             symrail_u64 to = call.output + (reduces_all() ? call.me * piece : 0) + start(i);
             symrail_u64 wide = ((own | to) & 15) == 0 ? length / 16 : 0;
             symrail_u64 threads = S::size(), at = S::rank();

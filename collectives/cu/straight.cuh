@@ -1,5 +1,5 @@
-/* All-reduces, all-gathers, reduce-scatters and all-to-alls among PEs that access one another, without a plan: an
- * interpreter needs more time to read steps than small messages take. This file has the common parts of both
+/* All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts and reductions to one rank among PEs that access
+ * one another, without a plan: an interpreter needs more time to read steps than small messages take. This file has the common parts of both
  * algorithms; packets.cuh and pushed.cuh have the algorithms. Inputs and outputs may be any memory of this device,
  * and the same memory.
  *
@@ -51,7 +51,25 @@ SYMRAIL_DEVICE bool symrail_spreads(const symrail_straight& call) {
     return call.collective == SYMRAIL_REDUCE_SCATTER || call.collective == SYMRAIL_ALL_TO_ALL;
 }
 SYMRAIL_DEVICE bool symrail_moves(const symrail_straight& call) {
-    return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_ALL_TO_ALL;
+    return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_ALL_TO_ALL ||
+           call.collective == SYMRAIL_BROADCAST;
+}
+/* Whether there is a root; whether a rank has data for others, and whether it has a result. */
+SYMRAIL_DEVICE bool symrail_is_rooted(const symrail_straight& call) { return call.collective >= SYMRAIL_BROADCAST; }
+SYMRAIL_DEVICE bool symrail_gives(const symrail_straight& call, symrail_u64 rank) {
+    if (call.collective == SYMRAIL_BROADCAST) return rank == call.root;
+    return call.collective != SYMRAIL_REDUCE_TO || rank != call.root;
+}
+SYMRAIL_DEVICE bool symrail_gets(const symrail_straight& call, symrail_u64 rank) {
+    return call.collective != SYMRAIL_REDUCE_TO || rank == call.root;
+}
+/* Whether data goes from a rank to another one. */
+SYMRAIL_DEVICE bool symrail_flows(const symrail_straight& call, symrail_u64 from, symrail_u64 to) {
+    return symrail_gives(call, from) && symrail_gets(call, to);
+}
+/* The place of a rank's part in the input or output of collectives that have one part for each rank. */
+SYMRAIL_DEVICE symrail_u64 symrail_part_of(const symrail_straight& call, symrail_u64 rank, symrail_u64 bytes) {
+    return symrail_is_rooted(call) ? 0 : rank * bytes;
 }
 /* This rank's part of its input, if the input has parts for several ranks. */
 SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call) {

@@ -132,7 +132,7 @@ fn everything_arrives(n: usize, mapped: bool, sizes: &[usize]) {
 fn all_sizes_arrive_among_two_and_three() {
     if library().is_some() {
         // More bytes than all slots of all lanes hold.
-        everything_arrives(2, true, &[0, 1, 1000, 65_536, 65_537, 4_500_001]);
+        everything_arrives(2, true, &[0, 1, 1000, 65_536, 65_537, 9_000_001]);
         everything_arrives(3, true, &[3, 200_000, 0, 7]);
     }
 }
@@ -157,7 +157,7 @@ fn a_send_that_nobody_receives_ends_with_the_name_of_the_receiver() {
         return;
     }
     let pes = pes(2, true);
-    let bytes = vec![1; 5 << 20];
+    let bytes = vec![1; 9 << 20];
     let send = vec![Transfer::Send { to: 1, memory: memory(&bytes) }];
     run(&pes, &[send, Vec::new()], 50_000_000);
     assert_eq!(pes[0].report[..3], [1, 1, bytes.len() as u64 * 2], "late, PE 1, a send of so many bytes");
@@ -170,7 +170,7 @@ fn all_learn_that_a_send_was_given_up() {
     }
     for mapped in [true, false] {
         let pes = pes(3, mapped);
-        let bytes = vec![1; 5 << 20];
+        let bytes = vec![1; 9 << 20];
         run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(&bytes) }], Vec::new(), Vec::new()], 50_000_000);
         let receive = |from| vec![Transfer::Receive { from, memory: memory(&bytes) }];
         // These waits would outlast any test.
@@ -209,11 +209,11 @@ fn sizes_that_differ_are_said_at_both_ends() {
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Each of 40 PEs' slots has 32 KiB, and the size of its transfer.
-        assert_eq!(Places::slot_bytes(40), 40 * 4 * ((32 << 10) + 16));
-        let n = 40;
+        // Each of 80 PEs' slots has 32 KiB, and the size of its transfer.
+        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16));
+        let n = 80;
         let pes = pes(n, true);
-        let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 39, 0, at)).collect();
+        let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 79, 0, at)).collect();
         let got = vec![0; sent.len()];
         let mut transfers = vec![Vec::new(); n as usize];
         transfers[0] = vec![Transfer::Send { to: n - 1, memory: memory(&sent) }];

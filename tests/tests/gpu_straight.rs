@@ -40,6 +40,7 @@ struct How {
     threads: u64,
     chunk: u64,
     average: bool,
+    root: usize,
 }
 
 impl Pes {
@@ -96,6 +97,7 @@ impl Pes {
                     let (input, output) = at(pe);
                     let call = StraightCall {
                         collective: StraightCall::number(collective),
+                        root: (how.root % n) as u64,
                         input: base + input,
                         output: base + output,
                         part,
@@ -154,7 +156,13 @@ impl Pes {
                 "{collective:?}, PE {me} of {n}: {count} {ty:?}, {op:?}, in place {in_place}, byte {shift}, {how:?}"
             );
             assert_eq!(self.reports[me], [0; 4], "{what}");
-            let expected = data.output(collective, me, count);
+            let root = how.root % n;
+            let expected = match collective {
+                Collective::Broadcast => data.input(root, count),
+                Collective::Reduce if me != root && in_place => data.input(me, count),
+                Collective::Reduce if me != root => vec![0xee; part],
+                _ => data.output(collective, me, count),
+            };
             if let Some(difference) = difference(self.bytes(me, to(me), outputs * part), &expected) {
                 panic!("{what}: {difference}");
             }
@@ -168,8 +176,14 @@ impl Pes {
     }
 }
 
-const COLLECTIVES: [Collective; 4] =
-    [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
+const COLLECTIVES: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
 
 #[test]
 fn all_types_and_operations_both_ways() {
@@ -182,13 +196,14 @@ fn all_types_and_operations_both_ways() {
         for collective in &COLLECTIVES {
             for &ty in DataType::ON_GPUS {
                 for op in OPS {
-                    let moves = matches!(collective, Collective::AllGather | Collective::AllToAll);
+                    let moves =
+                        matches!(collective, Collective::AllGather | Collective::AllToAll | Collective::Broadcast);
                     if op != ReduceOp::Sum && moves {
                         continue;
                     }
                     round += 1;
                     let (size, blocks, threads) = (ty.size() as u64, 1 + round as u64 % 3, 1 + round as u64 % 4);
-                    let packets = How { way: Way::Packets, blocks, threads, chunk: 64, average: false };
+                    let packets = How { way: Way::Packets, blocks, threads, chunk: 64, average: false, root: round };
                     let pushed = How { way: Way::Pushed, chunk: 16 << (round % 3), ..packets };
                     for how in [packets, pushed] {
                         let count = if how.way == Way::Packets { 101 } else { 201 };
@@ -208,7 +223,7 @@ fn averages_are_the_hosts() {
         return;
     }
     for way in [Way::Packets, Way::Pushed] {
-        let how = How { way, blocks: 2, threads: 2, chunk: 16, average: true };
+        let how = How { way, blocks: 2, threads: 2, chunk: 16, average: true, root: 0 };
         for (collective, part) in [(Collective::AllReduce, 88u64), (Collective::ReduceScatter, 40)] {
             let mut pes = Pes::new(2, 2048, 64);
             let inputs = part as usize / 8 * parts(&collective, 2).0;
@@ -246,9 +261,10 @@ fn any_call_follows_any_other() {
                 threads: 1 + pick(27, 3),
                 chunk: 16 * (1 + pick(30, 3)),
                 average: false,
+                root: pick(58, 4) as usize,
             };
             let count = 1 + pick(33, if how.way == Way::Packets { 256 } else { 700 }) as usize;
-            let collective = &COLLECTIVES[pick(45, 4) as usize];
+            let collective = &COLLECTIVES[pick(45, 6) as usize];
             let in_place = pick(55, 2) == 0;
             let what = (DataType::F32, ReduceOp::Sum, count);
             pes.verify(how, collective, what, (4 * pick(50, 4), in_place), round);
@@ -262,7 +278,7 @@ fn flags_come_round() {
     if library().is_none() {
         return;
     }
-    let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16, average: false };
+    let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16, average: false, root: 0 };
     let mut pes = Pes::new(2, 1024, 48);
     let what = |count| (DataType::U32, ReduceOp::Sum, count);
     for words in &mut pes.words {
@@ -295,7 +311,7 @@ fn a_pe_that_does_not_arrive_is_named() {
         return;
     }
     for way in [Way::Packets, Way::Pushed] {
-        let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false };
+        let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false, root: 0 };
         let mut pes = Pes::new(3, 2048, 64);
         // More chunks than slots: the push waits for the take.
         let what = (DataType::F32, ReduceOp::Sum, 1600);
@@ -317,10 +333,11 @@ fn a_pe_that_does_not_arrive_is_named() {
 fn every_byte_has_a_block_and_a_slot() {
     for n in [2, 3, 8, 16] {
         let sizes = Sizes::of(n);
-        for collective in 0..4 {
+        for collective in 0..6 {
             for part in [1, 8, 4095, 4096, 1 << 20, (1 << 30) + 2] {
                 let call = StraightCall {
                     collective,
+                    root: 0,
                     input: 0,
                     output: 0,
                     part,

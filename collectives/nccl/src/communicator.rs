@@ -49,6 +49,7 @@ pub struct Communicator {
     failed: Mutex<Option<Failure>>,
     /// Bytes of the GPU's memory that it has.
     gpu_bytes: u64,
+    direct: bool,
     state: Mutex<State>,
 }
 
@@ -93,6 +94,7 @@ impl Communicator {
         runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let made = Self::parts(runtime, &gpu, nvrtc)?;
+        let direct = made.collectives.is_direct();
         let waits = made.collectives.abort_handle();
         parts.put(made, move || waits.abort());
         Ok(Communicator {
@@ -103,6 +105,7 @@ impl Communicator {
             parts,
             failed: Mutex::new(None),
             gpu_bytes,
+            direct,
             state: Mutex::default(),
         })
     }
@@ -111,6 +114,7 @@ impl Communicator {
         let board = runtime.alloc_slice::<u64>(BOARD_WORDS)?;
         let mut collectives = GpuCommunicator::new(&runtime.gpu_device(gpu)?, nvrtc)?;
         collectives.accept_any_memory()?;
+        collectives.prepare_memory()?;
         Ok(Parts { collectives, board, runtime })
     }
 
@@ -147,6 +151,11 @@ impl Communicator {
         if let Some(Err(error)) = self.parts.look(|parts| parts.collectives.give_up()) {
             guard::write(&Failure::from(error).within("others wait until their time is over"));
         }
+    }
+
+    /// Whether all ranks access one another's memory without proxies.
+    pub fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// Whether calls are accepted.

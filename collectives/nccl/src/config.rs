@@ -95,6 +95,23 @@ unsafe fn read<T: Copy>(what: &str, at: *const c_void, unset: T) -> Result<Optio
     Ok(Some(read))
 }
 
+/// The size that a structure with this mark says of itself; `None` for a null pointer.
+///
+/// # Safety
+/// The pointer is null, or that of an initialised structure that begins with [`Head`].
+pub unsafe fn read_head(what: &str, at: *const c_void, mark: c_uint) -> Result<Option<usize>, Failure> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let Head { size, magic, .. } = unsafe { at.cast::<Head>().read_unaligned() };
+    if magic != mark {
+        let why = format!("{what} has the size {size} and the mark {magic:#x}: initialise it with NCCL's initializer");
+        return Err(Failure::argument(why));
+    }
+    Ok(Some(size))
+}
+
 /// Checks fields as NCCL does, and logs those that are set: none of them has an effect here.
 fn check(what: &str, fields: &[(&str, c_int, c_int, c_int)], also: &[(&str, bool)]) -> Result<(), Failure> {
     for (name, value, least, most) in fields {

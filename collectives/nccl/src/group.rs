@@ -12,6 +12,7 @@ use symrail_collectives::gpu::Memory;
 
 use crate::collectives::Collective;
 use crate::communicator::Communicator;
+use crate::estimate;
 use crate::export::nccl;
 use crate::guard::{Failure, guarded};
 use crate::library;
@@ -170,12 +171,74 @@ fn end() -> Result<Calls, Failure> {
     })
 }
 
+/// Sorts work by its GPU. The work of each GPU keeps its order.
+fn by_gpu<T>(work: Vec<T>, gpu: impl Fn(&T) -> Option<i32>) -> Vec<Vec<T>> {
+    let mut of_gpus: Vec<(Option<i32>, Vec<T>)> = Vec::new();
+    for one in work {
+        let gpu = gpu(&one);
+        match of_gpus.iter_mut().find(|(known, _)| *known == gpu) {
+            Some((_, list)) => list.push(one),
+            None => of_gpus.push((gpu, vec![one])),
+        }
+    }
+    of_gpus.into_iter().map(|(_, list)| list).collect()
+}
+
+/// Work of one GPU for a thread of its own.
+struct OfGpu<T>(Vec<T>);
+
+// SAFETY: handles and addresses of the program's streams and memory, which the driver accepts on any thread.
+unsafe impl<T> Send for OfGpu<T> {}
+
+impl<T> OfGpu<T> {
+    fn work(self) -> Vec<T> {
+        self.0
+    }
+}
+
+/// Calls `body` with the work of each GPU, on a thread for each if there are several: ranks of one process wait for one
+/// another when they join, and in the first calls of a kind. Returns the first failure.
+fn on_all_gpus<T: 'static>(
+    of_gpus: Vec<Vec<T>>,
+    body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    if of_gpus.len() < 2 {
+        return of_gpus.into_iter().try_for_each(body);
+    }
+    let panicked = || Failure::usage("a thread of the group has panicked");
+    std::thread::scope(|scope| {
+        let start = |work: Vec<T>| {
+            let (work, body) = (OfGpu(work), &body);
+            scope.spawn(move || body(work.work()))
+        };
+        let threads: Vec<_> = of_gpus.into_iter().map(start).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Makes a group's communicators, and begins its calls.
+fn finish((joining, waiting): Calls) -> Result<(), Failure> {
+    on_all_gpus(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish))?;
+    let all: Vec<_> = waiting.iter().map(|call| Arc::clone(&call.communicator)).collect();
+    let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
+    let several = of_gpus.len() > 1;
+    let begun = on_all_gpus(of_gpus, |calls| begin_all(calls, begin, Communicator::fail));
+    // Calls of other GPUs have begun.
+    begun.inspect_err(|why| all.iter().filter(|_| several).for_each(|one| one.fail(why)))
+}
+
+/// Calls `body` in a group of its own, which ends with it.
+pub fn all(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    GROUP.with_borrow_mut(|group| group.depth += 1);
+    let _ = call(body);
+    finish(end()?)
+}
+
 nccl! {
     fn ncclGroupEnd() as {
         let ours = guarded(|| {
-            let (joining, waiting) = end()?;
-            joining.into_iter().try_for_each(Joining::finish)?;
-            begin_all(waiting, begin, Communicator::fail)
+            finish(end()?)
         });
         // The other library's group ends in any case.
         let theirs = library::too("ncclGroupEnd\0");
@@ -183,13 +246,28 @@ nccl! {
     }
 }
 
-// The function makes no estimate of a group's time. It ends the group, or later calls would wait for its end for ever.
+// Nothing of the group begins.
 nccl! {
     fn ncclGroupSimulateEnd(info: *mut c_void) {
+        // SAFETY: C's caller vouches for its pointers.
+        let checked = unsafe { estimate::check(info) };
         let ended = end();
-        let _ = (info, library::too("ncclGroupEnd\0"));
-        drop(ended?);
-        Err(Failure::usage("ncclGroupSimulateEnd: nothing is known about times"))
+        let _ = library::too("ncclGroupEnd\0");
+        let (joining, waiting) = ended?;
+        checked?;
+        if !joining.is_empty() {
+            return Err(Failure::usage("a group that makes communicators cannot be simulated"));
+        }
+        let time = |call: &Waiting<Communicator>| {
+            let Communicator { rank, size, .. } = *call.communicator;
+            estimate::microseconds(&call.work, rank, size, call.communicator.is_direct())
+        };
+        // GPUs work at the same time.
+        let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
+        let longest = of_gpus.iter().map(|calls| calls.iter().map(time).sum()).fold(0.0, f64::max);
+        // SAFETY: as above.
+        unsafe { estimate::write(info, longest) };
+        Ok(())
     }
 }
 

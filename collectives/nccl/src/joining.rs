@@ -23,7 +23,8 @@ pub fn interface() -> Result<Option<IpAddr>, Failure> {
     text.parse().map(Some).map_err(|_| Failure::usage(format!("SYMRAIL_NCCL_INTERFACE={text}: {remedy}")))
 }
 
-fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int, config: *const c_void) -> Result<(), Failure> {
+/// Joins, or does so at the end of the group.
+pub fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int, config: *const c_void) -> Result<(), Failure> {
     // SAFETY: C's caller vouches for its pointers.
     let new = unsafe { given("comm", new) }?;
     *new = std::ptr::null_mut();
@@ -88,15 +89,25 @@ nccl! {
 }
 
 nccl! {
-    fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_int) leaves (count != 1 || library::is_needed()) {
-        if count != 1 {
-            let remedy = "start a process for each GPU, and let each call ncclCommInitRank";
-            return Err(Failure::usage(format!("{count} ranks in one process, where one can be: {remedy}")));
+    fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_int) leaves (library::is_needed()) {
+        if count < 1 {
+            return Err(Failure::usage(format!("a communicator of {count} ranks in one process")));
         }
         // SAFETY: C's caller vouches for its pointers.
-        let device = unsafe { devices.as_ref() }.copied().unwrap_or(0);
-        // The GPU stays current until the communicator has it.
-        let _gpu = Gpu::open(device)?;
-        join(new, 1, &UniqueId::of(&uid::create(None)?), 0, null())
+        let _ = unsafe { given("comm", new) }?;
+        let id = UniqueId::of(&uid::create(None)?);
+        group::all(|| {
+            for rank in 0..count {
+                let place = rank as usize;
+                // SAFETY: as above: there is a place for each rank, and a device unless the list is missing.
+                let (new, device) = unsafe {
+                    (new.add(place), if devices.is_null() { rank } else { devices.add(place).read() })
+                };
+                // The GPU is current when the rank is named.
+                let _gpu = Gpu::open(device)?;
+                join(new, count, &id, rank, null())?;
+            }
+            Ok(())
+        })
     }
 }

@@ -17,18 +17,23 @@
 //! | `config` | configurations of communicators and of calls |
 //! | `questions` | what the library and a communicator say of themselves |
 //! | `loaded` | another NCCL in the same process |
+//! | `grow` | communicators of a communicator's ranks and of further ones |
 //! | `split` | communicators of some of a communicator's ranks |
 //! | `collectives` | collectives, sends and receives |
 //! | `operations` | sums of scaled inputs |
+//! | `estimate` | how long a group would take |
 //! | `memory` | memory, which needs no registration here |
+//! | `windows` | windows of registered memory |
 //! | `others` | functions that only the other library implements |
 
 mod collectives;
 mod communicator;
 mod config;
 mod ending;
+mod estimate;
 mod export;
 mod group;
+mod grow;
 mod guard;
 mod held;
 mod joining;
@@ -43,3 +48,4 @@ mod registry;
 mod split;
 mod texts;
 mod types;
+mod windows;

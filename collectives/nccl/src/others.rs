@@ -1,5 +1,5 @@
-//! Functions of NCCL up to 2.32 that only the other library implements: windows, communicators for kernels, one-sided
-//! calls, growth, parameters. They are exported, because a program that finds one missing here would find NVIDIA's,
+//! Functions of NCCL up to 2.32 that only the other library implements: communicators for kernels, one-sided calls,
+//! parameters. They are exported, because a program that finds one missing here would find NVIDIA's,
 //! which takes this library's handles for addresses.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -7,17 +7,13 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::export::{answer, refused};
 use crate::guard::refuse;
 use crate::registry::{self, is_unknown};
-use crate::types::{CudaStream, Handle, Team, UniqueId};
+use crate::types::{CudaStream, Handle, Team};
 
 type Window = *mut c_void;
 type Parameter = *mut c_void;
 
 refused! {
-    "windows of symmetric memory":
-    fn ncclCommWindowRegister(comm: Handle, at: *mut c_void, bytes: usize, window: *mut Window, flags: c_int)
-        leaves (is_unknown(comm));
-    fn ncclCommWindowDeregister(comm: Handle, window: Window) leaves (is_unknown(comm));
-    fn ncclWinGetUserPtr(comm: Handle, window: Window, to: *mut *mut c_void) leaves (is_unknown(comm));
+    "one-sided access to windows":
     fn ncclPutSignal(
         from: *const c_void,
         count: usize,
@@ -81,20 +77,6 @@ refused! {
         to: *mut c_void,
         requirement: *mut c_void,
     ) leaves (true);
-}
-
-refused! {
-    "communicators that grow":
-    fn ncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) leaves (is_unknown(comm));
-    fn ncclCommGrow(
-        comm: Handle,
-        size: c_int,
-        id: *const UniqueId,
-        rank: c_int,
-        new: *mut Handle,
-        config: *mut c_void,
-        // SAFETY: C's caller vouches for its pointers.
-    ) leaves (is_unknown(comm) || comm.is_null() && unsafe { id.as_ref() }.is_some_and(|id| !id.is_ours()));
 }
 
 refused! {

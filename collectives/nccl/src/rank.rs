@@ -13,11 +13,11 @@ use crate::guard::Failure;
 use crate::types::Handle;
 use crate::{loaded, registry};
 
-/// The ids of which a rank of this process is joining, and that rank.
-static CLAIMED: Mutex<BTreeMap<[u8; uid::UniqueId::LEN], u32>> = Mutex::new(BTreeMap::new());
+/// The ids of which a rank of this process is joining, its GPU, and that rank.
+static CLAIMED: Mutex<BTreeMap<([u8; uid::UniqueId::LEN], Option<i32>), u32>> = Mutex::new(BTreeMap::new());
 
-/// A rank that joins. While it exists, no other rank of the same id joins in this process, in which it could wait for
-/// this one for ever.
+/// A rank that joins. While it exists, no other rank of the same id joins in this process with the same GPU, whose calls
+/// would wait for this one's for ever.
 pub struct Joining {
     handle: Handle,
     id: uid::UniqueId,
@@ -29,20 +29,26 @@ pub struct Joining {
 
 impl Joining {
     pub fn new(id: uid::UniqueId, rank: u32, size: u32) -> Result<Joining, Failure> {
-        match lock(&CLAIMED).entry(id.to_bytes()) {
+        let gpu = Gpu::current();
+        match lock(&CLAIMED).entry((id.to_bytes(), gpu)) {
             Entry::Occupied(first) => {
-                let remedy = "start a process for each GPU, and let each call ncclCommInitRank once";
+                let remedy = "make another GPU current for each rank of a process";
                 let why = format!("rank {rank} of an id of which rank {} is in this process, too", first.get());
-                return Err(Failure::usage(format!("{why}, where a process is one rank: {remedy}")));
+                return Err(Failure::usage(format!("{why}, with the same GPU: {remedy}")));
             }
             Entry::Vacant(free) => free.insert(rank),
         };
-        Ok(Joining { handle: registry::reserve(), id, rank, size, gpu: Gpu::current() })
+        Ok(Joining { handle: registry::reserve(), id, rank, size, gpu })
     }
 
     /// The communicator's handle, which it has once it is made.
     pub fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// The GPU that was current when it was named.
+    pub fn gpu(&self) -> Option<i32> {
+        self.gpu
     }
 
     /// Joins; the handle is then the communicator's. Collective.
@@ -57,7 +63,7 @@ impl Joining {
 
 impl Drop for Joining {
     fn drop(&mut self) {
-        lock(&CLAIMED).remove(&self.id.to_bytes());
+        lock(&CLAIMED).remove(&(self.id.to_bytes(), self.gpu));
     }
 }
 

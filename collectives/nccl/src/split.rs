@@ -24,10 +24,7 @@ fn join(parent: &Communicator, members: &[u32], place: usize) -> Result<Communic
             return receive(&inside);
         }
         let id = uid::create(interface()?)?;
-        let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
-        for &member in &members[1..] {
-            inside.board.put_signal(0, &words, (inside.board, ID_WORDS), 1, SignalOp::Set, member)?;
-        }
+        send(&inside, &id, members[1..].iter().copied())?;
         Ok(id)
     })?;
     Communicator::join(id, place as u32, members.len() as u32)
@@ -37,8 +34,17 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// Receives the id that the first rank puts here.
-fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
+/// Sends an id to ranks, which receive it.
+pub fn send(inside: &Inside<'_>, id: &UniqueId, to: impl Iterator<Item = u32>) -> Result<(), Failure> {
+    let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
+    for rank in to {
+        inside.board.put_signal(0, &words, (inside.board, ID_WORDS), 1, SignalOp::Set, rank)?;
+    }
+    Ok(())
+}
+
+/// Receives the id that another rank puts here.
+pub fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
     inside.board.wait_until(ID_WORDS, Cmp::Ne, 0)?;
     let words = inside.board.to_vec()?;
     inside.board.write(ID_WORDS, 0)?;

@@ -55,9 +55,8 @@ use Answer::{Error, Good, Nothing, Text};
 
 const NULL: Answer = Error(INVALID_ARGUMENT, "is a null pointer");
 const NO_COMM: Answer = Error(INVALID_ARGUMENT, "is no communicator");
-const WINDOWS: Answer = Error(INVALID_USAGE, "windows of symmetric memory");
+const WINDOWS: Answer = Error(INVALID_USAGE, "one-sided access to windows");
 const KERNELS: Answer = Error(INVALID_USAGE, "communicators for kernels");
-const GROWTH: Answer = Error(INVALID_USAGE, "communicators that grow");
 const PARAMETERS: Answer = Error(INVALID_USAGE, "NCCL's parameters");
 
 /// The functions of nccl.h and of nccl_device/host.h up to 2.32, and their answers.
@@ -75,8 +74,8 @@ const NAMES: [(&str, Answer); 97] = [
     ("ncclCommRevoke", NO_COMM),
     ("ncclCommSplit", NULL),
     ("ncclCommShrink", NULL),
-    ("ncclCommGetUniqueId", GROWTH),
-    ("ncclCommGrow", GROWTH),
+    ("ncclCommGetUniqueId", NO_COMM),
+    ("ncclCommGrow", Error(INVALID_ARGUMENT, "the id of ncclCommGetUniqueId")),
     ("ncclCommInitRankScalable", Error(INVALID_ARGUMENT, "0 ids")),
     ("ncclGetErrorString", Text),
     ("ncclGetLastError", Text),
@@ -90,9 +89,9 @@ const NAMES: [(&str, Answer); 97] = [
     ("ncclCommSuspend", Error(INVALID_ARGUMENT, "NCCL_SUSPEND_MEM")),
     ("ncclCommResume", NO_COMM),
     ("ncclCommMemStats", NO_COMM),
-    ("ncclCommWindowRegister", WINDOWS),
-    ("ncclCommWindowDeregister", WINDOWS),
-    ("ncclWinGetUserPtr", WINDOWS),
+    ("ncclCommWindowRegister", NO_COMM),
+    ("ncclCommWindowDeregister", NO_COMM),
+    ("ncclWinGetUserPtr", NO_COMM),
     ("ncclRedOpCreatePreMulSum", NULL),
     ("ncclRedOpDestroy", NO_COMM),
     ("ncclReduce", NO_COMM),
@@ -233,8 +232,8 @@ fn what_is_wrong_is_named() {
     assert_ne!(init(&raw mut new, 2, UniqueId([0; 128]), 0), 0);
     assert!(last_error().contains("not an id"), "{}", last_error());
     let all = function::<extern "C" fn(*mut Handle, c_int, *const c_int) -> c_int>("ncclCommInitAll");
-    assert_eq!(all(&raw mut new, 2, null()), INVALID_USAGE);
-    assert!(last_error().contains("2 ranks in one process"), "{}", last_error());
+    assert_eq!(all(null_mut(), 2, null()), INVALID_ARGUMENT);
+    assert!(last_error().contains("comm is a null pointer"), "{}", last_error());
     let count = function::<extern "C" fn(Handle, *mut c_int) -> c_int>("ncclCommCount");
     let mut answer = 0;
     for handle in [null_mut(), std::ptr::without_provenance_mut(64)] {
@@ -243,8 +242,8 @@ fn what_is_wrong_is_named() {
     }
     let window =
         function::<extern "C" fn(Handle, Handle, usize, *mut Handle, c_int) -> c_int>("ncclCommWindowRegister");
-    assert_eq!(window(null_mut(), null_mut(), 0, null_mut(), 0), INVALID_USAGE);
-    assert!(last_error().contains("ncclCommWindowRegister"), "{}", last_error());
+    assert_eq!(window(null_mut(), null_mut(), 0, null_mut(), 0), INVALID_ARGUMENT);
+    assert!(last_error().contains("is no communicator"), "{}", last_error());
 }
 
 #[test]
@@ -290,8 +289,15 @@ fn groups_are_counted() {
     assert_eq!(end(), INVALID_USAGE);
     assert!(last_error().contains("without a start"), "{}", last_error());
     let simulate = function::<extern "C" fn(*mut c_void) -> c_int>("ncclGroupSimulateEnd");
-    assert_eq!([start(), simulate(null_mut())], [0, INVALID_USAGE]);
-    assert_eq!(end(), INVALID_USAGE, "a refused simulation ends its group");
+    // An empty group takes no time.
+    let mut info = [24u64, 0x7468_5283 | 22_809 << 32, u64::MAX];
+    assert_eq!([start(), simulate((&raw mut info).cast())], [0; 2]);
+    assert_eq!(info[2] as u32, 0);
+    assert_eq!(end(), INVALID_USAGE, "a simulation ends its group");
+    info[1] = 0;
+    assert_eq!([start(), simulate((&raw mut info).cast())], [0, INVALID_ARGUMENT]);
+    assert!(last_error().contains("ncclSimInfo_t has the size 24 and the mark 0x0"), "{}", last_error());
+    assert_eq!(end(), INVALID_USAGE, "so does one that is refused");
 }
 
 #[test]

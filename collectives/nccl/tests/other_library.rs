@@ -84,11 +84,15 @@ fn what_this_library_cannot_make_is_the_others() {
     // A function that the other library lacks is an error that names the function.
     assert_eq!(call!("ncclCommFinalize"(comm): fn(Handle) -> c_int), 5);
     assert!(last(null_mut()).contains("ncclCommFinalize: neither this library nor"), "{}", last(null_mut()));
-    let mut all = [null_mut::<c_void>(); 2];
-    assert_eq!(call!("ncclCommInitAll"(all.as_mut_ptr(), 2, null()): fn(*mut Handle, c_int, *const c_int) -> c_int), 0);
-    assert_eq!(all, [comm; 2]);
+    let mut made = "";
+    if !Path::new("/dev/nvidiactl").exists() {
+        made = "a";
+        let mut all = [null_mut::<c_void>(); 2];
+        let init = call!("ncclCommInitAll"(all.as_mut_ptr(), 2, null()): fn(*mut Handle, c_int, *const c_int) -> c_int);
+        assert_eq!((init, all), (0, [comm; 2]));
+    }
     assert_eq!(call!("ncclCommDestroy"(comm): fn(Handle) -> c_int), 0);
-    assert!(text(calls()).ends_with("in(r)wad"), "{}", text(calls()));
+    assert!(text(calls()).ends_with(&format!("in(r)w{made}d")), "{}", text(calls()));
 
     // An id of this library is not the other one's.
     let mut ours = UniqueId([0; 128]);

@@ -22,11 +22,14 @@ use crate::transfer::{Row, Transfer, arrange};
 
 const THREADS: u32 = 512;
 /// Lanes to all PEs together; each PE has at least one and at most [`MOST_LANES`].
-const ALL_LANES: u64 = 32;
-const MOST_LANES: u64 = 16;
+const ALL_LANES: u64 = 64;
+const MOST_LANES: u64 = 32;
 /// Bytes of all slots together, if each has [`SLOT`].
-const ALL_SLOTS: u64 = 8 << 20;
+const ALL_SLOTS: u64 = 16 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
+/// Bytes of a PE's transfer to itself for each block that copies it, and the most of these blocks.
+const OWN_SHARE: u64 = 64 << 10;
+const MOST_OWN_BLOCKS: u64 = 32;
 
 /// Lanes in each direction between two of `n` PEs.
 fn lanes_of(n: u64) -> u64 {
@@ -222,7 +225,7 @@ fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
 /// The work of a call.
 #[derive(Debug)]
 pub struct Launches {
-    /// Transfers of the PE to itself: from and to.
+    /// Transfers of the PE to itself, from and to, that no launch performs.
     pub own: Vec<(Memory, Memory)>,
     /// The argument of each launch, and its blocks.
     pub calls: Vec<(Vec<u64>, u32)>,
@@ -234,17 +237,18 @@ pub struct Launches {
 /// There is no such PE, or sends to itself and receives from itself do not match.
 pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
     let arranged = arrange(me, n, transfers, |memory| memory.len)?;
-    let (mut calls, mut left) = (Vec::new(), &arranged.others[..]);
+    let (mut calls, mut left, mut own) = (Vec::new(), &arranged.others[..], arranged.own);
     while !left.is_empty() {
-        let (call, blocks, taken) = encode(image, n.into(), left);
+        let (call, blocks, taken) = encode(image, n.into(), left, &mut own);
         calls.push((call, blocks));
         left = &left[taken..];
     }
-    Ok(Launches { own: arranged.own, calls })
+    Ok(Launches { own, calls })
 }
 
-/// The argument of one launch, its blocks, and the number of transfers in it.
-fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, usize) {
+/// The argument of one launch, its blocks, and the number of transfers in it. Takes transfers of the PE to itself from
+/// `own` as far as there are blocks: a copy before the kernel would delay it.
+fn encode(image: u64, n: u64, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> (Vec<u64>, u32, usize) {
     let lanes_for = |memory: &Memory| memory.len.div_ceil(slot_of(n)).clamp(1, lanes_of(n));
     // The rows of this launch, with their transfers.
     let mut rows: Vec<(Row, Vec<Memory>)> = Vec::new();
@@ -274,6 +278,17 @@ fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, us
         let number = 2 * u64::from(row.peer) + u64::from(row.receives);
         list.extend(of_row.iter().map(|memory| layout::Transfer { at: memory.at, bytes: memory.len, row: number }));
     }
+    while let Some(&(from, to)) = own.last() {
+        let free = (EXCHANGE_BLOCKS - work.len()) as u64;
+        if free == 0 || list.len() + 2 > EXCHANGE_TRANSFERS {
+            break;
+        }
+        let shares = from.len.div_ceil(OWN_SHARE).clamp(1, MOST_OWN_BLOCKS).min(free);
+        let first = list.len() as u64;
+        work.extend((0..shares).map(|share| 1 << 63 | shares << 48 | share << 32 | first));
+        list.extend([from, to].map(|memory| layout::Transfer { at: memory.at, bytes: memory.len, row: 0 }));
+        own.pop();
+    }
     call.blocks[..work.len()].copy_from_slice(&work);
     call.transfers[..list.len()].copy_from_slice(&list);
     (words(&[call]), work.len() as u32, taken)
@@ -290,7 +305,7 @@ mod tests {
             assert!(Places::slot_bytes(n) <= most && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
             assert!(slot_of(n).is_power_of_two() && SLOT.contains(&slot_of(n)));
         }
-        assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 4 << 10));
+        assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 8 << 10));
     }
 
     #[test]

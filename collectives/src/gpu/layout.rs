@@ -61,6 +61,8 @@ symrail_core::layouts! {
         pub ALL_GATHER "SYMRAIL_ALL_GATHER": u64 = 1;
         pub REDUCE_SCATTER "SYMRAIL_REDUCE_SCATTER": u64 = 2;
         pub ALL_TO_ALL "SYMRAIL_ALL_TO_ALL": u64 = 3;
+        pub BROADCAST "SYMRAIL_BROADCAST": u64 = 4;
+        pub REDUCE_TO "SYMRAIL_REDUCE_TO": u64 = 5;
         /// Flags beside a reduction: elements are rounded after every step of it; the result is an average.
         pub ROUNDED "SYMRAIL_STRAIGHT_ROUNDED": u64 = 0x100;
         pub AVERAGE "SYMRAIL_STRAIGHT_AVERAGE": u64 = 0x200;
@@ -172,6 +174,8 @@ symrail_core::layouts! {
         pub ExchangeCall "symrail_exchange_call" {
             exchange: u64 as "const symrail_exchange*",
             /// The first transfer, their number, and the lane: 16 bits each.
+            /// The highest bit marks a copy of the PE's own, from the first transfer to the next: the share instead of
+            /// the lane, and the number of shares above it.
             blocks: [u64; EXCHANGE_BLOCKS],
             transfers: [Transfer; EXCHANGE_TRANSFERS],
         }
@@ -187,11 +191,14 @@ symrail_core::layouts! {
             n: u64,
             blocks: u64,
             collective: u64,
+            /// The rank that a broadcast or a reduction to one rank has.
+            root: u64,
             /// The reduction, and flags.
             how: u64,
             input: u64,
             output: u64,
-            /// Bytes of a part: of the whole in an all-reduce, otherwise of each rank's share.
+            /// Bytes of a part: of the whole in an all-reduce, a broadcast and a reduction to one rank, otherwise of
+            /// each rank's share.
             part: u64,
             /// Symmetric: packets in two halves, with `region` bytes for each other rank.
             packets: u64,

@@ -1,6 +1,6 @@
-//! All-reduces, all-gathers, reduce-scatters and all-to-alls of PEs that access one another's memory, by kernels
-//! without a plan (`cu/straight.cuh`): small messages in packets, all others through slots in the receivers' heaps.
-//! Buffers may be any memory of the GPU.
+//! All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts and reductions to one rank of PEs that access one
+//! another's memory, by kernels without a plan (`cu/straight.cuh`): small messages in packets, all others through slots
+//! in the receivers' heaps. Buffers may be any memory of the GPU.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use symrail_core::layout::words;
 use super::abort::AbortHandle;
 use super::encode::{Reached, op_number};
 use super::layout::{
-    self, ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AVERAGE, REDUCE_SCATTER, ROUNDED, STRAIGHT_SLOTS, StraightRank,
+    self, ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AVERAGE, BROADCAST, REDUCE_SCATTER, REDUCE_TO, ROUNDED, STRAIGHT_SLOTS,
+    StraightRank,
 };
 pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
@@ -56,7 +57,7 @@ pub fn most_in_packets(n: u64) -> u64 {
 #[must_use]
 pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
     match collective {
-        Collective::AllReduce => Some((1, 1)),
+        Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Some((1, 1)),
         Collective::AllGather => Some((1, n)),
         Collective::ReduceScatter => Some((n, 1)),
         Collective::AllToAll => Some((n, n)),
@@ -135,8 +136,10 @@ impl Sizes {
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub struct StraightCall {
-    /// 0 for an all-reduce, 1 for an all-gather, 2 for a reduce-scatter, 3 for an all-to-all.
+    /// See [`StraightCall::number`].
     pub collective: u64,
+    /// The root of a broadcast or of a reduction to one rank.
+    pub root: u64,
     /// The address of the input.
     pub input: u64,
     /// See `input`.
@@ -163,6 +166,8 @@ impl StraightCall {
             Collective::AllReduce => ALL_REDUCE,
             Collective::AllGather => ALL_GATHER,
             Collective::ReduceScatter => REDUCE_SCATTER,
+            Collective::Broadcast => BROADCAST,
+            Collective::Reduce => REDUCE_TO,
             _ => ALL_TO_ALL,
         }
     }
@@ -204,6 +209,7 @@ impl StraightCall {
             n: sizes.n,
             blocks,
             collective: self.collective,
+            root: self.root,
             how: u64::from(op_number(self.op)) | flags,
             input: self.input,
             output: self.output,

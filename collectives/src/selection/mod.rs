@@ -180,8 +180,8 @@ impl Selection {
     /// Whether packets can carry a message.
     fn fits_packets(&self, collective: &Collective, message: u64) -> bool {
         let n = self.hosts.len() as u64;
-        let part = if *collective == Collective::AllReduce { message } else { message / n };
-        part <= straight::most_in_packets(n)
+        let parts = straight::parts(collective, n).map_or(1, |(inputs, outputs)| inputs.max(outputs));
+        message / parts <= straight::most_in_packets(n)
     }
 
     /// The best algorithm without a plan, if one suits.
@@ -190,7 +190,9 @@ impl Selection {
         let n = self.hosts.len() as u64;
         // Every PE sends everything to all; two phases of packets send less, but take longer to begin.
         let most = if *collective == Collective::AllReduce && n > 2 { self.limits.one_shot } else { u64::MAX };
-        match (message <= most && self.fits_packets(collective, message), self.any_memory) {
+        // The root would receive what an all-reduce distributes.
+        let is_better = *collective != Collective::Reduce || n == 2;
+        match (message <= most && self.fits_packets(collective, message), self.any_memory && is_better) {
             (true, _) => Some(Algorithm::Packets),
             (false, true) if *collective != Collective::AllReduce || message > self.limits.packets || n == 2 => {
                 Some(Algorithm::Pushed)
@@ -219,6 +221,11 @@ impl Selection {
     /// Whether all PEs are on one host.
     pub(crate) fn one_host(&self) -> bool {
         self.hosts.iter().all(|&host| host == self.hosts[0])
+    }
+
+    /// Whether algorithms without a plan can be used among these PEs.
+    pub(crate) fn is_straight(&self) -> bool {
+        self.straight
     }
 
     /// Refuses a root that is no PE.
@@ -315,7 +322,7 @@ impl Selection {
             Some(Err(why)) => return refuse(why),
             None => {}
         }
-        if matches!(collective, Collective::Broadcast | Collective::Reduce) {
+        if matches!(collective, Collective::Broadcast | Collective::Reduce) && !self.straight {
             return refuse(format!("{collective} has one algorithm, which has no name"));
         }
         let Some(&(_, algorithm)) = NAMES.iter().find(|(known, _)| *known == name) else {
@@ -332,8 +339,7 @@ impl Selection {
                 refuse(format!("parts of a message are of {most} bytes at most"))
             }
             Algorithm::Packets | Algorithm::Pushed if straight::parts(collective, 0).is_none() => {
-                let those = "all-reduces, all-gathers, reduce-scatters and all-to-alls";
-                refuse(format!("it is for {those}, and not for {collective}"))
+                refuse(format!("it is not for {collective}"))
             }
             Algorithm::Packets | Algorithm::Pushed => Ok(Choice::Own(algorithm, self.measured(wanted, algorithm))),
             _ if *collective != Collective::AllReduce => refuse("it is an all-reduce".into()),

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::gpu::plan::{Call, GpuPlan, Memory};
 use crate::gpu::program::{Which, load};
 use crate::gpu::stage::{Stage, StagedCall};
-use crate::gpu::straight::{self, Straight, StraightCall, Way as StraightWay};
+use crate::gpu::straight::{Straight, StraightCall, Way as StraightWay};
 use crate::number::DataType;
 use crate::plan::Collective;
 use crate::selection::{Algorithm, Choice, message_of};
@@ -105,9 +105,9 @@ impl GpuCommunicator {
             let message = message_of(collective, inputs * piece.len, outputs * piece.len);
             let choice = self.choose(collective, message, in_place, how.root)?;
             self.prepare(&choice, piece.len, how.ty, how.captured)?;
-            pieces.push((piece, choice));
+            pieces.push((piece, choice, collective));
         }
-        for (piece, choice) in pieces {
+        for (piece, choice, collective) in pieces {
             let ([reaches_input, reaches_output], in_place) = match (choice.way(), self.plans.get(&choice)) {
                 (Some(_), _) => ([false, false], false),
                 (None, plan) => {
@@ -134,7 +134,8 @@ impl GpuCommunicator {
                 if let Reduction::ScaledSum(factor) = how.reduction {
                     self.for_elements(stream, |kernels| &kernels.multiply, staged.input, how.ty, &factor.arguments())?;
                 }
-                self.launch(stream, &choice, (staged.input, staged.output), piece.len, how)?;
+                let how = How { collective, ..*how };
+                self.launch(stream, &choice, (staged.input, staged.output), piece.len, &how)?;
                 staged.after.iter().try_for_each(|copy| copy.launch(stream))?;
             }
         }
@@ -163,10 +164,10 @@ impl GpuCommunicator {
         let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
         if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
             let kernel = if way == StraightWay::Packets { &kernels.packets } else { &kernels.pushed };
-            // A reduction to one rank is performed as one to all.
-            let collective = if straight::parts(how.collective, 0).is_some() { how.collective } else { &REDUCED };
+            let collective = how.collective;
             let call = StraightCall {
                 collective: StraightCall::number(collective),
+                root: how.root.into(),
                 input: input.at,
                 output: output.at,
                 part,
@@ -288,6 +289,3 @@ struct How<'a> {
     /// A separate kernel performs the division of an average.
     divides: bool,
 }
-
-/// See [`GpuCommunicator::launch`].
-const REDUCED: Collective = Collective::AllReduce;

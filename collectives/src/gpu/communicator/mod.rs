@@ -16,7 +16,7 @@ use super::exchange::Exchange;
 use super::memory::SymmetricMemory;
 use super::plan::GpuPlan;
 use super::stage::Stage;
-use super::straight::Straight;
+use super::straight::{Straight, Way};
 use crate::error::Result;
 use crate::members::Members;
 use crate::number::{Accumulate, DataType};
@@ -150,6 +150,22 @@ impl GpuCommunicator {
             self.selection.any_memory = true;
         }
         Ok(())
+    }
+
+    /// Allocates the memory of all algorithms without a plan now, if they can be used among these PEs: first calls then
+    /// wait for no other PE, and can be captured when their kernels exist. Collective.
+    ///
+    /// # Errors
+    /// The runtime's: the heap is exhausted.
+    pub fn prepare_memory(&mut self) -> Result<()> {
+        if !self.selection.is_straight() {
+            return Ok(());
+        }
+        let straight = match &mut self.straight {
+            Some(straight) => straight,
+            none => none.insert(Straight::new(&self.device, &mut self.memory, &self.abort)?),
+        };
+        [Way::Packets, Way::Pushed].into_iter().try_for_each(|way| straight.prepare(way, &mut self.memory))
     }
 
     /// Fails if a call has failed so far. Does not wait for calls.
