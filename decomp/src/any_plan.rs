@@ -4,6 +4,7 @@ use symrail::team::heap::Block;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffer;
+use crate::counters::Counters;
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
 use crate::decomposition::Decomposition;
 use crate::error::Result;
@@ -47,6 +48,15 @@ impl AnyPlan {
         match self {
             AnyPlan::Host(plan) => &plan.blocks,
             AnyPlan::Gpu(plan) => &plan.blocks,
+        }
+    }
+
+    /// The blocks that the plan has moved, by the way that each block took.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        match self {
+            AnyPlan::Host(plan) => plan.counters(),
+            AnyPlan::Gpu(plan) => plan.counters(),
         }
     }
 

@@ -44,6 +44,7 @@ impl<'p> Flight<'p> {
             }
         }
         flight.ended = false;
+        flight.plan.counters.rounds += 1;
         flight.advance()?;
         Ok(flight)
     }
@@ -206,6 +207,7 @@ impl<'p> Flight<'p> {
             let (to, bytes) = (self.plan.exchange.at(distance), flow.from.len() * self.plan.blocks.element);
             // SAFETY: the bytes are the input's or the workspace's, which stay unchanged until the flight has ended.
             self.plan.leaving[i] = Some(unsafe { self.plan.exchange.put(&link, to, from, bytes) }?);
+            self.plan.counters.put += u64::from(bytes > 0);
         }
         self.note(i, |state| state.sent = true);
         Ok(true)
@@ -213,13 +215,14 @@ impl<'p> Flight<'p> {
 
     /// Sends a small block at once.
     fn send_small(&mut self, i: usize) -> Result<()> {
-        let Plan { blocks, exchange, small, .. } = &mut *self.plan;
+        let Plan { blocks, exchange, small, counters, .. } = &mut *self.plan;
         let leg = &blocks.legs[i];
         let (link, flow) = (&leg.link, &leg.flow);
         let room = small.outgoing(link, exchange.round())?;
         // SAFETY: the input was checked to have all its elements. The buffer is as large as the largest small block.
         unsafe { copy(blocks.element, (self.input, &flow.from), (room, &flow.into.packed())) };
         small.send(exchange, link, Ok(flow.from.len() * blocks.element))?;
+        counters.put += u64::from(flow.from.len() > 0);
         self.note(i, |state| state.sent = true);
         Ok(())
     }
@@ -235,6 +238,7 @@ impl<'p> Flight<'p> {
             // SAFETY: the input was checked to have all its elements. The receiver has offered memory for those of the
             // view, which is mapped here.
             unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
+            self.plan.counters.copied += 1;
         }
         self.plan.exchange.signal_arrival(link)
     }
@@ -262,18 +266,29 @@ impl<'p> Flight<'p> {
     fn unpack(&mut self, i: usize) -> Result<()> {
         let leg = &self.plan.blocks.legs[i];
         let mut room = Some(self.work.wrapping_add(leg.receive_room)).filter(|_| self.plan.states[i].staged);
+        let (pipelined, mut came) = (self.plan.blocks.mode.pipelined, leg.flow.at.len() > 0);
         if self.plan.exchange.is_nothing(&leg.link)? {
+            came = false;
             (room, self.refused) = (None, Some((leg.link.pe, Refusal::Unreached)));
         }
         if leg.link.small {
             match self.plan.small.received(&leg.link, self.plan.exchange.round()) {
                 Ok(block) => room = Some(block),
-                Err(refusal) => (room, self.refused) = (None, Some((leg.link.pe, refusal))),
+                Err(refusal) => (room, came, self.refused) = (None, false, Some((leg.link.pe, refusal))),
             }
         }
         if let Some(room) = room {
             // SAFETY: workspace and buffers have space for all blocks. The output was checked to have its elements.
             unsafe { copy(self.plan.blocks.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
+        }
+        let counters = &mut self.plan.counters;
+        match came {
+            true if room.is_some() => {
+                counters.staged += 1;
+                counters.pipelined += u64::from(pipelined);
+            }
+            true => counters.direct += 1,
+            false => {}
         }
         self.note(i, |state| state.received = true);
         Ok(())

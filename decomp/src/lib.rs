@@ -28,7 +28,7 @@
 //! | `view`, `copy` | parts of arrays; copies between two arrangements |
 //! | `flow` | the blocks between PEs in one operation, to which [`transpose`], [`halo`] and [`all_to_all`] reduce |
 //! | `blocks` | the blocks of a plan, and the buffers that it accepts |
-//! | `mode` | the choices of a plan that change its speed |
+//! | `mode`, `counters` | the choices of a plan that change its speed; the ways that its blocks took |
 //! | [`plan`], `flight` | the exchange of these blocks; one round of it |
 //! | [`cuda`] | the same on GPUs, in stream order |
 //! | `exchange` | the words by which PEs signal where blocks may go, and that they have arrived |
@@ -46,6 +46,7 @@ pub mod any_plan;
 mod blocks;
 pub mod buffer;
 mod copy;
+mod counters;
 pub mod crossover;
 pub mod cuda;
 pub mod decomposition;
@@ -72,6 +73,7 @@ mod geometry_tests;
 pub use all_to_all::{AllToAll, GpuAllToAll, Span};
 pub use any_plan::AnyPlan;
 pub use buffer::{Buffer, Element};
+pub use counters::Counters;
 pub use crossover::{BlockTime, Crossover};
 pub use decomposition::Decomposition;
 pub use error::{Error, Refusal, Result};

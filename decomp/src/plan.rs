@@ -16,6 +16,7 @@ use symrail::{Delivery, Pe, Runtime, Team};
 
 use crate::blocks::{Blocks, Leg, Wrong};
 use crate::buffer::Buffer;
+use crate::counters::Counters;
 use crate::error::{Refusal, Result};
 use crate::exchange::{Exchange, Landing};
 use crate::flight::Flight;
@@ -50,6 +51,7 @@ pub struct Plan {
     /// Flags of the words that the round no longer waits for.
     pub(crate) done: Vec<i32>,
     pub(crate) poison: Poison,
+    pub(crate) counters: Counters,
     pub(crate) runtime: Runtime,
 }
 
@@ -86,17 +88,8 @@ impl Plan {
         let states = vec![LegState::default(); blocks.legs.len()];
         let leaving = blocks.legs.iter().map(|_| None).collect();
         let done = vec![1; 2 * slots];
-        Ok(Plan {
-            runtime: runtime.clone(),
-            blocks,
-            exchange,
-            small,
-            leaving,
-            states,
-            words,
-            done,
-            poison: Poison::default(),
-        })
+        let (runtime, poison, counters) = (runtime.clone(), Poison::default(), Counters::default());
+        Ok(Plan { runtime, blocks, exchange, small, leaving, states, words, done, poison, counters })
     }
 
     /// Frees the plan. Collective over the team.
@@ -130,6 +123,12 @@ impl Plan {
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.blocks.output_bytes()
+    }
+
+    /// The blocks that the plan has moved, by the way that each block took.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// The routes of blocks to and from each peer with these buffers.

@@ -160,6 +160,22 @@ cudecompResult_t symrailDecompUniqueId(unsigned char id[64]);
 cudecompResult_t symrailDecompJoin(cudecompHandle_t *handle, const unsigned char id[64], int32_t rank, int32_t size);
 /* This rank, and the number of ranks. */
 cudecompResult_t symrailDecompRank(cudecompHandle_t handle, int32_t *rank, int32_t *size);
+/* What a descriptor's transposes, or its updates of halos, have done. Blocks are those with other ranks. */
+typedef struct {
+  uint64_t rounds;    /* on GPUs those that were enqueued or captured */
+  uint64_t copied;    /* blocks that the CPU, or multiprocessors, copied to a mapped peer */
+  uint64_t fetched;   /* blocks that copy engines fetched from a mapped peer */
+  uint64_t put;       /* blocks that were put over rails */
+  uint64_t direct;    /* blocks that arrived in the output */
+  uint64_t staged;    /* blocks that arrived in the workspace, and were unpacked from there */
+  uint64_t pipelined; /* those of the staged blocks that did not wait for others */
+} symrailDecompCounters_t;
+/* Returns the counters of this rank, of transposes or of halos. Not collective. */
+cudecompResult_t symrailDecompGetCounters(cudecompHandle_t handle, cudecompGridDesc_t grid_desc, bool halos,
+                                          symrailDecompCounters_t *counters);
+/* Writes what the back ends of a descriptor do, and their counters, as text of at most `bytes` bytes with its end. Not
+ * collective. */
+cudecompResult_t symrailDecompExplain(cudecompHandle_t handle, cudecompGridDesc_t grid_desc, char *text, size_t bytes);
 /* The message of the last failure in this thread. */
 const char *symrailDecompLastError(void);
 cudecompResult_t cudecompFinalize(cudecompHandle_t handle);

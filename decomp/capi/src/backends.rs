@@ -86,6 +86,12 @@ impl Kind {
     }
 }
 
+/// What a back end does, in words.
+pub struct Way {
+    pub backend: &'static Backend,
+    pub on_gpu: bool,
+}
+
 impl Backend {
     /// The mode, without what makes no difference on GPUs, or on host memory.
     pub fn mode(&self, on_gpu: bool) -> Mode {
@@ -93,6 +99,21 @@ impl Backend {
             true => Mode { pipelined: true, ..self.mode },
             false => Mode { engines: None, ..self.mode },
         }
+    }
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Way { backend, on_gpu } = self;
+        let mode = backend.mode(*on_gpu);
+        let by = match mode.engines {
+            Some(_) => "copy engines move blocks between mapped peers",
+            None if *on_gpu => "multiprocessors move blocks between mapped peers",
+            None => "the CPU moves blocks between mapped peers",
+        };
+        let to = if mode.direct { "to the output where the staging rule allows it" } else { "to the workspace" };
+        let when = if mode.pipelined && !on_gpu { "as each one arrives" } else { "when all have arrived" };
+        write!(out, "{}: {by}, {to}; staged blocks are unpacked {when}", backend.name.to_string_lossy())
     }
 }
 

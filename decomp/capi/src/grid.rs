@@ -7,6 +7,7 @@ use symrail::with_timeout;
 use symrail_core::registry;
 use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode};
 
+use crate::backends::{Backend, Way};
 use crate::config::Checked;
 use crate::guard::{Failure, given};
 use crate::handle::{Call, Handle, Opaque, with_desc, with_handle};
@@ -23,7 +24,8 @@ pub struct GridDesc {
     pub number: u64,
     pub grid: Grid,
     pub rank: usize,
-    /// The modes of transposes and halos.
+    /// The back ends of transposes and halos, and their modes.
+    pub backends: [&'static Backend; 2],
     pub modes: [Mode; 2],
     /// The plans. All ranks together make a plan when they first run it.
     pub plans: HashMap<Key, AnyPlan>,
@@ -136,8 +138,12 @@ impl Handle {
         };
         let on_gpu = self.job.kernels().is_some();
         let (number, rank) = (self.next(), self.job.runtime().my_pe() as usize);
-        let modes = [transposes.mode(on_gpu), halos.mode(on_gpu)];
-        Ok(GridDesc { number, grid, rank, modes, plans: HashMap::new(), array, config })
+        let backends = [transposes, halos];
+        for (what, backend) in ["transposes", "halos"].into_iter().zip(backends) {
+            tracing::info!("cudecomp: grid descriptor {number}: {what}: {}", Way { backend, on_gpu });
+        }
+        let modes = backends.map(|backend| backend.mode(on_gpu));
+        Ok(GridDesc { number, grid, rank, backends, modes, plans: HashMap::new(), array, config })
     }
 }
 

@@ -20,6 +20,7 @@
 mod backends;
 mod candidates;
 mod config;
+mod counters;
 mod geometry;
 mod grid;
 mod guard;

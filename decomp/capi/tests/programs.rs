@@ -18,7 +18,7 @@ fn compile(compiler: &str, source: &str, name: &str, options: &[&str]) -> (PathB
     let libraries = installed(&built, &program.with_extension("lib"));
     let mut command = Command::new(compiler);
     command.args(["-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&program);
-    if compiler.ends_with("cc") {
+    if compiler == "cc" || compiler.starts_with("mpicc") {
         command.args(["-std=c11", "-I"]).arg(here.join("include")).arg(here.join("tests/programs").join(source));
     } else {
         // The compiler should not warn of unused constants of MPI's module, and of flags of one byte.
@@ -81,6 +81,18 @@ fn refused_calls_leave_nothing_behind() {
     }
 }
 
+/// Counters tell how each back end moved blocks.
+#[test]
+fn back_ends_do_what_their_names_say() {
+    if missing("cc") {
+        return;
+    }
+    let (program, folders) = compile("cc", "backends.c", "backends", &[]);
+    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
+        launched(&program, &folders, way);
+    }
+}
+
 #[test]
 fn in_fortran() {
     if missing("gfortran") {
@@ -104,18 +116,32 @@ fn with_a_communicator_of_mpi() {
     }
     for (source, options) in [("pencils.c", &["-DWITH_MPI"][..]), ("communicators.c", &["-DWITH_MPI"])] {
         let (program, folders) = compile("mpicc", source, &source.replace(".c", "-mpi"), options);
-        with_mpirun(&program, &folders);
+        with_mpirun(OPEN_MPI, &program, &folders);
     }
     if missing("mpif90") || missing("gfortran") {
         return;
     }
     let (program, folders) = compile("mpif90", "pencils.F90", "pencils-fortran-mpi", &["-DWITH_MPI"]);
-    with_mpirun(&program, &folders);
+    with_mpirun(OPEN_MPI, &program, &folders);
 }
 
-fn with_mpirun(program: &Path, folders: &[PathBuf; 2]) {
+/// Communicators of MPICH are numbers, where those of Open MPI are addresses.
+#[test]
+fn with_a_communicator_of_mpich() {
+    if missing("mpicc.mpich") || missing("mpirun.mpich") {
+        return;
+    }
+    for source in ["pencils.c", "communicators.c"] {
+        let (program, folders) = compile("mpicc.mpich", source, &source.replace(".c", "-mpich"), &["-DWITH_MPI"]);
+        with_mpirun(&["mpirun.mpich"], &program, &folders);
+    }
+}
+
+const OPEN_MPI: &[&str] = &["mpirun", "--allow-run-as-root", "--oversubscribe"];
+
+fn with_mpirun(launcher: &[&str], program: &Path, folders: &[PathBuf; 2]) {
     let mut command = Command::new("timeout");
-    command.args(["100", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]).arg(program);
+    command.arg("100").args(launcher).args(["-n", "4"]).arg(program);
     run(&mut command, folders);
 }
 

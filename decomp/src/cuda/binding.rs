@@ -5,6 +5,7 @@ use symrail_core::layout;
 use super::layout::{Fetched, Leg, StridedCopy};
 use super::table::{Goes, strided};
 use crate::blocks::{self, Blocks, Extent};
+use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::exchange::Landing;
 use crate::staging::{Memory, Path, Route};
@@ -32,6 +33,8 @@ pub(super) struct Binding {
     pub apart: bool,
     /// Whether one launch can signal the others and copy: each leg has one copy, and nothing else.
     pub in_one: bool,
+    /// What a round adds to the plan's counters.
+    pub counters: Counters,
 }
 
 /// Copies to be written to the GPU. Each is there twice, for both kinds of landings.
@@ -59,13 +62,15 @@ pub(super) struct Round {
     fetches: Vec<Fetched>,
     apart: bool,
     in_one: bool,
+    counters: Counters,
 }
 
 impl Round {
     /// A round without an exchange: the PE signals the reason to all others.
     pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
         let legs = blocks.legs.iter().map(|leg| leg_of(leg, Landing::Refused(refusal), 0, 0)).collect();
-        Round { legs, lists: [(); 3].map(|()| List::default()), fetches: Vec::new(), apart: true, in_one: false }
+        let (lists, counters) = ([(); 3].map(|()| List::default()), Counters::default());
+        Round { legs, lists, fetches: Vec::new(), apart: true, in_one: false, counters }
     }
 
     /// A round that exchanges the blocks from the input to the output.
@@ -76,9 +81,11 @@ impl Round {
         let sizes = (blocks.element, blocks.unit(16));
         let [mut pack, mut send, mut unpack] = [(); 3].map(|()| List::default());
         let (mut legs, mut fetches) = (Vec::new(), Vec::new());
+        let mut counters = Counters { rounds: 1, ..Counters::default() };
         for (i, leg) in blocks.legs.iter().enumerate() {
             let flow = &leg.flow;
             let room = buffers.work + leg.receive_room as u64;
+            let (leaves, comes) = (u64::from(flow.from.len() > 0), u64::from(flow.at.len() > 0));
             if let Some(fetch) = leg.fetch {
                 pack.add(sizes, (input, &flow.from), (fetch.here, &flow.into.packed()), Goes::Always);
                 // No other PE writes there, so any kind of memory is right. That holds in place, too, since all of the
@@ -90,6 +97,8 @@ impl Round {
                 let to = if straight { output + (flow.at.offset * blocks.element) as u64 } else { room };
                 let bytes = (flow.at.len() * blocks.element) as u64;
                 fetches.extend((bytes > 0).then_some(Fetched { to, from: fetch.there, bytes }));
+                counters.fetched += comes;
+                *if straight { &mut counters.direct } else { &mut counters.staged } += comes;
                 // The leg puts nothing.
                 legs.push(leg_of(leg, Landing::Packed(0), 0, 0));
                 continue;
@@ -101,6 +110,8 @@ impl Round {
                 unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
                 Landing::Packed(distance(room))
             };
+            *if direct { &mut counters.direct } else { &mut counters.staged } += comes;
+            *if leg.path == Path::Mapped { &mut counters.copied } else { &mut counters.put } += leaves;
             let mut source = 0;
             if leg.path == Path::Mapped {
                 let views = [flow.into.packed(), View { offset: 0, ..flow.into }];
@@ -126,7 +137,7 @@ impl Round {
         let alone = |leg: &blocks::Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
         let in_one = !blocks.legs.is_empty() && blocks.legs.iter().all(alone);
         let apart = !in_place || send.copies.is_empty();
-        Round { legs, lists: [pack, send, unpack], fetches, apart, in_one }
+        Round { legs, lists: [pack, send, unpack], fetches, apart, in_one, counters }
     }
 
     /// The words of an image at an address, and the binding to that image.
@@ -138,8 +149,8 @@ impl Round {
             // Each is there twice.
             Copies { at, count: list.copies.len() as u64 / 2, units: list.units }
         });
-        let Round { fetches, apart, in_one, .. } = self;
-        (words, Binding { legs: base, copies, fetches, apart, in_one })
+        let Round { fetches, apart, in_one, counters, .. } = self;
+        (words, Binding { legs: base, copies, fetches, apart, in_one, counters })
     }
 }
 

@@ -10,6 +10,7 @@ use super::kernels::GpuKernels;
 use super::layout::{Landing, PlanMemory, PlanReport};
 use super::room::Room;
 use crate::blocks::{Blocks, Extent, Wrong};
+use crate::counters::Counters;
 use crate::error::{Error, Refusal, Result};
 use crate::staging::{Memory, Path};
 use crate::workspace::Workspace;
@@ -47,6 +48,7 @@ pub struct GpuPlan {
     /// The room for waiting blocks, for rounds of one launch.
     room: Option<Room>,
     kernels: GpuKernels,
+    counters: Counters,
 }
 
 impl GpuPlan {
@@ -88,7 +90,8 @@ impl GpuPlan {
         let at = (device.address(words.base), words.bytes as u64);
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
         let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
-        Ok(GpuPlan { kernels: kernels.clone(), blocks, words, rooms, beside, own, report, images, near, room })
+        let (kernels, counters) = (kernels.clone(), Counters::default());
+        Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, near, room, counters })
     }
 
     /// Allocates rooms for blocks that copy engines fetch, and agrees with the others on the blocks. Collective over
@@ -110,6 +113,12 @@ impl GpuPlan {
     /// The path by which the GPU reaches a PE.
     pub(crate) fn path(kernels: &GpuKernels, pe: symrail::Pe) -> Path {
         if kernels.device().is_mapped(pe) { Path::Mapped } else { Path::Rails }
+    }
+
+    /// The blocks that the plan has moved, by the way that each block took.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Bytes of workspace that this PE needs.
@@ -190,6 +199,7 @@ impl GpuPlan {
         let launched = unsafe { self.launch(stream, self.images.at(place)) };
         // A round of which only a part was launched uses the image, too.
         self.images.used(place, stream, captured).and(launched)?;
+        self.counters += self.images.at(place).counters;
         wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong)))
     }
 
