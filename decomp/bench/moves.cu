@@ -9,6 +9,7 @@ typedef unsigned long long symrail_u64;
 typedef unsigned int symrail_u32;
 #define SYMRAIL_DEVICE static __device__ __forceinline__
 struct __align__(16) symrail_wide { symrail_u64 a, b; };
+#include "../../kernels/include/symrail/semaphore_layout.cuh"
 #include "../cu/copy.cuh"
 #include "numbers.cu"
 

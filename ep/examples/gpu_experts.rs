@@ -30,8 +30,7 @@ fn main() -> Result<(), Failure> {
     let nvrtc = Nvrtc::find()?;
     let mapped = (0..rt.n_pes()).all(|pe| device.is_mapped(pe));
     let experts = 8 * rt.n_pes() as usize;
-    for (most_tokens, hidden, k, kind) in
-        [(1, 16, 1, BF16), (7, 272, 3, FP8), (128, 512, 8, BF16), (64, 1040, 16, FP8)]
+    for (most_tokens, hidden, k, kind) in [(1, 16, 1, BF16), (7, 272, 3, FP8), (128, 512, 8, BF16), (64, 1040, 16, FP8)]
     {
         let shape = DeviceShape { most_tokens, hidden, experts, k };
         check(&rt, &device, &nvrtc, (shape, kind), rounds / REPLAYS / 4)?;
@@ -192,7 +191,13 @@ fn check(
                     let mut source_of = [0; 4];
                     memory.sources.read(4 * row, &mut source_of)?;
                     equal("a source", &source_of, &(token as u32).to_ne_bytes(), (round, local, token))?;
-                    compare_row(&memory, (&shape, room), row, &input.x[token * bytes..][..bytes], (round, local, token))?;
+                    compare_row(
+                        &memory,
+                        (&shape, room),
+                        row,
+                        &input.x[token * bytes..][..bytes],
+                        (round, local, token),
+                    )?;
                     let answer: Vec<u8> = bytes_of(&made(&shape, source as u64, slot, expert as u64)).collect();
                     answers[row * bytes..][..bytes].copy_from_slice(&answer);
                     row += 1;

@@ -405,24 +405,6 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
     assert_eq!(engines[0].endpoint().lanes_down(), 0);
 }
 
-#[test]
-fn a_put_that_its_rail_neither_delivers_nor_returns_names_the_rail() {
-    let fabric = Fabric::new(10, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
-    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
-    let mut engines = three_pes(&fabric, &mut memory, false);
-    let (mut clock, source) = (0, [7u64; 16]);
-    fabric.mute(1);
-    for dest in [0, 128, 256, 384] {
-        let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
-        // SAFETY: the source outlives the engines' use of it.
-        unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
-    }
-    live(&mut engines, &mut clock, TIMEOUT + 5);
-    let error = engines[0].endpoint().take_error(0).unwrap().to_string();
-    assert!(error.contains("rail Proxy0rail1") && !error.contains("rail0"), "{error}");
-    assert!(error.contains("SYMRAIL_NIC_LIST"), "{error}");
-}
-
 /// Takes ports down, runs `meanwhile` with two puts from PE 0 to PE 1 under way, one on each lane, takes the ports up,
 /// and checks that all puts complete.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {

@@ -304,7 +304,7 @@ def test_buffers_of_high_throughput_serve_all_shapes_so_far(monkeypatch: pytest.
         _device_high._symrail, "EpDeviceHighThroughput", lambda _, *shape: made.append(shape[2:6]) or Native()
     )
     high = _device_high.DeviceHighThroughput.__new__(_device_high.DeviceHighThroughput)
-    high.held, high.shape, high.ranks, high.most_tokens, high.timeout = None, None, 2, 64, None
+    high.held, high.shape, high.ranks, high.most_tokens, high.timeout, high.runtime = None, None, 2, 64, None, None
     for row, scales, k in ((1024, 4, 1), (512, 8, 1), (512, 4, 6), (1024, 8, 1), (1024, 4, 6)):
         high._prepare(row, scales, 16, k, 24)
     assert made == [(1024, 4, 16, 1), (1024, 8, 16, 1), (1024, 8, 16, 6)]

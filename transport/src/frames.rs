@@ -69,6 +69,9 @@ impl Sealer {
     }
 }
 
+/// A frame's kind and its payload.
+pub type KindAndPayload = (u8, Arc<[u8]>);
+
 /// The receiving half of a connection: collects bytes and returns frames whose tags are right.
 pub struct Opener {
     tags: Tags,
@@ -92,7 +95,7 @@ impl Opener {
     ///
     /// # Errors
     /// Why the bytes are no frame. The connection must be closed then.
-    pub fn next_frame(&mut self) -> Result<Option<(u8, Arc<[u8]>)>, &'static str> {
+    pub fn next_frame(&mut self) -> Result<Option<KindAndPayload>, &'static str> {
         let Some((&[a, b, c, d, kind], rest)) = self.bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
         if length > self.max_payload {

@@ -13,8 +13,10 @@ use crate::guard::Failure;
 use crate::types::Handle;
 use crate::{loaded, registry};
 
+type IdAndDevice = ([u8; uid::UniqueId::LEN], Option<i32>);
+
 /// The ids of which a rank of this process is joining, its GPU, and that rank.
-static CLAIMED: Mutex<BTreeMap<([u8; uid::UniqueId::LEN], Option<i32>), u32>> = Mutex::new(BTreeMap::new());
+static CLAIMED: Mutex<BTreeMap<IdAndDevice, u32>> = Mutex::new(BTreeMap::new());
 
 /// A rank that joins. While it exists, no other rank of the same id joins in this process with the same GPU, whose calls
 /// would wait for this one's for ever.

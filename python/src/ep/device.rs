@@ -101,9 +101,7 @@ impl EpDeviceLowLatency {
             // SAFETY: as above.
             unsafe {
                 buffers.send_combine(stream, rows, weights, count, number)?;
-                to.map_or(Ok(()), |(topk, out, waits, count)| {
-                    buffers.receive_combine(stream, topk, count, out, waits)
-                })
+                to.map_or(Ok(()), |(topk, out, waits, count)| buffers.receive_combine(stream, topk, count, out, waits))
             }
         })
     }
@@ -112,9 +110,7 @@ impl EpDeviceLowLatency {
     fn receive_combine(&self, py: Python<'_>, stream: usize, to: Sums) -> PyResult<()> {
         let (topk, out, waits, count) = to;
         // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe {
-            buffers.receive_combine(stream, topk, count, out, waits)
-        })
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
     }
 
     /// The masked ranks; the GPU masks late ones itself.

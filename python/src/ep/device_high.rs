@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use symrail_ep::cuda::{
-    Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived, HighThroughputShape,
+    Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived,
+    HighThroughputShape,
     count::{DeviceCounts, DeviceLayout},
 };
 
@@ -227,13 +228,7 @@ impl EpDeviceLayout {
 
     /// Counts: the address of indices, the number of tokens and of slots of each; experts and ranks; addresses of the
     /// tokens for each rank, the slots of each expert, and whether each rank gets each token.
-    fn count(
-        &self,
-        stream: usize,
-        topk: (u64, usize, usize),
-        of: (usize, usize),
-        to: (u64, u64, u64),
-    ) -> PyResult<()> {
+    fn count(&self, stream: usize, topk: (u64, usize, usize), of: (usize, usize), to: (u64, u64, u64)) -> PyResult<()> {
         self.job.running()?;
         let (per_rank, per_expert, in_rank) = to;
         let to = DeviceCounts { per_rank, per_expert, in_rank };

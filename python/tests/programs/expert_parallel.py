@@ -247,13 +247,13 @@ def refuse(me: int, ranks: int) -> None:
     buffer.combine(received, handle)
     low = (x, indices, TOKENS, experts)
     raises(errors.ArgumentError, buffer.low_latency_dispatch, np.zeros((4, 1 << 16), "float32"), indices[:4], *low[2:])
-    raises(errors.UnsupportedError, buffer.low_latency_dispatch, *low, use_ue8m0=True)
+    raises(errors.UnsupportedError, buffer.low_latency_dispatch, *low, round_scale=True, use_ue8m0=True)
+    raises(errors.ArgumentError, buffer.low_latency_dispatch, *low, use_ue8m0=True)
     _, _, handle, _, _ = buffer.low_latency_dispatch(*low, use_fp8=False)
     many = np.zeros((TOKENS + 1, HIDDEN), "float32")
     raises(errors.ArgumentError, buffer.low_latency_dispatch, many, np.zeros((len(many), TOP_K), "int64"), *low[2:])
     raises(errors.ArgumentError, buffer.low_latency_dispatch, x, far, *low[2:])
     raises(errors.ArgumentError, buffer.low_latency_combine, received, indices, weights, handle)
-    raises(errors.UnsupportedError, buffer.low_latency_combine, received, indices, weights, handle, use_logfmt=True)
     raises(errors.StateError, deep_ep.Buffer(None, 1 << 20).low_latency_dispatch, *low)
 
 

@@ -83,4 +83,5 @@ for name in order:
     del held[name]
     if mine.random() < 0.3:
         gc.collect()
-print("dropped")
+# In one write, so that lines of several PEs do not mix.
+sys.stdout.write("dropped\n")

@@ -199,7 +199,7 @@ mod tests {
             _ => random(),
         };
         let mantissa = if exponent == 0 { fraction & !(1 << 63) } else { fraction | 1 << 63 };
-        (u128::from(mantissa) | u128::from(exponent | random() % 2 << 15) << 64).to_le_bytes()
+        (u128::from(mantissa) | u128::from(exponent | (random() % 2) << 15) << 64).to_le_bytes()
     }
 
     #[test]
