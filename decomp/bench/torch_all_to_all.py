@@ -1,6 +1,6 @@
 """The four transposes of an array of complex numbers by torch.distributed's all_to_all_single (NCCL), a rank
-for each GPU, packed and unpacked by the kernels of decomp/cu/copy.cuh. Each pencil's own axis is the fastest. The program measures
-them in stream order, and in a CUDA graph.
+for each GPU, packed and unpacked by the kernels of decomp/cu/copy.cuh. Each pencil's own axis is the fastest. The
+program measures them in stream order, and in a CUDA graph.
 
     python3 -m torch.distributed.run --nproc-per-node N torch_all_to_all.py libmoves.so EDGE ...
 """
@@ -84,9 +84,9 @@ def captured(work):
 def transposes(n: int) -> None:
     me, ranks = dist.get_rank(), dist.get_world_size()
     h = n // ranks
-    own, block = n * n * h, n * h * h
+    elements, block = n * n * h, n * h * h
     peers = [rank for rank in range(ranks) if rank != me]
-    a, b = (torch.empty(own, dtype=torch.complex128, device="cuda") for _ in range(2))
+    a, b = (torch.empty(elements, dtype=torch.complex128, device="cuda") for _ in range(2))
     # A block that stays on its rank is copied straight to its place, and not through NCCL.
     send, receive = (torch.empty(len(peers) * block, dtype=torch.complex128, device="cuda") for _ in range(2))
     send_words, receive_words = (torch.view_as_real(array).view(-1) for array in (send, receive))
@@ -120,7 +120,7 @@ def transposes(n: int) -> None:
 
     def pencil(array, first, own, stride):
         three = [(WORD * 3)(*numbers) for numbers in (first, own, stride)]
-        return Numbers(array.data_ptr(), 0, n, *three, 0, 1, own, 0, 0)
+        return Numbers(array.data_ptr(), 0, n, *three, 0, 1, elements, 0, 0)
 
     x = pencil(a, (0, 0, me * h), (n, n, h), (1, n, n * n))
     y = pencil(b, (0, 0, me * h), (n, n, h), (h * n, 1, n))

@@ -465,7 +465,7 @@ mod tests {
             for message in [8, 64 << 10, most] {
                 assert!(matches!(chosen(message), Choice::Own(Algorithm::Packets, _)), "{n} GPUs, {message} bytes");
             }
-            for message in [most + 16, 1 << 20, 1 << 30] {
+            for message in [most + 16, 4 << 20, 1 << 30] {
                 assert!(matches!(chosen(message), Choice::Own(Algorithm::Pushed, _)), "{n} GPUs, {message} bytes");
             }
         }
