@@ -139,7 +139,7 @@ impl Exchange {
         if link.small && !self.round.is_multiple_of(2) { READY } else { ARRIVED }
     }
 
-    /// The value of the word that signals the arrival of the other end's block of this round. SignalWords that count continue
+    /// The value of the word that signals the arrival of the other end's block of this round. Words that count continue
     /// from their value after the first round.
     fn when_arrived(&self, link: &Link) -> u64 {
         match (link.counted_here, link.small) {

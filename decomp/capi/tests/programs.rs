@@ -58,39 +58,35 @@ fn launched(program: &Path, folders: &[PathBuf; 2], way: &[&str]) {
     run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(program), folders);
 }
 
-#[test]
-fn started_by_our_launcher() {
+/// One rank; several on one host; several on two.
+const WAYS: [&[&str]; 3] = [&["-n", "1"], &["-n", "4"], &["-n", "4", "--hosts", "2", "--rails", "1"]];
+
+/// Compiles a C program, and runs it with each of these options of the launcher.
+fn launched_in_ways(name: &str, ways: &[&[&str]]) {
     if missing("cc") {
         return;
     }
-    let (program, folders) = compile("cc", "pencils.c", "pencils", &[]);
-    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "6"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
+    let (program, folders) = compile("cc", &format!("{name}.c"), name, &[]);
+    for way in ways {
         launched(&program, &folders, way);
     }
+}
+
+#[test]
+fn started_by_our_launcher() {
+    launched_in_ways("pencils", &[WAYS[0], WAYS[1], &["-n", "6"], WAYS[2]]);
 }
 
 /// `SYMRAIL_TEST_REFUSALS` and `SYMRAIL_TEST_DESCRIPTORS` are the numbers of refused calls, and of descriptors.
 #[test]
 fn refused_calls_leave_nothing_behind() {
-    if missing("cc") {
-        return;
-    }
-    let (program, folders) = compile("cc", "refusals.c", "refusals", &[]);
-    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
-        launched(&program, &folders, way);
-    }
+    launched_in_ways("refusals", &WAYS);
 }
 
 /// Counters tell how each back end moved blocks.
 #[test]
 fn back_ends_do_what_their_names_say() {
-    if missing("cc") {
-        return;
-    }
-    let (program, folders) = compile("cc", "backends.c", "backends", &[]);
-    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
-        launched(&program, &folders, way);
-    }
+    launched_in_ways("backends", &WAYS);
 }
 
 #[test]

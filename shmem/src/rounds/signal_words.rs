@@ -1,4 +1,4 @@
-//! SignalWords of symmetric memory that hold numbers of rounds, and only grow.
+//! Words of symmetric memory that hold numbers of rounds, and only grow.
 
 use symrail_transport::Pe;
 
@@ -7,7 +7,7 @@ use crate::rma::SignalOp;
 use crate::runtime::Runtime;
 use crate::wait::Cmp;
 
-/// SignalWords of symmetric memory, through which PEs signal to each other.
+/// Words of symmetric memory, through which PEs signal to each other.
 pub struct SignalWords {
     base: *mut u64,
     count: usize,
