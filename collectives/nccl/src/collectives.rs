@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use symrail::kernels::cuda::Stream;
-use symrail_collectives::gpu::Memory;
-use symrail_collectives::{DataType, Reduction, Transfer};
+use symrail_collectives::gpu::{GpuCommunicator, Memory};
+use symrail_collectives::{DataType, ReduceOp, Reduction, Transfer};
 
 use crate::communicator::{Communicator, Inside};
 use crate::export::nccl;
@@ -39,6 +39,23 @@ impl Collective {
                 Collective::AllToAll(from, to) => all.all_to_all(stream, from, to),
             }
         }?)
+    }
+}
+
+impl Collective {
+    /// See [`GpuCommunicator::is_prepared`].
+    pub fn is_prepared(&self, all: &GpuCommunicator) -> bool {
+        use symrail_collectives::plan::Collective as Kind;
+        let moves = (DataType::U8, Reduction::Of(ReduceOp::Sum));
+        let (kind, buffers, typed, root) = match *self {
+            Collective::AllReduce(from, to, ty, op) => (Kind::AllReduce, (from, to), (ty, op), 0),
+            Collective::Reduce(from, to, ty, op, root) => (Kind::Reduce, (from, to), (ty, op), root),
+            Collective::ReduceScatter(from, to, ty, op) => (Kind::ReduceScatter, (from, to), (ty, op), 0),
+            Collective::Broadcast(from, to, root) => (Kind::Broadcast, (from, to), moves, root),
+            Collective::AllGather(from, to) => (Kind::AllGather, (from, to), moves, 0),
+            Collective::AllToAll(from, to) => (Kind::AllToAll, (from, to), moves, 0),
+        };
+        all.is_prepared(&kind, buffers, typed, root)
     }
 }
 

@@ -197,7 +197,7 @@ impl<T> OfGpu<T> {
 }
 
 /// Calls `body` with the work of each GPU, on a thread for each if there are several: ranks of one process wait for one
-/// another when they join, and in the first calls of a kind. Returns the first failure.
+/// another when they join, and in calls that are not prepared. Returns the first failure.
 fn on_all_gpus<T: 'static>(
     of_gpus: Vec<Vec<T>>,
     body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync,
@@ -217,15 +217,30 @@ fn on_all_gpus<T: 'static>(
     })
 }
 
+/// Merges the lists of GPUs: the first of each, the second of each, and so on. A GPU that accepts no more launches until
+/// another GPU has begun its own would block the calling thread.
+fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
+    let mut lists: Vec<_> = of_gpus.into_iter().map(Vec::into_iter).collect();
+    let longest = lists.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    (0..longest).flat_map(|_| lists.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
+}
+
 /// Makes a group's communicators, and begins its calls.
 fn finish((joining, waiting): Calls) -> Result<(), Failure> {
     on_all_gpus(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish))?;
+    let first = waiting.first().map(|call| call.communicator.gpu);
+    if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
+        return begin_all(waiting, begin, Communicator::fail);
+    }
+    let launches_only = waiting.iter().all(|call| call.communicator.is_prepared(&call.work));
     let all: Vec<_> = waiting.iter().map(|call| Arc::clone(&call.communicator)).collect();
     let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
-    let several = of_gpus.len() > 1;
+    if launches_only {
+        return begin_all(in_turns(of_gpus), begin, Communicator::fail);
+    }
     let begun = on_all_gpus(of_gpus, |calls| begin_all(calls, begin, Communicator::fail));
     // Calls of other GPUs have begun.
-    begun.inspect_err(|why| all.iter().filter(|_| several).for_each(|one| one.fail(why)))
+    begun.inspect_err(|why| all.iter().for_each(|one| one.fail(why)))
 }
 
 /// Calls `body` in a group of its own, which ends with it.
@@ -307,6 +322,12 @@ mod tests {
             .collect();
         let expected = [(stream(7), vec![stream(8)], 4), (stream(8), vec![], 0), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn gpus_take_turns_and_keep_their_order() {
+        assert_eq!(in_turns(vec![vec![1, 2, 3], vec![10], vec![20, 21]]), [1, 10, 20, 2, 21, 3]);
+        assert_eq!(in_turns(Vec::<Vec<u32>>::new()), Vec::<u32>::new());
     }
 
     /// Three calls on two communicators; the one at `place` fails. Returns the calls that were tried, and the

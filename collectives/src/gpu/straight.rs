@@ -264,16 +264,12 @@ impl Straight {
         Ok(Straight { device: device.clone(), me: u64::from(members.me()), sizes, at, report, early, _words: words })
     }
 
-    fn memory(&mut self, way: Way) -> (&mut u64, u64) {
-        match way {
-            Way::Packets => (&mut self.at.packets, self.sizes.packets()),
-            Way::Pushed => (&mut self.at.rings, self.sizes.rings()),
-        }
-    }
-
     /// Whether an algorithm can be used.
-    pub fn has(&mut self, way: Way) -> bool {
-        *self.memory(way).0 != 0
+    pub fn has(&self, way: Way) -> bool {
+        0 != match way {
+            Way::Packets => self.at.packets,
+            Way::Pushed => self.at.rings,
+        }
     }
 
     /// Allocates the memory for an algorithm, unless it exists. All ranks do so at the same point in the order of their
@@ -282,7 +278,10 @@ impl Straight {
     /// # Errors
     /// The runtime's: the heap is exhausted.
     pub fn prepare(&mut self, way: Way, memory: &mut SymmetricMemory) -> Result<()> {
-        let (at, bytes) = self.memory(way);
+        let (at, bytes) = match way {
+            Way::Packets => (&mut self.at.packets, self.sizes.packets()),
+            Way::Pushed => (&mut self.at.rings, self.sizes.rings()),
+        };
         if *at == 0 {
             *at = memory.take(bytes as usize)?;
         }

@@ -22,6 +22,7 @@
 
 mod error;
 pub mod launcher;
+mod leaving;
 mod open;
 mod origin;
 pub mod pmix;

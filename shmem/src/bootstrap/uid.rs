@@ -9,8 +9,8 @@
 //! let bootstrap = uid::open(id, pe, n_pes)?;
 //! # Ok(()) }
 //! ```
-//! The creating process serves the rendezvous on one interface until the PEs that joined have left; if it ends earlier,
-//! the others' steps fail. The id contains the job's secret: any process that reads it can join.
+//! The creating process serves the rendezvous on one interface until the PEs that joined have left; its end waits for
+//! them, at most 5 s. If it is killed earlier, the others' steps fail. The id contains the job's secret: any process that reads it can join.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use symrail_transport::Pe;
 
 use super::error::{Error, Result};
 use super::rendezvous::{Address, Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape, nearby};
-use super::{Bootstrap, LostPe, Traffic, variables};
+use super::{Bootstrap, LostPe, Traffic, leaving, variables};
 use crate::interrupt::GoOn;
 
 /// Holds the unique id in hexadecimal.
@@ -37,7 +37,7 @@ const REMEDY: &str = "set SYMRAIL_BOOTSTRAP_UID, SYMRAIL_BOOTSTRAP_PE and SYMRAI
 const MAGIC: [u8; 4] = *b"SYU\x01";
 /// The default limit of joining and of a step; also the default of `SYMRAIL_TIMEOUT_S`.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the creator waits for the others to leave, since the service ends with its process.
+/// How long the service waits for the others to leave after the PEs of the creating process.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The services of the ids that this process created.
@@ -199,10 +199,10 @@ pub(super) fn open_from_env(timeout: Duration) -> Result<Member> {
     open_within(id, pe, variables::number(KIND, N_PES, REMEDY)?, timeout)
 }
 
-/// A PE that joined by a unique id. Drop reports that the PE is done; in the process that created the id it also waits,
-/// at most 5 s, for the others to leave.
+/// A PE that joined by a unique id. Drop reports that the PE is done. It waits for no other PE: programs that pass the
+/// next id under the same key of a store (torch does) would give an old one to PEs that left before the creator.
 pub struct Member {
-    // In this order: the PE leaves before it waits for the others to leave.
+    // In this order: the PE leaves before the service waits for the others to leave.
     client: Client,
     host: Option<Host>,
 }
@@ -274,9 +274,11 @@ impl Drop for Host {
         created[at].members -= 1;
         if created[at].members == 0 {
             let service = created.swap_remove(at);
-            // Other threads may create and open ids while this one waits.
+            // Other threads may create and open ids while this one starts a thread.
             drop(created);
-            service.server.wait_until_empty(LEAVE_TIMEOUT);
+            leaving::wait_aside(move || {
+                service.server.wait_until_empty(LEAVE_TIMEOUT);
+            });
         }
     }
 }

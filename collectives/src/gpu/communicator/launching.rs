@@ -67,6 +67,28 @@ impl GpuCommunicator {
         self.end(stream, captured)
     }
 
+    /// Whether a collective only launches kernels: its algorithm needs no plan, and its memory and kernels exist. Other
+    /// calls may wait for the other PEs. Calls that are refused are prepared.
+    #[must_use]
+    pub fn is_prepared(
+        &self,
+        collective: &Collective,
+        (input, output): (Memory, Memory),
+        (ty, reduction): (DataType, Reduction),
+        root: u32,
+    ) -> bool {
+        let message = message_of(collective, input.len, output.len);
+        let Ok(choice) = self.selection.choose(collective, message, input.overlaps(output), root) else { return true };
+        let has_memory = choice.way().zip(self.straight.as_ref()).is_some_and(|(way, straight)| straight.has(way));
+        has_memory && self.kernels.contains_key(&ty) && !matches!(reduction, Reduction::ScaledSum(_))
+    }
+
+    /// As [`GpuCommunicator::is_prepared`], for sends and receives.
+    #[must_use]
+    pub fn is_exchange_prepared(&self) -> bool {
+        self.exchanges.is_some()
+    }
+
     /// Performs a call on buffers that may be any memory, piece by piece.
     ///
     /// # Safety
