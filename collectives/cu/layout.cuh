@@ -44,7 +44,8 @@
 #define SYMRAIL_STEP_SPANS 160
 /* Slots of a lane of sends and receives. */
 #define SYMRAIL_LANE_SLOTS 4ull
-/* The size of the whole transfer precedes the bytes of a slot; the receiver compares it with its own. */
+/* Two words precede the bytes of a slot: the size of the whole transfer, which the receiver compares with its
+ * own, and the complement of the number of the slot's signal. */
 #define SYMRAIL_SLOT_HEAD 16ull
 /* A reason for giving up, besides those of semaphore.cuh: the send's size differs. The bits above these hold
  * that size. */
@@ -221,14 +222,17 @@ struct symrail_exchange {
     const symrail_lane* lanes;
     symrail_u64 lanes_of_row;
     symrail_u64 slot_bytes;
+    /* Bytes behind each slot for a small transfer as packets, the first of which has its size. */
+    symrail_u64 packet_bytes;
     symrail_u64 ranks;
 };
-static_assert(sizeof(symrail_exchange) == 48, "symrail_exchange");
+static_assert(sizeof(symrail_exchange) == 56, "symrail_exchange");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange, alarm) == 0, "symrail_exchange.alarm");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes) == 16, "symrail_exchange.lanes");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes_of_row) == 24, "symrail_exchange.lanes_of_row");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange, slot_bytes) == 32, "symrail_exchange.slot_bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, ranks) == 40, "symrail_exchange.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, packet_bytes) == 40, "symrail_exchange.packet_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange, ranks) == 48, "symrail_exchange.ranks");
 
 /* A send or a receive. */
 struct symrail_transfer {

@@ -137,6 +137,14 @@ fn all_sizes_arrive_among_two_and_three() {
     }
 }
 
+/// A lane's slots are filled by packets and without, in turns, at both sides of the largest transfer in packets.
+#[test]
+fn packets_and_slots_alternate() {
+    if library().is_some() {
+        everything_arrives(2, true, &[4088, 4089, 1, 70_000, 8, 4096, 7, 9, 4087, 600_000, 16, 2]);
+    }
+}
+
 #[test]
 fn the_proxy_carries_what_is_not_mapped() {
     if library().is_some() {
@@ -209,8 +217,8 @@ fn sizes_that_differ_are_said_at_both_ends() {
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Each of 80 PEs' slots has 32 KiB, and the size of its transfer.
-        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16));
+        // Each of 80 PEs' slots has 32 KiB, the size of its transfer, and packets.
+        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16 + (4 << 10)));
         let n = 80;
         let pes = pes(n, true);
         let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 79, 0, at)).collect();

@@ -42,6 +42,16 @@ fn slot_of(n: u64) -> u64 {
     1 << bytes.ilog2()
 }
 
+/// Bytes of a slot's packets: they carry a sixteenth of its bytes.
+fn packets_of(n: u64) -> u64 {
+    slot_of(n) / 8
+}
+
+/// The distance of slots.
+fn stride_of(n: u64) -> u64 {
+    SLOT_HEAD + slot_of(n) + packets_of(n)
+}
+
 /// The addresses of the memory of sends and receives, for this PE's device.
 #[derive(Debug, Clone)]
 pub struct Places {
@@ -78,7 +88,7 @@ impl Places {
     /// Bytes of the slots among `n` PEs.
     #[must_use]
     pub fn slot_bytes(n: u64) -> u64 {
-        n * lanes_of(n) * SLOTS * (slot_of(n) + SLOT_HEAD)
+        n * lanes_of(n) * SLOTS * stride_of(n)
     }
 
     /// The initial values of the symmetric words: all slots are empty.
@@ -94,8 +104,8 @@ impl Places {
         let n = self.pes.len() as u64;
         let lanes_at = self.image + size_of::<layout::Exchange>() as u64;
         let alarm = Alarm { report: self.report, stop: self.words };
-        let (lanes_of_row, slot_bytes) = (lanes_of(n), slot_of(n));
-        let head = layout::Exchange { alarm, lanes: lanes_at, lanes_of_row, slot_bytes, ranks: n };
+        let (lanes_of_row, slot_bytes, packet_bytes) = (lanes_of(n), slot_of(n), packets_of(n));
+        let head = layout::Exchange { alarm, lanes: lanes_at, lanes_of_row, slot_bytes, packet_bytes, ranks: n };
         let lanes = self.lanes(lanes_at);
         [words(&[head]), words(&lanes), vec![0; lanes.len()]].concat()
     }
@@ -109,7 +119,7 @@ impl Places {
         let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
         let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
         let empty = |rank, lane| full(rank, lane) + 8 * all;
-        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * (slot_of(n) + SLOT_HEAD);
+        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * stride_of(n);
         let mut list = Vec::new();
         for (rank, to) in (0..).zip(&self.pes) {
             for receives in [false, true] {
@@ -301,7 +311,7 @@ mod tests {
     #[test]
     fn slots_take_little_of_the_heap_among_many() {
         for n in [1, 2, 3, 8, 33, 72, 512, 2048] {
-            let most = ALL_SLOTS + n * lanes_of(n) * SLOTS * SLOT_HEAD;
+            let most = ALL_SLOTS + n * lanes_of(n) * SLOTS * (SLOT_HEAD + packets_of(n));
             assert!(Places::slot_bytes(n) <= most && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
             assert!(slot_of(n).is_power_of_two() && SLOT.contains(&slot_of(n)));
         }

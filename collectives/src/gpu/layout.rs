@@ -41,7 +41,8 @@ symrail_core::layouts! {
 
         /// Slots of a lane of sends and receives.
         pub LANE_SLOTS "SYMRAIL_LANE_SLOTS": u64 = 4;
-        /// The size of the whole transfer precedes the bytes of a slot; the receiver compares it with its own.
+        /// Two words precede the bytes of a slot: the size of the whole transfer, which the receiver compares with its
+        /// own, and the complement of the number of the slot's signal.
         pub SLOT_HEAD "SYMRAIL_SLOT_HEAD": u64 = 16;
         /// A reason for giving up, besides those of semaphore.cuh: the send's size differs. The bits above these hold
         /// that size.
@@ -160,6 +161,8 @@ symrail_core::layouts! {
             lanes: u64 as "const symrail_lane*",
             lanes_of_row: u64,
             slot_bytes: u64,
+            /// Bytes behind each slot for a small transfer as packets, the first of which has its size.
+            packet_bytes: u64,
             ranks: u64,
         }
         /// A send or a receive.
