@@ -174,15 +174,25 @@ MEETINGS = {
 }
 
 
-@shmem.jit
-def all_meet(word, out, pe):
-    for lap in range(1, 21):
-        if cuda.threadIdx.x == 0:
-            shmem.p(word, lap, pe)
-        shmem.barrier_all_block()
-        if cuda.threadIdx.x == 0:
-            out[0] += shmem.test(word, shmem.CMP_EQ, lap)
-        shmem.sync_all_block()
+def all_meet_of(barrier, sync, threads):
+    @shmem.jit
+    def kernel(word, out, pe):
+        if cuda.threadIdx.x < threads:
+            for lap in range(1, 21):
+                if cuda.threadIdx.x == 0:
+                    shmem.p(word, lap, pe)
+                barrier()
+                if cuda.threadIdx.x == 0 and shmem.signal_fetch(word) == lap:
+                    out[0] += 1
+                sync()
+
+    return kernel
+
+
+ALL_MEET = [
+    all_meet_of(getattr(shmem, "barrier_all" + scope), getattr(shmem, "sync_all" + scope), threads)
+    for scope, threads in (("", 1), ("_warp", 32), ("_block", 96))
+]
 
 
 def check_order(me, n):
@@ -197,11 +207,12 @@ def check_order(me, n):
             found = out.copy_to_host().tolist()
             assert found == [20, 20, me * 1000 + n, (me - first) * 1000 + size, first], (scope, found)
             symrail.barrier_all()
-    word, out = view(symrail.array(1, "int64")), view(symrail.array(1, "int64"))
-    symrail.barrier_all()
-    all_meet[1, 96](word, out, (me + 1) % n)
-    assert out.copy_to_host()[0] == 20
-    symrail.barrier_all()
+    for kernel in ALL_MEET:
+        word, out = view(symrail.array(1, "int64")), view(symrail.array(1, "int64"))
+        symrail.barrier_all()
+        kernel[1, 96](word, out, (me + 1) % n)
+        assert out.copy_to_host()[0] == 20
+        symrail.barrier_all()
     one.destroy()
     pair.destroy()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import symrail
 import symrail.triton as shmem
+import symrail.triton.nvshmem as nvshmem
 import torch
 import triton
 import triton.language as tl
@@ -250,6 +251,41 @@ def check_teams(me, n):
         symrail.barrier_all()
     one.destroy()
     whole.destroy()
+
+
+@nvshmem.requires_nvshmem
+@triton.jit
+def for_nvshmem(inbox, outbox, back, word, signal, out, n, pe):
+    """As kernels that are written for PyTorch's functions on NVSHMEM."""
+    nvshmem.put(inbox, outbox, n, pe)
+    nvshmem.barrier_all()
+    nvshmem.get(back, inbox, n, pe)
+    nvshmem.get_nbi(back + n, inbox, n, pe)
+    nvshmem.quiet()
+    nvshmem.sync_all()
+    nvshmem.putmem_signal_block(inbox + n, outbox, n * 4, signal, 7, 9, pe)
+    nvshmem.signal_wait_until(signal, 0, 7)
+    nvshmem.fence()
+    nvshmem.signal_op((signal + 1).to(tl.int64), 5, 10, pe)
+    nvshmem.signal_wait_until(signal + 1, 3 + 2, 5)
+    nvshmem.put(word, signal.to(tl.pointer_type(tl.int32)), 1, pe)
+    nvshmem.wait_until(word, 1, 0)
+    tl.store(out, nvshmem.my_pe() * 1000 + nvshmem.n_pes())
+
+
+def check_nvshmem(me, n):
+    pe, last, count = (me + 1) % n, (me - 1) % n, 3000
+    inbox, outbox, back = (symrail.array(2 * count, "float32").tensor() for _ in range(3))
+    word, signal, out = (symrail.array(2, dtype).tensor() for dtype in ("int32", "int64", "int64"))
+    numbers = torch.arange(count, device="cuda").float()
+    outbox[:count] = numbers + me
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    for_nvshmem[(1,)](inbox, outbox, back, word, signal, out, count, pe)
+    assert torch.equal(inbox.view(2, -1), (numbers + last).expand(2, -1)), "put"
+    assert torch.equal(back.view(2, -1), (numbers + me).expand(2, -1)), "get"
+    assert out[0].item() == me * 1000 + n and signal.tolist() == [7, 5] and word[0].item() == 7
+    symrail.barrier_all()
 
 
 @shmem.jit

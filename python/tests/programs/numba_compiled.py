@@ -35,7 +35,8 @@ def cases():
             yield kernels.integers, (data, data, i64)
     for kernel in kernels.MEETINGS.values():
         yield kernel, (*arrays("int64", 1, 1), i64, i64, i64)
-    yield kernels.all_meet, (*arrays("int64", 1, 1), i64)
+    for kernel in kernels.ALL_MEET:
+        yield kernel, (*arrays("int64", 1, 1), i64)
     yield kernels.peers, (*arrays("float32", 1, 1), i64)
     examples = kernels.numba_all_reduce
     yield examples.one_shot_all_reduce, (*arrays("float32", 2), *arrays("int64", 1), *arrays("float32", 1), i64)
