@@ -1,7 +1,9 @@
 #!/bin/bash
 # Compiles the device API to LLVM bitcode, for Triton and other compilers of kernels: kernels/bitcode/device.cu to
-# python/symrail/libsymrail_device.bc. It needs clang 14 or newer with the target NVPTX (scripts/setup.sh --tests
-# installs it), and neither a GPU nor CUDA's headers. One file serves all GPUs from compute capability 7.0 on.
+# python/symrail/libsymrail_device.bc, and without the functions that Triton's kernels do not call (100 KB in place of 3 MB)
+# to libsymrail_program.bc beside it. symrail_device.cuh there has all headers in one, for numba. It needs clang 14 or newer with the
+# target NVPTX (scripts/setup.sh --tests installs it), and neither a GPU nor CUDA's headers. The files serve all GPUs
+# from compute capability 7.0 on.
 #
 #   scripts/bitcode.sh [FILE]      does nothing if FILE is newer than the headers; CLANG names the compiler
 #
@@ -25,11 +27,38 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$clang" -x cuda -std=c++17 --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -fno-strict-aliasing -O2 \
-  -fdiscard-value-names -S -emit-llvm kernels/bitcode/device.cu -o "$work/whole.ll"
-# The target and the flags are those of the program that links it: other ones would forbid inlining, or linking.
-sed -E -e '/^!llvm\.(module\.flags|ident) = /d' -e '/^attributes #/s/ "[a-z-]+"="[^"]*"//g' "$work/whole.ll" > "$work/device.ll"
-mkdir -p "$(dirname "$out")"
-"$clang" -x ir --target=nvptx64-nvidia-cuda -O0 -c -emit-llvm "$work/device.ll" -o "$work/device.bc"
-# Replaced at once, for programs that read it meanwhile.
-mv "$work/device.bc" "$out.new" && mv "$out.new" "$out"
+folder=$(dirname "$out")
+mkdir -p "$folder"
+
+# place MADE FILE: replaces FILE at once, for programs that read it meanwhile.
+place() { mv "$1" "$2.new" && mv "$2.new" "$2"; }
+
+# compiled NAME OPTIONS…: $work/NAME.bc
+compiled() {
+  local name=$1; shift
+  "$clang" -x cuda -std=c++17 --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -fno-strict-aliasing -O2 \
+    -fdiscard-value-names -S -emit-llvm "$@" kernels/bitcode/device.cu -o "$work/$name-whole.ll"
+  # The target and the flags are those of the program that links it: other ones would forbid inlining, or linking.
+  sed -E -e '/^!llvm\.(module\.flags|ident) = /d' -e '/^attributes #/s/ "[a-z-]+"="[^"]*"//g' "$work/$name-whole.ll" > "$work/$name.ll"
+  "$clang" -x ir --target=nvptx64-nvidia-cuda -O0 -c -emit-llvm "$work/$name.ll" -o "$work/$name.bc"
+}
+
+# one FILE: the file with the headers that it includes, each once.
+declare -A included
+one() {
+  local line other
+  other=$(realpath "$1")
+  [ -z "${included[$other]:-}" ] || return 0
+  included[$other]=1
+  while IFS= read -r line; do
+    if [[ $line =~ ^#include\ \"(.*)\" ]]; then one "$(dirname "$other")/${BASH_REMATCH[1]}"; else printf '%s\n' "$line"; fi
+  done < "$1"
+}
+
+compiled device & whole=$!
+compiled program -DSYMRAIL_PROGRAM_ONLY
+wait "$whole"
+one kernels/include/symrail_device.cuh > "$work/symrail_device.cuh"
+place "$work/program.bc" "$folder/libsymrail_program.bc"
+place "$work/symrail_device.cuh" "$folder/symrail_device.cuh"
+place "$work/device.bc" "$out"

@@ -1,6 +1,7 @@
 /* The device API as functions that other compilers link: scripts/bitcode.sh compiles this file to LLVM bitcode for
  * Triton and others. It has Symrail's and NVSHMEM's functions under their names in C, and the constant `symrail_state`,
- * which the host fills in once the program is loaded. */
+ * which the host fills in once the program is loaded. With SYMRAIL_PROGRAM_ONLY it has only the functions of program.cuh,
+ * so that compilers that parse the whole file for each kernel are done sooner. */
 #include "clang.cuh"
 
 /* No static shared memory: it would shift the dynamic one, whose alignment Triton's kernels rely on. */
@@ -23,6 +24,9 @@ SYMRAIL_SHARED(symrail_put_signal_bytes,
 #define symrail_get_bytes symrail_get_bytes_shared
 #define symrail_put_signal_bytes symrail_put_signal_bytes_shared
 
+#ifdef SYMRAIL_PROGRAM_ONLY
+#include "../include/symrail/api.cuh"
+#else
 /* From here on the headers define the functions to call. */
 #undef SYMRAIL_DEVICE
 #define SYMRAIL_DEVICE extern "C" __device__
@@ -40,6 +44,7 @@ SYMRAIL_ALSO(void, quiet, (), ())
 SYMRAIL_ALSO(int, team_my_pe, (symrail_team_t team), (team))
 SYMRAIL_ALSO(int, team_n_pes, (symrail_team_t team), (team))
 SYMRAIL_ALSO(int, team_translate_pe, (symrail_team_t from, int pe, symrail_team_t to), (from, pe, to))
+#endif
 
 #undef symrail_put_bytes
 #undef symrail_get_bytes

@@ -146,4 +146,11 @@ SYMRAIL_PROGRAM int symrail_program_sync(symrail_u64 team) {
     return 0;
 }
 
+/* Teams, by their addresses; 0 is the world. */
+SYMRAIL_PROGRAM int symrail_program_team_my_pe(symrail_u64 team) { return symrail_team_my_pe((symrail_team_t)team); }
+SYMRAIL_PROGRAM int symrail_program_team_n_pes(symrail_u64 team) { return symrail_team_n_pes((symrail_team_t)team); }
+SYMRAIL_PROGRAM int symrail_program_team_translate_pe(symrail_u64 from, int pe, symrail_u64 to) {
+    return symrail_team_translate_pe((symrail_team_t)from, pe, (symrail_team_t)to);
+}
+
 #endif

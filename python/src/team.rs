@@ -64,6 +64,16 @@ impl Team {
         self.held()?.pe(pe).map_err(failed)
     }
 
+    /// The team for kernels on this PE's GPU, valid until `destroy`: `symrail_team_t` as an integer, 0 for all PEs. Local.
+    ///
+    /// Raises UnsupportedError with a heap that no GPU reaches.
+    #[getter]
+    fn handle(&self) -> PyResult<u64> {
+        let team = self.held()?;
+        team.job.streams()?;
+        Ok(team.on_gpu.as_ref().map_or(0, crate::gpu::DeviceTeam::handle))
+    }
+
     /// Connects to the team's PEs, as `symrail.connect_all` does to all. Local.
     fn connect(&self, py: Python<'_>) -> PyResult<()> {
         let team = self.held()?;

@@ -31,11 +31,15 @@ def bitcode(tmp_path_factory):
     return file
 
 
+def as_text(file):
+    command = [clang(), "-x", "ir", "--target=nvptx64-nvidia-cuda", "-O0", "-S", "-emit-llvm", file, "-o", "-"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
 def text(bitcode):
     """The bitcode as text."""
-    command = [clang(), "-x", "ir", "--target=nvptx64-nvidia-cuda", "-O0", "-S", "-emit-llvm", bitcode, "-o", "-"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return as_text(bitcode)
 
 
 def exported(text):
@@ -69,7 +73,8 @@ def test_it_has_the_functions_of_the_headers(text):
 
 
 # Names that PyTorch's and Triton-distributed's kernels call.
-NVSHMEM = """nvshmem_my_pe nvshmem_n_pes nvshmem_ptr nvshmem_int_p nvshmem_fence nvshmem_quiet nvshmem_barrier_all
+NVSHMEM = """nvshmem_my_pe nvshmem_n_pes nvshmem_ptr nvshmem_team_my_pe nvshmem_team_n_pes nvshmem_team_translate_pe
+nvshmem_barrier nvshmemx_barrier_warp nvshmemx_barrier_block nvshmem_team_sync nvshmemx_team_sync_block nvshmem_int_p nvshmem_fence nvshmem_quiet nvshmem_barrier_all
 nvshmem_sync_all nvshmem_signal_wait_until nvshmem_longlong_wait_until nvshmem_uint64_wait_until_any nvshmem_int_test
 nvshmemx_signal_op nvshmemx_barrier_all_block nvshmemx_sync_all_warp nvshmem_uint64_atomic_fetch_add nvshmem_float_g
 nvshmem_int_atomic_compare_swap""".split() + [
@@ -81,6 +86,19 @@ nvshmem_int_atomic_compare_swap""".split() + [
 
 def test_it_has_nvshmem_names(text):
     assert set(NVSHMEM) <= exported(text), set(NVSHMEM) - exported(text)
+
+
+def test_triton_gets_only_the_functions_that_its_kernels_call(bitcode, text):
+    small = bitcode.with_name("libsymrail_program.bc")
+    assert exported(as_text(small)) == {name for name in exported(text) if name.startswith("symrail_program_")}
+    assert small.stat().st_size * 10 < bitcode.stat().st_size
+
+
+def test_the_header_is_whole(bitcode):
+    """All headers in one, for numba: what it includes is in it, and it defines what api.cuh defines."""
+    header = bitcode.with_name("symrail_device.cuh")
+    assert "#include" not in header.read_text(encoding="utf-8").replace("#include <", "").replace("* Include", "")
+    assert header.read_text(encoding="utf-8").count("#define SYMRAIL_API_CUH") == 1
 
 
 def test_it_needs_nothing_but_the_compiler(text):
@@ -98,10 +116,57 @@ def test_it_has_no_target_of_its_own(text):
     assert not re.findall(r"target-cpu|target-features|!llvm.module.flags", text)
 
 
-def needs_triton():
-    for package in ("torch", "triton"):
-        if importlib.util.find_spec(package) is None:
+def needs(*packages):
+    for package in packages:
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
             pytest.skip(f"SKIPPED: {package} is not installed")
+
+
+def needs_triton():
+    needs("torch", "triton")
+
+
+def package_with(bitcode, folder):
+    """The package with the files that scripts/bitcode.sh made for this test, as PYTHONPATH."""
+    import symrail
+
+    staged = folder / "symrail"
+    staged.mkdir()
+    for file in Path(symrail.__file__).parent.iterdir():
+        if file.suffix not in (".bc", ".cuh"):
+            (staged / file.name).symlink_to(file.resolve())
+    for name in ("libsymrail_device.bc", "libsymrail_program.bc", "symrail_device.cuh"):
+        (staged / name).symlink_to(bitcode.with_name(name))
+    return str(folder)
+
+
+def compiled(program, bitcode, folder, *args):
+    (folder / "package").mkdir()
+    environment = {**os.environ, "PYTHONPATH": package_with(bitcode, folder / "package")}
+    command = [sys.executable, PROGRAM.with_name(program), *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    missing = re.search(r"DynamicLibNotFoundError: (.*)", done.stderr)
+    if missing:
+        pytest.skip(f"SKIPPED: {missing.group(1)}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def test_numba_kernels_compile(bitcode, tmp_path):
+    needs("numba", "numba_cuda")
+    said = compiled("numba_compiled.py", bitcode, tmp_path)
+    assert "not called: none" in said, said
+
+
+def test_cute_kernels_compile(bitcode, tmp_path):
+    needs("cutlass.cute")
+    made = tmp_path / "made"
+    made.mkdir()
+    assert compiled("cute_compiled.py", bitcode, tmp_path, made) == "compiled for sm_90a"
 
 
 def test_triton_kernels_compile(bitcode, tmp_path):

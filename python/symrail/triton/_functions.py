@@ -300,3 +300,33 @@ def barrier_all(_semantic=None):
 def sync_all(_semantic=None):
     """Waits for all PEs, of which each calls it with one program of the grid. It does not complete operations."""
     _call("sync", _I32, [(0, _I64)], _semantic)
+
+
+@core.extern
+def team_my_pe(team, _semantic=None):
+    """The number of this PE in a team, whose `handle` is an argument of the kernel."""
+    return _call("team_my_pe", _I32, [(team, _I64)], _semantic)
+
+
+@core.extern
+def team_n_pes(team, _semantic=None):
+    """The number of PEs of a team."""
+    return _call("team_n_pes", _I32, [(team, _I64)], _semantic)
+
+
+@core.extern
+def team_translate_pe(team, pe, other, _semantic=None):
+    """The number in the team `other` of a team's PE; -1 where it is not in that team. 0 is the team of all PEs."""
+    return _call("team_translate_pe", _I32, [(team, _I64), (pe, _I32), (other, _I64)], _semantic)
+
+
+@core.extern
+def barrier(team, _semantic=None):
+    """`quiet`, and waits for a team's PEs, of which each calls it with one program of the grid."""
+    _call("barrier", _I32, [(team, _I64)], _semantic)
+
+
+@core.extern
+def team_sync(team, _semantic=None):
+    """Waits for a team's PEs, as `sync_all` does for all."""
+    _call("sync", _I32, [(team, _I64)], _semantic)

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import symrail
 import symrail.triton as shmem
+import symrail.triton.nvshmem as nvshmem
 import torch
 import triton
 import triton.language as tl
 from symrail.errors import ArgumentError, StateError
 
 sys.path.insert(0, os.environ.get("SYMRAIL_EXAMPLES") or str(Path(__file__).parents[2] / "examples"))
+import triton_all_gather_matmul  # noqa: E402
 import triton_all_reduce  # noqa: E402
 
 TYPES = ("int8", "uint8", "int16", "float16", "int32", "float32", "int64", "float64")
@@ -221,6 +223,71 @@ def check_pipeline(me, n):
     assert triton_all_reduce.passed_on()
 
 
+def check_matmul(me, n):
+    assert triton_all_gather_matmul.products()
+
+
+@shmem.jit
+def in_team(word, out, team, pe):
+    for lap in range(1, 21):
+        shmem.p(word, lap, pe)
+        shmem.barrier(team)
+        tl.store(out, tl.load(out) + (tl.load(word, volatile=True) == lap).to(tl.int64))
+        shmem.team_sync(team)
+    tl.store(out + 1, shmem.team_my_pe(team) * 1000 + shmem.team_n_pes(team))
+    tl.store(out + 2, shmem.team_translate_pe(team, 0, 0))
+
+
+def check_teams(me, n):
+    """All PEs as a team of their own, a team of one, and the world."""
+    world = symrail.world()
+    whole, one = world.split_strided(0, 1, n), world.split_strided(me, 1, 1)
+    for team, first, size in ((0, 0, n), (whole.handle, 0, n), (one.handle, me, 1)):
+        word, out = symrail.array(1, "int64"), symrail.array(3, "int64")
+        symrail.barrier_all()
+        in_team[(1,)](word.tensor(), out.tensor(), team, first + (me - first + 1) % size)
+        found = out.tensor().cpu().tolist()
+        assert found == [20, (me - first) * 1000 + size, first], (found, first, size)
+        symrail.barrier_all()
+    one.destroy()
+    whole.destroy()
+
+
+@nvshmem.requires_nvshmem
+@triton.jit
+def for_nvshmem(inbox, outbox, back, word, signal, out, n, pe):
+    """As kernels that are written for PyTorch's functions on NVSHMEM."""
+    nvshmem.put(inbox, outbox, n, pe)
+    nvshmem.barrier_all()
+    nvshmem.get(back, inbox, n, pe)
+    nvshmem.get_nbi(back + n, inbox, n, pe)
+    nvshmem.quiet()
+    nvshmem.sync_all()
+    nvshmem.putmem_signal_block(inbox + n, outbox, n * 4, signal, 7, 9, pe)
+    nvshmem.signal_wait_until(signal, 0, 7)
+    nvshmem.fence()
+    nvshmem.signal_op((signal + 1).to(tl.int64), 5, 10, pe)
+    nvshmem.signal_wait_until(signal + 1, 3 + 2, 5)
+    nvshmem.put(word, signal.to(tl.pointer_type(tl.int32)), 1, pe)
+    nvshmem.wait_until(word, 1, 0)
+    tl.store(out, nvshmem.my_pe() * 1000 + nvshmem.n_pes())
+
+
+def check_nvshmem(me, n):
+    pe, last, count = (me + 1) % n, (me - 1) % n, 3000
+    inbox, outbox, back = (symrail.array(2 * count, "float32").tensor() for _ in range(3))
+    word, signal, out = (symrail.array(2, dtype).tensor() for dtype in ("int32", "int64", "int64"))
+    numbers = torch.arange(count, device="cuda").float()
+    outbox[:count] = numbers + me
+    torch.cuda.synchronize()
+    symrail.barrier_all()
+    for_nvshmem[(1,)](inbox, outbox, back, word, signal, out, count, pe)
+    assert torch.equal(inbox.view(2, -1), (numbers + last).expand(2, -1)), "put"
+    assert torch.equal(back.view(2, -1), (numbers + me).expand(2, -1)), "get"
+    assert out[0].item() == me * 1000 + n and signal.tolist() == [7, 5] and word[0].item() == 7
+    symrail.barrier_all()
+
+
 @shmem.jit
 def lap_of_graph(inbox, outbox, signal, out, lap, n, pe):
     tl.store(lap, tl.load(lap) + 1)
@@ -351,6 +418,118 @@ def check_latency(me, n):
             line.append(f"{kind} {best:.2f} us")
         if me == 0:
             print(f"    put_signal {nbytes} B, {scope}, {warps} warps: {', '.join(line)}", flush=True)
+
+
+@shmem.jit(do_not_specialize=["n", "laps"])
+def stream(there, here, n, laps, WAIT: tl.constexpr):
+    for _ in range(laps):
+        if WAIT:
+            shmem.put(there, here, n, 1)
+        else:
+            shmem.put_nbi(there, here, n, 1)
+    shmem.quiet()
+
+
+@shmem.jit(do_not_specialize=["laps", "me"])
+def signals_only(signal, laps, me):
+    for lap in range(1, laps + 1):
+        if me == 0:
+            shmem.signal_op(signal, lap, shmem.SIGNAL_SET, 1)
+        shmem.signal_wait_until(signal, shmem.CMP_GE, lap)
+        if me == 1:
+            shmem.signal_op(signal, lap, shmem.SIGNAL_SET, 0)
+    shmem.quiet()
+
+
+CUDA_STREAM = """
+#include <symrail_device.cuh>
+extern "C" __global__ void stream(char* to, char* from, size_t n, int laps) {
+    for (int lap = 0; lap < laps; lap++) { __syncthreads(); symrailx_putmem_block(to, from, n, 1); __syncthreads(); }
+    __syncthreads();
+    if (threadIdx.x == 0) symrail_quiet();
+}
+extern "C" __global__ void signals_only(symrail_u64* signal, int laps, int me) {
+    for (int lap = 1; lap <= laps; lap++) {
+        if (threadIdx.x == 0) {
+            if (me == 0) symrailx_signal_op(signal, lap, SYMRAIL_SIGNAL_SET, 1);
+            symrail_signal_wait_until(signal, SYMRAIL_CMP_GE, lap);
+            if (me == 1) symrailx_signal_op(signal, lap, SYMRAIL_SIGNAL_SET, 0);
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) symrail_quiet();
+}
+"""
+
+
+def check_beside(me, n):
+    """Signals there and back, puts of 8 B to 16 MiB and puts with a signal, in turns with the CUDA header's.
+
+    It prints the median of the ratios of neighbours, Triton's time over CUDA's, and checks nothing.
+    """
+    import statistics
+
+    import cupy
+    import numpy
+
+    options = ("-std=c++17", f"-I{os.environ['SYMRAIL_INCLUDE']}")
+    modules = [cupy.RawModule(code=code, options=options) for code in (CUDA_STREAM, CUDA_PING_PONG)]
+    for module in modules:
+        symrail.current().attach_module(module.module.ptr)
+    size = 16 << 20
+    inbox, outbox, signal = symrail.array(size, "uint8"), symrail.array(size, "uint8"), symrail.array(1, "int64")
+    tensors = [array.tensor() for array in (inbox, outbox, signal)]
+    to, source, word = (numpy.uint64(tensor.data_ptr()) for tensor in tensors)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    mapped = symrail.is_mapped((me + 1) % n)
+
+    def cuda_kernel(kernel, warps, *args):
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            kernel((1,), (32 * warps,), args)
+
+    def timed(launch, both):
+        tensors[2].zero_()
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        if both or me == 0:
+            start.record()
+            launch()
+            end.record()
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        return start.elapsed_time(end) * 1000 if both or me == 0 else 1.0
+
+    i32, u64 = numpy.int32, numpy.uint64
+    cases = []
+    laps = 2000 if mapped else 100
+    cases.append(("signals there and back", laps * 2, True,
+        lambda laps=laps: signals_only[(1,)](tensors[2], laps, me, num_warps=4),
+        lambda laps=laps: cuda_kernel(modules[0].get_function("signals_only"), 4, word, i32(laps), i32(me))))
+    for nbytes in (8, 64, 1024, 16 << 10, 256 << 10, 1 << 20, 16 << 20):
+        laps = max(4, min(2000, (64 << 20) // max(nbytes, 32768))) if mapped else max(2, min(100, (32 << 20) // nbytes))
+        warps = 4 if nbytes <= 1024 else 16
+        cases.append((f"put {nbytes} B", laps, False,
+            lambda nbytes=nbytes, laps=laps, warps=warps: stream[(1,)](
+                tensors[0], tensors[1], nbytes, laps, WAIT=True, num_warps=warps),
+            lambda nbytes=nbytes, laps=laps, warps=warps: cuda_kernel(
+                modules[0].get_function("stream"), warps, to, source, u64(nbytes), i32(laps))))
+        laps = max(2, laps // 4)
+        cases.append((f"put_signal {nbytes} B there and back", laps * 2, True,
+            lambda nbytes=nbytes, laps=laps, warps=warps: ping_pong[(1,)](
+                *tensors, nbytes, laps, me, SCOPE="block", num_warps=warps),
+            lambda nbytes=nbytes, laps=laps, warps=warps: cuda_kernel(
+                modules[1].get_function("block"), warps, to, source, word, u64(nbytes), i32(laps), i32(me))))
+    for name, count, both, ours, theirs in cases:
+        times = []
+        for turn in range(8):
+            order = (ours, theirs) if turn % 2 == 0 else (theirs, ours)
+            pair = [timed(launch, both) for launch in order]
+            times.append(pair if turn % 2 == 0 else pair[::-1])
+        ratios = [a / b for a, b in times[1:]]
+        best = [min(pair[side] for pair in times[1:]) / count for side in (0, 1)]
+        if me == 0:
+            print(f"    {name}: Triton {best[0]:.3f} us, CUDA {best[1]:.3f} us; ratio {statistics.median(ratios):.3f}",
+                flush=True)
 
 
 def check_errors(me, n):

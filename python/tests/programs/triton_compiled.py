@@ -55,6 +55,14 @@ def cases():
     passed = {"inbox": FLOATS, "outbox": FLOATS, "ready": WORDS, "taken": WORDS, "out": FLOATS, "chunks": "i32"}
     passed |= {"next": "i32", "last": "i32"}
     yield kernels.triton_all_reduce.pipeline, passed, {"BLOCK": 1024, "SLOTS": 4}
+    yield kernels.in_team, {"word": WORDS, "out": WORDS, "team": "i64", "pe": "i32"}, {}
+    types = {"inbox": FLOATS, "outbox": FLOATS, "back": FLOATS, "word": "*i32", "signal": WORDS, "out": WORDS}
+    yield kernels.for_nvshmem, {**types, "n": "i32", "pe": "i32"}, {}
+    yield kernels.signals_only, {"signal": WORDS, "laps": "i32", "me": "i32"}, {}
+    yield kernels.stream, {"there": FLOATS, "here": FLOATS, "n": "i32", "laps": "i32"}, {"WAIT": True}
+    matrices = {"a": "*fp16", "b": "*fp16", "c": FLOATS, "arrived": WORDS, "rows": "i32", "n": "i32", "k": "i32", "lap": "i32"}
+    blocks = {"PES": 2, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+    yield kernels.triton_all_gather_matmul.all_gather_matmul, matrices, blocks
     put = {"dest": FLOATS, "source": FLOATS, "n": "i32", "signal": WORDS, "value": "i64", "op": "i32", "pe": "i32"}
     yield written_for_nvshmem, put, {}
 
