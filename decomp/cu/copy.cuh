@@ -27,6 +27,18 @@ SYMRAIL_DEVICE symrail_u64 decomp_tiles(const decomp_copy& copy, symrail_u32 wid
     return tiles;
 }
 
+// The tiles of a block, from `first` on: neighbours in memory. Blocks start in the order of their numbers, so those that
+// run at a time read and write within few pages. If each had tiles everywhere, the pages of a large array would be too
+// many for the caches of addresses.
+struct decomp_run {
+    symrail_u64 first, end;
+};
+
+SYMRAIL_DEVICE decomp_run decomp_run_of(symrail_u64 tiles, symrail_u64 block, symrail_u64 blocks) {
+    symrail_u64 each = (tiles + blocks - 1) / blocks, first = block * each;
+    return decomp_run{first, first + each < tiles ? first + each : tiles};
+}
+
 // The number of tiles is below 2^32, for which divisions are short.
 SYMRAIL_DEVICE decomp_place decomp_tile(const decomp_copy& copy, symrail_u32 tile, symrail_u32 width, symrail_u32 height) {
     symrail_u32 across = (symrail_u32)decomp_parts(copy.loops[0].count, width);
@@ -57,7 +69,8 @@ SYMRAIL_DEVICE void decomp_copy_rows(const decomp_copy& copy, const T* from, T* 
     symrail_u32 width = one_row ? lanes * DECOMP_UNROLL : lanes, tall = one_row ? 1 : height * DECOMP_UNROLL;
     symrail_u64 from_step = step * (one_row ? row.from : rows.from), to_step = step * (one_row ? row.to : rows.to);
     symrail_u64 tiles = decomp_tiles(copy, width, tall);
-    for (symrail_u64 tile = block; tile < tiles; tile += blocks) {
+    const decomp_run run = decomp_run_of(tiles, block, blocks);
+    for (symrail_u64 tile = run.first; tile < run.end; tile++) {
         decomp_place place = decomp_tile(copy, (symrail_u32)tile, width, tall);
         symrail_u64 i = place.first + threadIdx.x % lanes, j = place.second + threadIdx.x / lanes;
         if (i >= row.count || j >= rows.count) continue;
@@ -89,7 +102,8 @@ SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T*
     const decomp_loop row = copy.loops[0], column = copy.loops[1];
     symrail_u64 tiles = decomp_tiles(copy, size, size);
     symrail_u32 x = threadIdx.x % 32, y = threadIdx.x / 32;
-    for (symrail_u64 tile = block; tile < tiles; tile += blocks) {
+    const decomp_run run = decomp_run_of(tiles, block, blocks);
+    for (symrail_u64 tile = run.first; tile < run.end; tile++) {
         decomp_place place = decomp_tile(copy, (symrail_u32)tile, size, size);
         const T* source = from + place.from + (place.first + y) * row.from + (place.second + x) * column.from;
         T* dest = to + place.to + (place.first + x) * row.to + (place.second + y) * column.to;

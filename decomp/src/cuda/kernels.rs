@@ -15,6 +15,9 @@ pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!(".
     (c"layout.cuh", include_str!("../../cu/layout.cuh")),
 ]);
 
+/// The units that a block copies, of a copy that is too large for the blocks that are resident at once.
+const RUN: usize = 16 * 4 * THREADS as usize;
+
 /// The units of copies, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
 
@@ -88,7 +91,7 @@ impl GpuKernels {
         [copies, count, landings]: [u64; 3],
     ) -> Result<()> {
         let kernel = &self.0.copies[unit.trailing_zeros() as usize];
-        let shape = self.shape(units, count, self.0.blocks);
+        let shape = self.shape(units, count, None);
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, shape, &[copies, count, landings]) }?)
     }
@@ -107,14 +110,41 @@ impl GpuKernels {
         arguments: &[u64; 7],
     ) -> Result<()> {
         let kernel = &self.0.rounds[unit.trailing_zeros() as usize];
-        let shape = self.shape(units, arguments[5], most.unwrap_or(self.0.blocks));
+        let shape = self.shape(units, arguments[5], most);
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(kernel, shape, arguments) }?)
     }
 
-    /// A launch with the same number of blocks for each of `count` copies.
-    fn shape(&self, units: usize, count: u64, most: u32) -> Shape {
-        let each = (units.div_ceil(4 * THREADS as usize) as u32).clamp(1, (most / count as u32).max(1));
-        Shape { blocks: each * count as u32, threads: THREADS }
+    /// A launch with the same number of blocks for each of `count` copies, and `most` blocks at most, if they wait.
+    fn shape(&self, units: usize, count: u64, most: Option<u32>) -> Shape {
+        let count = count as u32;
+        let each = blocks_of(units, (most.unwrap_or(self.0.blocks) / count).max(1), most.is_some());
+        Shape { blocks: each.min(i32::MAX as u32 / count) * count, threads: THREADS }
+    }
+}
+
+/// The blocks of a copy of `units` units, of which `resident` run at once. Further ones start as others end, in the
+/// order of memory, unless the copy is `limited` to those.
+fn blocks_of(units: usize, resident: u32, limited: bool) -> u32 {
+    let at_once = (units.div_ceil(4 * THREADS as usize).min(resident as usize) as u32).max(1);
+    if limited { at_once } else { at_once.max(u32::try_from(units.div_ceil(RUN)).unwrap_or(u32::MAX)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_copies_have_blocks_that_start_one_after_the_other() {
+        for (units, resident, limited, expected) in [
+            (0, 528, false, 1),
+            (1025, 528, false, 2),
+            (1 << 20, 528, false, 528),
+            // 8 GiB of complex doubles: 16 tiles of 1,024 for each block.
+            (1 << 29, 528, false, 1 << 15),
+            (1 << 29, 528, true, 528),
+        ] {
+            assert_eq!(blocks_of(units, resident, limited), expected, "{units} {resident} {limited}");
+        }
     }
 }
