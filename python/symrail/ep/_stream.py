@@ -22,8 +22,8 @@ def _tensors(values: Any) -> Iterator[Any]:
 class _Call:
     """A call that is launched."""
 
-    def __init__(self, stream: Any, caller: Any) -> None:
-        self.stream, self.caller = stream, caller
+    def __init__(self, stream: Any, gpu: int | None) -> None:
+        self.stream, self.gpu = stream, gpu
         self.results: tuple[Any, ...] = ()
 
     def made(self, *results: Any) -> None:
@@ -32,14 +32,20 @@ class _Call:
 
     def event(self, check: Callable[[], None] | None) -> EventOverlap:
         """The event behind the call, whose `synchronize` raises earlier errors by `check`."""
-        return EventOverlap(EventHandle(check, self.stream))
+        later = None
+        if self.stream is None and self.gpu is not None:
+            import torch
+
+            later = torch._C._cuda_getCurrentStream(self.gpu)
+        return EventOverlap(EventHandle(check, self.stream, later))
 
 
 class CommunicationStream:
     """A stream that is made when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int | None = None) -> None:
         self.stream: Any = None
+        self.gpu = gpu
 
     def get(self) -> Any:
         """The stream, on torch's current GPU."""
@@ -64,7 +70,7 @@ class CommunicationStream:
         if not is_async:
             if previous is not None:
                 previous.current_stream_wait()
-            yield _Call(None, None)
+            yield _Call(None, self.gpu)
             return
         import torch
 
@@ -74,7 +80,7 @@ class CommunicationStream:
                 previous.current_stream_wait()
             else:
                 stream.wait_stream(caller)
-            call = _Call(stream, caller)
+            call = _Call(stream, self.gpu)
             yield call
         for tensor in _tensors(given):
             tensor.record_stream(stream)
