@@ -295,6 +295,74 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
         low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
 
+MOST_PYTHON_CALLS, MOST_C_CALLS = 56, 68
+HOST_WORK = """
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from symrail.ep import Buffer, _buffer, _device, _on_gpu
+from symrail.ep._stream import CommunicationStream
+
+
+class Seen(TorchFunctionMode):
+    count = 0
+
+    def __torch_function__(self, function, types, arguments=(), named=None):
+        Seen.count += 1
+        return function(*arguments, **(named or {}))
+
+
+class Native:
+    def __init__(self, *_):
+        pass
+
+    def dispatch(self, *_):
+        pass
+
+    combine = check = dispatch
+
+
+_on_gpu.DEVICE, _on_gpu.reached = "cpu", lambda gpu: None
+_buffer.is_on_gpu, _device.current_stream = (lambda array: array.device.type == "cpu"), lambda gpu: 7
+_device._symrail = SimpleNamespace(EpDeviceLowLatency=Native)
+_device.must_not_capture = lambda why: None
+buffer = Buffer.__new__(Buffer)
+buffer._low_on_gpu = _device.DeviceLowLatency(SimpleNamespace(n_pes=lambda: 2, device=None), False, None)
+buffer._low, buffer._stream = SimpleNamespace(free=lambda: None), CommunicationStream()
+x, topk = torch.zeros((4, 512), dtype=torch.bfloat16), torch.zeros((4, 2), dtype=torch.int64)
+weights, rows = torch.zeros((4, 2)), torch.zeros((3, 16, 512), dtype=torch.bfloat16)
+
+
+def a_round():
+    _, _, handle, _, _ = buffer.low_latency_dispatch(x, topk, 8, 6)
+    buffer.low_latency_combine(rows, topk, weights, handle)
+
+
+a_round()
+with Seen():
+    a_round()
+assert Seen.count == 0, f"a mode has seen {Seen.count} reads"
+steps = Counter()
+sys.setprofile(lambda frame, event, argument: steps.update([event]))
+a_round()
+sys.setprofile(None)
+print(steps["call"], steps["c_call"])
+"""
+
+
+def test_a_round_of_low_latency_on_a_gpu_takes_few_steps_on_the_host() -> None:
+    """Counts functions of Python and C that a dispatch and a combine call, which no mode of torch may see."""
+    command = [python_with_torch(), "-c", HOST_WORK]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600)
+    assert told.returncode == 0, told
+    in_python, in_c = (int(number) for number in told.stdout.split())
+    assert in_python <= MOST_PYTHON_CALLS and in_c <= MOST_C_CALLS, told.stdout
+
+
 def test_buffers_of_high_throughput_serve_all_shapes_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     from symrail.ep import _device_high
 

@@ -21,6 +21,7 @@ from ._device_high import DeviceHighThroughput, DeviceLayout
 from ._stream import CommunicationStream
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
+from ._on_gpu import plain
 
 # Heap memory of the job besides these buffers, if a Buffer joins the job itself.
 _HEAP_BESIDES = 64 << 20
@@ -100,7 +101,7 @@ class Buffer:
         self._low_on_gpu: DeviceLowLatency | None = None
         self._high_on_gpu: DeviceHighThroughput | None = None
         self._layout_on_gpu: DeviceLayout | None = None
-        self._stream = CommunicationStream()
+        self._stream = CommunicationStream(self.runtime.device)
         self._most_tokens = num_max_tokens_per_rank
 
     def _check_group(self) -> None:
@@ -218,6 +219,7 @@ class Buffer:
         """
         return _symrail.ep_low_latency_bytes(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
+    @plain
     def get_dispatch_layout(
         self,
         topk_idx: Any,
@@ -247,6 +249,7 @@ class Buffer:
         to_ranks, to_experts, of_tokens = found
         return to_ranks, None, to_experts, of_tokens, EventOverlap(EventHandle())
 
+    @plain
     def dispatch(
         self,
         x: Any,
@@ -308,6 +311,7 @@ class Buffer:
         )
         return *result, EventOverlap(EventHandle())
 
+    @plain
     def combine(
         self,
         x: Any,
@@ -345,6 +349,7 @@ class Buffer:
         scales = 4 * -(-hidden // 128)
         self._of_low().prepare(num_max_dispatch_tokens_per_rank, 2 * hidden, scales, num_experts, 16)
 
+    @plain
     def low_latency_dispatch(
         self,
         x: Any,
@@ -409,6 +414,7 @@ class Buffer:
             receive()
         return received, counts, handle, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
+    @plain
     def low_latency_combine(
         self,
         x: Any,
@@ -449,6 +455,7 @@ class Buffer:
             receive()
         return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
+    @plain
     def get_next_combine_buffer(self, handle: _high.Handle, hidden: int, dtype: Any) -> Any:
         """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`.
 
@@ -461,6 +468,7 @@ class Buffer:
             raise UnsupportedError("get_next_combine_buffer: combine copies rows of host memory")
         return self._of_high_on_gpu().next_combine_buffer(handle, hidden, dtype)
 
+    @plain
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """An array to fill for the next `low_latency_combine` with `zero_copy=True`."""
         return self._low_for(handle[0]).next_combine_buffer(handle)
@@ -472,6 +480,7 @@ class Buffer:
         """
         self._low_buffers().mask(rank_to_mask, mask)
 
+    @plain
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
         """Writes 1 for each masked rank, and 0 for others, into an integer array with one element for each rank."""
         must_take(mask_status, "mask_status", (self.group_size,))

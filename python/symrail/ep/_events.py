@@ -9,27 +9,47 @@ from typing import Any
 
 
 class EventHandle:
-    """A point in the order of calls: on a GPU that of torch's current stream. `check` raises earlier errors."""
+    """A point in the order of calls: on a GPU that of torch's current stream. `check` raises earlier errors.
 
-    def __init__(self, check: Callable[[], None] | None = None, stream: Any = None) -> None:
+    `later` is a stream of a GPU, as torch numbers it: then the event is made when it is first needed, at that stream's
+    end. Most events of calls in the order of the current stream are never used, and each costs as much as a launch.
+    """
+
+    def __init__(
+        self, check: Callable[[], None] | None = None, stream: Any = None, later: tuple[int, int, int] | None = None
+    ) -> None:
         self._check = check
-        torch = sys.modules.get("torch")
+        self._later = later
         self._event: Any = None
-        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch = sys.modules.get("torch")
+        if later is None and torch is not None and torch.cuda.is_initialized():
             self._event = torch.cuda.Event()
             self._event.record(stream)
 
-    def current_stream_wait(self) -> None:
-        """Makes torch's current stream wait until earlier calls are complete. On the host they are."""
-        if self._event is not None:
+    def _made(self) -> Any:
+        """The event, if there is a GPU."""
+        if self._later is not None:
             import torch
 
-            torch.cuda.current_stream().wait_event(self._event)
+            number, index, kind = self._later
+            stream = torch.cuda.Stream(stream_id=number, device_index=index, device_type=kind)
+            self._event, self._later = torch.cuda.Event(), None
+            self._event.record(stream)
+        return self._event
+
+    def current_stream_wait(self) -> None:
+        """Makes torch's current stream wait until earlier calls are complete. On the host they are."""
+        event = self._made()
+        if event is not None:
+            import torch
+
+            torch.cuda.current_stream().wait_event(event)
 
     def synchronize(self) -> None:
         """Waits on the host until earlier calls are complete, and raises their errors."""
-        if self._event is not None:
-            self._event.synchronize()
+        event = self._made()
+        if event is not None:
+            event.synchronize()
         if self._check is not None:
             self._check()
 

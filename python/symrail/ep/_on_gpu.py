@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from .. import _symrail
 from .._gpu import must_be_on, reached
@@ -11,8 +14,32 @@ from ..errors import ArgumentError, StateError
 
 ROW_ALIGN = 16
 """Kernels copy rows in pieces of so many bytes."""
+DEVICE = "cuda"
+"""The kind of devices that kernels run on."""
 _NAMES: dict[Any, str] = {}
 """The names of torch's dtypes that kernels take."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plain(call: Callable[P, R]) -> Callable[P, R]:
+    """The call, in which torch's modes do not see how tensors are read and made.
+
+    A mode (`torch.set_default_device` sets one) sees each look at a tensor's shape or address, for some 3 us each; a
+    call has dozens.
+    """
+
+    @functools.wraps(call)
+    def called(*arguments: P.args, **named: P.kwargs) -> R:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return call(*arguments, **named)
+        with torch._C.DisableTorchFunction():
+            return call(*arguments, **named)
+
+    return called
 
 
 def current_stream(gpu: int) -> int:
@@ -29,7 +56,7 @@ def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...]
         and tensor.shape == shape
         and _NAMES.get(tensor.dtype) == dtype
         and tensor.device.index == gpu
-        and tensor.device.type == "cuda"
+        and tensor.device.type == DEVICE
         and tensor.is_contiguous()
         and not (tensor.is_neg() or tensor.is_conj())
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..errors import ArgumentError
@@ -20,26 +19,77 @@ def _tensors(values: Any) -> Iterator[Any]:
 
 
 class _Call:
-    """A call that is launched."""
+    """A call that is launched on torch's current stream."""
 
-    def __init__(self, stream: Any, caller: Any) -> None:
-        self.stream, self.caller = stream, caller
-        self.results: tuple[Any, ...] = ()
+    stream: Any = None
+
+    def __init__(self, gpu: int | None) -> None:
+        self.gpu = gpu
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        pass
 
     def made(self, *results: Any) -> None:
         """The results of the call."""
-        self.results = results
 
     def event(self, check: Callable[[], None] | None) -> EventOverlap:
         """The event behind the call, whose `synchronize` raises earlier errors by `check`."""
+        later = None
+        if self.gpu is not None:
+            import torch
+
+            later = torch._C._cuda_getCurrentStream(self.gpu)
+        return EventOverlap(EventHandle(check, None, later))
+
+
+class _CallElsewhere(_Call):
+    """A call that is launched on another stream, behind an event or the current stream's earlier work."""
+
+    def __init__(self, stream: Any, previous: EventOverlap | None, given: tuple[Any, ...]) -> None:
+        import torch
+
+        self.stream, self.caller, self.given = stream, torch.cuda.current_stream(), given
+        self.results: tuple[Any, ...] = ()
+        self.current = torch.cuda.stream(stream)
+        self.previous = previous
+
+    def __enter__(self) -> _Call:
+        self.current.__enter__()
+        try:
+            if self.previous is not None and self.previous.event is not None:
+                self.previous.current_stream_wait()
+            else:
+                self.stream.wait_stream(self.caller)
+        except BaseException:
+            self.current.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.current.__exit__(None, None, None)
+        if kind is not None:
+            return
+        for tensor in _tensors(self.given):
+            tensor.record_stream(self.stream)
+        for tensor in _tensors(self.results):
+            tensor.record_stream(self.caller)
+
+    def made(self, *results: Any) -> None:
+        self.results = results
+
+    def event(self, check: Callable[[], None] | None) -> EventOverlap:
         return EventOverlap(EventHandle(check, self.stream))
 
 
 class CommunicationStream:
     """A stream that is made when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int | None = None) -> None:
         self.stream: Any = None
+        self.gpu = gpu
 
     def get(self) -> Any:
         """The stream, on torch's current GPU."""
@@ -49,10 +99,9 @@ class CommunicationStream:
             self.stream = torch.cuda.Stream(priority=-1)
         return self.stream
 
-    @contextmanager
     def of_call(
         self, previous: EventOverlap | None, is_async: bool, allocates_there: bool, given: tuple[Any, ...]
-    ) -> Iterator[_Call]:
+    ) -> _Call:
         """Launches a call on the current stream, or with `is_async` on the communication stream.
 
         The latter waits for `previous`, or the current stream's earlier work. Tensors that both streams use are kept by
@@ -61,22 +110,8 @@ class CommunicationStream:
         """
         if allocates_there and (previous is None or not is_async):
             raise ArgumentError("allocate_on_comm_stream goes with previous_event and async_finish")
-        if not is_async:
-            if previous is not None:
-                previous.current_stream_wait()
-            yield _Call(None, None)
-            return
-        import torch
-
-        stream, caller = self.get(), torch.cuda.current_stream()
-        with torch.cuda.stream(stream):
-            if previous is not None and previous.event is not None:
-                previous.current_stream_wait()
-            else:
-                stream.wait_stream(caller)
-            call = _Call(stream, caller)
-            yield call
-        for tensor in _tensors(given):
-            tensor.record_stream(stream)
-        for tensor in _tensors(call.results):
-            tensor.record_stream(caller)
+        if is_async:
+            return _CallElsewhere(self.get(), previous, given)
+        if previous is not None:
+            previous.current_stream_wait()
+        return _Call(self.gpu)
