@@ -265,8 +265,18 @@ python() {
   case_of "Python, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- python3 "$tests/gpu/checks.py"
   if [ -e "$root/python/symrail/libsymrail_device.bc" ]; then
     local triton="SYMRAIL_INCLUDE=$root/kernels/include"
-    case_of "Python, Triton's kernels, mapped" $staged $triton $each -- python3 "$tests/gpu/triton_kernels.py"
-    case_of "Python, Triton's kernels, proxy" $staged $triton SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/triton_kernels.py"
+    local kernels
+    for kernels in triton numba; do
+      if [ "$kernels" = numba ] && ! python3 -c 'import numba_cuda' 2>/dev/null; then
+        echo "SKIPPED: numba's kernels: there is no numba-cuda"
+        continue
+      fi
+      local program="python3 $tests/gpu/${kernels}_kernels.py"
+      case_of "Python, $kernels kernels, device heap, mapped" $staged $triton $each -- $program
+      case_of "Python, $kernels kernels, device heap, proxy" $staged $triton SYMRAIL_DISABLE_P2P=1 $each -- $program
+      case_of "Python, $kernels kernels, pinned heap, proxy" $pinned $triton SYMRAIL_DISABLE_P2P=1 SYMRAIL_HEAP_KIND=pinned $each -- $program
+      case_of "Python, $kernels kernels, device heap, staged over two rails" $staged $triton $each --hosts $pes --rails 2 -- $program
+    done
   else
     echo "SKIPPED: Triton's kernels: scripts/bitcode.sh did not make libsymrail_device.bc"
   fi

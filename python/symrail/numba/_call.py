@@ -26,7 +26,7 @@ _NUMBA = {"int": types.int32, "size_t": types.uint64, "symrail_u64": types.uint6
 _WORDS = (types.int32, types.uint32, types.int64, types.uint64)
 
 
-class _Source(CUSource):  # type: ignore[misc]
+class _Source(CUSource):
     """The header, and the functions that kernels call so far. Numba reads it when it links a kernel."""
 
     def __init__(self) -> None:

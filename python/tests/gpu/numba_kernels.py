@@ -196,7 +196,7 @@ ALL_MEET = [
 
 
 def check_order(me, n):
-    world = symrail.world()
+    world = symrail.team_world()
     pair = world.split_strided(0, 1, n)
     one = world.split_strided(me, 1, 1)
     for scope, kernel in MEETINGS.items():

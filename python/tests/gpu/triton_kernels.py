@@ -240,7 +240,7 @@ def in_team(word, out, team, pe):
 
 def check_teams(me, n):
     """All PEs as a team of their own, a team of one, and the world."""
-    world = symrail.world()
+    world = symrail.team_world()
     whole, one = world.split_strided(0, 1, n), world.split_strided(me, 1, 1)
     for team, first, size in ((0, 0, n), (whole.handle, 0, n), (one.handle, me, 1)):
         word, out = symrail.array(1, "int64"), symrail.array(3, "int64")
@@ -286,6 +286,69 @@ def check_nvshmem(me, n):
     assert torch.equal(back.view(2, -1), (numbers + me).expand(2, -1)), "get"
     assert out[0].item() == me * 1000 + n and signal.tolist() == [7, 5] and word[0].item() == 7
     symrail.barrier_all()
+
+
+@shmem.jit
+def names(out, team):
+    tl.store(out, shmem.my_pe())
+    tl.store(out + 1, shmem.team_my_pe(0))
+    tl.store(out + 2, shmem.team_my_pe(team))
+    tl.store(out + 3, shmem.n_pes())
+    tl.store(out + 4, shmem.team_n_pes(0))
+    tl.store(out + 5, shmem.team_n_pes(team))
+
+
+@shmem.jit
+def rows(data, signals, n, KIND: tl.constexpr, SCOPE: tl.constexpr, NBI: tl.constexpr):
+    """Program p exchanges a row with PE p: gets its row, or puts this PE's there, with or without a signal."""
+    me, pe = shmem.my_pe(), tl.program_id(0)
+    mine = data + me * n
+    if pe != me:
+        if KIND == "get":
+            theirs = data + pe * n
+            if NBI:
+                shmem.get_nbi(theirs, theirs, n, pe, SCOPE)
+            else:
+                shmem.get(theirs, theirs, n, pe, SCOPE)
+        if KIND == "put":
+            if NBI:
+                shmem.put_nbi(mine, mine, n, pe, SCOPE)
+            else:
+                shmem.put(mine, mine, n, pe, SCOPE)
+        if KIND == "put_signal":
+            if NBI:
+                shmem.put_signal_nbi(mine, mine, n, signals + me, 1, shmem.SIGNAL_SET, pe, SCOPE)
+            else:
+                shmem.put_signal(mine, mine, n, signals + me, 1, shmem.SIGNAL_SET, pe, SCOPE)
+            shmem.signal_wait_until(signals + pe, shmem.CMP_EQ, 1)
+    shmem.quiet()
+
+
+def check_rows(me, n):
+    """The cases of Triton-distributed's test of NVSHMEM's functions, but its collectives and multicast stores."""
+    out = symrail.array(6, "int64").tensor()
+    team = symrail.team_world().split_strided(0, 1, n)
+    names[(1,)](out, team.handle)
+    assert out.tolist() == [me, me, me, n, n, n], out
+    team.destroy()
+    for dtype in ("int8", "int16", "float16", "int32", "float32", "int64"):
+        for count in (8, 1 << 16):
+            data, signals = symrail.array((n, count), dtype).tensor(), symrail.array(n, "int64").tensor()
+            wanted = torch.arange(1, n + 1, device="cuda").to(data.dtype)[:, None].expand(n, count)
+            for kind in ("get", "put", "put_signal"):
+                for scope in ("block", "warp", "thread"):
+                    for nbi in (True, False):
+                        data.fill_(me + 1)
+                        signals.zero_()
+                        torch.cuda.synchronize()
+                        symrail.barrier_all()
+                        warps = 1 if scope == "warp" else 4
+                        rows[(n,)](data, signals, count, KIND=kind, SCOPE=scope, NBI=nbi, num_warps=warps)
+                        torch.cuda.synchronize()
+                        symrail.barrier_all()
+                        assert torch.equal(data, wanted), (dtype, count, kind, scope, nbi)
+                        if kind == "put_signal":
+                            assert signals.tolist() == [int(pe != me) for pe in range(n)], (scope, nbi, signals)
 
 
 @shmem.jit

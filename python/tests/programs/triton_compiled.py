@@ -58,6 +58,9 @@ def cases():
     yield kernels.in_team, {"word": WORDS, "out": WORDS, "team": "i64", "pe": "i32"}, {}
     types = {"inbox": FLOATS, "outbox": FLOATS, "back": FLOATS, "word": "*i32", "signal": WORDS, "out": WORDS}
     yield kernels.for_nvshmem, {**types, "n": "i32", "pe": "i32"}, {}
+    yield kernels.names, {"out": WORDS, "team": "i64"}, {}
+    for kind in ("get", "put", "put_signal"):
+        yield kernels.rows, {"data": FLOATS, "signals": WORDS, "n": "i32"}, {"KIND": kind, "SCOPE": "warp", "NBI": True}
     yield kernels.signals_only, {"signal": WORDS, "laps": "i32", "me": "i32"}, {}
     yield kernels.stream, {"there": FLOATS, "here": FLOATS, "n": "i32", "laps": "i32"}, {"WAIT": True}
     matrices = {"a": "*fp16", "b": "*fp16", "c": FLOATS, "arrived": WORDS, "rows": "i32", "n": "i32", "k": "i32", "lap": "i32"}
