@@ -51,9 +51,9 @@ fn now(library: &Path, headers: &[&str]) -> BTreeSet<String> {
     // The profiling interface has every function of OpenSHMEM once more (`shmem/capi/tests/headers.rs`).
     let twin = |name: &str| name.strip_prefix('p').is_some_and(|of| exported.contains(of));
     let functions = exported.iter().filter(|name| !twin(name)).map(|name| (*name).to_owned());
-    let digests = headers.iter().map(|header| {
-        format!("{header} {:016x}", digest(&std::fs::read_to_string(root().join(header)).unwrap()))
-    });
+    let digests = headers
+        .iter()
+        .map(|header| format!("{header} {:016x}", digest(&std::fs::read_to_string(root().join(header)).unwrap())));
     functions.chain(digests).chain([format!("soname {}", soname(library))]).collect()
 }
 
