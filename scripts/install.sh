@@ -1,8 +1,8 @@
 #!/bin/bash
 # Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), NCCL's network plugin, the
 # names that OpenSHMEM's users know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages.
-# In a folder of its own, lib/symrail/cudecomp, is the library that programs of cuDecomp find in place of it if they look there first, with
-# headers and the Fortran module in include/symrail/cudecomp. Builds them first if need be.
+# In a folder of its own, lib/symrail/cudecomp, is the library that programs of cuDecomp find in place of it if they
+# look there first, with headers and the Fortran module in include/symrail/cudecomp. Builds them first if need be.
 #
 #   scripts/install.sh --prefix DIR               installs, or installs anew
 #   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else
@@ -61,8 +61,12 @@ alias_of() { # name-beside-it new
 place 755 "$built/symrail" bin/symrail
 for name in oshrun oshcc oshc++ oshcxx symrailrun symrailcc symrailc++; do alias_of symrail "bin/$name"; done
 
-place 755 "$built/libsymrail.so" lib/libsymrail.so
-place 755 "$built/libsymrail_transport.so" lib/libsymrail_transport.so
+# Each under its soname, which has the number of its binary interface, and for the linker under the name without it.
+for name in libsymrail libsymrail_transport; do
+  soname=$(grep -aoE "$name\.so\.[0-9]+" "$built/$name.so" | head -1)
+  place 755 "$built/$name.so" "lib/$soname"
+  alias_of "$soname" "lib/$name.so"
+done
 # By this name NCCL finds it for NCCL_NET_PLUGIN=symrail.
 place 755 "$built/libnccl_net_symrail.so" lib/libnccl-net-symrail.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h

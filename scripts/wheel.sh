@@ -12,8 +12,9 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/wheel}")
 tools=$target/wheel-tools
 # Zig has the C library's symbols of every version to link against.
-needed=("maturin>=1.7,<2" ziglang "auditwheel>=6" numpy)
+needed=("maturin>=1.7,<2" "cargo-zigbuild>=0.20" ziglang "auditwheel>=6" numpy)
 oldest_glibc=2_28
+triple=$(uname -m)-unknown-linux-gnu
 
 python=$(command -v python3) || { echo "SKIPPED: there is no python3"; exit 77; }
 if [ ! -e "$tools/complete" ]; then
@@ -31,6 +32,20 @@ if made=$(scripts/bitcode.sh); then :; else
   exit 77
 fi
 
+# The libraries that NCCL and NVSHMEM load, in the package's folder `lib`: symrail.nccl_plugin_path(), nvshmem_path().
+PATH=$tools/bin:$PATH cargo zigbuild --quiet --release --locked --target "$triple.${oldest_glibc/_/.}" \
+  -p symrail-nccl-net -p symrail-nvshmem
+libraries=$(mktemp -d)
+trap 'rm -rf "$libraries"' EXIT
+for name in nccl_net_symrail symrail_nvshmem; do
+  strip --strip-unneeded -o "$libraries/lib$name.so" "$target/$triple/release/lib$name.so"
+done
+rm -rf python/symrail/lib
+mkdir -p python/symrail/lib
+cp "$libraries/libnccl_net_symrail.so" python/symrail/lib/libnccl-net-symrail.so
+SYMRAIL_INSTALL_FROM=$libraries scripts/nvshmem-install.sh --prefix "$libraries/prefix" > /dev/null
+cp "$libraries"/prefix/lib/symrail-nvshmem/*.so.* python/symrail/lib/
+
 rm -rf "$out"
 mkdir -p "$out"
 (cd python && PATH=$tools/bin:$PATH maturin build --release --zig --locked --compatibility manylinux_$oldest_glibc --out "$out")
@@ -42,9 +57,9 @@ fail() { echo "wheel: $1" >&2; exit 1; }
 "$tools/bin/auditwheel" show "$wheel" | tee "$out/audit.txt"
 grep -q "manylinux_${oldest_glibc}_$(uname -m)" "$out/audit.txt" || fail "auditwheel finds another tag"
 checked=$(mktemp -d)
-trap 'rm -rf "$checked"' EXIT
+trap 'rm -rf "$checked" "$libraries"' EXIT
 "$python" -m zipfile -e "$wheel" "$checked/wheel"
-others=$(readelf -d "$checked"/wheel/symrail/*.so | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+others=$(readelf -d "$checked"/wheel/symrail/*.so "$checked"/wheel/symrail/lib/* | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
   grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so' || true)
 [ -z "$others" ] || fail "it is linked with $others"
 
@@ -71,6 +86,15 @@ END
 missing=(SYMRAIL_LIBFABRIC_SO=/nonexistent/libfabric.so SYMRAIL_IBV_SO=/nonexistent/libibverbs.so)
 [ "$(alone "${missing[@]}" symrail run -n 2 -- python ring.py)" = "$(yes well | head -2)" ] || fail "the ring needs libfabric"
 alone "${missing[@]}" python -c 'import symrail; print(symrail.info())' | grep -q "libfabric *missing" || fail "info()"
+# The libraries for NCCL and NVSHMEM are where the package says, and can be loaded.
+alone python - << 'END' || fail "the libraries for NCCL and NVSHMEM"
+import ctypes
+import symrail
+
+assert ctypes.CDLL(symrail.nccl_plugin_path()).ncclNetPlugin_v10
+for version in ("3.4", "3.5", "3.6", "3.7", "3.8"):
+    assert ctypes.CDLL(symrail.nvshmem_path(version)).nvshmemt_init
+END
 alone symrail perf put-lat -e 8 -i 100 | grep -q "data at the target checked" || fail "symrail perf"
 alone symrail info | grep -q "^chosen" || fail "symrail info"
 alone python -m symrail --version | grep -q "^symrail " || fail "python -m symrail"

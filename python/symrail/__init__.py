@@ -78,6 +78,8 @@ __all__ = [
     "is_mapped",
     "my_pe",
     "n_pes",
+    "nccl_plugin_path",
+    "nvshmem_path",
     "put",
     "put_nbi",
     "put_signal",
@@ -282,6 +284,7 @@ from ._collectives import (  # noqa: E402
     team_world,
 )
 from ._info import Info, info  # noqa: E402
+from ._libraries import nccl_plugin_path, nvshmem_path  # noqa: E402
 from ._operations import (  # noqa: E402
     barrier_all,
     connect_all,

@@ -1,7 +1,9 @@
 """README and docs: links resolve, and what they print as examples runs, or compiles, as it stands.
 
-A block that cannot run here stands behind a comment with the reason, `<!-- not run: … -->`. Blocks of Python and C that
-begin with their file's name are files for the other blocks of their page. Rust runs by documentation tests of crates.
+A block that cannot run here stands behind a comment with the reason, `<!-- not run: … -->`; if it is Python or a kernel
+it is compiled all the same. Blocks of Python and C that begin with their file's name are files for the other blocks of
+their page. Rust runs by documentation tests of crates. Shell commands run in a folder that looks like a clone in which
+everything was built and installed in ~/symrail, from the programs of this test run.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,10 +125,44 @@ def test_languages() -> None:
     assert not [str(page) for page, count in fences.items() if count != 2 * len(blocks(page))]
 
 
+# Programs of users that pages compile, and what stands in for them.
+PROGRAMS = {"program.c": "pencils.c", "program.F90": "pencils.F90"}
+
+# What is built here already: it succeeds if that is there.
+CARGO = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in
+    --example) shift; [ -x "target/release/examples/$1" ] || { echo "no example $1" >&2; exit 1; } ;;
+    --bin) shift; [ -x "target/release/$1" ] || { echo "no program $1" >&2; exit 1; } ;;
+    -p) shift; grep -qx "name = \\"$1\\"" */Cargo.toml */*/Cargo.toml || { echo "no package $1" >&2; exit 1; } ;;
+  esac
+  shift
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home in which Symrail is installed."""
+    home = tmp_path_factory.mktemp("home")
+    settings = {**os.environ, "SYMRAIL_INSTALL_FROM": str(Path(launcher()).resolve().parent)}
+    for script in ("install.sh", "nvshmem-install.sh"):
+        subprocess.run([ROOT / "scripts" / script, "--prefix", home / "symrail"], env=settings, check=True)
+    yield home
+    shutil.rmtree(home)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the commands that examples use, in `bin`."""
+    """A folder that looks like a clone, with the commands that examples use in `bin`."""
     program = Path(launcher()).resolve()
+    for entry in ROOT.iterdir():
+        if entry.name not in ("target", "bin"):
+            (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "release").symlink_to(program.parent)
+    for name, source in PROGRAMS.items():
+        (tmp_path / name).write_text(f'#include "{ROOT}/decomp/capi/tests/programs/{source}"\n')
     commands = tmp_path / "bin"
     commands.mkdir()
     for name in ("symrail", "oshcc", "oshc++", "oshrun"):
@@ -133,6 +170,8 @@ def folder(tmp_path: Path) -> Path:
     for name in ("python", "python3"):
         (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         (commands / name).chmod(0o755)
+    (commands / "cargo").write_text(CARGO)
+    (commands / "cargo").chmod(0o755)
     return tmp_path
 
 
@@ -151,11 +190,11 @@ def needs(text: str) -> None:
                 pytest.skip(f"there is no {module}")
 
 
-def succeed(command: list[str], folder: Path) -> None:
-    """Runs a command in the folder, with its commands first in the path; it must succeed."""
+def succeed(command: list[str], folder: Path, **more: str) -> None:
+    """Runs a command in the folder, with its commands first in the path and more variables; it must succeed."""
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     as_root = {name: "1" for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")}
-    settings = environment(PATH=path, OMPI_MCA_rmaps_base_oversubscribe="1", **as_root)
+    settings = environment(PATH=path, OMPI_MCA_rmaps_base_oversubscribe="1", **as_root, **more)
     ended = subprocess.run(
         command, cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
     )
@@ -164,8 +203,8 @@ def succeed(command: list[str], folder: Path) -> None:
 
 @of("python")
 def test_python(block: Block, folder: Path) -> None:
-    cannot_run(block)
     compile(block.text, str(block), "exec")
+    cannot_run(block)
     needs(block.text)
     program = folder / (block.file or "example.py")
     program.write_text(block.text)
@@ -173,14 +212,17 @@ def test_python(block: Block, folder: Path) -> None:
 
 
 @of("sh")
-def test_shell(block: Block, folder: Path) -> None:
+def test_shell(block: Block, folder: Path, home: Path) -> None:
+    subprocess.run(["bash", "-n", "-c", block.text], check=True)
     cannot_run(block)
     files_of(block.page, folder)
     for name in re.findall(r"\bpython3? (\w+\.py)", block.text):
         needs((folder / name).read_text())
-    if "mpirun" in block.text and not shutil.which("mpirun"):
-        pytest.skip("there is no mpirun")
-    succeed(["bash", "-eu", "-c", block.text], folder)
+    for tool in ("mpirun", "gfortran"):
+        if re.search(rf"\b{tool} ", block.text) and not shutil.which(tool):
+            pytest.skip(f"there is no {tool}")
+    built = str((folder / "target" / "release").resolve())
+    succeed(["bash", "-eu", "-c", block.text], folder, HOME=str(home), SYMRAIL_INSTALL_FROM=built)
 
 
 @of("c")

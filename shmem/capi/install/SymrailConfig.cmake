@@ -7,7 +7,6 @@ if(NOT TARGET Symrail::symrail)
   add_library(Symrail::symrail SHARED IMPORTED)
   set_target_properties(Symrail::symrail PROPERTIES
     IMPORTED_LOCATION "${_symrail_prefix}/lib/libsymrail.so"
-    IMPORTED_SONAME libsymrail.so
     INTERFACE_INCLUDE_DIRECTORIES "${_symrail_prefix}/include")
 endif()
 

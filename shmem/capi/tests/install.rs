@@ -76,6 +76,7 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
         "include/symrail_transport.h",
         "include/symrail_device.cuh",
         "include/symrail/api.cuh",
+        "lib/libsymrail.so.1",
         "lib/libsymrail_transport.so",
     ] {
         assert!(prefix.join(file).exists(), "{file}");

@@ -13,17 +13,18 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from the table in transport/src/env/table.rs; a test compares. -->\n\n\
          They are read once, at init. A value that is not accepted is an error; a `SYMRAIL_` name that is not in this\n\
-         list is a warning with the nearest name, and so is a setting that has no effect beside others. Warnings are\n\
-         events of `tracing`, and go to standard error in a Rust program that installs no subscriber; `symrail info`\n\
-         tells them, too. A variable that is set but empty counts as unset. Words are accepted in any case. `symrail\n\
-         info --env` prints this list with the values in force.\n\n\
-         Each line: name, type, default, meaning, and what is accepted.\n\n",
+         list is a [warning](run.md#watch-it) with the nearest name, and so is a setting that has no effect beside others;\n\
+         `symrail info` tells them, too. A variable that is set but empty counts as unset. Words are accepted in any\n\
+         case. `symrail info --env` prints this list with the values in force.\n\n\
+         Each line: name, type and accepted values, default, meaning. A path is in UTF-8; a name has no spaces; a switch is\n\
+         0, false, no or off, or 1, true, yes or on; a size is a number of bytes with an optional suffix K, M, G or T\n\
+         (powers of 1024). Where auto is a number, -1 is the same.\n\n",
     );
     for variable in VARIABLES {
         let default = (variable.show)(&default);
         let default = if default.is_empty() { "unset".into() } else { format!("`{default}`") };
-        let (name, kind, about, accepted) = (variable.name, variable.kind, variable.about, (variable.accepted)());
-        wrap(&mut out, &format!("- `{name}` ({kind}, {default}): {about} Accepted: {accepted}."));
+        let (name, values, about) = (variable.name, values(variable.kind, &(variable.accepted)()), variable.about);
+        wrap(&mut out, &format!("- `{name}` ({values}; {default}): {about}"));
     }
     out.push_str(
         "\n## Joining by a unique id\n\n\
@@ -46,6 +47,20 @@ pub fn markdown() -> String {
         let _ = writeln!(out, "| `{name}` | `{value}` |");
     }
     out
+}
+
+/// A type with its accepted values, without what the head of the page says of all variables of the type.
+fn values(kind: &str, accepted: &str) -> String {
+    let brief = accepted
+        .replace("auto, -1 (the same) or ", "auto or ")
+        .replace("a whole number from ", "")
+        .replace("a number of bytes from ", "from ")
+        .replace(", with an optional suffix K, M, G or T (powers of 1024)", "");
+    match kind {
+        "path" | "switch" | "name" => kind.to_owned(),
+        "choice" => brief,
+        _ => format!("{kind}: {brief}"),
+    }
 }
 
 /// Appends an item of a list, in lines of at most 120 characters.
