@@ -1,5 +1,7 @@
 //! The blocks that a plan exchanges, their places in the workspace, and the buffers that it accepts.
 
+use std::ops::Range;
+
 use symrail::Pe;
 
 use crate::error::{Error, Refusal};
@@ -105,6 +107,19 @@ impl Blocks {
     /// Bytes of the output.
     pub fn output_bytes(&self) -> usize {
         self.flows.elements.1 * self.element
+    }
+
+    /// The legs of each part. Where rails are involved, all are exchanged together.
+    pub fn groups(&self) -> Vec<Range<usize>> {
+        if self.legs.is_empty() || self.legs.iter().any(|leg| leg.path != Path::Mapped) {
+            return vec![0..self.legs.len()];
+        }
+        let groups = self.legs.chunk_by(|a, b| a.flow.part == b.flow.part);
+        let range = |end: &mut usize, group: &[Leg]| {
+            *end += group.len();
+            Some(*end - group.len()..*end)
+        };
+        groups.scan(0, range).collect()
     }
 
     /// The number of slots of words.
