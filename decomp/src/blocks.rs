@@ -109,17 +109,19 @@ impl Blocks {
         self.flows.elements.1 * self.element
     }
 
-    /// The legs of each part. Where rails are involved, all are exchanged together.
+    /// The legs of each part, at least one group. Where rails are involved, all are exchanged together.
     pub fn groups(&self) -> Vec<Range<usize>> {
-        if self.legs.is_empty() || self.legs.iter().any(|leg| leg.path != Path::Mapped) {
-            return vec![0..self.legs.len()];
-        }
-        let groups = self.legs.chunk_by(|a, b| a.flow.part == b.flow.part);
+        let mapped = self.legs.iter().all(|leg| leg.path == Path::Mapped);
+        let groups = self.legs.chunk_by(|a, b| !mapped || a.flow.part == b.flow.part);
         let range = |end: &mut usize, group: &[Leg]| {
             *end += group.len();
             Some(*end - group.len()..*end)
         };
-        groups.scan(0, range).collect()
+        let mut all: Vec<_> = groups.scan(0, range).collect();
+        if all.is_empty() {
+            all.push(0..0);
+        }
+        all
     }
 
     /// The number of slots of words.

@@ -431,8 +431,17 @@ fn a_refusal_ends_the_round_for_all() {
     for (rails, engines, launches, parts) in
         [(1, None, 3, 0), (0, Some(0), 3, 0), (0, None, 2, 0), (0, None, 1, 0), (0, None, 2, 300), (0, Some(0), 3, 300)]
     {
-        let how =
-            How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, parts, blind: None, launches };
+        let how = How {
+            element: 8,
+            direct: true,
+            in_place: false,
+            symmetric: true,
+            rails,
+            engines,
+            parts,
+            blind: None,
+            launches,
+        };
         let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
         for _ in 0..2 {
             round(library, &mut pes, &flows, how, &[1]);
