@@ -172,7 +172,11 @@ impl Round {
         }
         let (mut room, first) = (buffers.work + blocks.own_room as u64, &mut groups[0]);
         for (from, to) in &blocks.flows.own {
-            if in_place {
+            if in_place && from.offset == to.offset && from.lies_as(to) {
+                // The elements are in their places.
+            } else if in_place {
+                // Kernels that send read the input, too, but copy engines may write to it.
+                let pack = if fetching { &mut pack } else { &mut first.send };
                 pack.add(sizes, (input, from), (room, &to.packed()), Goes::Always);
                 first.unpack.add(sizes, (room, &to.packed()), (output, to), Goes::Always);
             } else {
