@@ -1,6 +1,6 @@
 //! Launches in order, and graphs of them.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,11 +48,27 @@ impl Stream {
     /// # Errors
     /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+        Stream::of_priority(gpu, 0)
+    }
+
+    /// As [`Stream::new`], of the greatest priority: its blocks start before waiting ones of other streams.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn with_priority(gpu: &Arc<Gpu>) -> Result<Self> {
+        gpu.bind()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the driver writes two numbers.
+        unsafe { cuda!(gpu.ordinal(), cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
+        Stream::of_priority(gpu, greatest)
+    }
+
+    fn of_priority(gpu: &Arc<Gpu>, priority: c_int) -> Result<Self> {
         let marks = [Event::timed(gpu)?, Event::timed(gpu)?];
         let mut raw = null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: the driver writes one handle.
-        unsafe { cuda!(gpu.ordinal(), cuStreamCreate(&raw mut raw, flags)) }?;
+        unsafe { cuda!(gpu.ordinal(), cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
         Ok(Self { gpu: Arc::clone(gpu), raw, marks: Some(marks) })
     }
 

@@ -50,7 +50,7 @@ extern "C" int moves_copy(const void* from, void* to, int n, const symrail_u64* 
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     symrail_u64 blocks = std::min<symrail_u64>((elements + 4 * DECOMP_THREADS - 1) / (4 * DECOMP_THREADS), multiprocessors * DECOMP_AT_ONCE);
-    blocks = std::max<symrail_u64>(blocks, (elements + 64 * DECOMP_THREADS - 1) / (64 * DECOMP_THREADS));
+    blocks = std::max<symrail_u64>(blocks, (elements + 16 * DECOMP_THREADS - 1) / (16 * DECOMP_THREADS));
     move_all<<<(unsigned)std::max<symrail_u64>(blocks, 1), DECOMP_THREADS, 0, stream>>>(copy);
     return (int)cudaGetLastError();
 }

@@ -28,8 +28,7 @@ SYMRAIL_DEVICE symrail_u64 decomp_tiles(const decomp_copy& copy, symrail_u32 wid
 }
 
 // The tiles of a block, from `first` on: neighbours in memory. Blocks start in the order of their numbers, so those that
-// run at a time read and write within few pages. If each had tiles everywhere, the pages of a large array would be too
-// many for the caches of addresses.
+// run at a time read and write within few pages, and none has much left when the others have ended.
 struct decomp_run {
     symrail_u64 first, end;
 };

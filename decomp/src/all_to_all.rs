@@ -154,7 +154,7 @@ pub(crate) fn flows(me: usize, sends: &[Span], receives: &[Span]) -> Flows {
     let flow = |distance: usize| {
         let rank = (me + distance) % size;
         let into = line(&Span { offset: 0, ..sends[rank] });
-        Flow { rank, here: rank, there: me, from: line(&sends[rank]), into, at: line(&receives[rank]) }
+        Flow { rank, here: rank, there: me, part: 0, from: line(&sends[rank]), into, at: line(&receives[rank]) }
     };
     let end = |spans: &[Span]| spans.iter().map(|span| span.offset + span.count).max().unwrap_or(0);
     Flows {

@@ -1,5 +1,7 @@
 //! The blocks that a plan exchanges, their places in the workspace, and the buffers that it accepts.
 
+use std::ops::Range;
+
 use symrail::Pe;
 
 use crate::error::{Error, Refusal};
@@ -105,6 +107,21 @@ impl Blocks {
     /// Bytes of the output.
     pub fn output_bytes(&self) -> usize {
         self.flows.elements.1 * self.element
+    }
+
+    /// The legs of each part, at least one group. Where rails are involved, all are exchanged together.
+    pub fn groups(&self) -> Vec<Range<usize>> {
+        let mapped = self.legs.iter().all(|leg| leg.path == Path::Mapped);
+        let groups = self.legs.chunk_by(|a, b| !mapped || a.flow.part == b.flow.part);
+        let range = |end: &mut usize, group: &[Leg]| {
+            *end += group.len();
+            Some(*end - group.len()..*end)
+        };
+        let mut all: Vec<_> = groups.scan(0, range).collect();
+        if all.is_empty() {
+            all.push(0..0);
+        }
+        all
     }
 
     /// The number of slots of words.

@@ -10,6 +10,7 @@ use crate::flow::Flows;
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
 use crate::mode::Mode;
+use crate::parts;
 use crate::pencil::{Form, Pencil};
 use crate::plan::Plan;
 use crate::small;
@@ -144,6 +145,9 @@ impl Decomposition {
         sizes: (usize, usize, Mode),
         flows: impl FnOnce() -> Result<Flows>,
     ) -> Result<GpuPlan> {
+        let (element, _, mode) = sizes;
+        let parts = |flows: Flows| if mode.pipelined { flows.in_parts(element, parts::LEAST) } else { flows };
+        let flows = || flows().map(parts);
         let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
         GpuPlan::new(kernels, &self.heap, &self.team, blocks)
     }

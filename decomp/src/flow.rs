@@ -12,6 +12,8 @@ pub(crate) struct Flow {
     pub here: usize,
     /// The slot of the pair at the other one.
     pub there: usize,
+    /// The number of this part of the pair's blocks.
+    pub part: usize,
     /// The block for the other PE, in this PE's input.
     pub from: View,
     /// The same block in the other PE's output. Only the arrangement of the elements counts there; the receiver sets

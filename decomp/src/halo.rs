@@ -86,6 +86,7 @@ impl Halo {
                 rank: other,
                 here,
                 there,
+                part: 0,
                 from: layers(rank, faces[here]),
                 into: layers(other, into),
                 at: layers(rank, halos[here]),

@@ -58,6 +58,7 @@ pub mod grid;
 pub mod halo;
 mod measure;
 mod mode;
+mod parts;
 pub mod pencil;
 pub mod plan;
 mod small;

@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Mode {
     /// Whether blocks are unpacked as they arrive, and sent as they are packed. Otherwise each step ends for all blocks
-    /// before the next one begins.
+    /// before the next one begins. On GPUs blocks of 128 MiB or more are exchanged in parts, each of which is unpacked
+    /// while the next one is on its way; smaller ones are unpacked when all have arrived.
     pub pipelined: bool,
     /// Whether blocks go straight from input to output where the staging rule allows it, and small blocks over rails
     /// through buffers of their own. Otherwise all blocks go through the workspace.
@@ -23,13 +24,13 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// The modes that differ on host memory, or on GPUs. GPUs unpack blocks when all have arrived.
+    /// The modes that differ on host memory, or on GPUs.
     #[must_use]
     pub fn all(on_gpu: bool) -> Vec<Mode> {
         let best = Mode::default();
         let staged = Mode { direct: false, ..best };
         match on_gpu {
-            true => vec![best, staged, Mode { engines: Some(0), ..best }],
+            true => vec![best, Mode { pipelined: false, ..best }, staged, Mode { engines: Some(0), ..best }],
             false => vec![best, Mode { pipelined: false, ..best }, staged, Mode { pipelined: false, ..staged }],
         }
     }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::grid::{Axis, Grid};
 use crate::mode::Mode;
+use crate::parts;
 use crate::pencil::Form;
 
 /// A transpose: X to Y, Y to Z, or back.
@@ -53,9 +54,9 @@ impl Transpose {
         let input = |rank| grid.pencil(rank, self.from, self.input);
         let output = |rank| grid.pencil(rank, self.to, self.output);
         let (own_input, own_output) = (input(rank), output(rank));
-        let parts = grid.processes[along];
+        let ranks = grid.processes[along];
         let flow = |distance: usize| {
-            let part = (place[along] + distance) % parts;
+            let part = (place[along] + distance) % ranks;
             let mut there = place;
             there[along] = part;
             let other = grid.rank(there);
@@ -64,6 +65,7 @@ impl Transpose {
                 rank: other,
                 here: part,
                 there: place[along],
+                part: 0,
                 from: own_input.common(&other_output, self.fields),
                 into: other_output.common(&own_input, self.fields),
                 at: own_output.common(&other_input, self.fields),
@@ -71,9 +73,9 @@ impl Transpose {
         };
         let own = flow(0);
         Ok(Flows {
-            others: (1..parts).map(flow).collect(),
+            others: (1..ranks).map(flow).collect(),
             own: vec![(own.from, own.at)],
-            slots: parts,
+            slots: ranks,
             elements: (own_input.len() * self.fields, own_output.len() * self.fields),
             disjoint: false,
         })
@@ -84,7 +86,7 @@ impl Transpose {
     #[must_use]
     pub fn workspace_bytes(&self, grid: &Grid, rank: usize) -> usize {
         let Ok(flows) = self.flows(grid, rank) else { return 0 };
-        let bytes = |len: usize| (len * self.element).next_multiple_of(ALIGN);
+        let bytes = |len: usize| (len * self.element).next_multiple_of(ALIGN) + parts::slack(len * self.element);
         let others = flows.others.iter().map(|flow| bytes(flow.from.len()) + bytes(flow.at.len()));
         others.sum::<usize>() + flows.own.iter().map(|(from, _)| bytes(from.len())).sum::<usize>()
     }

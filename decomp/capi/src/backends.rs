@@ -93,10 +93,10 @@ pub struct Way {
 }
 
 impl Backend {
-    /// The mode, without what makes no difference on GPUs, or on host memory.
+    /// The mode, without what makes no difference on host memory.
     pub fn mode(&self, on_gpu: bool) -> Mode {
         match on_gpu {
-            true => Mode { pipelined: true, ..self.mode },
+            true => self.mode,
             false => Mode { engines: None, ..self.mode },
         }
     }
@@ -112,7 +112,11 @@ impl std::fmt::Display for Way {
             None => "the CPU moves blocks between mapped peers",
         };
         let to = if mode.direct { "to the output where the staging rule allows it" } else { "to the workspace" };
-        let when = if mode.pipelined && !on_gpu { "as each one arrives" } else { "when all have arrived" };
+        let when = match (mode.pipelined, on_gpu) {
+            (true, false) => "as each one arrives",
+            (true, true) => "as each part of large ones arrives",
+            (false, _) => "when all have arrived",
+        };
         write!(out, "{}: {by}, {to}; staged blocks are unpacked {when}", backend.name.to_string_lossy())
     }
 }

@@ -86,7 +86,8 @@ fn largest(grid: &Grid, along: Axis) -> [usize; 3] {
 
 /// Elements of any type that a transpose's blocks need on any rank, over rails and in place, each block rounded up.
 fn for_transpose(grid: &Grid, (from, to): (Axis, Axis)) -> Option<usize> {
-    let blocks = 2 * grid.processes.into_iter().max().unwrap_or(1) + 1;
+    // Large blocks are in up to four parts on GPUs.
+    let blocks = 2 * 4 * grid.processes.into_iter().max().unwrap_or(1) + 1;
     let [input, output] = [from, to].map(|along| product(largest(grid, along)));
     input?.checked_add(output?)?.checked_add(blocks * (ALIGN / SMALLEST))
 }
@@ -95,7 +96,7 @@ fn for_transpose(grid: &Grid, (from, to): (Axis, Axis)) -> Option<usize> {
 fn for_halos(grid: &Grid, along: Axis, halo: [usize; 3]) -> Option<usize> {
     let shape = shape(largest(grid, along), Form { halo, padding: [0; 3] });
     let face = |dim: usize| product([0, 1, 2].map(|other| if other == dim { halo[dim] } else { shape[other] }));
-    let faces = [0, 1, 2].map(|dim| 4usize.checked_mul(face(dim)?.checked_add(ALIGN / SMALLEST)?));
+    let faces = [0, 1, 2].map(|dim| 4usize.checked_mul(face(dim)?.checked_add(4 * (ALIGN / SMALLEST))?));
     faces.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 

@@ -86,6 +86,20 @@ impl Job {
         &self.heap
     }
 
+    /// The failure of a call: for a heap without room with the call, its bytes and the setting.
+    pub fn failure(&self, call: &str, error: impl Into<symrail_decomp::Error>) -> Failure {
+        let error = error.into();
+        let symrail_decomp::Error::Runtime(symrail::Error::TeamHeapFull { bytes, heap_bytes, .. }) = &error else {
+            return error.into();
+        };
+        let (bytes, heap_bytes, now) = (*bytes, *heap_bytes, self.runtime.settings().heap_size);
+        Failure::runtime(format!(
+            "{call} needs {bytes} bytes, which are not free in one piece in the {heap_bytes} bytes for workspaces; set \
+             SYMRAIL_HEAP_SIZE to {} or more on all ranks (now {now})",
+            now.saturating_add(bytes)
+        ))
+    }
+
     /// The kernels, if arrays are in a GPU's memory.
     pub fn kernels(&self) -> Option<&GpuKernels> {
         self.kernels.as_ref()

@@ -113,15 +113,21 @@ impl Handle {
     /// Makes the plan. Collective.
     fn make(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(), Failure> {
         let (kernels, limit) = (self.job.kernels().cloned(), self.job.limit(1));
-        let (kernels, desc) = (kernels.as_ref(), self.desc(desc)?);
+        let (kernels, number) = (kernels.as_ref(), desc);
+        let desc = self.desc(number)?;
         let (array, modes) = (desc.array()?, desc.modes);
-        let plan = with_timeout(limit, || match wanted {
+        let made = with_timeout(limit, || match wanted {
             Wanted::Transpose(transpose) => {
                 AnyPlan::transpose(array, kernels, &Transpose { mode: modes[0], ..*transpose })
             }
             Wanted::Halo(halo) => AnyPlan::halo(array, kernels, &Halo { mode: modes[1], ..*halo }),
-        })?;
-        desc.plans.insert(wanted.key(), plan);
+        });
+        let call = match wanted {
+            Wanted::Transpose(_) => "the first transpose with these parameters and this back end",
+            Wanted::Halo(_) => "the first update of halos with these parameters and this back end",
+        };
+        let plan = made.map_err(|error| self.job.failure(call, error))?;
+        self.desc(number)?.plans.insert(wanted.key(), plan);
         Ok(())
     }
 

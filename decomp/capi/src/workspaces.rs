@@ -59,9 +59,9 @@ extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_v
             if bytes == 0 { Err(Failure::usage("buffer_size_bytes is 0")) } else { Ok(to) }
         });
         let to = handle.agree(Call::Malloc, (number.unwrap_or(0), 0), arguments)?;
-        let limit = handle.job.limit(1);
-        let array = handle.desc(desc)?.array()?;
-        let workspace = with_timeout(limit, || array.workspace(bytes))?;
+        let (limit, array) = (handle.job.limit(1), handle.desc(desc)?.array()?);
+        let workspace = with_timeout(limit, || array.workspace(bytes));
+        let workspace = workspace.map_err(|error| handle.job.failure("cudecompMalloc", error))?;
         let base = workspace.base();
         let device = handle.job.kernels().map(|kernels| kernels.device().address(base) as usize);
         let address = device.unwrap_or(base.addr());

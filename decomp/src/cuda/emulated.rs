@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 use symrail_core::{layout, word_of};
 
-use super::binding::{Buffers, Round};
+use super::binding::{Buffers, Copies, Group, Round};
 use super::engines;
 use super::layout::PlanMemory;
 use crate::all_to_all::{Span, flows};
@@ -28,8 +28,8 @@ struct Call {
     legs: u64,
     n: u64,
     landings: u64,
-    copies: [[u64; 2]; 3],
-    fetches: [u64; 2],
+    pack: [u64; 2],
+    groups: [u64; 2],
     unit: u64,
     pe: u64,
     timeout_ns: u64,
@@ -38,6 +38,18 @@ struct Call {
     hidden_from: u64,
     launches: u64,
     fetch_first: u64,
+    in_turn: u64,
+}
+
+/// The layout matches `Group` there.
+#[repr(C)]
+struct Part {
+    first: u64,
+    legs: u64,
+    send: [u64; 2],
+    fetches: [u64; 2],
+    unpack_fetched: [u64; 2],
+    unpack: [u64; 2],
 }
 
 /// The library, compiled once; `None` where there is no C++ compiler.
@@ -73,7 +85,7 @@ impl Pe {
     fn new() -> Pe {
         let mut memory = vec![u128::from_ne_bytes([UNTOUCHED; 16]); ALL / 16];
         memory[..WORK / 16].fill(0);
-        Pe { memory, plan: vec![0; 64], report: vec![0; 8] }
+        Pe { memory, plan: vec![0; 128], report: vec![0; 8] }
     }
 
     fn base(&self) -> u64 {
@@ -96,6 +108,8 @@ struct How {
     /// The PEs that are reached over rails: those whose numbers differ by an odd number; all; or none.
     rails: usize,
     engines: Option<usize>,
+    /// The least bytes of a part of a block; 0 for whole blocks.
+    parts: usize,
     /// A PE that does not reach the outputs of the others.
     blind: Option<usize>,
     /// The number of launches of a round whose PEs are all mapped. A refusal has 3.
@@ -103,6 +117,12 @@ struct How {
 }
 
 impl How {
+    /// The blocks of a PE, in parts.
+    fn parts(self, flows: &Flows) -> Flows {
+        let flows = flows.clone();
+        if self.parts == 0 { flows } else { flows.in_parts(self.element, self.parts) }
+    }
+
     fn is_mapped(self, pe: usize, other: usize) -> bool {
         pe == other || self.rails == 0 || self.rails == 1 && (pe + other).is_multiple_of(2)
     }
@@ -121,7 +141,7 @@ fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bas
         .map(|pe| {
             let mode = Mode { engines: how.engines, ..Mode::default() };
             let path = |other| path(pe, other);
-            let own = flows[pe].clone();
+            let own = how.parts(&flows[pe]);
             engines::rooms(&Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0)))
         })
         .collect();
@@ -142,7 +162,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
             scope.spawn(move || {
                 let path = |pe| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
                 let mode = Mode { direct: how.direct, engines: how.engines, ..Mode::default() };
-                let own = flows[me].clone();
+                let own = how.parts(&flows[me]);
                 let mut blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
                 let base = bases[me];
                 if how.engines.is_some() {
@@ -172,13 +192,23 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 let apart: Vec<u64> = bases.iter().map(|other| other.wrapping_sub(base)).collect();
                 let reach = |other| if how.blind == Some(me) { 2 } else { u8::from(how.is_mapped(me, other)) };
                 let mapped: Vec<u8> = (0..bases.len()).map(reach).collect();
+                let listed = |copies: &Copies| [copies.at, copies.count];
+                let part = |group: &Group| Part {
+                    first: group.first as u64,
+                    legs: group.legs as u64,
+                    send: listed(&group.send),
+                    fetches: [group.fetches.as_ptr().addr() as u64, group.fetches.len() as u64],
+                    unpack_fetched: listed(&group.unpack_fetched),
+                    unpack: listed(&group.unpack),
+                };
+                let groups: Vec<Part> = binding.groups.iter().map(part).collect();
                 let call = Call {
                     plan,
                     legs: at,
                     n: legs,
                     landings: plan + size_of::<PlanMemory>() as u64,
-                    copies: binding.copies.map(|copies| [copies.at, copies.count]),
-                    fetches: [binding.fetches.as_ptr().addr() as u64, binding.fetches.len() as u64],
+                    pack: listed(&binding.pack),
+                    groups: [groups.as_ptr().addr() as u64, groups.len() as u64],
                     unit: blocks.unit(16) as u64,
                     pe: me as u64,
                     timeout_ns: 20_000_000_000,
@@ -186,7 +216,11 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     mapped: mapped.as_ptr().addr() as u64,
                     hidden_from: base + OUTPUT as u64,
                     fetch_first: binding.apart.into(),
-                    launches: if binding.in_one && how.launches < 3 { how.launches } else { 3 },
+                    in_turn: binding.in_turn.into(),
+                    launches: match how.launches {
+                        launches if !binding.in_one || launches == 3 => 3,
+                        launches => launches.max(groups.len().min(2) as u64),
+                    },
                 };
                 // SAFETY: the memory is that of all PEs, which stay valid.
                 unsafe { run(&raw const call) };
@@ -254,6 +288,7 @@ fn every_byte_comes_to_its_place() {
                     symmetric: !i.is_multiple_of(4),
                     rails: i / 2 % 3,
                     engines: [None, Some(0), Some(1500)][i / 4 % 3],
+                    parts: [0, 100, 700][i / 2 % 3],
                     blind: None,
                     launches: 1 + i as u64 / 6 % 3,
                 };
@@ -281,6 +316,7 @@ fn every_byte_comes_to_its_place() {
                     symmetric: true,
                     rails: i % 3,
                     engines: i.is_multiple_of(2).then_some(0),
+                    parts: [0, 40][i / 2 % 2],
                     blind: None,
                     launches: 1 + i as u64 / 3 % 3,
                 };
@@ -321,6 +357,7 @@ fn blocks_of_any_size_and_none() {
                     symmetric,
                     rails,
                     engines: (i % 2 == 1).then_some(1000),
+                    parts: 0,
                     blind: None,
                     launches: 1 + i as u64 % 3,
                 },
@@ -349,6 +386,7 @@ fn tiles_and_wide_pieces_too() {
                     symmetric: true,
                     rails,
                     engines: (i % 2 == 1).then_some(1000),
+                    parts: 0,
                     blind: None,
                     launches: 1 + i as u64 / 2 % 3,
                 },
@@ -369,6 +407,7 @@ fn copy_engines_wait_for_kernels_that_read_where_they_write() {
         symmetric: true,
         rails: 0,
         engines: Some(9 * 35 * 8 + 1),
+        parts: 0,
         blind: None,
         launches: 3,
     };
@@ -389,9 +428,20 @@ fn a_refusal_ends_the_round_for_all() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    for (rails, engines, launches) in [(1, None, 3), (0, Some(0), 3), (0, None, 2), (0, None, 1)] {
-        let how =
-            How { element: 8, direct: true, in_place: false, symmetric: true, rails, engines, blind: None, launches };
+    for (rails, engines, launches, parts) in
+        [(1, None, 3, 0), (0, Some(0), 3, 0), (0, None, 2, 0), (0, None, 1, 0), (0, None, 2, 300), (0, Some(0), 3, 300)]
+    {
+        let how = How {
+            element: 8,
+            direct: true,
+            in_place: false,
+            symmetric: true,
+            rails,
+            engines,
+            parts,
+            blind: None,
+            launches,
+        };
         let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
         for _ in 0..2 {
             round(library, &mut pes, &flows, how, &[1]);
@@ -427,6 +477,7 @@ fn a_landing_that_is_not_reached_is_told_on_both_sides() {
             symmetric: true,
             rails: 0,
             engines: None,
+            parts: 0,
             blind: Some(1),
             launches,
         };

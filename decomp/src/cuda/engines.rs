@@ -11,6 +11,7 @@ use symrail::Pe;
 use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Stream};
 use symrail::team::heap::ALIGN;
 
+use super::binding::Group;
 use super::layout::Fetched;
 use crate::blocks::{Blocks, Fetch, Leg};
 use crate::error::Result;
@@ -48,7 +49,8 @@ pub(super) fn agree(blocks: &mut Blocks, own: &[Option<u64>], all: &[u64], at: i
     }
 }
 
-/// A stream on which copy engines fetch blocks, while kernels on a plan's stream copy others.
+/// A stream for copies beside those on a plan's stream: copy engines fetch blocks there, or kernels unpack parts that
+/// have arrived. Its blocks come before those of a large copy that have not started.
 pub(super) struct Beside {
     stream: Stream,
     met: Event,
@@ -57,33 +59,52 @@ pub(super) struct Beside {
 
 impl Beside {
     pub fn new(gpu: &Arc<Gpu>) -> Result<Beside> {
-        Ok(Beside { stream: Stream::new(gpu)?, met: Event::new(gpu)?, fetched: Event::new(gpu)? })
+        Ok(Beside { stream: Stream::with_priority(gpu)?, met: Event::new(gpu)?, fetched: Event::new(gpu)? })
     }
 
-    /// Fetches blocks after the work that is on a stream now, and enqueues `meanwhile` on that stream. Later work on
-    /// the stream runs after both.
+    /// Fetches the blocks of groups after the work that is on a stream now, and enqueues `meanwhile` on that stream.
+    /// `then` enqueues there what follows a group's fetches. Later work on the stream runs after all.
     ///
     /// # Safety
     /// The blocks and their destinations stay valid until the stream has completed the work. Nothing else uses them.
     pub unsafe fn fetch(
         &self,
         behind: &Stream,
-        fetches: &[Fetched],
+        groups: &[Group],
         meanwhile: impl FnOnce() -> Result<()>,
+        then: impl Fn(&Group) -> Result<()>,
     ) -> Result<()> {
         self.met.record(behind)?;
         self.stream.wait_for(&self.met)?;
-        let mut fetch = fetches.iter().map(|&Fetched { to, from, bytes }| {
-            // SAFETY: the caller's promise.
-            unsafe { self.stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }
-        });
-        let fetched = fetch.try_for_each(|fetched| fetched);
-        // A graph that is being captured needs the dependency back to its stream even after an error.
+        let mut meanwhile = Some(meanwhile);
+        for group in groups {
+            let mut fetch = group.fetches.iter().map(|&Fetched { to, from, bytes }| {
+                // SAFETY: the caller's promise.
+                unsafe { self.stream.copy(DevicePtr::new(to), DevicePtr::new(from), bytes) }
+            });
+            let fetched = fetch.try_for_each(|fetched| fetched);
+            // A graph that is being captured needs the dependency back to its stream even after an error.
+            self.fetched.record(&self.stream)?;
+            let copied = meanwhile.take().map_or(Ok(()), |meanwhile| meanwhile());
+            behind.wait_for(&self.fetched)?;
+            fetched?;
+            copied?;
+            then(group)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues `work` on the stream beside, after the work that is on `behind` now.
+    pub fn follow(&self, behind: &Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+        self.met.record(behind)?;
+        self.stream.wait_for(&self.met)?;
+        work(&self.stream)
+    }
+
+    /// Lets later work on `behind` run after all work beside.
+    pub fn join(&self, behind: &Stream) -> Result<()> {
         self.fetched.record(&self.stream)?;
-        let copied = meanwhile();
-        behind.wait_for(&self.fetched)?;
-        fetched?;
-        copied
+        Ok(behind.wait_for(&self.fetched)?)
     }
 }
 

@@ -16,7 +16,7 @@ pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!(".
 ]);
 
 /// The units that a block copies, of a copy that is too large for the blocks that are resident at once.
-const RUN: usize = 16 * 4 * THREADS as usize;
+const RUN: usize = 4 * 4 * THREADS as usize;
 
 /// The units of copies, in bytes.
 const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -140,8 +140,8 @@ mod tests {
             (0, 528, false, 1),
             (1025, 528, false, 2),
             (1 << 20, 528, false, 528),
-            // 8 GiB of complex doubles: 16 tiles of 1,024 for each block.
-            (1 << 29, 528, false, 1 << 15),
+            // 8 GiB of complex doubles: four tiles of 1,024 for each block.
+            (1 << 29, 528, false, 1 << 17),
             (1 << 29, 528, true, 528),
         ] {
             assert_eq!(blocks_of(units, resident, limited), expected, "{units} {resident} {limited}");

@@ -3,11 +3,11 @@
 use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
 use symrail_core::{layout, word_of};
 
-use super::binding::{Binding, Buffers, Copies, Round};
+use super::binding::{Binding, Buffers, Copies, Group, Round};
 use super::engines::{self, Beside};
 use super::images::Images;
 use super::kernels::GpuKernels;
-use super::layout::{Landing, PlanMemory, PlanReport};
+use super::layout::{Landing, Leg, PlanMemory, PlanReport};
 use super::room::Room;
 use crate::blocks::{Blocks, Extent, Wrong};
 use crate::counters::Counters;
@@ -36,7 +36,7 @@ pub struct GpuMemory {
 pub struct GpuPlan {
     pub(crate) blocks: Blocks,
     words: Block,
-    /// The rooms for blocks that copy engines fetch, and the stream for them.
+    /// The rooms for blocks that copy engines fetch, and the stream for them, or for parts that are unpacked in turn.
     rooms: Option<Block>,
     beside: Option<Beside>,
     /// [`PlanMemory`], followed by the landings.
@@ -76,7 +76,7 @@ impl GpuPlan {
             let (at, told) = (own.at().get(), report.device().get());
             let memory = PlanMemory::new(at, device.address(words.base), blocks.slots(), told);
             own.write(0, &layout::bytes(&[memory]))?;
-            let beside = engines.then(|| Beside::new(gpu)).transpose()?;
+            let beside = (engines || blocks.groups().len() > 1).then(|| Beside::new(gpu)).transpose()?;
             Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?, beside))
         })();
         let (own, report, images, beside) = match team.all_or_none(blocks.what, made) {
@@ -209,45 +209,60 @@ impl GpuPlan {
         let (plan, legs) = (self.own.at().get(), self.blocks.legs.len() as u64);
         let landings = plan + size_of::<PlanMemory>() as u64;
         let unit = self.blocks.unit(16);
-        let copy = |copies: &Copies| match copies.count {
+        let at_first = |group: &Group| landings + (size_of::<Landing>() * group.first) as u64;
+        let copy = |stream: &Stream, copies: &Copies, landings: u64| match copies.count {
             0 => Ok(()),
             // SAFETY: the arguments are the kernel's; the caller's promise.
             count => unsafe { self.kernels.copy(stream, (unit, copies.units), [copies.at, count, landings]) },
         };
-        let [pack, send, unpack] = &binding.copies;
-        copy(pack)?;
-        let arguments = [plan, binding.legs, legs, landings];
-        if binding.in_one && self.near {
-            let most = self.room.as_ref().map(Room::blocks);
-            if most.is_none() {
-                // SAFETY: the arguments are the kernel's.
-                unsafe { self.kernels.meet(stream, &arguments) }?;
-            }
-            let meets = u64::from(most.is_some());
-            let arguments = [plan, binding.legs, legs, landings, send.at, send.count, meets];
-            // SAFETY: the arguments are the kernel's; the caller's promise.
-            unsafe { self.kernels.round(stream, (unit, send.units), most, &arguments) }?;
-            return copy(unpack);
-        }
-        if legs > 0 {
+        let send = |group: &Group| copy(stream, &group.send, at_first(group));
+        let unpack = |group: &Group| copy(stream, &group.unpack, at_first(group));
+        copy(stream, &binding.pack, landings)?;
+        let (arguments, groups) = ([plan, binding.legs, legs, landings], &binding.groups);
+        let in_one = binding.in_one && self.near;
+        let most = self.room.as_ref().filter(|_| in_one && groups.len() == 1).map(Room::blocks);
+        if legs > 0 && most.is_none() {
             // SAFETY: the arguments are the kernel's.
             unsafe { self.kernels.meet(stream, &arguments) }?;
         }
-        let fetching = self.beside.as_ref().filter(|_| !binding.fetches.is_empty());
+        if in_one {
+            let round = |group: &Group| {
+                let (own, send) = (binding.legs + (size_of::<Leg>() * group.first) as u64, &group.send);
+                let (legs, meets) = (group.legs as u64, u64::from(most.is_some()));
+                let arguments = [plan, own, legs, at_first(group), send.at, send.count, meets];
+                // SAFETY: the arguments are the kernel's; the caller's promise.
+                unsafe { self.kernels.round(stream, (unit, send.units), most, &arguments) }
+            };
+            let unpacks = |group: &Group| group.unpack.count > 0;
+            let Some(beside) = self.beside.as_ref().filter(|_| binding.in_turn && groups.iter().any(unpacks)) else {
+                groups.iter().try_for_each(round)?;
+                return groups.iter().try_for_each(unpack);
+            };
+            let in_turn = groups.iter().try_for_each(|group| {
+                round(group)?;
+                if !unpacks(group) {
+                    return Ok(());
+                }
+                beside.follow(stream, |beside| copy(beside, &group.unpack, at_first(group)))
+            });
+            return beside.join(stream).and(in_turn);
+        }
+        let fetching = self.beside.as_ref().filter(|_| groups.iter().any(|group| !group.fetches.is_empty()));
         if fetching.is_none() || !binding.apart {
-            copy(send)?;
+            groups.iter().try_for_each(send)?;
         }
         if let Some(beside) = fetching {
-            let meanwhile = || if binding.apart { copy(send) } else { Ok(()) };
+            let meanwhile = || if binding.apart { groups.iter().try_for_each(send) } else { Ok(()) };
+            let then = |group: &Group| copy(stream, &group.unpack_fetched, at_first(group));
             // SAFETY: the caller's promise; the fetched blocks are in a room of a peer, which stays valid as long as
             // its plan.
-            unsafe { beside.fetch(stream, &binding.fetches, meanwhile) }?;
+            unsafe { beside.fetch(stream, groups, meanwhile, then) }?;
         }
         if legs > 0 {
             // SAFETY: the arguments are the kernel's.
             unsafe { self.kernels.arrive(stream, &arguments) }?;
         }
-        copy(unpack)
+        groups.iter().try_for_each(unpack)
     }
 
     /// Waits for all work of the GPU, since kernels of this plan use words that are freed here and at peers. Then frees

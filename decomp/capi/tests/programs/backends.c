@@ -52,7 +52,7 @@ static void moved(cudecompTransposeCommBackend_t of_transposes, cudecompHaloComm
   REFUSED(symrailDecompGetCounters(handle, desc, false, &counters[0]));
 }
 
-/* Blocks of `rounds` rounds with `peers` others each. On GPUs PL's blocks are unpacked like all others. */
+/* Blocks of `rounds` rounds with `peers` others each. On GPUs blocks as small as these are not pipelined. */
 static void expect(const symrailDecompCounters_t *is, uint64_t rounds, uint64_t blocks, bool staged, bool pipelined,
                    bool engines) {
   bool on_gpu = getenv("SYMRAIL_TEST_DEVICE") != NULL;
