@@ -14,7 +14,6 @@ use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
-use crate::group::Work;
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
 use crate::types::CudaStream;
@@ -176,14 +175,9 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether a call only launches kernels: it waits for no other rank, and loads no module. `false` as well if another
-    /// thread is in a call.
-    pub fn is_prepared(&self, work: &Work) -> bool {
-        let prepared = self.parts.look(|parts| match work {
-            Work::Collective(collective) => collective.is_prepared(&parts.collectives),
-            Work::Transfers(..) => parts.collectives.is_exchange_prepared(),
-        });
-        prepared.unwrap_or(false)
+    /// Calls `body` with the collectives, unless another thread is in a call or they are gone.
+    pub fn look<R>(&self, body: impl FnOnce(&GpuCommunicator) -> R) -> Option<R> {
+        self.parts.look(|parts| body(&parts.collectives))
     }
 
     /// Bytes of the GPU's memory that it has.

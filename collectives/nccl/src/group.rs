@@ -33,6 +33,18 @@ struct Waiting<C> {
     work: Work,
 }
 
+impl Waiting<Communicator> {
+    /// Whether the call only launches kernels: it waits for no other rank, and loads no module. `false` as well if
+    /// another thread is in a call.
+    fn is_prepared(&self) -> bool {
+        let prepared = self.communicator.look(|all| match &self.work {
+            Work::Collective(collective) => collective.is_prepared(all),
+            Work::Transfers(..) => all.is_exchange_prepared(),
+        });
+        prepared.unwrap_or(false)
+    }
+}
+
 /// The calling thread's group.
 struct Group<C> {
     depth: usize,
@@ -232,7 +244,7 @@ fn finish((joining, waiting): Calls) -> Result<(), Failure> {
     if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
         return begin_all(waiting, begin, Communicator::fail);
     }
-    let launches_only = waiting.iter().all(|call| call.communicator.is_prepared(&call.work));
+    let launches_only = waiting.iter().all(Waiting::is_prepared);
     let all: Vec<_> = waiting.iter().map(|call| Arc::clone(&call.communicator)).collect();
     let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
     if launches_only {
