@@ -146,7 +146,9 @@ impl Decomposition {
         flows: impl FnOnce() -> Result<Flows>,
     ) -> Result<GpuPlan> {
         let (element, _, mode) = sizes;
-        let parts = |flows: Flows| if mode.pipelined { flows.in_parts(element, parts::LEAST) } else { flows };
+        // Multiprocessors that unpack take as much from those that send as the overlap saves.
+        let in_parts = mode.pipelined && mode.engines.is_some();
+        let parts = |flows: Flows| if in_parts { flows.in_parts(element, parts::LEAST) } else { flows };
         let flows = || flows().map(parts);
         let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
         GpuPlan::new(kernels, &self.heap, &self.team, blocks)

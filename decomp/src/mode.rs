@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Mode {
     /// Whether blocks are unpacked as they arrive, and sent as they are packed. Otherwise each step ends for all blocks
-    /// before the next one begins. On GPUs blocks of 128 MiB or more are exchanged in parts, each of which is unpacked
-    /// while the next one is on its way; smaller ones are unpacked when all have arrived.
+    /// before the next one begins. On GPUs that concerns blocks of 128 MiB or more that copy engines move: they are
+    /// exchanged in parts, each of which is unpacked while the next one is on its way.
     pub pipelined: bool,
     /// Whether blocks go straight from input to output where the staging rule allows it, and small blocks over rails
     /// through buffers of their own. Otherwise all blocks go through the workspace.
