@@ -5,6 +5,7 @@
 //! then the memory is kept.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use pyo3::ffi;
@@ -65,9 +66,53 @@ struct Exchange {
     look: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
 }
 
-/// The layout of a tensor, and the GPU whose memory it is in, by the functions that its class offers to C: several
-/// times as fast as the tensor's own methods. `None` if the class offers none, or they fail.
-pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
+/// What a tensor's class tells C of it. Its lengths and strides are the tensor's own.
+pub struct Seen<'a> {
+    tensor: Tensor,
+    _of: PhantomData<&'a PyAny>,
+}
+
+impl Seen<'_> {
+    /// The GPU whose memory it is in; `Some(None)` for memory of the host.
+    pub fn gpu(&self) -> Option<Option<i32>> {
+        match self.tensor.device {
+            [CPU | CUDA_HOST, _] => Some(None),
+            [CUDA, number] => Some(Some(number)),
+            _ => None,
+        }
+    }
+
+    /// DLPack's code and number of bits of the elements.
+    pub fn code_and_bits(&self) -> Option<(u8, u8)> {
+        (self.tensor.lanes == 1).then_some((self.tensor.code, self.tensor.bits))
+    }
+
+    pub fn address(&self) -> usize {
+        self.tensor.data.expose_provenance() + self.tensor.byte_offset as usize
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        self.numbers(self.tensor.shape)
+    }
+
+    /// In elements; `None` if they are contiguous.
+    pub fn strides(&self) -> Option<&[i64]> {
+        (!self.tensor.strides.is_null()).then(|| self.numbers(self.tensor.strides))
+    }
+
+    fn numbers(&self, at: *const i64) -> &[i64] {
+        match usize::try_from(self.tensor.ndim).unwrap_or(0) {
+            0 => &[],
+            // SAFETY: the tensor has so many lengths and, unless they are omitted, strides, which stay valid while it
+            // does.
+            ndim => unsafe { std::slice::from_raw_parts(at, ndim) },
+        }
+    }
+}
+
+/// What the functions tell that a tensor's class offers to C: several times as fast as the tensor's own methods, and no
+/// mode of PyTorch sees it. `None` if the class offers none, or they fail.
+pub fn look<'a>(tensor: &'a Bound<'_, PyAny>) -> PyResult<Option<Seen<'a>>> {
     let py = tensor.py();
     let Some(offer) = tensor.get_type().getattr_opt(intern!(py, "__dlpack_c_exchange_api__"))? else { return Ok(None) };
     let null = std::ptr::null_mut();
@@ -99,24 +144,18 @@ pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>
             _ => return Ok(None),
         }
     }
-    let Some(ty) = Type::of_dlpack(found.code, found.bits).filter(|_| found.lanes == 1) else { return Ok(None) };
-    let gpu = match found.device {
-        [CPU | CUDA_HOST, _] => None,
-        [CUDA, number] => Some(number),
-        _ => return Ok(None),
-    };
-    let ndim = usize::try_from(found.ndim).unwrap_or(0);
-    let address = found.data.expose_provenance() + found.byte_offset as usize;
-    let numbers = |at: *const i64| match ndim {
-        0 => &[][..],
-        // SAFETY: the tensor has so many lengths and, unless they are omitted, strides, which stay valid while it does.
-        _ => unsafe { std::slice::from_raw_parts(at, ndim) },
-    };
-    let shape = numbers(found.shape).iter().map(|&n| n as usize).collect();
-    if found.strides.is_null() {
-        return Ok(Some((Layout::contiguous(address, shape, ty), gpu)));
-    }
-    let strides = numbers(found.strides).iter().map(|&stride| stride as isize * ty.bytes as isize).collect();
+    Ok(Some(Seen { tensor: found, _of: PhantomData }))
+}
+
+/// The layout of a tensor, and the GPU whose memory it is in. `None` as for [`look`], and for elements or devices that
+/// have no name here.
+pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
+    let Some(found) = look(tensor)? else { return Ok(None) };
+    let ty = found.code_and_bits().and_then(|(code, bits)| Type::of_dlpack(code, bits));
+    let (Some(ty), Some(gpu)) = (ty, found.gpu()) else { return Ok(None) };
+    let (address, shape) = (found.address(), found.shape().iter().map(|&n| n as usize).collect());
+    let Some(strides) = found.strides() else { return Ok(Some((Layout::contiguous(address, shape, ty), gpu))) };
+    let strides = strides.iter().map(|&stride| stride as isize * ty.bytes as isize).collect();
     Ok(Some((Layout { address, shape, strides, ty }, gpu)))
 }
 

@@ -53,7 +53,7 @@ fn is_plain(tensor: &Bound<'_, PyAny>, layout: &Layout) -> bool {
 }
 
 /// PyTorch's class of tensors, if the program has imported PyTorch.
-fn tensor_type(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
+pub fn tensor_type(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Some(tensor) = TENSOR.get(py) {
         return Ok(Some(tensor.bind(py)));

@@ -19,6 +19,7 @@
 //! | `under_way` | the arrays of operations in flight |
 //! | `team`, `collective` | the class `Team`; arguments and paths of collectives |
 //! | `torch` | the functions for PyTorch's symmetric memory, as a table for C (unsafe) |
+//! | `torch_tensors` | PyTorch's tensors by its functions for C (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
 //! | `collectives` | the class behind `symrail.collectives` (unsafe) |
@@ -56,6 +57,7 @@ mod sides;
 mod stream;
 mod team;
 mod torch;
+mod torch_tensors;
 mod under_way;
 mod view;
 mod words;
@@ -78,6 +80,8 @@ mod _symrail {
     use crate::runtime::Runtime;
     #[pymodule_export]
     use crate::team::Team;
+    #[pymodule_export]
+    use crate::torch_tensors::is_on_gpu;
 
     use crate::errors::{Kind, failed, json, raise};
     use crate::job;

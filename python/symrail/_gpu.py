@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ._symrail import is_on_gpu as is_on_gpu
 from .errors import ArgumentError, UnsupportedError
 
 # The variables in which launchers set a PE's number on its host.
@@ -59,11 +60,6 @@ def is_capturing() -> bool:
     except RuntimeError as error:
         # The default stream has no answer while another one captures; without a GPU there is none either.
         return "capture" in str(error).lower()
-
-
-def is_on_gpu(array: Any) -> bool:
-    """Whether an array is a tensor in a GPU's memory."""
-    return getattr(getattr(array, "device", None), "type", None) == "cuda"
 
 
 def must_be_on(gpu: int, array: Any, role: str) -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 __version__: str
 
 def create_uid(interface: str | None = None) -> bytes: ...
+def is_on_gpu(array: Any) -> bool: ...
 def is_of_ranks() -> bool: ...
 def libraries() -> str: ...
 def main(program: list[str], arguments: list[str]) -> int: ...
@@ -294,6 +295,38 @@ class Runtime:
 _Bytes = tuple[NDArray[Any], int]
 _EpCome = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], list[int]]
 
+_LowShape = tuple[int, int, int, int]
+_LowTokens = tuple[int, int, int, bool, bool]
+_LowParts = tuple[int, int, int, int]
+
+def ep_low_latency_dispatch_tensors(
+    gpu: int | None,
+    ranks: int,
+    prepared: _LowShape,
+    x: Any,
+    topk_idx: Any,
+    most_tokens: int,
+    experts: int,
+    stats: Any,
+    waits: Any,
+    use_fp8: bool,
+    power_of_two: bool,
+    packs: bool,
+) -> tuple[tuple[Any, Any, Any, Any, Any], _LowTokens, _Received] | None: ...
+def ep_low_latency_combine_tensors(
+    gpu: int | None,
+    ranks: int,
+    prepared: _LowShape,
+    x: Any,
+    topk_idx: Any,
+    topk_weights: Any,
+    handle: tuple[Any, ...],
+    out: Any,
+    waits: Any,
+) -> tuple[Any, int, _LowParts, _LowParts]: ...
+def ep_layout_tensors(
+    gpu: int | None, ranks: int, topk_idx: Any, experts: int
+) -> tuple[list[Any], tuple[int, int, int], list[int]]: ...
 def ep_layout(
     indices: NDArray[Any], k: int, experts: int, ranks: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
@@ -379,7 +412,7 @@ class EpDeviceHighThroughput:
 class EpDeviceLayout:
     def __init__(self, runtime: Runtime) -> None: ...
     def count(
-        self, stream: int, topk: tuple[int, int, int], of: tuple[int, int], to: tuple[int, int, int]
+        self, stream: int, topk: tuple[int, int, int], of: tuple[int, int], to: list[int]
     ) -> None: ...
 
 _Received = tuple[int, int, int, int, int, int, int, int, bool]
@@ -399,12 +432,10 @@ class EpDeviceLowLatency:
     def mask(self, rank: int, mask: bool) -> None: ...
     def masked(self) -> list[bool]: ...
     def check(self) -> None: ...
-    def dispatch(self, stream: int, tokens: tuple[int, int, int, bool, bool], to: _Received | None) -> None: ...
+    def dispatch(self, stream: int, tokens: _LowTokens, to: _Received | None) -> None: ...
     def receive_dispatch(self, stream: int, to: _Received) -> None: ...
-    def combine(
-        self, stream: int, parts: tuple[int, int, int, int], to: tuple[int, int, int, int] | None
-    ) -> None: ...
-    def receive_combine(self, stream: int, to: tuple[int, int, int, int]) -> None: ...
+    def combine(self, stream: int, parts: _LowParts, to: _LowParts | None) -> None: ...
+    def receive_combine(self, stream: int, to: _LowParts) -> None: ...
 
 class EpLowLatency:
     def __init__(

@@ -194,15 +194,8 @@ class Tensor:
 
     is_conj = is_neg
 
-    def __getitem__(self, _: Any) -> "Tensor":
-        return self
-
-    def view(self, *shape: int) -> "Tensor":
-        return Tensor(shape, self.dtype, at=self.at)
-
-    def transpose(self, *_: int) -> "Tensor":
-        e, groups, room = self.shape
-        return Tensor((e, room, groups), self.dtype, at=self.at)
+    def as_strided(self, sizes: tuple[int, ...], strides: tuple[int, ...]) -> "Tensor":
+        return Tensor(sizes, self.dtype, at=self.at)
 
 
 class Native:
@@ -224,7 +217,7 @@ def low_latency_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Native, 
     fake = SimpleNamespace(
         **{name: name for name in names},
         cuda=SimpleNamespace(is_current_stream_capturing=lambda: False),
-        empty=lambda shape, dtype, device: Tensor(shape, dtype),
+        empty_strided=lambda sizes, strides, dtype, device: Tensor(sizes, dtype),
     )
     monkeypatch.setitem(sys.modules, "torch", fake)
     monkeypatch.setattr(_on_gpu, "_NAMES", {name: name for name in names})
@@ -303,7 +296,7 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
         low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
 
-MOST_PYTHON_CALLS, MOST_C_CALLS = 50, 62
+MOST_PYTHON_CALLS, MOST_C_CALLS = 32, 12
 HOST_WORK = """
 import sys
 from collections import Counter
@@ -314,6 +307,7 @@ from torch.overrides import TorchFunctionMode
 
 from symrail.ep import Buffer, _buffer, _device, _on_gpu
 from symrail.ep._stream import CommunicationStream
+from symrail.errors import ArgumentError
 
 
 class Seen(TorchFunctionMode):
@@ -334,8 +328,8 @@ class Native:
     combine = check = dispatch
 
 
-_on_gpu.DEVICE, _on_gpu.reached = "cpu", lambda gpu: None
-_buffer.is_on_gpu, _device.current_stream = (lambda array: array.device.type == "cpu"), lambda gpu: 7
+_on_gpu.reached = lambda gpu: None
+_buffer.is_on_gpu, _device.current_stream = (lambda array: True), lambda gpu: 7
 _device._symrail = SimpleNamespace(EpDeviceLowLatency=Native)
 _device.must_not_capture = lambda why: None
 buffer = Buffer.__new__(Buffer)
@@ -350,6 +344,19 @@ def a_round():
     buffer.low_latency_combine(rows, topk, weights, handle)
 
 
+(rows_of_fp8, scales), counts, (sources, ranges, *_), _, _ = buffer.low_latency_dispatch(x, topk, 8, 6)
+made = ((rows_of_fp8, (3, 16, 512)), (scales, (3, 16, 4)), (counts, (3,)), (sources, (3, 16)), (ranges, (3, 2)))
+dtypes = (torch.float8_e4m3fn, torch.float32, torch.int32, torch.int32, torch.int64)
+assert [(one.shape, one.dtype) for one, _ in made] == [(shape, dtype) for (_, shape), dtype in zip(made, dtypes)]
+# The scales of a group lie one after the other; the number of the dispatch lies behind the ranges.
+assert scales.stride() == (64, 1, 16) and ranges.untyped_storage().nbytes() == 8 * (3 * 2 + 1)
+for wrong in (dict(x=x.float()), dict(x=x[:, ::2]), dict(topk_idx=topk[0]), dict(topk_idx=topk.int()), dict(x=x.to("meta"))):
+    try:
+        buffer.low_latency_dispatch(**{**dict(x=x, topk_idx=topk, num_max_dispatch_tokens_per_rank=8, num_experts=6), **wrong})
+    except ArgumentError as error:
+        assert next(iter(wrong)) in str(error), error
+    else:
+        raise AssertionError(wrong)
 a_round()
 with Seen():
     a_round()

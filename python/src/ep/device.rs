@@ -12,7 +12,7 @@ pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency>);
 
 /// Addresses of rows, scales, counts, sources, ranges (behind which is the dispatch's number), sums of counts (0: none)
 /// and waits (0: none); whether scales are packed.
-type Received = (u64, u64, u64, u64, u64, u64, u64, u64, bool);
+pub type Received = (u64, u64, u64, u64, u64, u64, u64, u64, bool);
 
 fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, packs): Received) -> DeviceReceived {
     DeviceReceived { rows, scales, counts, sources, ranges, number, all_counts, waits, packs }
@@ -20,13 +20,13 @@ fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, p
 
 /// A dispatch's tokens: addresses of rows and indices, their number; whether they are sent as FP8, and whether scales are
 /// powers of two.
-type Tokens = (u64, u64, usize, bool, bool);
+pub type Tokens = (u64, u64, usize, bool, bool);
 
 /// A combine's rows: addresses of rows, weights and the dispatch's number; the number of this rank's tokens.
-type Parts = (u64, u64, u64, usize);
+pub type Parts = (u64, u64, u64, usize);
 
 /// What a combine makes: addresses of indices, sums and waits (0: none); the number of this rank's tokens.
-type Sums = (u64, u64, u64, usize);
+pub type Sums = (u64, u64, u64, usize);
 
 impl DeviceBuffers for DeviceLowLatency {
     fn free(self) -> symrail_ep::Result<()> {

@@ -228,9 +228,9 @@ impl EpDeviceLayout {
 
     /// Counts: the address of indices, the number of tokens and of slots of each; experts and ranks; addresses of the
     /// tokens for each rank, the slots of each expert, and whether each rank gets each token.
-    fn count(&self, stream: usize, topk: (u64, usize, usize), of: (usize, usize), to: (u64, u64, u64)) -> PyResult<()> {
+    fn count(&self, stream: usize, topk: (u64, usize, usize), of: (usize, usize), to: [u64; 3]) -> PyResult<()> {
         self.job.running()?;
-        let (per_rank, per_expert, in_rank) = to;
+        let [per_rank, per_expert, in_rank] = to;
         let to = DeviceCounts { per_rank, per_expert, in_rank };
         // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
         unsafe { self.layout.count(&self.job.streams()?.stream(stream), topk, of, &to) }.map_err(raised)

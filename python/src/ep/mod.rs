@@ -7,6 +7,7 @@
 //! | `high` | high throughput |
 //! | `low` | low latency |
 //! | `device`, `device_high` | both by kernels |
+//! | `tensors` | tensors of these calls |
 //! | `plan` | layouts, sizes, casts: functions that need no job |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
@@ -17,6 +18,7 @@ mod high;
 mod low;
 mod on_gpu;
 mod plan;
+mod tensors;
 
 use std::sync::Arc;
 
@@ -42,6 +44,9 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<low::EpLowLatency>()?;
     module.add_class::<low::EpDispatching>()?;
     module.add_class::<low::EpCombining>()?;
+    module.add_function(wrap_pyfunction!(tensors::ep_low_latency_dispatch_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(tensors::ep_low_latency_combine_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(tensors::ep_layout_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_layout, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_high_throughput_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_low_latency_bytes, module)?)?;

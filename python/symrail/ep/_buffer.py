@@ -19,7 +19,7 @@ from ._config import Config
 from ._device import DeviceLowLatency
 from ._device_high import DeviceHighThroughput, DeviceLayout
 from ._stream import CommunicationStream
-from ._events import EventHandle, EventOverlap
+from ._events import EventHandle, EventOverlap, at_current_stream
 from ._low import LowLatency
 from ._on_gpu import plain
 
@@ -219,7 +219,6 @@ class Buffer:
         """
         return _symrail.ep_low_latency_bytes(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
-    @plain
     def get_dispatch_layout(
         self,
         topk_idx: Any,
@@ -349,7 +348,6 @@ class Buffer:
         scales = 4 * -(-hidden // 128)
         self._of_low().prepare(num_max_dispatch_tokens_per_rank, 2 * hidden, scales, num_experts, 16)
 
-    @plain
     def low_latency_dispatch(
         self,
         x: Any,
@@ -382,21 +380,25 @@ class Buffer:
             raise ArgumentError("use_ue8m0=True goes with use_fp8=True and round_scale=True")
         low = self._low_for(x)
         if isinstance(low, DeviceLowLatency):
-            with self._stream.of_call(None, async_finish, False, (x, topk_idx)) as call:
-                received, counts, handle, receive = low.dispatch(
-                    x,
-                    topk_idx,
-                    num_max_dispatch_tokens_per_rank,
-                    num_experts,
-                    cumulative_local_expert_recv_stats,
-                    use_fp8,
-                    round_scale,
-                    use_ue8m0,
-                    dispatch_wait_recv_cost_stats,
-                    not return_recv_hook,
-                )
+            arguments = (
+                x,
+                topk_idx,
+                num_max_dispatch_tokens_per_rank,
+                num_experts,
+                cumulative_local_expert_recv_stats,
+                use_fp8,
+                round_scale,
+                use_ue8m0,
+                dispatch_wait_recv_cost_stats,
+                not return_recv_hook,
+            )
+            if not async_finish:
+                received, counts, handle, hook = low.dispatch(*arguments)
+                return received, counts, handle, at_current_stream(self._stream.gpu, low.check), hook
+            with self._stream.of_call(None, True, False, (x, topk_idx)) as call:
+                received, counts, handle, hook = low.dispatch(*arguments)
                 call.made(received, counts, *handle[:2])
-            return received, counts, handle, call.event(low.check), receive if return_recv_hook else None
+            return received, counts, handle, call.event(low.check), hook
         if use_ue8m0:
             raise UnsupportedError("use_ue8m0=True: on the host scales are float32; round_scale=True rounds them")
         if dispatch_wait_recv_cost_stats is not None:
@@ -414,7 +416,6 @@ class Buffer:
             receive()
         return received, counts, handle, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
-    @plain
     def low_latency_combine(
         self,
         x: Any,
@@ -441,13 +442,15 @@ class Buffer:
             _say_once("low_latency_combine: use_logfmt=True changes nothing: rows come back as they are")
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
-            stats = combine_wait_recv_cost_stats
-            with self._stream.of_call(None, async_finish, False, (x, topk_idx, topk_weights, out)) as call:
-                combined, receive = low.combine(
-                    x, topk_idx, topk_weights, handle, zero_copy, out, stats, not return_recv_hook
-                )
+            stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
+            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives)
+            if not async_finish:
+                combined, hook = low.combine(*arguments)
+                return combined, at_current_stream(self._stream.gpu, low.check), hook
+            with self._stream.of_call(None, True, False, (x, topk_idx, topk_weights, out)) as call:
+                combined, hook = low.combine(*arguments)
                 call.made(combined)
-            return combined, call.event(low.check), receive if return_recv_hook else None
+            return combined, call.event(low.check), hook
         if combine_wait_recv_cost_stats is not None:
             raise UnsupportedError("combine_wait_recv_cost_stats: on the host times of ranks are not kept")
         combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out)

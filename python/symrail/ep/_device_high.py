@@ -9,30 +9,23 @@ from .. import _symrail
 from .._gpu import reached
 from ..errors import ArgumentError
 from ._high import Handle
-from ._on_gpu import ROW_ALIGN, Held, address, current_stream, know_dtypes, must_not_capture
+from ._on_gpu import ROW_ALIGN, Held, address, current_stream, must_not_capture
 
 
 class DeviceLayout:
     """The layout of tokens, by one launch."""
 
     def __init__(self, runtime: _symrail.Runtime) -> None:
-        know_dtypes()
         self.ranks, self.gpu = runtime.n_pes(), reached(runtime.device)
         self.kernel = _symrail.EpDeviceLayout(runtime)
 
     def count(self, topk_idx: Any, experts: int) -> tuple[Any, Any, Any]:
         """Tokens for each rank, slots of each expert, and whether each token goes to each rank."""
-        import torch
-
-        if experts % self.ranks or len(topk_idx.shape) != 2:
-            raise ArgumentError(f"{experts} experts of {self.ranks} ranks, topk_idx of {tuple(topk_idx.shape)}")
-        tokens, k = topk_idx.shape
-        at, device = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k)), topk_idx.device
-        per_rank = torch.empty((self.ranks,), dtype=torch.int32, device=device)
-        per_expert = torch.empty((experts,), dtype=torch.int32, device=device)
-        in_rank = torch.empty((tokens, self.ranks), dtype=torch.bool, device=device)
-        to = (per_rank.data_ptr(), per_expert.data_ptr(), in_rank.data_ptr())
-        self.kernel.count(current_stream(self.gpu), (at, tokens, k), (experts, self.ranks), to)
+        if experts < 0 or experts % self.ranks:
+            raise ArgumentError(f"{experts} experts of {self.ranks} ranks")
+        made, topk, to = _symrail.ep_layout_tensors(self.gpu, self.ranks, topk_idx, experts)
+        self.kernel.count(current_stream(self.gpu), topk, (experts, self.ranks), to)
+        per_rank, per_expert, in_rank = made
         return per_rank, per_expert, in_rank
 
 

@@ -78,3 +78,14 @@ class EventOverlap:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.current_stream_wait()
+
+
+def at_current_stream(gpu: int | None, check: Callable[[], None] | None) -> EventOverlap:
+    """An event at the end of torch's current stream of a GPU, which is made when it is first needed; its `synchronize`
+    raises earlier errors by `check`."""
+    later = None
+    if gpu is not None:
+        import torch
+
+        later = torch._C._cuda_getCurrentStream(gpu)
+    return EventOverlap(EventHandle(check, None, later))

@@ -11,6 +11,7 @@ from .. import _symrail
 from ..errors import ArgumentError
 from .._host_arrays import Rows, as_array, as_dtype, as_fp8, must_take, numbers, store
 from .._tensors import is_tensor
+from ._on_gpu import plain
 
 Hook = Callable[[], None]
 _GROUP = 128
@@ -69,6 +70,7 @@ class LowLatency:
             self.held.free()
             self.held = None
 
+    @plain
     def dispatch(
         self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
     ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
@@ -114,6 +116,7 @@ class LowLatency:
         handle = (tokens, ranges, most_tokens, hidden, experts)
         return (received, scales) if use_fp8 else received, counts, handle, receive
 
+    @plain
     def combine(
         self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
     ) -> tuple[Any, Hook]:

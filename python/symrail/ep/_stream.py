@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import ArgumentError
-from ._events import EventHandle, EventOverlap
+from ._events import EventHandle, EventOverlap, at_current_stream
 
 
 def _tensors(values: Any) -> Iterator[Any]:
@@ -37,12 +37,7 @@ class _Call:
 
     def event(self, check: Callable[[], None] | None) -> EventOverlap:
         """The event behind the call, whose `synchronize` raises earlier errors by `check`."""
-        later = None
-        if self.gpu is not None:
-            import torch
-
-            later = torch._C._cuda_getCurrentStream(self.gpu)
-        return EventOverlap(EventHandle(check, None, later))
+        return at_current_stream(self.gpu, check)
 
 
 class _CallElsewhere(_Call):

@@ -1,0 +1,158 @@
+//! The tensors of calls on a GPU: checks and addresses of those that are given, and new ones for results.
+
+use pyo3::prelude::*;
+
+use super::device::{Parts, Received, Sums, Tokens};
+use crate::errors::{Kind, raise};
+use crate::torch_tensors::{Dims, Dtype, address, data, empty, empty_with, lengths, unseen};
+
+/// Elements that share a scale of FP8, and the scales in a word if they are packed.
+const GROUP: usize = 128;
+const PACKED: usize = 4;
+/// Kernels copy rows in pieces of so many bytes.
+const ROW_ALIGN: usize = 16;
+
+/// The buffers' shape: tokens of a rank, at most; elements of a token; experts; top-k slots.
+type Shape = (usize, usize, usize, usize);
+type Array<'py> = Bound<'py, PyAny>;
+
+/// The results of a dispatch: rows, scales, counts, sources and ranges; then what the native calls take.
+type Dispatched<'py> = ((Array<'py>, Option<Array<'py>>, Array<'py>, Array<'py>, Array<'py>), Tokens, Received);
+
+/// The results of a layout, then what the native call takes.
+type Counted<'py> = ([Array<'py>; 3], (u64, usize, usize), [u64; 3]);
+
+fn optional(array: Option<&Array<'_>>, role: &str, gpu: Option<i32>, dtype: Dtype, length: usize) -> PyResult<u64> {
+    array.map_or(Ok(0), |array| address(array, role, gpu, dtype, &[length], 1))
+}
+
+/// The tensors of a dispatch for `ranks` ranks on buffers of the shape `prepared`; `None` if it needs another shape.
+/// Raises ArgumentError for tensors that kernels cannot take.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // those of the call
+pub fn ep_low_latency_dispatch_tensors<'py>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    ranks: usize,
+    prepared: Shape,
+    x: &Array<'py>,
+    topk_idx: &Array<'py>,
+    most_tokens: usize,
+    experts: usize,
+    stats: Option<&Array<'py>>,
+    waits: Option<&Array<'py>>,
+    use_fp8: bool,
+    power_of_two: bool,
+    packs: bool,
+) -> PyResult<Option<Dispatched<'py>>> {
+    let ([tokens, hidden], [_, k]) = (lengths(x, "x")?, lengths(topk_idx, "topk_idx")?);
+    let refuse = |why: String| Err(raise(Kind::Argument, &why));
+    if tokens > most_tokens {
+        return refuse(format!("x has {tokens} tokens; num_max_dispatch_tokens_per_rank is {most_tokens}"));
+    }
+    if packs && !hidden.is_multiple_of(GROUP * PACKED) {
+        let wanted = GROUP * PACKED;
+        return refuse(format!("use_ue8m0=True: x has {hidden} elements; wanted is a multiple of {wanted}"));
+    }
+    let share = experts / ranks.max(1);
+    let (rows, slots, all_counts, waits) = unseen(py, || {
+        Ok((
+            address(x, "x", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?,
+            address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
+            optional(stats, "cumulative_local_expert_recv_stats", gpu, Dtype::Int32, share)?,
+            optional(waits, "dispatch_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+        ))
+    })?;
+    if prepared != (most_tokens, hidden, experts, k) {
+        return Ok(None);
+    }
+    let room = ranks * most_tokens;
+    let of_rows = if use_fp8 { Dtype::Float8E4m3fn } else { Dtype::Bfloat16 };
+    let received = empty(py, gpu, of_rows, &Dims::contiguous([share, room, hidden]))?;
+    let scales = match use_fp8 {
+        false => None,
+        true => {
+            let groups = hidden.div_ceil(GROUP);
+            let (words, dtype) = if packs { (groups / PACKED, Dtype::Int32) } else { (groups, Dtype::Float32) };
+            // The scales of a group lie one after the other for all rows of an expert.
+            let sizes = [share, room, words].map(|n| n as i64);
+            let dims = Dims { sizes, strides: [(words * room) as i64, 1, room as i64] };
+            Some(empty(py, gpu, dtype, &dims)?)
+        }
+    };
+    let counts = empty(py, gpu, Dtype::Int32, &Dims::contiguous([share]))?;
+    let sources = empty(py, gpu, Dtype::Int32, &Dims::contiguous([share, room]))?;
+    // The number of the dispatch lies behind the ranges.
+    let ranges = empty_with(py, gpu, Dtype::Int64, &Dims::contiguous([share, ranks]), 1)?;
+    let number = number(ranges.1, share, ranks);
+    let of_scales = scales.as_ref().map_or(0, |scales| scales.1);
+    let to = (received.1, of_scales, counts.1, sources.1, ranges.1, number, all_counts, waits, packs);
+    let made = (received.0, scales.map(|scales| scales.0), counts.0, sources.0, ranges.0);
+    Ok(Some((made, (rows, slots, tokens, use_fp8, power_of_two), to)))
+}
+
+/// The sums of a combine, the address of its handle's ranges, and what the native calls take. Raises ArgumentError for
+/// tensors that kernels cannot take, or that do not go with buffers of the shape `prepared`.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // those of the call
+pub fn ep_low_latency_combine_tensors<'py>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    ranks: usize,
+    prepared: Shape,
+    x: &Array<'py>,
+    topk_idx: &Array<'py>,
+    topk_weights: &Array<'py>,
+    handle: (Array<'py>, Array<'py>, usize, usize, usize),
+    out: Option<Array<'py>>,
+    waits: Option<&Array<'py>>,
+) -> PyResult<(Array<'py>, u64, Parts, Sums)> {
+    let (_, ranges, most_tokens, hidden, experts) = handle;
+    let [tokens, k] = lengths(topk_idx, "topk_idx")?;
+    if prepared != (most_tokens, hidden, experts, k) || tokens > most_tokens {
+        let why = format!("{tokens} tokens with {k} slots do not go with a dispatch of the shape {prepared:?}");
+        return Err(raise(Kind::Argument, &why));
+    }
+    let share = experts / ranks.max(1);
+    let (rows, slots, weights, waits, made) = unseen(py, || {
+        Ok((
+            address(x, "x", gpu, Dtype::Bfloat16, &[share, ranks * most_tokens, hidden], ROW_ALIGN)?,
+            address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
+            address(topk_weights, "topk_weights", gpu, Dtype::Float32, &[tokens, k], 1)?,
+            optional(waits, "combine_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+            out.map(|out| {
+                let at = address(&out, "out", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?;
+                PyResult::Ok((out, at))
+            }),
+        ))
+    })?;
+    let (combined, sums) = match made {
+        Some(given) => given?,
+        None => empty(py, gpu, Dtype::Bfloat16, &Dims::contiguous([tokens, hidden]))?,
+    };
+    let at = data(&ranges)?;
+    Ok((combined, at, (rows, weights, number(at, share, ranks), tokens), (slots, sums, waits, tokens)))
+}
+
+/// The tensors of a layout: tokens for each rank, slots of each expert, and whether each token goes to each rank; then
+/// what the native call takes. Raises ArgumentError for indices that the kernel cannot take.
+#[pyfunction]
+pub fn ep_layout_tensors<'py>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    ranks: usize,
+    topk_idx: &Array<'py>,
+    experts: usize,
+) -> PyResult<Counted<'py>> {
+    let [tokens, k] = lengths(topk_idx, "topk_idx")?;
+    let at = unseen(py, || address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1))?;
+    let (per_rank, to_ranks) = empty(py, gpu, Dtype::Int32, &Dims::contiguous([ranks]))?;
+    let (per_expert, to_experts) = empty(py, gpu, Dtype::Int32, &Dims::contiguous([experts]))?;
+    let (in_rank, of_tokens) = empty(py, gpu, Dtype::Bool, &Dims::contiguous([tokens, ranks]))?;
+    Ok(([per_rank, per_expert, in_rank], (at, tokens, k), [to_ranks, to_experts, of_tokens]))
+}
+
+/// The address of a dispatch's number, behind its ranges.
+fn number(ranges: u64, share: usize, ranks: usize) -> u64 {
+    ranges + 8 * (share * ranks) as u64
+}

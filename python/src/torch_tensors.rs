@@ -1,0 +1,337 @@
+//! Tensors of PyTorch for kernels: the addresses of given ones, and new ones of PyTorch's allocator.
+//!
+//! A call of `torch.empty`, or a look at a tensor's shape, dtype or device, takes as long as a kernel launch, or half of
+//! it. So tensors are read by the functions that their class offers to C ([`crate::dlpack`]), and made by functions that
+//! PyTorch exports: those of its stable C interface (`torch/csrc/inductor/aoti_torch/c/shim.h`), and the one that wraps
+//! a tensor for Python. Where a version lacks one of these, PyTorch's Python functions serve.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::transmute_copy;
+use std::ptr::null_mut;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors::{Kind, raise};
+use crate::{dlpack, foreign};
+
+/// Types of elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dtype {
+    Bfloat16,
+    Float32,
+    Int32,
+    Int64,
+    Float8E4m3fn,
+    Bool,
+}
+
+impl Dtype {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        ["bfloat16", "float32", "int32", "int64", "float8_e4m3fn", "bool"][self as usize]
+    }
+
+    /// DLPack's code and number of bits.
+    fn code_and_bits(self) -> (u8, u8) {
+        [(4, 16), (2, 32), (0, 32), (0, 64), (10, 8), (6, 8)][self as usize]
+    }
+}
+
+/// The address of a given tensor, which must be plain and contiguous, of this shape and dtype, in this GPU's memory
+/// (`None`: the host's), and aligned. Raises ArgumentError.
+pub fn address(
+    tensor: &Bound<'_, PyAny>,
+    role: &str,
+    gpu: Option<i32>,
+    dtype: Dtype,
+    shape: &[usize],
+    align: usize,
+) -> PyResult<u64> {
+    if let Some(at) = plain_address(tensor, gpu, dtype, shape)?
+        && at.is_multiple_of(align)
+    {
+        return Ok(at as u64);
+    }
+    // This explains what is wrong, and knows other kinds of tensors.
+    let explain = tensor.py().import("symrail.ep._on_gpu")?.getattr("address")?;
+    explain.call1((tensor, role, gpu, dtype.name(), PyTuple::new(tensor.py(), shape)?, align))?.extract()
+}
+
+fn plain_address(
+    tensor: &Bound<'_, PyAny>,
+    gpu: Option<i32>,
+    dtype: Dtype,
+    shape: &[usize],
+) -> PyResult<Option<usize>> {
+    let py = tensor.py();
+    if !foreign::tensor_type(py)?.is_some_and(|plain| tensor.get_type().is(plain)) {
+        return Ok(None);
+    }
+    let Some(seen) = dlpack::look(tensor)? else { return Ok(None) };
+    let is_wanted = seen.gpu() == Some(gpu)
+        && seen.code_and_bits() == Some(dtype.code_and_bits())
+        && seen.shape().iter().map(|&n| n as usize).eq(shape.iter().copied())
+        && seen.strides().is_none_or(|strides| is_contiguous(seen.shape(), strides))
+        && !tensor.call_method0(intern!(py, "is_neg"))?.extract::<bool>()?;
+    Ok(is_wanted.then(|| seen.address()))
+}
+
+fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    let mut next = 1;
+    shape.contains(&0)
+        || shape.iter().zip(strides).rev().all(|(&n, &stride)| {
+            let fits = n == 1 || stride == next;
+            next *= n;
+            fits
+        })
+}
+
+/// The lengths of a tensor of so many dimensions. Raises ArgumentError.
+pub fn lengths<const N: usize>(tensor: &Bound<'_, PyAny>, role: &str) -> PyResult<[usize; N]> {
+    if let Some(seen) = dlpack::look(tensor)?
+        && let Ok(shape) = <[i64; N]>::try_from(seen.shape())
+    {
+        return Ok(shape.map(|n| n as usize));
+    }
+    let found = tensor.getattr(intern!(tensor.py(), "shape"))?;
+    let shape: Vec<usize> = found.extract()?;
+    let wrong = |_| raise(Kind::Argument, &format!("{role} has the shape {shape:?}; wanted are {N} dimensions"));
+    shape.as_slice().try_into().map_err(wrong)
+}
+
+/// The address of a tensor's first element.
+pub fn data(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match dlpack::look(tensor)? {
+        Some(seen) => Ok(seen.address() as u64),
+        None => tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract(),
+    }
+}
+
+/// Performs a call in which no mode of PyTorch sees how tensors are read (`torch.set_default_device` sets a mode, and
+/// each look that it sees takes some 3 us).
+pub fn unseen<T>(py: Python<'_>, call: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    static MODES: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
+    let find = || {
+        let torch = py.import("torch._C")?;
+        let count = torch.getattr("_len_torch_function_stack")?.unbind();
+        PyResult::Ok((count, torch.getattr("DisableTorchFunction")?.unbind()))
+    };
+    let Ok((count, none)) = MODES.get_or_try_init(py, find) else { return call() };
+    if count.call0(py)?.extract::<usize>(py)? == 0 {
+        return call();
+    }
+    let guard = none.bind(py).call0()?;
+    guard.call_method0(intern!(py, "__enter__"))?;
+    let made = call();
+    guard.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+    made
+}
+
+/// Whether an array is a tensor in a GPU's memory.
+#[pyfunction]
+pub fn is_on_gpu(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Some(seen) = dlpack::look(array)? {
+        return Ok(matches!(seen.gpu(), Some(Some(_))));
+    }
+    let py = array.py();
+    let Some(device) = array.getattr_opt(intern!(py, "device"))? else { return Ok(false) };
+    let kind = device.getattr_opt(intern!(py, "type"))?;
+    Ok(kind.is_some_and(|kind| kind.eq("cuda").unwrap_or(false)))
+}
+
+/// The lengths and strides of a new tensor, in elements.
+pub struct Dims<const N: usize> {
+    pub sizes: [i64; N],
+    pub strides: [i64; N],
+}
+
+impl<const N: usize> Dims<N> {
+    /// Contiguous elements.
+    pub fn contiguous(sizes: [usize; N]) -> Dims<N> {
+        let mut strides = [1; N];
+        for n in (1..N).rev() {
+            strides[n - 1] = strides[n] * sizes[n].max(1) as i64;
+        }
+        Dims { sizes: sizes.map(|n| n as i64), strides }
+    }
+}
+
+/// A tensor that was made, and its address.
+pub type Made<'py> = (Bound<'py, PyAny>, u64);
+
+/// A tensor of PyTorch's allocator with undefined elements, for work on PyTorch's current stream.
+pub fn empty<'py, const N: usize>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    dtype: Dtype,
+    dims: &Dims<N>,
+) -> PyResult<Made<'py>> {
+    if let Some(functions) = Functions::find(py)
+        && let Some(tensor) = functions.empty(gpu, dtype, &dims.sizes, &dims.strides)
+    {
+        return Ok((tensor.wrap(py)?, tensor.data()));
+    }
+    slowly_empty(py, gpu, dtype, dims)
+}
+
+/// As [`empty`], with room for `behind` elements more behind contiguous ones.
+pub fn empty_with<'py, const N: usize>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    dtype: Dtype,
+    dims: &Dims<N>,
+    behind: usize,
+) -> PyResult<Made<'py>> {
+    let all = Dims::contiguous([dims.sizes.iter().product::<i64>() as usize + behind]);
+    if let Some(functions) = Functions::find(py)
+        && let Some(tensor) = functions.empty(gpu, dtype, &all.sizes, &all.strides)
+        && let Some(view) = tensor.view(&dims.sizes, &dims.strides)
+    {
+        return Ok((view.wrap(py)?, view.data()));
+    }
+    let (made, at) = slowly_empty(py, gpu, dtype, &all)?;
+    let (sizes, strides) = (PyTuple::new(py, dims.sizes)?, PyTuple::new(py, dims.strides)?);
+    Ok((made.call_method1(intern!(py, "as_strided"), (sizes, strides))?, at))
+}
+
+/// Also raises PyTorch's own errors: of memory that is exhausted, say.
+fn slowly_empty<'py, const N: usize>(
+    py: Python<'py>,
+    gpu: Option<i32>,
+    dtype: Dtype,
+    dims: &Dims<N>,
+) -> PyResult<Made<'py>> {
+    let torch = py.import(intern!(py, "torch"))?;
+    let named = PyDict::new(py);
+    named.set_item("dtype", torch.getattr(dtype.name())?)?;
+    named.set_item("device", gpu.map_or_else(|| "cpu".to_owned(), |gpu| format!("cuda:{gpu}")))?;
+    let arguments = (PyTuple::new(py, dims.sizes)?, PyTuple::new(py, dims.strides)?);
+    let made = torch.call_method("empty_strided", arguments, Some(&named))?;
+    let at = made.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    Ok((made, at))
+}
+
+type Handle = *mut c_void;
+
+/// PyTorch's functions. Those that return a number return 0 if they succeed.
+struct Functions {
+    empty: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32,
+    view: unsafe extern "C" fn(Handle, i64, *const i64, *const i64, i64, *mut Handle) -> i32,
+    data: unsafe extern "C" fn(Handle, *mut *mut c_void) -> i32,
+    delete: unsafe extern "C" fn(Handle) -> i32,
+    wrap: unsafe extern "C" fn(Handle) -> *mut ffi::PyObject,
+    dtypes: [i32; 6],
+}
+
+/// PyTorch's numbers of devices (`c10/core/DeviceType.h`).
+const CPU: i32 = 0;
+const CUDA: i32 = 1;
+
+/// `PyObject* THPVariable_Wrap(const at::TensorBase&)`. A handle is an `at::Tensor*`, whose only base that is.
+const WRAP: &CStr = c"_Z16THPVariable_WrapRKN2at10TensorBaseE";
+const DTYPES: [&CStr; 6] = [
+    c"aoti_torch_dtype_bfloat16",
+    c"aoti_torch_dtype_float32",
+    c"aoti_torch_dtype_int32",
+    c"aoti_torch_dtype_int64",
+    c"aoti_torch_dtype_float8_e4m3fn",
+    c"aoti_torch_dtype_bool",
+];
+
+impl Functions {
+    /// The functions of the PyTorch that this process has imported.
+    fn find(py: Python<'_>) -> Option<&Functions> {
+        static FOUND: PyOnceLock<Functions> = PyOnceLock::new();
+        if let Some(found) = FOUND.get(py) {
+            return Some(found);
+        }
+        let found = Functions::load()?;
+        Some(FOUND.get_or_init(py, || found))
+    }
+
+    fn load() -> Option<Functions> {
+        let (torch, python) = (loaded(c"libtorch_cpu.so")?, loaded(c"libtorch_python.so")?);
+        let mut dtypes = [0; 6];
+        for (number, name) in dtypes.iter_mut().zip(DTYPES) {
+            // SAFETY: the type of these functions, which only return a number.
+            *number = unsafe { symbol::<unsafe extern "C" fn() -> i32>(torch, name)?() };
+        }
+        // SAFETY: the types that the headers of these functions declare.
+        unsafe {
+            Some(Functions {
+                empty: symbol(torch, c"aoti_torch_empty_strided")?,
+                view: symbol(torch, c"aoti_torch__reinterpret_tensor")?,
+                data: symbol(torch, c"aoti_torch_get_data_ptr")?,
+                delete: symbol(torch, c"aoti_torch_delete_tensor_object")?,
+                wrap: symbol(python, WRAP)?,
+                dtypes,
+            })
+        }
+    }
+
+    fn empty(&self, gpu: Option<i32>, dtype: Dtype, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
+        let (device, number) = gpu.map_or((CPU, 0), |gpu| (CUDA, gpu));
+        let (ndim, dtype, mut handle) = (sizes.len() as i64, self.dtypes[dtype as usize], null_mut());
+        // SAFETY: both arrays have `ndim` numbers; the function stores a handle of which this is the owner.
+        let failed =
+            unsafe { (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), dtype, device, number, &raw mut handle) };
+        (failed == 0).then_some(Tensor { handle, functions: self })
+    }
+}
+
+/// A tensor that C owns.
+struct Tensor<'a> {
+    handle: Handle,
+    functions: &'a Functions,
+}
+
+impl Tensor<'_> {
+    fn view(&self, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
+        let (ndim, mut handle) = (sizes.len() as i64, null_mut());
+        // SAFETY: the handle is valid, and both arrays have `ndim` numbers.
+        let failed =
+            unsafe { (self.functions.view)(self.handle, ndim, sizes.as_ptr(), strides.as_ptr(), 0, &raw mut handle) };
+        (failed == 0).then_some(Tensor { handle, functions: self.functions })
+    }
+
+    fn data(&self) -> u64 {
+        let mut at = null_mut();
+        // SAFETY: the handle is valid.
+        unsafe { (self.functions.data)(self.handle, &raw mut at) };
+        at.expose_provenance() as u64
+    }
+
+    /// An object of Python that shares the tensor.
+    fn wrap<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the handle is valid, and this thread holds Python's lock; a new reference, or null with an exception.
+        unsafe { Bound::from_owned_ptr_or_err(py, (self.functions.wrap)(self.handle)) }
+    }
+}
+
+impl Drop for Tensor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle's owner.
+        unsafe { (self.functions.delete)(self.handle) };
+    }
+}
+
+/// A library that this process has loaded.
+fn loaded(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: it loads nothing; the library stays, as Python unloads no extension.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+    (!library.is_null()).then_some(library)
+}
+
+/// # Safety
+/// `F` is the type of the function of this name.
+unsafe fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: a handle of `loaded`.
+    let at = unsafe { libc::dlsym(library, name.as_ptr().cast::<c_char>()) };
+    // SAFETY: the caller's promise; a pointer to a function has the form of other pointers.
+    (!at.is_null()).then(|| unsafe { transmute_copy(&at) })
+}
