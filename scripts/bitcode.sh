@@ -39,7 +39,9 @@ compiled() {
   "$clang" -x cuda -std=c++17 --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -fno-strict-aliasing -O2 \
     -fdiscard-value-names -S -emit-llvm "$@" kernels/bitcode/device.cu -o "$work/$name-whole.ll"
   # The target and the flags are those of the program that links it: other ones would forbid inlining, or linking.
-  sed -E -e '/^!llvm\.(module\.flags|ident) = /d' -e '/^attributes #/s/ "[a-z-]+"="[^"]*"//g' "$work/$name-whole.ll" > "$work/$name.ll"
+  # No kernel writes the state: as a constant, loops load it once.
+  sed -E -e '/^@symrail_state = /s/ externally_initialized global / externally_initialized constant /' -e '/^!llvm\.(module\.flags|ident) = /d' \
+    -e '/^attributes #/s/ "[a-z-]+"="[^"]*"//g' "$work/$name-whole.ll" > "$work/$name.ll"
   "$clang" -x ir --target=nvptx64-nvidia-cuda -O0 -c -emit-llvm "$work/$name.ll" -o "$work/$name.bc"
 }
 

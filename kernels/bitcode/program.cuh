@@ -37,15 +37,29 @@ static __device__ __forceinline__ T symrail_result_of_one(F call) {
     symrail_block_scope::sync();
     return symrail_of_bits<T>(symrail_of_first(symrail_to_bits(value), 8 * sizeof(T)));
 }
-/* The call of the threads that belong to a scope: the first thread, the first warp, or all. */
-template <class S, class F>
-static __device__ __forceinline__ int symrail_by(F call) {
-    symrail_u32 size = S::one ? 1 : S::size();
-    symrail_block_scope::sync();
-    if (symrail_block_scope::rank() < size) call();
-    symrail_block_scope::sync();
-    return 0;
-}
+/* The call of the threads that belong to a scope: the first thread, the first warp, or all. A call of all threads that
+ * has barriers of its own, before its first access and after its last one, needs no others. */
+template <class S>
+struct symrail_call_of {
+    template <class F>
+    static __device__ __forceinline__ int make(bool, F call) {
+        symrail_u32 size = S::one ? 1 : S::size();
+        symrail_block_scope::sync();
+        if (symrail_block_scope::rank() < size) call();
+        symrail_block_scope::sync();
+        return 0;
+    }
+};
+template <>
+struct symrail_call_of<symrail_block_scope> {
+    template <class F>
+    static __device__ __forceinline__ int make(bool has_barriers, F call) {
+        if (!has_barriers) symrail_block_scope::sync();
+        call();
+        if (!has_barriers) symrail_block_scope::sync();
+        return 0;
+    }
+};
 
 SYMRAIL_PROGRAM int symrail_program_my_pe() { return symrail_my_pe(); }
 SYMRAIL_PROGRAM int symrail_program_n_pes() { return symrail_n_pes(); }
@@ -58,15 +72,17 @@ SYMRAIL_PROGRAM symrail_u64 symrail_program_ptr(symrail_u64 at, int pe) {
 
 #define SYMRAIL_PROGRAM_COPIES(AFTER, SCOPE)                                                                          \
     SYMRAIL_PROGRAM int symrail_program_put_##AFTER(symrail_u64 to, symrail_u64 from, symrail_u64 bytes, int pe, int wait) { \
-        return symrail_by<SCOPE>([=]() { symrail_put_bytes<SCOPE>((void*)to, (const void*)from, bytes, pe, wait != 0); }); \
+        return symrail_call_of<SCOPE>::make(                                                                          \
+            wait != 0, [=]() { symrail_put_bytes<SCOPE>((void*)to, (const void*)from, bytes, pe, wait != 0); });        \
     }                                                                                                                 \
     SYMRAIL_PROGRAM int symrail_program_get_##AFTER(symrail_u64 to, symrail_u64 from, symrail_u64 bytes, int pe, int wait) { \
-        return symrail_by<SCOPE>([=]() { symrail_get_bytes<SCOPE>((void*)to, (const void*)from, bytes, pe, wait != 0); }); \
+        return symrail_call_of<SCOPE>::make(                                                                          \
+            wait != 0, [=]() { symrail_get_bytes<SCOPE>((void*)to, (const void*)from, bytes, pe, wait != 0); });        \
     }                                                                                                                 \
     SYMRAIL_PROGRAM int symrail_program_put_signal_##AFTER(symrail_u64 to, symrail_u64 from, symrail_u64 bytes,        \
                                                            symrail_u64 signal, symrail_u64 value, int op, int pe,     \
                                                            int wait) {                                                \
-        return symrail_by<SCOPE>([=]() {                                                                              \
+        return symrail_call_of<SCOPE>::make(true, [=]() {                                                             \
             symrail_put_signal_bytes<SCOPE>((void*)to, (const void*)from, bytes, (symrail_u64*)signal, value, op, pe, \
                                             wait != 0);                                                               \
         });                                                                                                           \

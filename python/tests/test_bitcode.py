@@ -108,7 +108,7 @@ def test_it_needs_nothing_but_the_compiler(text):
     assert all("sreg" in name for name in needed if name.startswith("llvm.nvvm.")), needed
     constants = re.findall(r"^@(\w+) = .*$", text, re.MULTILINE)
     assert "symrail_state" in constants
-    assert re.search(r"^@symrail_state = .*addrspace\(4\) externally_initialized global ", text, re.MULTILINE)
+    assert re.search(r"^@symrail_state = .*addrspace\(4\) externally_initialized constant ", text, re.MULTILINE)
     assert "addrspace(3) global" not in text, "static shared memory"
 
 
