@@ -10,19 +10,26 @@
 #define SYMRAIL_NAMED_STATE
 #include "../include/symrail/batch.cuh"
 /* The functions of all types share one copy of the code for each scope. */
-#define SYMRAIL_SHARED(NAME, TYPES, ARGS)                                        \
+#define SYMRAIL_SHARED(RESULT, NAME, TYPES, ARGS)                                \
     template <class S>                                                           \
-    static __device__ void NAME##_shared TYPES {                                 \
-        NAME<S> ARGS;                                                            \
+    static __device__ RESULT NAME##_shared TYPES {                               \
+        return NAME<S> ARGS;                                                     \
     }
-SYMRAIL_SHARED(symrail_put_bytes, (void* to, const void* from, size_t bytes, int pe, bool wait), (to, from, bytes, pe, wait))
-SYMRAIL_SHARED(symrail_get_bytes, (void* to, const void* from, size_t bytes, int pe, bool wait), (to, from, bytes, pe, wait))
-SYMRAIL_SHARED(symrail_put_signal_bytes,
+SYMRAIL_SHARED(void, symrail_put_bytes, (void* to, const void* from, size_t bytes, int pe, bool wait), (to, from, bytes, pe, wait))
+SYMRAIL_SHARED(void, symrail_get_bytes, (void* to, const void* from, size_t bytes, int pe, bool wait), (to, from, bytes, pe, wait))
+SYMRAIL_SHARED(void, symrail_put_signal_bytes,
                (void* to, const void* from, size_t bytes, symrail_u64* signal, symrail_u64 value, int op, int pe, bool wait),
                (to, from, bytes, signal, value, op, pe, wait))
 #define symrail_put_bytes symrail_put_bytes_shared
 #define symrail_get_bytes symrail_get_bytes_shared
 #define symrail_put_signal_bytes symrail_put_signal_bytes_shared
+#include "../include/symrail/team.cuh"
+SYMRAIL_SHARED(__noinline__ int, symrail_broadcast_bytes, (symrail_team_t team, void* to, const void* from, size_t bytes, int root), (team, to, from, bytes, root))
+SYMRAIL_SHARED(__noinline__ int, symrail_fcollect_bytes, (symrail_team_t team, void* to, const void* from, size_t bytes), (team, to, from, bytes))
+SYMRAIL_SHARED(__noinline__ int, symrail_alltoall_bytes, (symrail_team_t team, void* to, const void* from, size_t bytes), (team, to, from, bytes))
+#define symrail_broadcast_bytes symrail_broadcast_bytes_shared
+#define symrail_fcollect_bytes symrail_fcollect_bytes_shared
+#define symrail_alltoall_bytes symrail_alltoall_bytes_shared
 
 #ifdef SYMRAIL_PROGRAM_ONLY
 #include "../include/symrail/api.cuh"
@@ -49,4 +56,7 @@ SYMRAIL_ALSO(int, team_translate_pe, (symrail_team_t from, int pe, symrail_team_
 #undef symrail_put_bytes
 #undef symrail_get_bytes
 #undef symrail_put_signal_bytes
+#undef symrail_broadcast_bytes
+#undef symrail_fcollect_bytes
+#undef symrail_alltoall_bytes
 #include "program.cuh"

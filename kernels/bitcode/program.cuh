@@ -162,6 +162,29 @@ SYMRAIL_PROGRAM int symrail_program_sync(symrail_u64 team) {
     return 0;
 }
 
+#define SYMRAIL_PROGRAM_COLLECTIVES(AFTER, SCOPE)                                                                    \
+    SYMRAIL_PROGRAM int symrail_program_broadcast_##AFTER(symrail_u64 team, symrail_u64 to, symrail_u64 from,         \
+                                                          symrail_u64 bytes, int root) {                             \
+        return symrail_call_of<SCOPE>::make(true, [=]() {                                                            \
+            symrail_broadcast_bytes<SCOPE>((symrail_team_t)team, (void*)to, (const void*)from, bytes, root);         \
+        });                                                                                                          \
+    }                                                                                                                \
+    SYMRAIL_PROGRAM int symrail_program_fcollect_##AFTER(symrail_u64 team, symrail_u64 to, symrail_u64 from,         \
+                                                         symrail_u64 bytes) {                                        \
+        return symrail_call_of<SCOPE>::make(true, [=]() {                                                            \
+            symrail_fcollect_bytes<SCOPE>((symrail_team_t)team, (void*)to, (const void*)from, bytes);                \
+        });                                                                                                          \
+    }                                                                                                                \
+    SYMRAIL_PROGRAM int symrail_program_alltoall_##AFTER(symrail_u64 team, symrail_u64 to, symrail_u64 from,         \
+                                                         symrail_u64 bytes) {                                        \
+        return symrail_call_of<SCOPE>::make(true, [=]() {                                                            \
+            symrail_alltoall_bytes<SCOPE>((symrail_team_t)team, (void*)to, (const void*)from, bytes);                \
+        });                                                                                                          \
+    }
+SYMRAIL_PROGRAM_COLLECTIVES(thread, symrail_thread_scope)
+SYMRAIL_PROGRAM_COLLECTIVES(warp, symrail_warp_scope)
+SYMRAIL_PROGRAM_COLLECTIVES(block, symrail_block_scope)
+
 /* Teams, by their addresses; 0 is the world. */
 SYMRAIL_PROGRAM int symrail_program_team_my_pe(symrail_u64 team) { return symrail_team_my_pe((symrail_team_t)team); }
 SYMRAIL_PROGRAM int symrail_program_team_n_pes(symrail_u64 team) { return symrail_team_n_pes((symrail_team_t)team); }

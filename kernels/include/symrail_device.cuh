@@ -8,7 +8,7 @@
  *   api.cuh      the functions to call
  *   rma.cuh      puts, gets, values, puts with a signal    amo.cuh      atomics
  *   order.cuh    fence, quiet, waits, barrier              route.cuh    mapped address or proxy
- *   batch.cuh    many requests at a time
+ *   batch.cuh    many requests at a time                   team.cuh     broadcast, fcollect, alltoall
  *   channel.cuh  requests to the proxy                     memory.cuh   PTX loads and stores, copies
  *   state.cuh    the device's data from the host           bulk.cuh     copies by one thread
  *   mail.cuh     small deliveries to waiting threads

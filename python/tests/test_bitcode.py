@@ -77,7 +77,8 @@ NVSHMEM = """nvshmem_my_pe nvshmem_n_pes nvshmem_ptr nvshmem_team_my_pe nvshmem_
 nvshmem_barrier nvshmemx_barrier_warp nvshmemx_barrier_block nvshmem_team_sync nvshmemx_team_sync_block nvshmem_int_p nvshmem_fence nvshmem_quiet nvshmem_barrier_all
 nvshmem_sync_all nvshmem_signal_wait_until nvshmem_longlong_wait_until nvshmem_uint64_wait_until_any nvshmem_int_test
 nvshmemx_signal_op nvshmemx_barrier_all_block nvshmemx_sync_all_warp nvshmem_uint64_atomic_fetch_add nvshmem_float_g
-nvshmem_int_atomic_compare_swap""".split() + [
+nvshmem_int_atomic_compare_swap nvshmemx_broadcastmem_block nvshmemx_fcollectmem_warp nvshmem_alltoallmem nvshmem_float_broadcast
+nvshmemx_double_fcollect_block""".split() + [
     f"nvshmem{x}_{name}{scope}"
     for x, scope in (("", ""), ("x", "_warp"), ("x", "_block"))
     for name in ("putmem", "putmem_nbi", "getmem", "getmem_nbi", "putmem_signal", "putmem_signal_nbi", "float_put")

@@ -4,6 +4,7 @@
 #define SYMRAIL_API_CUH
 
 #include "batch.cuh"
+#include "team.cuh"
 
 #define SYMRAIL_CMP_EQ 0
 #define SYMRAIL_CMP_NE 1
@@ -178,6 +179,27 @@ struct symrail_compare {
     SYMRAIL_ORDER_GROUP(P##x_, _warp, symrail_warp_scope)  \
     SYMRAIL_ORDER_GROUP(P##x_, _block, symrail_block_scope)
 
+/* Collectives of a team, of bytes and of elements. */
+#define SYMRAIL_TEAM_COPIES(BEFORE, WHAT, AFTER, TYPE, SIZE, SCOPE)                                                  \
+    SYMRAIL_DEVICE int BEFORE##broadcast##WHAT##AFTER(symrail_team_t team, TYPE* dest, const TYPE* source, size_t n, \
+                                                      int root) {                                                    \
+        return symrail_broadcast_bytes<SCOPE>(team, dest, source, n * SIZE, root);                                   \
+    }                                                                                                                \
+    SYMRAIL_DEVICE int BEFORE##fcollect##WHAT##AFTER(symrail_team_t team, TYPE* dest, const TYPE* source, size_t n) { \
+        return symrail_fcollect_bytes<SCOPE>(team, dest, source, n * SIZE);                                          \
+    }                                                                                                                \
+    SYMRAIL_DEVICE int BEFORE##alltoall##WHAT##AFTER(symrail_team_t team, TYPE* dest, const TYPE* source, size_t n) { \
+        return symrail_alltoall_bytes<SCOPE>(team, dest, source, n * SIZE);                                          \
+    }
+#define SYMRAIL_TEAM_TYPED(P, N, TYPE)                                                        \
+    SYMRAIL_TEAM_COPIES(P##_##N##_, , , TYPE, sizeof(TYPE), symrail_thread_scope)             \
+    SYMRAIL_TEAM_COPIES(P##x_##N##_, , _warp, TYPE, sizeof(TYPE), symrail_warp_scope)         \
+    SYMRAIL_TEAM_COPIES(P##x_##N##_, , _block, TYPE, sizeof(TYPE), symrail_block_scope)
+#define SYMRAIL_TEAM_MEM(P)                                                 \
+    SYMRAIL_TEAM_COPIES(P##_, mem, , void, 1, symrail_thread_scope)         \
+    SYMRAIL_TEAM_COPIES(P##x_, mem, _warp, void, 1, symrail_warp_scope)     \
+    SYMRAIL_TEAM_COPIES(P##x_, mem, _block, void, 1, symrail_block_scope)
+
 /* All of them, under one prefix. */
 #define SYMRAIL_DEFINE_API(P)                                  \
     SYMRAIL_RMA_MEM(P##_, , symrail_thread_scope)              \
@@ -192,7 +214,9 @@ struct symrail_compare {
     SYMRAIL_AMO_PAIR(P, double, double, add, SYMRAIL_AMO_ADD)  \
     SYMRAIL_SIGNALS(P)                                         \
     SYMRAIL_FOR_AMO_TYPES(SYMRAIL_WAIT, P)                     \
-    SYMRAIL_ORDER(P)
+    SYMRAIL_ORDER(P)                                           \
+    SYMRAIL_TEAM_MEM(P)                                        \
+    SYMRAIL_FOR_RMA_TYPES(SYMRAIL_TEAM_TYPED, P)
 
 SYMRAIL_DEFINE_API(symrail)
 

@@ -11,7 +11,7 @@ use symrail_cuda::nvrtc::Source;
 use super::error::Result;
 
 /// The headers: the name in an `#include`, and the text.
-pub const HEADERS: [(&CStr, &str); 23] = [
+pub const HEADERS: [(&CStr, &str); 24] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
@@ -20,6 +20,7 @@ pub const HEADERS: [(&CStr, &str); 23] = [
     (c"batch.cuh", include_str!("../../include/symrail/batch.cuh")),
     (c"state.cuh", include_str!("../../include/symrail/state.cuh")),
     (c"order.cuh", include_str!("../../include/symrail/order.cuh")),
+    (c"team.cuh", include_str!("../../include/symrail/team.cuh")),
     (c"amo.cuh", include_str!("../../include/symrail/amo.cuh")),
     (c"rma.cuh", include_str!("../../include/symrail/rma.cuh")),
     (c"route.cuh", include_str!("../../include/symrail/route.cuh")),

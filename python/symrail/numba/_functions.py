@@ -138,6 +138,23 @@ team_translate_pe = function(
     "The number in the team `other` of a team's PE; -1 where it is not in that team. 0 is the team of all PEs.",
 )
 
+
+
+def _collectives(what: str, does: str, **more: str) -> Any:
+    types = {"team": _TEAM, "dest": Pointer, "source": Pointer, "n": "size_t", **more}
+    for scope in ("thread", "warp", "block"):
+        args = ", ".join(("team", "dest", "source", "n * sizeof(E)", *more))
+        name = what + ("" if scope == "thread" else f"_{scope}")
+        yield function(name, "int", types, f"symrail_{what}_bytes<symrail_{scope}_scope>({args})", does)
+
+
+_BROADCAST = "Copies n elements from the source of the team's PE `root` to `dest` of all its PEs, which call it. Returns 0."
+_FCOLLECT = "Copies n elements of each PE of a team to `dest` of all of them, in the order of PEs. Returns 0."
+_ALLTOALL = "Copies block i, of n elements, of each PE's source to PE i of a team, in the order of PEs. Returns 0."
+broadcast, broadcast_warp, broadcast_block = _collectives("broadcast", _BROADCAST, root="int")
+fcollect, fcollect_warp, fcollect_block = _collectives("fcollect", _FCOLLECT)
+alltoall, alltoall_warp, alltoall_block = _collectives("alltoall", _ALLTOALL)
+
 __all__ = [name for name in globals() if not name.startswith("_") and name not in (
     "annotations", "Any", "Address", "Element", "Pointer", "function"
 )]

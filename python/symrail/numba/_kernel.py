@@ -6,6 +6,8 @@ from typing import Any
 
 from numba import cuda
 
+from symrail.errors import UnsupportedError
+
 from ._state import prepare
 
 
@@ -37,8 +39,11 @@ def jit(fn: Any = None, **options: Any) -> Any:
     """As numba.cuda.jit, for kernels with the functions of this package.
 
     A launch raises StateError without a job or after `finalize`, ArgumentError on another GPU than the PE's, and
-    UnsupportedError with a heap that no GPU reaches.
+    UnsupportedError with a heap that no GPU reaches. `cache=True` is refused: numba-cuda saves no kernel that links CUDA
+    C++.
     """
+    if options.get("cache"):
+        raise UnsupportedError("cache=True: numba-cuda saves no kernel that links CUDA C++, as these functions are")
     if fn is None:
         return lambda fn: jit(fn, **options)
     if options.get("device"):

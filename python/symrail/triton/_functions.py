@@ -330,3 +330,28 @@ def barrier(team, _semantic=None):
 def team_sync(team, _semantic=None):
     """Waits for a team's PEs, as `sync_all` does for all."""
     _call("sync", _I32, [(team, _I64)], _semantic)
+
+
+def _of_team(what: str, team: Any, dest: Any, source: Any, n: Any, more: list[Any], scope: Any, semantic: Any) -> None:
+    _same(dest, source)
+    args = [(team, _I64), (dest, _ADDRESS), (source, _ADDRESS), (_nbytes(dest, n, semantic), _I64), *more]
+    _call(f"{what}_{_scope(scope)}", _I32, args, semantic)
+
+
+@core.extern
+def broadcast(team, dest, source, n, root, scope="block", _semantic=None):
+    """Copies n elements from the source of the team's PE `root` to the symmetric `dest` of all its PEs, each of which
+    calls it with one program of the grid."""
+    _of_team("broadcast", team, dest, source, n, [(root, _I32)], scope, _semantic)
+
+
+@core.extern
+def fcollect(team, dest, source, n, scope="block", _semantic=None):
+    """Copies n elements of each PE of a team to the symmetric `dest` of all of them, in the order of PEs."""
+    _of_team("fcollect", team, dest, source, n, [], scope, _semantic)
+
+
+@core.extern
+def alltoall(team, dest, source, n, scope="block", _semantic=None):
+    """Copies block i, of n elements, of each PE's source to PE i of a team, in the order of PEs."""
+    _of_team("alltoall", team, dest, source, n, [], scope, _semantic)

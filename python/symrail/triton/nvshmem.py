@@ -8,7 +8,7 @@
         nvshmem.put(dest, source, n, pe)
 
 Kernels with that import run on tensors of `symrail.array` and of PyTorch's symmetric memory by the back end "SYMRAIL".
-The collectives (alltoall, broadcast, reduce) are refused when a kernel that calls them is compiled.
+`reduce` is refused when a kernel that calls it is compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from ._functions import (
     _I32,
     _I64,
     _call,
+    alltoall,
     barrier_all,
+    broadcast,
     fence,
     get,
     get_nbi,
@@ -39,7 +41,9 @@ from ._functions import (
 from ._kernel import Kernel
 
 __all__ = [
+    "alltoall",
     "barrier_all",
+    "broadcast",
     "fence",
     "get",
     "get_nbi",
@@ -71,12 +75,7 @@ def putmem_signal_block(dst, src, size_bytes, signal, sig_val, sig_op, pe, _sema
     _call("put_signal_block", _I32, [*args, (pe, _I32), (1, _I32)], _semantic)
 
 
-def _without(name: str) -> Any:
-    def refused(*_args, _semantic=None):
-        raise NotImplementedError(f"{name} is not among the functions for kernels: call symrail's on a stream")
-
-    refused.__name__ = name
-    return core.extern(refused)
-
-
-alltoall, broadcast, reduce = (_without(name) for name in ("alltoall", "broadcast", "reduce"))
+@core.extern
+def reduce(*_args, _semantic=None):
+    """Refused: call symrail's on a stream."""
+    raise NotImplementedError("reduce is not among the functions for kernels: call symrail's on a stream")

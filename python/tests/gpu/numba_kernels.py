@@ -13,7 +13,7 @@ import numpy as np
 import symrail
 import symrail.numba as shmem
 from numba import cuda
-from symrail.errors import ArgumentError, StateError
+from symrail.errors import ArgumentError, StateError, UnsupportedError
 
 sys.path.insert(0, os.environ.get("SYMRAIL_EXAMPLES") or str(Path(__file__).parents[2] / "examples"))
 import numba_all_reduce  # noqa: E402
@@ -174,6 +174,51 @@ MEETINGS = {
 }
 
 
+def collected_of(broadcast, fcollect, alltoall, threads):
+    @shmem.jit
+    def kernel(there, here, n, team, root, what, out):
+        if cuda.threadIdx.x < threads:
+            failed = 0
+            if what == 0:
+                failed = broadcast(team, there, here, n, root)
+            elif what == 1:
+                failed = fcollect(team, there, here, n)
+            else:
+                failed = alltoall(team, there, here, n)
+            if cuda.threadIdx.x == 0:
+                out[0] = failed
+
+    return kernel
+
+
+COLLECTIVES = {
+    scope or "_thread": collected_of(*(getattr(shmem, what + scope) for what in ("broadcast", "fcollect", "alltoall")), threads)
+    for scope, threads in (("", 1), ("_warp", 32), ("_block", 96))
+}
+
+
+def check_collectives(me, n):
+    count = 70
+    numbers = np.arange(count * n, dtype="float64")
+    here, there = (view(symrail.array(count * n, "float64")) for _ in range(2))
+    out = view(symrail.array(1, "int64"))
+    for scope, kernel in COLLECTIVES.items():
+        for what, parts in enumerate((
+            [numbers[:count] + n - 1],
+            [numbers[:count] + pe for pe in range(n)],
+            [numbers[me * count :][:count] + pe for pe in range(n)],
+        )):
+            here.copy_to_device(numbers + me)
+            there.copy_to_device(np.full(count * n, -1.0))
+            cuda.synchronize()
+            symrail.barrier_all()
+            kernel[1, 96](there, here, count, 0, n - 1, what, out)
+            found, wanted = there.copy_to_host(), np.full(count * n, -1.0)
+            wanted[: len(parts) * count] = np.concatenate(parts)
+            assert (found == wanted).all() and out.copy_to_host()[0] == 0, (scope, what, found)
+            symrail.barrier_all()
+
+
 def all_meet_of(barrier, sync, threads):
     @shmem.jit
     def kernel(word, out, pe):
@@ -252,13 +297,52 @@ def check_errors(me, n):
     symrail.barrier_all()
 
 
-def refused(error, text, call, *args):
+def refused(error, text, call, *args, **named):
     try:
-        call(*args)
+        call(*args, **named)
     except error as found:
         assert text in str(found), found
         return
     raise AssertionError("not refused")
+
+
+@shmem.jit
+def lap_of_graph(inbox, outbox, signal, pe):
+    """Passes the values on, one larger."""
+    lap = shmem.signal_fetch(signal) + 1
+    cuda.syncthreads()
+    shmem.put_signal_block(inbox, outbox, inbox.size, signal, lap, shmem.SIGNAL_SET, pe)
+    if cuda.threadIdx.x == 0:
+        shmem.signal_wait_until(signal, shmem.CMP_GE, lap)
+    cuda.syncthreads()
+    for i in range(cuda.threadIdx.x, inbox.size, cuda.blockDim.x):
+        outbox[i] = inbox[i] + 1
+    shmem.barrier_all_block()
+
+
+def check_graph(me, n):
+    """A kernel that is captured in a graph of PyTorch, and replayed."""
+    import torch
+
+    inbox, outbox = (view(symrail.array(100, "float64")) for _ in range(2))
+    signal = view(symrail.array(1, "int64"))
+    outbox.copy_to_device(np.full(100, float(me)))
+    cuda.synchronize()
+    symrail.barrier_all()
+    pe, laps = (me + 1) % n, 10
+    lap_of_graph[1, 128](inbox, outbox, signal, pe)
+    cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
+        lap_of_graph[1, 128, stream](inbox, outbox, signal, pe)
+    for _ in range(laps - 1):
+        graph.replay()
+    torch.cuda.synchronize()
+    # Each lap passes values of the PE before, one larger.
+    assert (outbox.copy_to_host() == (me - laps) % n + laps).all(), outbox.copy_to_host()[:3]
+    symrail.barrier_all()
+    refused(UnsupportedError, "cache=True", shmem.jit, lap_of_graph.py_func, cache=True)
 
 
 CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}

@@ -3,6 +3,7 @@
 Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
 """
 
+import itertools
 import os
 import sys
 import time
@@ -249,6 +250,43 @@ def in_team(word, out, team, pe):
     tl.store(out + 2, shmem.team_translate_pe(team, 0, 0))
 
 
+@shmem.jit
+def collected(there, here, n, team, root, WHAT: tl.constexpr, SCOPE: tl.constexpr):
+    if WHAT == "broadcast":
+        shmem.broadcast(team, there, here, n, root, SCOPE)
+    elif WHAT == "fcollect":
+        shmem.fcollect(team, there, here, n, SCOPE)
+    else:
+        shmem.alltoall(team, there, here, n, SCOPE)
+
+
+def check_collectives(me, n):
+    """Of all PEs and of a team of one, with lengths around the sizes of pieces."""
+    one = symrail.team_world().split_strided(me, 1, 1)
+    for dtype in ("int8", "float32", "int64"):
+        for count in (1, 31, 1024):
+            here, there = (tensor(symrail.array(count * n, dtype)) for _ in range(2))
+            numbers = (torch.arange(count * n, device="cuda") % 50).to(here.dtype)
+            for scope, what in itertools.product(("thread", "warp", "block"), ("broadcast", "fcollect", "alltoall")):
+                for team, members in ((0, range(n)), (one.handle, range(me, me + 1))):
+                    case, size = (dtype, count, scope, what, team != 0), len(members)
+                    here.copy_(numbers + me)
+                    there.fill_(-1)
+                    torch.cuda.synchronize()
+                    symrail.barrier_all()
+                    collected[(1,)](there, here, count, team, size - 1, WHAT=what, SCOPE=scope)
+                    parts = {
+                        "broadcast": [numbers[:count] + members[-1]],
+                        "fcollect": [numbers[:count] + pe for pe in members],
+                        "alltoall": [numbers[(me - members[0]) * count :][:count] + pe for pe in members],
+                    }[what]
+                    wanted = torch.full_like(there, -1)
+                    wanted[: len(parts) * count] = torch.cat(parts)
+                    assert torch.equal(there, wanted), case
+                    symrail.barrier_all()
+    one.destroy()
+
+
 def check_teams(me, n):
     """All PEs as a team of their own, a team of one, and the world."""
     world = symrail.team_world()
@@ -281,21 +319,26 @@ def for_nvshmem(inbox, outbox, back, word, signal, out, n, pe):
     nvshmem.signal_wait_until(signal + 1, 3 + 2, 5)
     nvshmem.put(word, signal.to(tl.pointer_type(tl.int32)), 1, pe)
     nvshmem.wait_until(word, 1, 0)
+    nvshmem.barrier_all()
+    nvshmem.broadcast(0, back, outbox, n, 0)
+    nvshmem.alltoall(0, out + 1, signal, 1)
     tl.store(out, nvshmem.my_pe() * 1000 + nvshmem.n_pes())
 
 
 def check_nvshmem(me, n):
     pe, last, count = (me + 1) % n, (me - 1) % n, 3000
     inbox, outbox, back = (tensor(symrail.array(2 * count, "float32")) for _ in range(3))
-    word, signal, out = (tensor(symrail.array(2, dtype)) for dtype in ("int32", "int64", "int64"))
+    word, signal, out = (tensor(symrail.array(2 + n, dtype)) for dtype in ("int32", "int64", "int64"))
     numbers = torch.arange(count, device="cuda").float()
     outbox[:count] = numbers + me
     torch.cuda.synchronize()
     symrail.barrier_all()
     for_nvshmem[(1,)](inbox, outbox, back, word, signal, out, count, pe)
     assert torch.equal(inbox.view(2, -1), (numbers + last).expand(2, -1)), "put"
-    assert torch.equal(back.view(2, -1), (numbers + me).expand(2, -1)), "get"
-    assert out[0].item() == me * 1000 + n and signal.tolist() == [7, 5] and word[0].item() == 7
+    assert torch.equal(back[count:], numbers + me), "get"
+    assert torch.equal(back[:count], numbers), "broadcast"
+    assert out[0].item() == me * 1000 + n and word[0].item() == 7 and signal.tolist() == [7, 5] + [0] * n
+    assert out[1 : 1 + n].tolist() == [([7, 5] + [0] * n)[me]] * n, "alltoall"
     symrail.barrier_all()
 
 

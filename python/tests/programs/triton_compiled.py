@@ -56,6 +56,9 @@ def cases():
     passed |= {"next": "i32", "last": "i32"}
     yield kernels.triton_all_reduce.pipeline, passed, {"BLOCK": 1024, "SLOTS": 4}
     yield kernels.in_team, {"word": WORDS, "out": WORDS, "team": "i64", "pe": "i32"}, {}
+    for what, scope in (("broadcast", "block"), ("fcollect", "warp"), ("alltoall", "thread")):
+        types = {"there": FLOATS, "here": FLOATS, "n": "i32", "team": "i64", "root": "i32"}
+        yield kernels.collected, types, {"WHAT": what, "SCOPE": scope}
     types = {"inbox": FLOATS, "outbox": FLOATS, "back": FLOATS, "word": "*i32", "signal": WORDS, "out": WORDS}
     yield kernels.for_nvshmem, {**types, "n": "i32", "pe": "i32"}, {}
     yield kernels.names, {"out": WORDS, "team": "i64"}, {}
