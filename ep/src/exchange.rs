@@ -179,6 +179,18 @@ impl Exchange {
         Ok(self.inbox.free()?)
     }
 
+    /// Forgets all blocks, as if the exchange had just been made. All ranks do this between the same two barriers, when
+    /// their operations are complete.
+    ///
+    /// # Errors
+    /// Memory that cannot be written.
+    pub fn restart(&mut self) -> Result<()> {
+        self.deliveries.fill_with(|| None);
+        self.sent.fill(0);
+        self.read.fill(0);
+        Ok(self.words.write_slice(0, &vec![0; self.words.len()])?)
+    }
+
     /// The runtime.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {

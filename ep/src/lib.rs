@@ -14,6 +14,7 @@
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, the base of both ways |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
+//! | `admission` | ranks that take part again in low-latency calls |
 //! | [`cuda`] | both ways by kernels |
 //! | [`statistics`] | a call's rows, bytes by path, and times |
 //!
@@ -23,6 +24,7 @@
 //! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that every run gives the same bits.
 //! - Every wait ends: either the data arrives, or an error names the ranks that did not.
 
+mod admission;
 pub mod cuda;
 pub mod element;
 pub mod error;

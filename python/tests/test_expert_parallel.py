@@ -39,6 +39,12 @@ def test_equals_numpy(what: str, pes: int, options: tuple[str, ...]) -> None:
     assert all(f"PE {pe} is well" in out for pe in range(pes))
 
 
+@pytest.mark.parametrize("plan", ["no_expansion", "expansion", "contraction", "fault"])
+def test_ranks_leave_and_take_part_again(plan: str) -> None:
+    out = run("elastic.py", plan, pes=4, options=HOSTS if plan == "contraction" else ())
+    assert all(f"PE {pe} is well" in out for pe in range(4))
+
+
 @pytest.mark.parametrize("options", [(), HOSTS])
 def test_takes_tensors(options: tuple[str, ...]) -> None:
     command = [launcher(), "run", "-n", "4", *options, "--", python_with_torch()]

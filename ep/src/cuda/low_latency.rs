@@ -18,6 +18,7 @@ use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
 use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
+use crate::admission::masks_after;
 use crate::error::{Error, Result};
 use crate::exchange::late as late_ranks;
 use crate::fp8;
@@ -103,6 +104,8 @@ pub struct DeviceLowLatency {
     share: usize,
     /// The symmetric memory, kept to be freed.
     block: usize,
+    /// Addresses and bytes of its words.
+    words: [(u64, u64); 4],
     parameters: DeviceBuffer,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
@@ -231,12 +234,13 @@ impl DeviceLowLatency {
         let block = runtime.align(ALIGNMENT, sizes.bytes())?;
         let heap = sizes.from(device.address(block));
         // Words are cleared before the first round.
-        for (at, bytes) in [
+        let words = [
             (heap.words, sizes.words),
             (heap.back_words, sizes.back_words),
             (heap.weights, sizes.weights),
             (heap.left, sizes.left),
-        ] {
+        ];
+        for (at, bytes) in words {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
         }
@@ -302,6 +306,7 @@ impl DeviceLowLatency {
             shape,
             share,
             block: block.expose_provenance(),
+            words,
             parameters,
             masks,
             late,
@@ -463,9 +468,51 @@ impl DeviceLowLatency {
         }
         if !mask && numbers(&self.masks, ranks)?[rank as usize] != 0 && numbers(&self.lost, ranks)?[rank as usize] != 0
         {
-            return Err(Error::Order { what: "a rank that did not come in time comes back in a new job only" });
+            return Err(Error::Order {
+                what: "a rank that did not come in time comes back by connect_ranks, which all ranks call",
+            });
         }
         self.masks.write(4 * rank as usize, &u32::from(mask).to_ne_bytes()).map_err(failed)
+    }
+
+    /// Includes masked ranks again, whether they were late or took part in no call. Collective over all ranks, masked
+    /// ones too, and `ranks` is the same on all. It waits until the GPU has ended all launches. Calls that were sent and
+    /// not received are abandoned, handles of earlier dispatches become invalid, errors of late ranks are forgotten, and
+    /// graphs stay valid. Afterwards the masked ranks are those of the first rank that is not in `ranks`, which has to
+    /// take part.
+    ///
+    /// # Errors
+    /// A rank that does not exist; ranks that differ, on all of them; a rank that does not arrive; an error of the
+    /// driver.
+    pub fn connect(&self, ranks: &[Pe]) -> Result<()> {
+        let (runtime, gpu) = (self.runtime(), self.device.gpu());
+        gpu.synchronize().map_err(failed)?;
+        runtime.quiet()?;
+        let masked = masks_after(runtime, ranks, &self.masked()?)?;
+        // What the kernels have reported of ranks that did not arrive.
+        let _ = self.device.state().check();
+        self.clear_words()?;
+        let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
+        for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
+            buffer.fill(0).map_err(failed)?;
+        }
+        let counts = offset_of!(Parameters, sent)..offset_of!(Parameters, mask_late);
+        self.parameters.write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
+        let rounds = offset_of!(Parameters, round)..size_of::<Parameters>();
+        self.parameters.write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
+        let masks: Vec<u8> = masked.into_iter().flat_map(|mask| u32::from(mask).to_ne_bytes()).collect();
+        self.masks.write(0, &masks).map_err(failed)?;
+        // No rank may write to another one before all have cleared their words.
+        Ok(runtime.barrier_all()?)
+    }
+
+    /// Clears this rank's words.
+    fn clear_words(&self) -> Result<()> {
+        for &(at, bytes) in &self.words {
+            // SAFETY: parts of this object's block, which no kernel uses.
+            unsafe { self.device.gpu().fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Whether the GPU itself masks ranks that do not arrive in time, so that later rounds go on without them.

@@ -22,6 +22,7 @@ pub mod shape;
 
 use symrail::{Pe, Runtime};
 
+use crate::admission::masks_after;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, SLOTS, Wait, WaitLimit};
 use crate::statistics::Statistics;
@@ -119,18 +120,38 @@ impl LowLatency {
     /// Masks a rank, or takes part with it again. All ranks make this call between the same other calls.
     ///
     /// # Errors
-    /// A rank that does not exist; a rank that was masked because it did not arrive: only a new job can include it
-    /// again.
+    /// A rank that does not exist; a rank that was masked because it did not arrive: see [`LowLatency::connect`].
     pub fn mask(&mut self, rank: Pe, mask: bool) -> Result<()> {
         let (at, last) = (rank as usize, self.masks.masked.len() - 1);
         if at > last {
             return Err(Error::argument("rank to mask", rank, format!("0 to {last}")));
         }
         if !mask && self.masks.lost[at] {
-            return Err(Error::Order { what: "a rank that did not arrive in time can come back in a new job only" });
+            return Err(Error::Order {
+                what: "a rank that did not arrive in time comes back by connect_ranks, which all ranks call",
+            });
         }
         self.masks.masked[at] = mask;
         Ok(())
+    }
+
+    /// Includes masked ranks again, whether they were late or took part in no call. Collective over all ranks, masked
+    /// ones too, and `ranks` is the same on all. Calls that were sent and not received are abandoned. Afterwards the
+    /// masked ranks are those of the first rank that is not in `ranks`, which has to take part.
+    ///
+    /// # Errors
+    /// A rank that does not exist; ranks that differ, on all of them; a rank that does not arrive.
+    pub fn connect(&mut self, ranks: &[Pe]) -> Result<()> {
+        let rt = self.dispatch.exchange.runtime().clone();
+        rt.quiet()?;
+        let masked = masks_after(&rt, ranks, &self.masks.masked)?;
+        // All have completed their operations, and none sends anything before all have cleared their words.
+        for turns in [&mut self.dispatch, &mut self.combine] {
+            turns.received = turns.sent;
+            turns.exchange.restart()?;
+        }
+        self.masks = Masks { lost: vec![false; masked.len()], masked, mask_late: self.masks.mask_late };
+        Ok(rt.barrier_all()?)
     }
 
     fn ranks(&self) -> usize {

@@ -68,6 +68,11 @@ impl EpDeviceLowLatency {
         self.0.call(py, 0, |buffers, _| buffers.mask(rank, mask))
     }
 
+    /// Includes masked ranks again. Collective over all ranks.
+    fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
+        self.0.call(py, 0, |buffers, _| buffers.connect(&ranks))
+    }
+
     /// Raises the errors of calls that are over. Sends tokens of bfloat16, and receives those of all ranks, unless `to`
     /// is None.
     fn dispatch(&self, py: Python<'_>, stream: usize, tokens: Tokens, to: Option<Received>) -> PyResult<()> {
@@ -113,9 +118,13 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
     }
 
-    /// The masked ranks; the GPU masks late ones itself.
+    /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
-        self.0.call(py, 0, |buffers, _| buffers.masked())
+        self.0.call(py, 0, |buffers, _| {
+            // The read waits for the GPU; what it has reported of masked ranks is no error of a later call.
+            let masked = buffers.masked()?;
+            buffers.check().map(|()| masked)
+        })
     }
 
     /// Raises the errors of calls that are over.

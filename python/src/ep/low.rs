@@ -92,6 +92,11 @@ impl EpLowLatency {
         self.0.call(py, |buffers| Ok(buffers.masked().to_vec()))
     }
 
+    /// Includes masked ranks again. Collective over all ranks.
+    fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
+        self.0.call(py, |buffers| buffers.connect(&ranks))
+    }
+
     /// Sends each token to the ranks that own its experts.
     fn send_dispatch<'py>(
         &self,

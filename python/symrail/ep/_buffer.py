@@ -479,7 +479,7 @@ class Buffer:
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Excludes a rank from low-latency calls, or includes it again; all ranks do so between the same calls.
 
-        A rank that was late can return in a new job only: StateError.
+        A rank that was late returns by `connect_ranks`: StateError.
         """
         self._low_buffers().mask(rank_to_mask, mask)
 
@@ -492,7 +492,29 @@ class Buffer:
             mask_status[rank] = int(masked[rank])
 
     def low_latency_clean_mask_buffer(self) -> None:
-        """Includes all ranks again; StateError if one was late."""
+        """Includes all ranks again; StateError if one was late (see `connect_ranks`)."""
         for rank, masked in enumerate(self._low_buffers().masked()):
             if masked:
                 self._low_buffers().mask(rank, False)
+
+    def connect_ranks(self, ranks: list[int]) -> None:
+        """Includes ranks again that were late, disconnected, or took part in no call. Collective over all ranks of the
+        job, those that stay masked too, between low-latency calls; all pass the same `ranks`.
+
+        Calls that were sent and not received are abandoned: hooks and handles from before raise StateError. Afterwards
+        the masked ranks are those of the first rank that is not in `ranks`, which has to take part. Buffers keep their
+        place, so that graphs stay valid. Raises DifferError if `ranks` differ, and TimeoutError for a rank that does not
+        make the call.
+        """
+        if self._low_on_gpu is not None:
+            self._low_on_gpu.connect(ranks)
+        else:
+            self._of_low().connect(ranks)
+
+    def disconnect_ranks(self, ranks: list[int]) -> None:
+        """Excludes ranks from low-latency calls, until `connect_ranks` includes them. All other ranks make this call
+        between the same low-latency calls; the excluded ones make no calls of low latency until then.
+        """
+        for rank in ranks:
+            if rank != self.rank:
+                self._low_buffers().mask(rank, True)

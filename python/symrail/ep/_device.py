@@ -55,6 +55,12 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             self.shape = shape
         return self.held
 
+    def connect(self, ranks: list[int]) -> None:
+        """See `Buffer.connect_ranks`."""
+        must_not_capture("no ranks can be connected")
+        self.buffers().connect(ranks)
+        self.sent, self.numbers, self.open = 0, {}, set()
+
     def _must_be_closed(self, call: str) -> None:
         """Refuses a call while a call of the same kind waits for its hook."""
         if call in self.open:

@@ -64,6 +64,10 @@ class LowLatency:
             raise ArgumentError("there was no low_latency_dispatch, nor clean_low_latency_buffer")
         return self.held
 
+    def connect(self, ranks: list[int]) -> None:
+        """See `Buffer.connect_ranks`."""
+        self.buffers().connect(ranks)
+
     def free(self) -> None:
         """Frees the memory. Collective."""
         if self.held is not None:

@@ -167,7 +167,7 @@ def many(buffer, ranks, me):
 
 
 def graph(buffer, ranks, me):
-    """A captured round, replayed with other tokens and routing."""
+    """A captured round, replayed with other tokens and routing; then without the last rank, and with it again."""
     experts = EACH * ranks
     x = torch.zeros((MOST, HIDDEN), dtype=torch.bfloat16, device="cuda")
     topk_idx = torch.full((MOST, K), -1, dtype=torch.int64, device="cuda")
@@ -185,14 +185,25 @@ def graph(buffer, ranks, me):
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         combined = once()
-    for call in range(100, 150):
-        own = inputs(me, call, experts)
-        for to, part in zip((x, topk_idx, weights), own):
-            to[: len(part)] = part.cuda()
-        topk_idx[len(own[0]) :] = -1
-        captured.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(combined.cpu()[: len(own[0])], sums(*own)), call
+
+    def replay(calls, last):
+        for call in calls:
+            own = inputs(me, call, experts)
+            for to, part in zip((x, topk_idx, weights), own):
+                to[: len(part)] = part.cuda()
+            topk_idx[len(own[0]) :] = -1
+            captured.replay()
+            torch.cuda.synchronize()
+            there = torch.where(own[1] < last * EACH, own[1], -1)
+            assert torch.equal(combined.cpu()[: len(own[0])], sums(own[0], there, own[2])), (call, last)
+
+    replay(range(100, 150), ranks)
+    symrail.barrier_all()
+    if ranks > 1 and me < ranks - 1:
+        buffer.disconnect_ranks([ranks - 1])
+        replay(range(150, 155), ranks - 1)
+    buffer.connect_ranks([ranks - 1])
+    replay(range(155, 165), ranks)
 
 
 def refusals(buffer, ranks):
