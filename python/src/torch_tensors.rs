@@ -27,17 +27,18 @@ pub enum Dtype {
     Int64,
     Float8E4m3fn,
     Bool,
+    Byte,
 }
 
 impl Dtype {
     /// PyTorch's name.
     pub fn name(self) -> &'static str {
-        ["bfloat16", "float32", "int32", "int64", "float8_e4m3fn", "bool"][self as usize]
+        ["bfloat16", "float32", "int32", "int64", "float8_e4m3fn", "bool", "uint8"][self as usize]
     }
 
     /// DLPack's code and number of bits.
     fn code_and_bits(self) -> (u8, u8) {
-        [(4, 16), (2, 32), (0, 32), (0, 64), (10, 8), (6, 8)][self as usize]
+        [(4, 16), (2, 32), (0, 32), (0, 64), (10, 8), (6, 8), (1, 8)][self as usize]
     }
 }
 
@@ -160,6 +161,27 @@ impl<const N: usize> Dims<N> {
     }
 }
 
+/// The alignment of tensors of one memory, as of PyTorch's allocations on CPUs.
+const ALIGN: usize = 64;
+
+/// A tensor of [`empty_together`].
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    dtype: Dtype,
+    sizes: &'a [i64],
+    strides: &'a [i64],
+}
+
+impl<'a> Part<'a> {
+    pub fn new<const N: usize>(dtype: Dtype, dims: &'a Dims<N>) -> Part<'a> {
+        Part { dtype, sizes: &dims.sizes, strides: &dims.strides }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sizes.iter().product::<i64>() as usize * usize::from(self.dtype.code_and_bits().1) / 8
+    }
+}
+
 /// A tensor that was made, and its address.
 pub type Made<'py> = (Bound<'py, PyAny>, u64);
 
@@ -178,24 +200,47 @@ pub fn empty<'py, const N: usize>(
     slowly_empty(py, gpu, dtype, dims)
 }
 
-/// As [`empty`], with room for `behind` elements more behind contiguous ones.
-pub fn empty_with<'py, const N: usize>(
+/// Tensors of one memory of PyTorch's allocator, in which each begins at a multiple of [`ALIGN`] bytes, as [`empty`]
+/// otherwise; `behind` bytes follow the last one. An allocation takes longer than a tensor of it.
+pub fn empty_together<'py, const N: usize>(
     py: Python<'py>,
     gpu: Option<i32>,
-    dtype: Dtype,
-    dims: &Dims<N>,
+    parts: [Part<'_>; N],
     behind: usize,
-) -> PyResult<Made<'py>> {
-    let all = Dims::contiguous([dims.sizes.iter().product::<i64>() as usize + behind]);
-    if let Some(functions) = Functions::find(py)
-        && let Some(tensor) = functions.empty(gpu, dtype, &all.sizes, &all.strides)
-        && let Some(view) = tensor.view(&dims.sizes, &dims.strides)
-    {
-        return Ok((view.wrap(py)?, view.data()));
+) -> PyResult<[Made<'py>; N]> {
+    let mut bytes = 0;
+    let places = parts.each_ref().map(|part| {
+        let place = bytes;
+        bytes = (place + part.bytes()).next_multiple_of(ALIGN);
+        place
+    });
+    let end = places.last().zip(parts.last()).map_or(0, |(place, part)| place + part.bytes());
+    let all = Dims::contiguous([end + behind]);
+    let memory = Functions::find(py).and_then(|functions| functions.empty(gpu, Dtype::Byte, &all.sizes, &all.strides));
+    let mut made = Vec::with_capacity(N);
+    if let Some(memory) = &memory {
+        for (part, &place) in parts.iter().zip(&places) {
+            let Some(view) = memory.part(place, part) else { break };
+            made.push((view.wrap(py)?, view.data()));
+        }
     }
-    let (made, at) = slowly_empty(py, gpu, dtype, &all)?;
-    let (sizes, strides) = (PyTuple::new(py, dims.sizes)?, PyTuple::new(py, dims.strides)?);
-    Ok((made.call_method1(intern!(py, "as_strided"), (sizes, strides))?, at))
+    if let Ok(made) = made.try_into() {
+        return Ok(made);
+    }
+    let (memory, _) = slowly_empty(py, gpu, Dtype::Byte, &all)?;
+    let mut made = Vec::with_capacity(N);
+    for (part, &place) in parts.iter().zip(&places) {
+        let piece = memory.call_method1(intern!(py, "narrow"), (0, place, part.bytes()))?;
+        let typed =
+            piece.call_method1(intern!(py, "view"), (py.import(intern!(py, "torch"))?.getattr(part.dtype.name())?,))?;
+        let (sizes, strides) = (PyTuple::new(py, part.sizes)?, PyTuple::new(py, part.strides)?);
+        // The strides of a view of a part are those of the whole memory: its offset stays.
+        let offset = typed.call_method0(intern!(py, "storage_offset"))?;
+        let view = typed.call_method1(intern!(py, "as_strided"), (sizes, strides, offset))?;
+        let at = view.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        made.push((view, at));
+    }
+    made.try_into().map_err(|_| raise(Kind::State, "tensors without a place"))
 }
 
 /// Also raises PyTorch's own errors: of memory that is exhausted, say.
@@ -220,11 +265,11 @@ type Handle = *mut c_void;
 /// PyTorch's functions. Those that return a number return 0 if they succeed.
 struct Functions {
     empty: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32,
-    view: unsafe extern "C" fn(Handle, i64, *const i64, *const i64, i64, *mut Handle) -> i32,
+    part: unsafe extern "C" fn(Handle, i64, i32, i64, *const i64, *const i64, *mut Handle) -> i32,
     data: unsafe extern "C" fn(Handle, *mut *mut c_void) -> i32,
     delete: unsafe extern "C" fn(Handle) -> i32,
     wrap: unsafe extern "C" fn(Handle) -> *mut ffi::PyObject,
-    dtypes: [i32; 6],
+    dtypes: [i32; 7],
 }
 
 /// PyTorch's numbers of devices (`c10/core/DeviceType.h`).
@@ -233,13 +278,14 @@ const CUDA: i32 = 1;
 
 /// `PyObject* THPVariable_Wrap(const at::TensorBase&)`. A handle is an `at::Tensor*`, whose only base that is.
 const WRAP: &CStr = c"_Z16THPVariable_WrapRKN2at10TensorBaseE";
-const DTYPES: [&CStr; 6] = [
+const DTYPES: [&CStr; 7] = [
     c"aoti_torch_dtype_bfloat16",
     c"aoti_torch_dtype_float32",
     c"aoti_torch_dtype_int32",
     c"aoti_torch_dtype_int64",
     c"aoti_torch_dtype_float8_e4m3fn",
     c"aoti_torch_dtype_bool",
+    c"aoti_torch_dtype_uint8",
 ];
 
 impl Functions {
@@ -255,7 +301,7 @@ impl Functions {
 
     fn load() -> Option<Functions> {
         let (torch, python) = (loaded(c"libtorch_cpu.so")?, loaded(c"libtorch_python.so")?);
-        let mut dtypes = [0; 6];
+        let mut dtypes = [0; 7];
         for (number, name) in dtypes.iter_mut().zip(DTYPES) {
             // SAFETY: the type of these functions, which only return a number.
             *number = unsafe { symbol::<unsafe extern "C" fn() -> i32>(torch, name)?() };
@@ -264,7 +310,7 @@ impl Functions {
         unsafe {
             Some(Functions {
                 empty: symbol(torch, c"aoti_torch_empty_strided")?,
-                view: symbol(torch, c"aoti_torch__reinterpret_tensor")?,
+                part: symbol(torch, c"aoti_torch__alloc_from_pool")?,
                 data: symbol(torch, c"aoti_torch_get_data_ptr")?,
                 delete: symbol(torch, c"aoti_torch_delete_tensor_object")?,
                 wrap: symbol(python, WRAP)?,
@@ -290,12 +336,15 @@ struct Tensor<'a> {
 }
 
 impl Tensor<'_> {
-    fn view(&self, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
-        let (ndim, mut handle) = (sizes.len() as i64, null_mut());
+    /// A tensor of this memory, from so many bytes on.
+    fn part(&self, place: usize, part: &Part<'_>) -> Option<Tensor<'_>> {
+        let (functions, mut handle) = (self.functions, null_mut());
+        let (ndim, dtype) = (part.sizes.len() as i64, functions.dtypes[part.dtype as usize]);
+        let (sizes, strides) = (part.sizes.as_ptr(), part.strides.as_ptr());
         // SAFETY: the handle is valid, and both arrays have `ndim` numbers.
         let failed =
-            unsafe { (self.functions.view)(self.handle, ndim, sizes.as_ptr(), strides.as_ptr(), 0, &raw mut handle) };
-        (failed == 0).then_some(Tensor { handle, functions: self.functions })
+            unsafe { (functions.part)(self.handle, place as i64, dtype, ndim, sizes, strides, &raw mut handle) };
+        (failed == 0).then_some(Tensor { handle, functions })
     }
 
     fn data(&self) -> u64 {

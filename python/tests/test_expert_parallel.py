@@ -200,7 +200,16 @@ class Tensor:
 
     is_conj = is_neg
 
-    def as_strided(self, sizes: tuple[int, ...], strides: tuple[int, ...]) -> "Tensor":
+    def narrow(self, _: int, start: int, length: int) -> "Tensor":
+        return Tensor((length,), self.dtype, at=self.at + start)
+
+    def view(self, dtype: str) -> "Tensor":
+        return Tensor(self.shape, dtype, at=self.at)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def as_strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> "Tensor":
         return Tensor(sizes, self.dtype, at=self.at)
 
 
@@ -218,7 +227,7 @@ def low_latency_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Native, 
     """Low latency of 2 ranks whose kernels are not launched, and the arguments of a dispatch."""
     from symrail.ep import _device, _on_gpu
 
-    names = ("bfloat16", "float32", "int32", "int64", "bool", "float8_e4m3fn")
+    names = ("bfloat16", "float32", "int32", "int64", "bool", "uint8", "float8_e4m3fn")
     native = Native()
     fake = SimpleNamespace(
         **{name: name for name in names},
@@ -355,7 +364,9 @@ made = ((rows_of_fp8, (3, 16, 512)), (scales, (3, 16, 4)), (counts, (3,)), (sour
 dtypes = (torch.float8_e4m3fn, torch.float32, torch.int32, torch.int32, torch.int64)
 assert [(one.shape, one.dtype) for one, _ in made] == [(shape, dtype) for (_, shape), dtype in zip(made, dtypes)]
 # The scales of a group lie one after the other; the number of the dispatch lies behind the ranges.
-assert scales.stride() == (64, 1, 16) and ranges.untyped_storage().nbytes() == 8 * (3 * 2 + 1)
+assert scales.stride() == (64, 1, 16)
+behind = ranges.untyped_storage().nbytes() - 8 * (ranges.storage_offset() + ranges.numel())
+assert behind == 8 and all(one.data_ptr() % 64 == 0 for one, _ in made), behind
 for wrong in (dict(x=x.float()), dict(x=x[:, ::2]), dict(topk_idx=topk[0]), dict(topk_idx=topk.int()), dict(x=x.to("meta"))):
     try:
         buffer.low_latency_dispatch(**{**dict(x=x, topk_idx=topk, num_max_dispatch_tokens_per_rank=8, num_experts=6), **wrong})

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::device::{Parts, Received, Sums, Tokens};
 use crate::errors::{Kind, raise};
-use crate::torch_tensors::{Dims, Dtype, address, data, empty, empty_with, lengths, unseen};
+use crate::torch_tensors::{Dims, Dtype, Part, address, data, empty, empty_together, lengths, unseen};
 
 /// Elements that share a scale of FP8, and the scales in a word if they are packed.
 const GROUP: usize = 128;
@@ -68,22 +68,25 @@ pub fn ep_low_latency_dispatch_tensors<'py>(
     }
     let room = ranks * most_tokens;
     let of_rows = if use_fp8 { Dtype::Float8E4m3fn } else { Dtype::Bfloat16 };
-    let received = empty(py, gpu, of_rows, &Dims::contiguous([share, room, hidden]))?;
-    let scales = match use_fp8 {
-        false => None,
-        true => {
-            let groups = hidden.div_ceil(GROUP);
-            let (words, dtype) = if packs { (groups / PACKED, Dtype::Int32) } else { (groups, Dtype::Float32) };
-            // The scales of a group lie one after the other for all rows of an expert.
-            let sizes = [share, room, words].map(|n| n as i64);
-            let dims = Dims { sizes, strides: [(words * room) as i64, 1, room as i64] };
-            Some(empty(py, gpu, dtype, &dims)?)
-        }
+    let all_rows = Dims::contiguous([share, room, hidden]);
+    let groups = hidden.div_ceil(GROUP);
+    let (words, of_words) = if packs { (groups / PACKED, Dtype::Int32) } else { (groups, Dtype::Float32) };
+    // The scales of a group lie one after the other for all rows of an expert.
+    let sizes = [share, room, words].map(|n| n as i64);
+    let all_scales = Dims { sizes, strides: [(words * room) as i64, 1, room as i64] };
+    let (received, scales) = if use_fp8 {
+        let parts = [Part::new(of_rows, &all_rows), Part::new(of_words, &all_scales)];
+        let [received, scales] = empty_together(py, gpu, parts, 0)?;
+        (received, Some(scales))
+    } else {
+        (empty(py, gpu, of_rows, &all_rows)?, None)
     };
-    let counts = empty(py, gpu, Dtype::Int32, &Dims::contiguous([share]))?;
-    let sources = empty(py, gpu, Dtype::Int32, &Dims::contiguous([share, room]))?;
+    let (by_expert, by_row, by_rank) =
+        (Dims::contiguous([share]), Dims::contiguous([share, room]), Dims::contiguous([share, ranks]));
+    let parts =
+        [Part::new(Dtype::Int32, &by_expert), Part::new(Dtype::Int32, &by_row), Part::new(Dtype::Int64, &by_rank)];
     // The number of the dispatch lies behind the ranges.
-    let ranges = empty_with(py, gpu, Dtype::Int64, &Dims::contiguous([share, ranks]), 1)?;
+    let [counts, sources, ranges] = empty_together(py, gpu, parts, 8)?;
     let number = number(ranges.1, share, ranks);
     let of_scales = scales.as_ref().map_or(0, |scales| scales.1);
     let to = (received.1, of_scales, counts.1, sources.1, ranges.1, number, all_counts, waits, packs);

@@ -21,8 +21,10 @@ class EventHandle:
         self._check = check
         self._later = later
         self._event: Any = None
+        if later is not None:
+            return
         torch = sys.modules.get("torch")
-        if later is None and torch is not None and torch.cuda.is_initialized():
+        if torch is not None and torch.cuda.is_initialized():
             self._event = torch.cuda.Event()
             self._event.record(stream)
 
