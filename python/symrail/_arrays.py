@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 def extent(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of lengths."""
-    lengths = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if any(int(length) != length or length < 0 for length in lengths):
+    try:
+        lengths = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        whole = tuple(int(length) for length in lengths)
+    except (TypeError, ValueError, OverflowError):
+        whole = lengths = (-1,)
+    if whole != lengths or min(whole, default=0) < 0:
         raise ArgumentError(f"shape {shape!r}: lengths are whole numbers from 0")
-    return tuple(int(length) for length in lengths)
+    return whole
 
 
 # Types that NumPy knows only with the package ml_dtypes.

@@ -51,14 +51,14 @@ def place(
     return None, 0, 1
 
 
-def _number(name: str, least: int) -> int:
+def _number(name: str, least: int, most: int = 2**32 - 1) -> int:
     text = os.environ.get(name, "")
     try:
         value = int(text)
     except ValueError:
         value = least - 1
-    if value < least:
-        raise SettingError(f"{name}={text}: not accepted; it holds a whole number from {least}")
+    if not least <= value <= most:
+        raise SettingError(f"{name}={text}: not accepted; it holds a whole number from {least} to {most}")
     return value
 
 
@@ -68,8 +68,10 @@ def _seconds() -> float:
 
 
 def _by_torchrun() -> Place:
-    me, size, port = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("MASTER_PORT", 1)
+    me, size, port = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("MASTER_PORT", 1, 65535)
     host = os.environ["MASTER_ADDR"]
+    if host.startswith("[") and host.endswith("]"):  # an IPv6 address as in a URL
+        host = host[1:-1]
     if me >= size:
         raise SettingError(f"RANK={me} is not below WORLD_SIZE={size}")
     if size == 1:

@@ -129,8 +129,9 @@ class Grid:
     ) -> None:
         if order not in ("x", "axis"):
             raise ArgumentError(f"order {order!r}: use 'x' or 'axis'")
-        if len(shape) != 3 or min(shape) < 1:
-            raise ArgumentError(f"shape {tuple(shape)}: three extents of at least 1")
+        extents = _arrays.extent(shape)
+        if len(extents) != 3 or min(extents) < 1:
+            raise ArgumentError(f"shape {extents}: three extents of at least 1")
         if not (engines is None or engines == "measured" or isinstance(engines, int) and engines >= 0):
             raise ArgumentError(f"engines {engines!r}: use a number of bytes, or 'measured'")
         least = engines if isinstance(engines, int) else None
@@ -138,7 +139,7 @@ class Grid:
         element, ranks = _arrays.element_type(dtype).itemsize, symrail.n_pes()
         if heap_bytes is None:
             # Shares are rounded up along each of two axes, and so are blocks in the workspace.
-            share = element * math.prod(extent + ranks for extent in shape) // ranks
+            share = element * math.prod(extent + ranks for extent in extents) // ranks
             # Each of the four transposes has space for four blocks of up to 64 KiB with each PE over rails.
             rooms = 8 * min(2 * share, ranks << 16) if arrays is np else 0
             fetched = 0 if engines is None else 4 * share
@@ -147,11 +148,11 @@ class Grid:
             heap_bytes = 4 * share + rooms + fetched + blocks + 4096 * ranks
         self._runtime = symrail.current()
         self._pencils = _symrail.Pencils(
-            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np,
+            self._runtime, list(extents), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np,
             least, engines == "measured", timeout,
         )  # fmt: skip
         self._arrays = arrays
-        self.shape = tuple(shape)
+        self.shape = extents
 
     @property
     def processes(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import types
@@ -80,6 +81,30 @@ def test_launchers_of_one_process_must_agree() -> None:
     (ended,) = finish([start(in_one)])
     said = [line for line in ended.stderr.splitlines() if "SettingError" in line]
     assert ended.returncode == 1 and any("of 2, but RANK=5 and WORLD_SIZE=8 are set" in line for line in said), ended
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ({"MASTER_ADDR": ""}, "RANK=0 and WORLD_SIZE=2 are set, MASTER_ADDR and MASTER_PORT not both"),
+        ({"MASTER_PORT": ""}, "RANK=0 and WORLD_SIZE=2 are set, MASTER_ADDR and MASTER_PORT not both"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT=70000: not accepted; it holds a whole number from 1 to 65535"),
+    ],
+)
+def test_a_place_without_an_address_is_no_job_of_one(variable: dict[str, str], says: str) -> None:
+    (ended,) = finish([start([sys.executable, RING], **{**of_ranks(2, RANK="0"), **variable})])
+    assert ended.returncode == 1 and says in ended.stderr, ended
+
+
+def test_an_address_of_ipv6_may_have_brackets() -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("::1 is not an address of this machine")
+    settings = of_ranks(2, MASTER_ADDR="[::1]")
+    ended = finish([start([sys.executable, RING], RANK=str(pe), **settings) for pe in range(2)])
+    assert sorted(one.stdout.strip() for one in ended) == all_pes(2), [one.stderr for one in ended]
 
 
 class Store:

@@ -46,9 +46,12 @@ def dtype_name(dtype: Any) -> str | None:
 def counts(role: str, splits: Any) -> list[int]:
     """The integers of a sequence, an array or a tensor."""
     try:
-        return [operator.index(count) for count in splits]
+        found = [operator.index(count) for count in splits]
     except TypeError:
         raise ArgumentError(f"{role} is {splits!r}, not a sequence of integers") from None
+    if any(not 0 <= count < 2**63 for count in found):
+        raise ArgumentError(f"{role} is {found}: numbers are from 0 to 2**63 - 1")
+    return found
 
 
 def current_stream(array: Any) -> Any:

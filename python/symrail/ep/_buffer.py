@@ -79,6 +79,9 @@ class Buffer:
 
         Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
         """
+        for name, value in (("num_nvl_bytes", num_nvl_bytes), ("num_rdma_bytes", num_rdma_bytes)):
+            if not 0 <= value < 2**46:
+                raise ArgumentError(f"{name}={value}: a number of bytes from 0, of less than 64 TiB")
         if not symrail.is_initialized():
             heap = num_nvl_bytes + num_rdma_bytes + _HEAP_BESIDES
             symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap)
@@ -107,8 +110,10 @@ class Buffer:
     def _check_group(self) -> None:
         if self.group is None:
             return
-        size = getattr(self.group, "size", None) or self.group.Get_size
-        rank = getattr(self.group, "rank", None) or self.group.Get_rank
+        size = getattr(self.group, "size", None) or getattr(self.group, "Get_size", None)
+        rank = getattr(self.group, "rank", None) or getattr(self.group, "Get_rank", None)
+        if size is None or rank is None:
+            raise ArgumentError(f"group is {self.group!r}: a process group of torch, or an mpi4py communicator as comm")
         found = (rank() if callable(rank) else rank, size() if callable(size) else size)
         if found != (self.rank, self.group_size):
             raise UnsupportedError(

@@ -67,6 +67,8 @@ def main() -> None:
         one_is_refused("neither a name nor a plan", lambda: comm.all_reduce(x, algorithm=5 if last else None))
         halves = [8.0 if last else 8] * comm.size
         one_is_refused("not a sequence of integers", lambda: comm.all_to_all_v(y, x, halves, halves))
+        far = [2**63, 16 - 2**63] if last else [8] * comm.size
+        one_is_refused("numbers are from 0 to", lambda: comm.all_to_all_single(y, x, far, far))
         rows = x.reshape(-1, 2)
         split = [4 + last] * comm.size
         one_is_refused("rows, and its splits", lambda: comm.all_to_all_single(y.reshape(-1, 2), rows, None, split))

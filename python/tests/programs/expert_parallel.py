@@ -217,6 +217,9 @@ def refuse(me: int, ranks: int) -> None:
     experts = ranks * EXPERTS_EACH
     raises(errors.DifferError, deep_ep.Buffer, None, (1 << 20) + 4096 * me)
     raises(errors.ArgumentError, deep_ep.Buffer, None, 100)
+    for one in (-1, 1 << 50):
+        assert f"num_nvl_bytes={one}" in str(raises(errors.ArgumentError, deep_ep.Buffer, None, one))
+    assert "group is 'ranks'" in str(raises(errors.ArgumentError, deep_ep.Buffer, "ranks", 1 << 20))
     buffer = deep_ep.Buffer(None, 1 << 20, 1 << 20, low_latency_mode=True)
     x, indices, weights = inputs(me, ranks, "float32")
     far = indices.copy()

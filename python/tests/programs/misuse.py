@@ -2,6 +2,7 @@
 
 import numpy as np
 import symrail
+import symrail.decomp
 from symrail import errors
 
 
@@ -35,7 +36,10 @@ with symrail.init(heap_bytes=4 << 20) as runtime:
     refused(errors.ArgumentError, symrail.get, np.broadcast_to(np.zeros(5), (4, 5)), a, other, text="writeable")
     refused(errors.ArgumentError, symrail.array, 3, object)
     refused(errors.ArgumentError, symrail.array, 3, "float3")
-    refused(errors.ArgumentError, symrail.array, (3, -1))
+    for shape in ((3, -1), "abc", (2, None), 1.5, float("inf")):
+        refused(errors.ArgumentError, symrail.array, shape, text="whole numbers from 0")
+    refused(errors.ArgumentError, symrail.decomp.Grid, "abc", text="whole numbers from 0")
+    refused(errors.ArgumentError, symrail.decomp.Grid, (4, 4), text="three extents")
     refused(errors.ArgumentError, symrail.put, np.array([None]), a, other)
     refused(errors.ArgumentError, symrail.put, a.astype(">f8"), a, other)
     refused(TypeError, symrail.put, a, plain, 1.5)

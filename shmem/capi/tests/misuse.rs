@@ -76,6 +76,9 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("alignment", &["shmem_align: ", "alignment 24"]),
     ("lock_not_held", &["shmem_clear_lock: the lock is not held"]),
     ("lock_of_another", &["PE 1: shmem_clear_lock: the lock is not held by this PE"]),
+    ("lock_not_zero", &["shmem_set_lock: the lock holds 0x7000000, so it was not set to 0"]),
+    ("tested_lock_not_zero", &["shmem_test_lock: the lock holds 0x7000000, so it was not set to 0"]),
+    ("lock_with_an_entry", &["shmem_set_lock: the lock holds 0x5, so it was not set to 0"]),
     ("lock_held_twice", &["shmem_set_lock: this PE holds the lock already"]),
     ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
 ];

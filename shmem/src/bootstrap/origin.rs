@@ -21,6 +21,8 @@ pub enum Origin {
     Pmix,
     /// `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`: torchrun, or the user.
     Ranks,
+    /// `RANK` and `WORLD_SIZE` without the address of rank 0.
+    RanksWithoutAddress,
     /// `srun` without PMIx.
     Srun,
     /// A process manager with PMI-1 or PMI-2, such as MPICH's.
@@ -28,7 +30,15 @@ pub enum Origin {
 }
 
 /// In the order in which those that agree are preferred.
-const ALL: [Origin; 6] = [Origin::Launcher, Origin::Uid, Origin::Pmix, Origin::Ranks, Origin::Srun, Origin::Pmi];
+const ALL: [Origin; 7] = [
+    Origin::Launcher,
+    Origin::Uid,
+    Origin::Pmix,
+    Origin::Ranks,
+    Origin::Srun,
+    Origin::Pmi,
+    Origin::RanksWithoutAddress,
+];
 /// The most ancestors that are looked at.
 const DEPTH: usize = 64;
 
@@ -42,6 +52,7 @@ impl Origin {
             Origin::Uid => &[uid::UID, uid::PE, uid::N_PES],
             Origin::Pmix => &["PMIX_NAMESPACE", "PMIX_RANK"],
             Origin::Ranks => &["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"],
+            Origin::RanksWithoutAddress => &["RANK", "WORLD_SIZE"],
             Origin::Srun => &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
             Origin::Pmi => &["PMI_RANK", "PMI_SIZE"],
         }
@@ -52,13 +63,14 @@ impl Origin {
         let is_set = |name: &&str| variable(name).is_some();
         match self {
             Origin::Launcher | Origin::Uid => self.variables().iter().any(is_set),
+            Origin::RanksWithoutAddress => self.variables().iter().all(is_set) && !Origin::Ranks.is_present(variable),
             _ => self.variables().iter().all(is_set),
         }
     }
 
     /// Whether programs can join the job, in any language.
     fn can_join(self) -> bool {
-        !matches!(self, Origin::Srun | Origin::Pmi)
+        !matches!(self, Origin::Srun | Origin::Pmi | Origin::RanksWithoutAddress)
     }
 
     /// This process's number and the number of processes, as far as the variables have them.
@@ -68,7 +80,7 @@ impl Origin {
             Origin::Launcher => [&[launcher::PE], &[launcher::N_PES]],
             Origin::Uid => [&[uid::PE], &[uid::N_PES]],
             Origin::Pmix => [&["PMIX_RANK"], &["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"]],
-            Origin::Ranks => [&["RANK"], &["WORLD_SIZE"]],
+            Origin::Ranks | Origin::RanksWithoutAddress => [&["RANK"], &["WORLD_SIZE"]],
             Origin::Srun => [&["SLURM_PROCID"], &["SLURM_STEP_NUM_TASKS"]],
             Origin::Pmi => [&["PMI_RANK"], &["PMI_SIZE"]],
         };
@@ -101,6 +113,9 @@ impl fmt::Display for Place {
             Origin::Uid => write!(f, "{}={rank} and {}={size} are set", uid::PE, uid::N_PES),
             Origin::Pmix => write!(f, "PMIx (mpirun, srun) started this process as rank {rank} of {size}"),
             Origin::Ranks => write!(f, "RANK={rank} and WORLD_SIZE={size} are set"),
+            Origin::RanksWithoutAddress => {
+                write!(f, "RANK={rank} and WORLD_SIZE={size} are set, MASTER_ADDR and MASTER_PORT not both")
+            }
             Origin::Srun => write!(f, "srun started this process as task {rank} of {size}, without PMIx"),
             Origin::Pmi => write!(f, "PMI_RANK={rank} and PMI_SIZE={size} are set"),
         }
@@ -173,6 +188,10 @@ fn check_place(place: &Place) -> Result<()> {
     let remedy = match place.origin {
         Origin::Srun => "add --mpi=pmix, or unset SLURM_STEP_NUM_TASKS where each process is to be a job of its own",
         Origin::Pmi => "start it with symrail run, or unset PMI_SIZE where each process is to be a job of its own",
+        Origin::RanksWithoutAddress => {
+            "set MASTER_ADDR and MASTER_PORT, by which Python programs join, or unset WORLD_SIZE where each process is \
+             to be a job of its own"
+        }
         _ => {
             "by these only Python programs join: start this one with symrail run, or unset WORLD_SIZE where each \
              process is to be a job of its own"
@@ -285,10 +304,16 @@ mod tests {
         };
         assert_eq!(origin(&[&[&srun("2")], &[]]), Ok(Some(Origin::Srun)));
         assert_eq!(origin(&[&[&srun("2"), RUN], &[]]), Ok(Some(Origin::Launcher)));
+        for some in [&RANKS[..2], &RANKS[..3]] {
+            assert_eq!(origin(&[&[some], &[]]), Ok(Some(Origin::RanksWithoutAddress)));
+            assert_eq!(origin(&[&[some, RUN], &[]]), Ok(Some(Origin::Launcher)));
+        }
+        assert_eq!(origin(&[&[&RANKS[1..]], &[]]), Ok(None));
         for (origin, size, words) in [
             (Origin::Srun, 2, "srun started this process as task 0 of 2, without PMIx; add --mpi=pmix"),
             (Origin::Pmi, 2, "PMI_RANK=0 and PMI_SIZE=2 are set; start it with symrail run"),
             (Origin::Ranks, 2, "RANK=0 and WORLD_SIZE=2 are set; by these only Python programs join"),
+            (Origin::RanksWithoutAddress, 2, "MASTER_ADDR and MASTER_PORT not both; set MASTER_ADDR and MASTER_PORT"),
         ] {
             let place = |size| Place { origin, rank: Some(0), size: Some(size) };
             let text = check_place(&place(size)).unwrap_err().to_string();

@@ -60,7 +60,24 @@ impl Lock {
 
     /// Replaces this PE's entry if it is not in the queue, and returns whether it was not.
     fn enter(&self, entry: u32) -> bool {
-        self.amo(self.place, AmoOp::CompareSwap, entry, 0, self.me()) == 0
+        let before = self.amo(self.place, AmoOp::CompareSwap, entry, 0, self.me());
+        if before != 0 && before & QUEUED == 0 {
+            self.fail_uninitialized(before);
+        }
+        before == 0
+    }
+
+    /// Makes this PE the tail, with `CompareSwap` only of an empty queue, and returns the one before.
+    fn replace_tail(&self, op: AmoOp) -> u32 {
+        let before = self.amo(self.end, op, self.me() + 1, 0, self.home());
+        if before > self.runtime.n_pes() {
+            self.fail_uninitialized(before);
+        }
+        before
+    }
+
+    fn fail_uninitialized(&self, found: u32) -> ! {
+        fail(self.function, &format_args!("the lock holds {found:#x}, so it was not set to 0 before its first use"))
     }
 
     fn leave(&self) {
@@ -71,10 +88,9 @@ impl Lock {
         if !self.enter(QUEUED | WAITS) {
             fail(self.function, &"this PE holds the lock already, or waits for it in another thread");
         }
-        let ticket = self.me() + 1;
-        let before = self.amo(self.end, AmoOp::Set, ticket, 0, self.home());
+        let before = self.replace_tail(AmoOp::Set);
         if before != 0 {
-            self.amo(self.place, AmoOp::Or, ticket, 0, before - 1);
+            self.amo(self.place, AmoOp::Or, self.me() + 1, 0, before - 1);
             // A PE that waits has its entry's highest bit set.
             self.wait(Cmp::Lt, WAITS);
         }
@@ -84,7 +100,7 @@ impl Lock {
         if !self.enter(QUEUED) {
             return false;
         }
-        let acquired = self.amo(self.end, AmoOp::CompareSwap, self.me() + 1, 0, self.home()) == 0;
+        let acquired = self.replace_tail(AmoOp::CompareSwap) == 0;
         if !acquired {
             self.leave();
         }

@@ -142,6 +142,9 @@ int main(int argc, char **argv)
         if (me == 1) shmem_clear_lock(&lock);
         shmem_barrier_all();
     }
+    MISTAKE(lock_not_zero) { lock = 0x7000000; shmem_barrier_all(); shmem_set_lock(&lock); }
+    MISTAKE(tested_lock_not_zero) { lock = 0x7000000; shmem_barrier_all(); shmem_test_lock(&lock); }
+    MISTAKE(lock_with_an_entry) { lock = 5L << 32; shmem_barrier_all(); shmem_set_lock(&lock); }
     MISTAKE(lock_held_twice) { shmem_set_lock(&lock); shmem_set_lock(&lock); }
     MISTAKE(held_lock) {
         if (me == 0) shmem_set_lock(&lock);
