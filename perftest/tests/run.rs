@@ -122,6 +122,10 @@ fn pe() {
             while runtime.barrier_all().is_ok() {}
             wait_for_ever();
         }
+        "join" => {
+            drop(bootstrap);
+            symrail::Runtime::init().unwrap().finalize().unwrap();
+        }
         "beat" => {
             drop(bootstrap);
             let runtime = symrail::Runtime::init().unwrap();
@@ -222,6 +226,18 @@ fn pes_of_a_host_need_no_ipv4() {
     let Some(command) = in_namespace(other, &role(&["-n", "2"], "gather")) else { return };
     let (code, out, err) = run(command);
     assert!(code == Some(0) && out.iter().any(|line| line.contains("rendezvous at 10.9.9.9:")), "{out:?} {err}");
+}
+
+#[test]
+fn an_unknown_name_of_the_nic_list_is_warned_of_once_a_host() {
+    for (options, hosts) in [(&["-n", "3"][..], 1), (&["-n", "4", "--hosts", "2"], 2)] {
+        let mut command = role(options, "join");
+        command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+        command.env("SYMRAIL_NIC_LIST", "127.0.0.2,no-such-nic");
+        let (code, out, err) = run(command);
+        let warnings = err.lines().filter(|line| line.contains("has no no-such-nic on this host")).count();
+        assert_eq!((code, warnings), (Some(0), hosts), "{options:?}: {out:?}\n{err}");
+    }
 }
 
 #[test]
