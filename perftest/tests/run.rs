@@ -341,20 +341,21 @@ fn said_pid(running: &Running, begins: &str) -> Option<String> {
 
 #[test]
 fn a_pe_that_exits_or_crashes_in_the_midst_of_others_puts_is_named_first() {
-    for options in PATHS {
+    let agents: &[&str] = &["--hosts", "localhost:1,127.0.0.1:2"];
+    for options in PATHS.into_iter().chain([agents]) {
         let options = [&["-n", "3"], options].concat();
         let mut command = role(&options, "put");
         command.env(EXITS, "1");
         let (code, _, err) = run(command);
         let first = first_message(&err);
-        let named = first.starts_with("PE 1 (pid ") && first.ends_with(" exited with code 3");
+        let named = first.starts_with("PE 1 ") && first.ends_with(" exited with code 3");
         assert!(code == Some(3) && named, "{options:?}: {code:?}\n{err}");
         let running = Running::start(role(&options, "put"));
         let pid = (0..3).find_map(|_| said_pid(&running, "PE 2 pid ")).unwrap();
         kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGILL).unwrap();
         let (code, _, err) = running.end(SOON);
         let first = first_message(&err);
-        let named = first.starts_with("PE 2 (pid ") && first.contains("killed by signal 4 (SIGILL)");
+        let named = first.starts_with("PE 2 ") && first.contains("killed by signal 4 (SIGILL)");
         assert!(code == Some(132) && named, "{options:?}: {code:?}\n{err}");
     }
 }

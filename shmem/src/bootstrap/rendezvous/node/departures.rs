@@ -145,13 +145,14 @@ impl Node {
         if let (Fault::Left { .. } | Fault::Ended { .. }, true) = (&fault, self.departed.is_none()) {
             self.departed = Some(fault.clone());
         }
-        self.post_event(&fault);
         match &fault {
-            Fault::Left { .. } => self.news.push(fault),
+            Fault::Left { .. } => self.news.push(fault.clone()),
             Fault::Ended { .. } => {}
-            _ if self.broken() => self.news.extend(fault.names_lost_pe().then_some(fault)),
+            _ if self.broken() => self.news.extend(fault.names_lost_pe().then(|| fault.clone())),
             _ => self.break_by(&fault),
         }
+        // Behind `Event::Broken`, which may bear on what the owner makes of it.
+        self.post_event(&fault);
         self.check_departed();
     }
 
@@ -186,6 +187,7 @@ impl Node {
         if self.failure.is_some() {
             return;
         }
+        self.out.push_back(Output::Tell(Event::Broken));
         self.send_to_children(Kind::Fault, fault);
         // Newcomers that wait for a place have nothing to wait for now.
         for (link, _) in std::mem::take(&mut self.early).into_values() {
