@@ -145,25 +145,26 @@ impl Node {
         if let (Fault::Left { .. } | Fault::Ended { .. }, true) = (&fault, self.departed.is_none()) {
             self.departed = Some(fault.clone());
         }
+        let event = self.event(&fault);
         match &fault {
-            Fault::Left { .. } => self.news.push(fault.clone()),
+            Fault::Left { .. } => self.news.push(fault),
             Fault::Ended { .. } => {}
-            _ if self.broken() => self.news.extend(fault.names_lost_pe().then(|| fault.clone())),
+            _ if self.broken() => self.news.extend(fault.names_lost_pe().then_some(fault)),
             _ => self.break_by(&fault),
         }
         // Behind `Event::Broken`, which may bear on what the owner makes of it.
-        self.post_event(&fault);
+        self.out.extend(event.map(Output::Tell));
         self.check_departed();
     }
 
-    fn post_event(&mut self, fault: &Fault) {
-        let event = match fault {
-            Fault::Lost { peer } | Fault::Untrusted { peer, .. } => Event::Lost(*peer),
-            Fault::Left { peer } if self.present() > 0 => Event::LeftEarly(*peer),
-            Fault::Aborted { peer, code, why } => Event::Aborted { pe: *peer, code: *code, why: why.clone() },
-            _ => return,
-        };
-        self.out.push_back(Output::Tell(event));
+    /// The event for the owner about a fault.
+    fn event(&self, fault: &Fault) -> Option<Event> {
+        match fault {
+            Fault::Lost { peer } | Fault::Untrusted { peer, .. } => Some(Event::Lost(*peer)),
+            Fault::Left { peer } if self.present() > 0 => Some(Event::LeftEarly(*peer)),
+            Fault::Aborted { peer, code, why } => Some(Event::Aborted { pe: *peer, code: *code, why: why.clone() }),
+            _ => None,
+        }
     }
 
     /// Breaks the job: the root at once, other nodes through the root.
