@@ -122,6 +122,10 @@ fn pe() {
             while runtime.barrier_all().is_ok() {}
             wait_for_ever();
         }
+        "join" => {
+            drop(bootstrap);
+            symrail::Runtime::init().unwrap().finalize().unwrap();
+        }
         "beat" => {
             drop(bootstrap);
             let runtime = symrail::Runtime::init().unwrap();
@@ -225,6 +229,18 @@ fn pes_of_a_host_need_no_ipv4() {
 }
 
 #[test]
+fn an_unknown_name_of_the_nic_list_is_warned_of_once_a_host() {
+    for (options, hosts) in [(&["-n", "3"][..], 1), (&["-n", "4", "--hosts", "2"], 2)] {
+        let mut command = role(options, "join");
+        command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+        command.env("SYMRAIL_NIC_LIST", "127.0.0.2,no-such-nic");
+        let (code, out, err) = run(command);
+        let warnings = err.lines().filter(|line| line.contains("has no no-such-nic on this host")).count();
+        assert_eq!((code, warnings), (Some(0), hosts), "{options:?}: {out:?}\n{err}");
+    }
+}
+
+#[test]
 fn own_names_and_addresses_are_reached_without_ssh() {
     let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let hosts = format!("127.0.0.1:1,[::1]:1,LOCALHOST:1,{own}.:1");
@@ -325,20 +341,21 @@ fn said_pid(running: &Running, begins: &str) -> Option<String> {
 
 #[test]
 fn a_pe_that_exits_or_crashes_in_the_midst_of_others_puts_is_named_first() {
-    for options in PATHS {
+    let agents: &[&str] = &["--hosts", "localhost:1,127.0.0.1:2"];
+    for options in PATHS.into_iter().chain([agents]) {
         let options = [&["-n", "3"], options].concat();
         let mut command = role(&options, "put");
         command.env(EXITS, "1");
         let (code, _, err) = run(command);
         let first = first_message(&err);
-        let named = first.starts_with("PE 1 (pid ") && first.ends_with(" exited with code 3");
+        let named = first.starts_with("PE 1 ") && first.ends_with(" exited with code 3");
         assert!(code == Some(3) && named, "{options:?}: {code:?}\n{err}");
         let running = Running::start(role(&options, "put"));
         let pid = (0..3).find_map(|_| said_pid(&running, "PE 2 pid ")).unwrap();
         kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGILL).unwrap();
         let (code, _, err) = running.end(SOON);
         let first = first_message(&err);
-        let named = first.starts_with("PE 2 (pid ") && first.contains("killed by signal 4 (SIGILL)");
+        let named = first.starts_with("PE 2 ") && first.contains("killed by signal 4 (SIGILL)");
         assert!(code == Some(132) && named, "{options:?}: {code:?}\n{err}");
     }
 }

@@ -8,6 +8,7 @@ use symrail_transport::endpoint::command::{Command, Fetch, Owner, Signal, Source
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, FabricConfig};
+use symrail_transport::pairing::InterfaceAddress;
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{FROM_HOST, Keepalive, Token};
 
@@ -24,7 +25,9 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
     let policy =
         Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 8192, native_amo, timeout_s: TIMEOUT.into() };
     let open = |role, pe| {
-        let rails = (0..lanes).map(|lane| fabric.open(&format!("{role:?}{pe}rail{lane}")).unwrap()).collect();
+        let interface = |lane| InterfaceAddress { ip: [10, 0, lane as u8, pe as u8].into(), prefix: 24, network: 0 };
+        let name = |lane| format!("{role:?}{pe}rail{lane}");
+        let rails = (0..lanes).map(|lane| fabric.open_at(&name(lane), Some(interface(lane))).unwrap()).collect();
         Endpoint::new(role, pe, 3, rails, policy).unwrap()
     };
     let mut engines: Vec<Engine> = (0..3).map(|pe| Engine::new(open(Role::Proxy, pe))).collect();
@@ -403,6 +406,26 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
     fabric.plug_in(LANES + 1);
     live(&mut engines, &mut clock, 10);
     assert_eq!(engines[0].endpoint().lanes_down(), 0);
+}
+
+#[test]
+fn a_put_that_its_rail_keeps_fails_with_the_rail_and_its_addresses() {
+    let fabric = Fabric::new(12, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, source) = (0, [7u64; 16]);
+    ask_on_all_lanes(&mut engines, &[7; 300]);
+    live(&mut engines, &mut clock, 2);
+    fabric.mute(LANES + 1);
+    for dest in [512, 640] {
+        let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+        // SAFETY: the source outlives the engines' use of it.
+        unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
+    }
+    live(&mut engines, &mut clock, TIMEOUT + 2);
+    let error = engines[0].endpoint().take_error(0).unwrap().to_string();
+    let named = error.contains("rail Proxy0rail1 (10.0.1.0 to 10.0.1.1)") && !error.contains("rail0");
+    assert!(named && error.contains("PE 1 did not complete within 60 s"), "{error}");
 }
 
 /// Takes ports down, runs `meanwhile` with two puts from PE 0 to PE 1 under way, one on each lane, takes the ports up,

@@ -280,14 +280,7 @@ fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     for reason in choice.reasons.iter().chain([&choice.threads.reason]) {
         tracing::info!("{reason}");
     }
-    if let Some(unknown) = choice.unknown.as_ref().filter(|_| host.local_pe == 0) {
-        tracing::warn!("{unknown}");
-    }
-    match &choice.left_out {
-        Some(left_out) if host.local_pe == 0 => tracing::info!("{left_out}"),
-        Some(left_out) => tracing::debug!("{left_out}"),
-        None => {}
-    }
+    choice.log(host);
     if me == 0 {
         let fewer = choice.threads.fewer.then(|| format!("SYMRAIL_PROXY_THREADS: {}", choice.threads.reason));
         for ignored in choice.ignored(settings).into_iter().chain(fewer) {

@@ -80,8 +80,8 @@ pub struct Choice {
     pub reasons: Vec<String>,
     /// Which network interfaces are no rails, and why: the same for all PEs of a host.
     pub left_out: Option<String>,
-    /// The names of `NIC_LIST` that this host has no rail for, in one sentence: the same for all PEs of a host. The
-    /// caller warns once.
+    /// The names of `NIC_LIST` that this host has no rail for, in one sentence: the same for all PEs of a host.
+    /// [`Choice::log`] warns.
     pub unknown: Option<String>,
 }
 
@@ -250,6 +250,21 @@ fn affinities(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
 }
 
 impl Choice {
+    /// Logs what is the same for all PEs of a host, on the first of them: a warning about names of `NIC_LIST` that are
+    /// unknown, and the interfaces that are no rails.
+    pub fn log(&self, host: &HostPes) {
+        let first = host.local_pe == 0;
+        match &self.unknown {
+            Some(unknown) if first => tracing::warn!("{unknown}"),
+            _ => {}
+        }
+        match &self.left_out {
+            Some(left_out) if first => tracing::info!("{left_out}"),
+            Some(left_out) => tracing::debug!("{left_out}"),
+            None => {}
+        }
+    }
+
     /// All reasons, one sentence each.
     #[must_use]
     pub fn why(&self) -> Vec<String> {

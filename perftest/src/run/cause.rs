@@ -10,7 +10,7 @@ use super::pes::{Pes, Process};
 pub(super) const CAUSE: Duration = Duration::from_millis(300);
 
 /// What the rendezvous reports of a PE in trouble.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Trouble {
     /// Its connection closed before it had finalized.
     Lost,
@@ -58,8 +58,9 @@ impl Troubles {
     /// What to tell of a failed job, the likely first cause in front. `failed` are the PEs that have failed.
     ///
     /// A death by signal, or the loss of a host, is a cause: errors, exit codes and requests to end the job may be
-    /// consequences of another PE's death, and so may SIGABRT, by which programs end themselves. Among equals the PE
-    /// whose report came first is in front: the others learn of its loss before they can fail from it.
+    /// consequences of another PE's death, and so may SIGABRT, by which programs end themselves. Among equals those in
+    /// front were ending before the PEs were told that the job is broken; then the PE whose report came first: the
+    /// others learn of its loss before they can fail from it.
     pub(super) fn messages(&self, failed: &[Process]) -> Vec<Message> {
         let follows = |ending| match ending {
             Ending::Signal { number: libc::SIGABRT, .. } => 1,
@@ -69,7 +70,8 @@ impl Troubles {
         let rank = |pe: u32| self.0.iter().position(|(other, _)| *other == pe).unwrap_or(usize::MAX);
         let ends = failed.iter().filter(|process| !self.aborted(process.pe)).map(|process| {
             let ending = process.ending.unwrap_or(Ending::Unknown);
-            ((follows(ending), rank(process.pe), process.pe), (ended(process, ending), ending.exit_code()))
+            let order = (follows(ending), !process.unprompted, rank(process.pe), process.pe);
+            (order, (ended(process, ending), ending.exit_code()))
         });
         let reports = self.0.iter().filter_map(|(pe, trouble)| {
             let message = match trouble {
@@ -78,7 +80,7 @@ impl Troubles {
                 Trouble::LeftEarly => (left_early(*pe), 1),
                 Trouble::Aborted(code, why) => (format!("PE {pe} aborted the job with code {code}: {why}"), *code),
             };
-            Some(((2, rank(*pe), *pe), message))
+            Some(((2, true, rank(*pe), *pe), message))
         });
         let mut all: Vec<_> = ends.chain(reports).collect();
         all.sort_by_key(|(order, _)| *order);
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     fn failure(pe: u32, ending: Ending) -> Process {
-        Process { pe, pid: Pid::from_raw(1), host: None, ending: Some(ending) }
+        Process { pe, pid: Pid::from_raw(1), host: None, ending: Some(ending), unprompted: false }
     }
 
     fn killed(number: i32) -> Ending {
@@ -145,6 +147,12 @@ mod tests {
         let followed = vec![aborted(0, 7), (1, Trouble::Lost), (0, Trouble::LeftEarly)];
         let failed = [failure(0, Ending::Code(7)), failure(1, killed(9))];
         assert_eq!(in_order(followed, &failed), named(&[(1, 137), (0, 7)]));
+        // The report of the consequence came first, or the only one.
+        let gone = Process { unprompted: true, ..failure(1, Ending::Code(3)) };
+        for late in [vec![], vec![(1, Trouble::Lost)]] {
+            let troubles = [vec![aborted(0, 7)], late].concat();
+            assert_eq!(in_order(troubles, &[failure(0, Ending::Code(7)), gone.clone()]), named(&[(1, 3), (0, 7)]));
+        }
         let first = vec![aborted(1, 7), (0, Trouble::LeftEarly), (1, Trouble::Lost)];
         let failed = [failure(1, Ending::Code(7)), failure(2, Ending::Code(1))];
         assert_eq!(in_order(first, &failed), named(&[(1, 7), (0, 1), (2, 1)]));

@@ -5,14 +5,18 @@
 
 use std::collections::HashMap;
 use std::process::Child;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use symrail::bootstrap::rendezvous::{Event, OnEvent};
+use symrail_core::lock;
 
 use super::ending::Ending;
+use super::inbox::Poster;
 
 /// Polling all processes takes at most one part in so many of the time.
 const SCAN_SHARE: u32 = 20;
@@ -24,9 +28,52 @@ pub(super) struct OwnChild {
     child: Child,
 }
 
+/// Which processes end before they can know that the job is broken. What a PE reports of another's end may arrive
+/// before that end itself: the kernel closes a process's rails before its connection to the rendezvous service, which
+/// was opened earlier. So the service's thread looks before it tells the PEs.
+#[derive(Clone, Default)]
+pub(super) struct Unprompted(Arc<Mutex<Ends>>);
+
+#[derive(Default)]
+struct Ends {
+    started: Vec<Pid>,
+    /// Set before the PEs are told.
+    ending: Option<Vec<Pid>>,
+}
+
+impl Unprompted {
+    /// The PEs are about to be told that the job is broken.
+    fn settle(&self) {
+        let mut ends = lock(&self.0);
+        let ending = ends.ending();
+        ends.ending = Some(ending);
+    }
+
+    /// Whether a process was ending when the PEs were told; false if that has not happened.
+    pub(super) fn has(&self, pid: Pid) -> bool {
+        lock(&self.0).ending.as_ref().is_some_and(|ending| ending.contains(&pid))
+    }
+}
+
+impl Ends {
+    fn ending(&self) -> Vec<Pid> {
+        let now = || self.started.iter().copied().filter(|pid| is_ending(*pid)).collect();
+        self.ending.clone().unwrap_or_else(now)
+    }
+}
+
+/// Posts the rendezvous service's events.
+pub(super) fn on_event(unprompted: Unprompted, poster: Poster<Event>) -> OnEvent {
+    Box::new(move |event| match event {
+        Event::Broken => unprompted.settle(),
+        event => poster.post(event),
+    })
+}
+
 /// The PEs that this process has started, numbered from 0 in this order.
 #[derive(Default)]
 pub(super) struct Children {
+    pub(super) unprompted: Unprompted,
     all: Vec<OwnChild>,
     by_pid: HashMap<Pid, u32>,
     running: usize,
@@ -41,6 +88,7 @@ impl Children {
     pub(super) fn add(&mut self, child: Child) -> Pid {
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         self.by_pid.insert(pid, u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        lock(&self.unprompted.0).started.push(pid);
         self.all.push(OwnChild { pid, child, ending: None });
         self.running += 1;
         pid
@@ -48,6 +96,13 @@ impl Children {
 
     pub(super) fn get(&self, pe: u32) -> Option<&OwnChild> {
         self.all.get(pe as usize)
+    }
+
+    /// The PEs that were ending when the PEs were told that the job is broken, or are ending now if that has not
+    /// happened.
+    pub(super) fn unprompted(&self) -> Vec<u32> {
+        let pids = lock(&self.unprompted.0).ending();
+        pids.iter().filter_map(|pid| self.by_pid.get(pid).copied()).collect()
     }
 
     /// The number of started PEs.
@@ -142,5 +197,35 @@ impl Drop for Children {
         for process in &mut self.all {
             let _ = process.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Waits until the process has ended, and leaves its status to others.
+    fn await_end(pid: Pid) {
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+    }
+
+    #[test]
+    fn only_what_was_ending_before_the_job_is_known_to_be_broken_is_unprompted() {
+        let mut children = Children::default();
+        let mut cat = || children.add(Command::new("cat").stdin(Stdio::piped()).process_group(0).spawn().unwrap());
+        let (first, second) = (cat(), cat());
+        nix::sys::signal::kill(first, Signal::SIGTERM).unwrap();
+        await_end(first);
+        assert_eq!((children.unprompted(), children.unprompted.has(first)), (vec![0], false));
+        children.unprompted.settle();
+        nix::sys::signal::kill(second, Signal::SIGTERM).unwrap();
+        await_end(second);
+        children.unprompted.settle();
+        assert_eq!(children.unprompted(), [0]);
+        assert!(children.unprompted.has(first) && !children.unprompted.has(second));
     }
 }

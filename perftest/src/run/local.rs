@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use symrail::bootstrap::rendezvous::{Address, Secret, Server};
 
-use super::children::Children;
+use super::children::{Children, Unprompted};
 use super::ending::Ending;
 use super::guard::Guard;
 use super::job::{Job, LaunchError};
@@ -69,6 +69,17 @@ impl Local {
         Ok(new)
     }
 
+    /// For the thread that tells the PEs that the job is broken.
+    pub(super) fn watched(&self) -> Unprompted {
+        self.children.unprompted.clone()
+    }
+
+    /// The PEs that were ending when the PEs were told that the job is broken, or are ending now if that has not
+    /// happened.
+    pub(super) fn unprompted(&self) -> Vec<u32> {
+        self.children.unprompted().into_iter().map(|index| self.pes.start + index).collect()
+    }
+
     /// The first PE that has not been started.
     fn started(&self) -> u32 {
         self.pes.start + self.children.started()
@@ -98,7 +109,8 @@ impl Pes for Local {
 
     fn get(&self, pe: u32) -> Option<Process> {
         let child = self.children.get(pe.checked_sub(self.pes.start)?)?;
-        Some(Process { pe, pid: child.pid, host: None, ending: child.ending })
+        let unprompted = self.children.unprompted.has(child.pid);
+        Some(Process { pe, pid: child.pid, host: None, ending: child.ending, unprompted })
     }
 
     fn failed(&self) -> Vec<Process> {

@@ -19,6 +19,8 @@ pub(super) struct Process {
     /// Its host, unless it runs here.
     pub(super) host: Option<String>,
     pub(super) ending: Option<Ending>,
+    /// It was ending before it could know that the job is broken.
+    pub(super) unprompted: bool,
 }
 
 impl fmt::Display for Process {

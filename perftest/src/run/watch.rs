@@ -8,6 +8,7 @@ use nix::unistd::{Pid, getpid};
 use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape, nearby};
 
 use super::cause::{CAUSE, Trouble, Troubles};
+use super::children::{Unprompted, on_event};
 use super::ending::Ending;
 use super::guard::Guard;
 use super::inbox::Inbox;
@@ -48,23 +49,25 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported, jobs: job_id.value() };
     let (inbox, poster) = Inbox::new()?;
     let input = !io::stdin().is_terminal();
-    let (pes, interface, shape): (Box<dyn Pes>, _, _) = match &job.on {
+    let (pes, watched, interface, shape): (Box<dyn Pes>, _, _, _) = match &job.on {
         None => {
             // While this process has one thread.
             let guard = Guard::start(&job_id)?;
             let input = if input { Input::Inherited } else { Input::Nothing };
             let streams = (Streams { input, piped: job.prefix }, print_lines());
             let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
-            (Box::new(local), nearby(), Shape::STAR)
+            let watched = local.watched();
+            (Box::new(local), watched, nearby(), Shape::STAR)
         }
         Some(hosts) => {
             let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));
             let remote = Remote::open((job, hosts), (&inheritance, input), (&signals, &inbox, &poster), patience)?;
             let (interface, shape) = (remote.address()?, remote.shape());
-            (Box::new(remote), interface, shape)
+            // The agents watch.
+            (Box::new(remote), Unprompted::default(), interface, shape)
         }
     };
-    let on_event = Box::new(move |event| poster.post(event));
+    let on_event = on_event(watched, poster);
     let options = Options { n_pes: Some(job.n), watched: true, shape, on_event, ..Options::default() };
     let server = Server::start(interface, &Secret::generate()?, options)?;
     let watch = Watch {
@@ -187,7 +190,7 @@ impl Watch {
     fn note_events(&mut self) {
         while let Some(event) = self.inbox.next() {
             match event {
-                Event::Joined(_) | Event::Left(_) => {}
+                Event::Joined(_) | Event::Left(_) | Event::Broken => {}
                 Event::LeftEarly(pe) => {
                     self.troubles.note(pe, Trouble::LeftEarly);
                     self.left_at.get_or_insert_with(Instant::now);

@@ -116,9 +116,7 @@ impl Session {
             return Err(Error::NoSuchPe { pe: me.into(), last: n_pes.saturating_sub(1) });
         }
         let choice = backend::choose(settings, host)?;
-        if let Some(unknown) = choice.unknown.as_ref().filter(|_| host.local_pe == 0) {
-            tracing::warn!("{unknown}");
-        }
+        choice.log(host);
         Session::open_over(&choice, (me, n_pes, n_pes), settings, progress, copy_engine)
     }
 

@@ -43,8 +43,9 @@ impl Session {
     /// # Errors
     /// The error of choosing or opening rails.
     pub fn open_without_peers(settings: &Settings, progress: Progress) -> Result<Session> {
-        let choice = backend::choose(settings, &HostPes::alone(allowed_cpus()))?;
-        choice.unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
+        let host = HostPes::alone(allowed_cpus());
+        let choice = backend::choose(settings, &host)?;
+        choice.log(&host);
         let (numbers, expected) = match choice.nics {
             Nics::Libfabric(..) => (NUMBERS, EXPECTED),
             Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),

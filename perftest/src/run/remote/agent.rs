@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use symrail::bootstrap::rendezvous::{Event, Membership, OnEvent, Options, Secret, Server, Shape};
 
 use super::super::cause::{CAUSE, Trouble, Troubles};
+use super::super::children::on_event;
 use super::super::guard::Guard;
 use super::super::inbox::{Inbox, Poster};
 use super::super::job::{Job, LaunchError};
@@ -61,7 +62,7 @@ fn serve() -> Result<(), LaunchError> {
     // If the launcher has gone, this fails, and what follows is the same.
     let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
         Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
-            Ok(_) => match relay(&place, pes, Box::new(move |event| reporter.post(event))) {
+            Ok(_) => match relay(&place, pes, on_event(local.watched(), reporter)) {
                 Ok(relay) => {
                     let troubles = Troubles::default();
                     let (goes, over, asked) = (false, false, None);
@@ -221,7 +222,7 @@ impl Agent {
                 match event {
                     Event::Lost(pe) => self.troubles.note(pe, Trouble::Lost),
                     Event::Aborted { pe, code, why } => self.troubles.note(pe, Trouble::Aborted(code, why)),
-                    Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) => {}
+                    Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) | Event::Broken => {}
                 }
             }
             if let Some(asked) = self.asked
@@ -229,7 +230,7 @@ impl Agent {
                 && !self.troubles.may_be_explained(asked, &self.local)
             {
                 self.asked = None;
-                report(&Report::Settled)?;
+                report(&Report::Settled { unprompted: self.local.unprompted() })?;
             }
         }
     }

@@ -17,7 +17,7 @@ use super::super::ending::Ending;
 /// The beginning of a greeting.
 const GREETING: &str = "symrail-agent";
 /// The messages' version; each change of the messages changes it.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 /// The longest line before a greeting, and the longest message.
 const LONGEST: usize = 64 << 20;
 
@@ -73,7 +73,10 @@ pub(in super::super) enum Report {
         ending: Ending,
     },
     /// The ends of all PEs that had begun to end at [`Order::Ask`] have been reported.
-    Settled,
+    Settled {
+        /// Those of its PEs that were ending before they could know that the job is broken.
+        unprompted: Vec<u32>,
+    },
     /// Output of PEs.
     Output {
         error: bool,

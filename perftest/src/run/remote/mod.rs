@@ -15,6 +15,7 @@ mod connection;
 mod message;
 mod reach;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -61,6 +62,8 @@ pub(super) struct Remote {
     said: Receiver<(usize, Said)>,
     /// By PE: the started process, and how it ended.
     processes: Vec<Option<(Pid, Option<Ending>)>>,
+    /// PEs that were ending before they could know that the job is broken.
+    unprompted: BTreeSet<u32>,
     /// PEs whose end [`Pes::take_ended`] has not returned yet.
     ended: Vec<u32>,
     /// The agents have got their orders to start, or will get none.
@@ -138,7 +141,11 @@ impl Remote {
             }
             Report::Refused(why) => self.refuse(index, why),
             Report::Ready => self.agents[index].ready = true,
-            Report::Settled => self.agents[index].asked = false,
+            Report::Settled { unprompted } => {
+                let agent = &mut self.agents[index];
+                agent.asked = false;
+                self.unprompted.extend(unprompted.iter().filter(|pe| agent.block.pes.contains(pe)));
+            }
             Report::Over => self.agents[index].done = true,
             Report::Input { open } => {
                 self.taken.as_ref().map(|taken| taken.send(open));
@@ -253,7 +260,8 @@ impl Pes for Remote {
     fn get(&self, pe: u32) -> Option<Process> {
         let (pid, ending) = (*self.processes.get(pe as usize)?)?;
         let agent = self.agents.iter().find(|agent| agent.block.pes.contains(&pe))?;
-        Some(Process { pe, pid, host: Some(agent.block.host.clone()), ending })
+        let unprompted = self.unprompted.contains(&pe);
+        Some(Process { pe, pid, host: Some(agent.block.host.clone()), ending, unprompted })
     }
 
     /// Includes only the first of the PEs that were lost with a host.

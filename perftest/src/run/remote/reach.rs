@@ -1,5 +1,6 @@
 //! Reaches all hosts, before anything is started there.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::IpAddr;
@@ -44,6 +45,7 @@ impl Remote {
             agents,
             said,
             processes: vec![None; job.n as usize],
+            unprompted: BTreeSet::new(),
             ended: Vec::new(),
             ordered: false,
             going: false,

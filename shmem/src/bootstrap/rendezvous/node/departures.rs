@@ -145,24 +145,26 @@ impl Node {
         if let (Fault::Left { .. } | Fault::Ended { .. }, true) = (&fault, self.departed.is_none()) {
             self.departed = Some(fault.clone());
         }
-        self.post_event(&fault);
+        let event = self.event(&fault);
         match &fault {
             Fault::Left { .. } => self.news.push(fault),
             Fault::Ended { .. } => {}
             _ if self.broken() => self.news.extend(fault.names_lost_pe().then_some(fault)),
             _ => self.break_by(&fault),
         }
+        // Behind `Event::Broken`, which may bear on what the owner makes of it.
+        self.out.extend(event.map(Output::Tell));
         self.check_departed();
     }
 
-    fn post_event(&mut self, fault: &Fault) {
-        let event = match fault {
-            Fault::Lost { peer } | Fault::Untrusted { peer, .. } => Event::Lost(*peer),
-            Fault::Left { peer } if self.present() > 0 => Event::LeftEarly(*peer),
-            Fault::Aborted { peer, code, why } => Event::Aborted { pe: *peer, code: *code, why: why.clone() },
-            _ => return,
-        };
-        self.out.push_back(Output::Tell(event));
+    /// The event for the owner about a fault.
+    fn event(&self, fault: &Fault) -> Option<Event> {
+        match fault {
+            Fault::Lost { peer } | Fault::Untrusted { peer, .. } => Some(Event::Lost(*peer)),
+            Fault::Left { peer } if self.present() > 0 => Some(Event::LeftEarly(*peer)),
+            Fault::Aborted { peer, code, why } => Some(Event::Aborted { pe: *peer, code: *code, why: why.clone() }),
+            _ => None,
+        }
     }
 
     /// Breaks the job: the root at once, other nodes through the root.
@@ -186,6 +188,7 @@ impl Node {
         if self.failure.is_some() {
             return;
         }
+        self.out.push_back(Output::Tell(Event::Broken));
         self.send_to_children(Kind::Fault, fault);
         // Newcomers that wait for a place have nothing to wait for now.
         for (link, _) in std::mem::take(&mut self.early).into_values() {

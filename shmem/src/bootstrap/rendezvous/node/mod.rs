@@ -52,6 +52,8 @@ pub enum Event {
     LeftEarly(Pe),
     /// A PE's connection closed before the PE announced that it is done.
     Lost(Pe),
+    /// The job is broken: the PEs below this node are told next, and the owner of the reason.
+    Broken,
     /// A PE requests the end of the job.
     Aborted {
         /// The PE.
@@ -71,7 +73,8 @@ pub enum Output {
     /// Closes a connection once everything is sent. The node gets no further event about it.
     Close(Link),
     /// Reports an event to the owner. The root reports the events of all PEs, except those that join or that leave
-    /// together with all others; a relay reports events of the PEs that it serves itself.
+    /// together with all others; a relay reports events of the PEs that it serves itself, and
+    /// [`Event::Broken`].
     Tell(Event),
 }
 

@@ -420,3 +420,20 @@ fn a_relay_without_a_node_above_still_tells_its_own_pes_of_deaths() {
     let gone = Arc::from(fault::encode_all(&[Fault::Lost { peer: 5 }]));
     assert_eq!(told, [4, 6, 7].map(|link| Output::Send(link, Kind::LostPes, Arc::clone(&gone))));
 }
+
+#[test]
+fn the_owner_learns_that_the_job_is_broken_before_the_pes_do_and_before_the_reason() {
+    let config = Config { n_pes: Some(2), relay: None, shape: Shape::STAR, watched: true };
+    let (mut root, now) = (Node::new(config), Instant::now());
+    for pe in 0..2 {
+        root.joined(PARENT + 1 + Link::from(pe), Newcomer { pe, n_pes: 2, relay: None }, now);
+    }
+    root.outputs().for_each(drop);
+    let payload = [&7_i32.to_le_bytes()[..], b"why"].concat();
+    root.frame(PARENT + 1, Kind::Abort, &Arc::from(payload), now);
+    let outputs: Vec<Output> = root.outputs().collect();
+    let at = |is: &dyn Fn(&Output) -> bool| outputs.iter().position(is).unwrap();
+    let broken = at(&|output| *output == Output::Tell(Event::Broken));
+    assert!(broken < at(&|output| matches!(output, Output::Send(_, Kind::Fault, _))), "{outputs:?}");
+    assert!(broken < at(&|output| matches!(output, Output::Tell(Event::Aborted { pe: 0, .. }))), "{outputs:?}");
+}
