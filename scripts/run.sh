@@ -21,7 +21,10 @@ case ${1-} in
 esac
 
 "$root/scripts/setup.sh"
-cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
+# On a terminal cargo shows its progress.
+quiet=--quiet
+[ ! -t 2 ] || quiet=
+cargo build $quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
 
 case ${1-} in
   "")
