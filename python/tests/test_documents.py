@@ -117,6 +117,36 @@ def test_named_files_exist() -> None:
     assert not missing, missing
 
 
+def test_claims_have_proofs() -> None:
+    """Each row of the tables below "Why" ends with a link, and each line of the table of maturity that says more than
+    "never" names what shows it."""
+    why = (ROOT / "README.md").read_text().partition("\n## Why\n")[2].partition("\n## ")[0]
+    rows = [line for line in why.splitlines() if line.startswith("| ") and "---" not in line]
+    proofs = {line: line.strip("| ").split(" | ")[-1] for line in rows if not line.endswith(("shown by |", "date |"))}
+    assert len(proofs) >= 12
+    assert not [line for line, proof in proofs.items() if not re.search(r"\]\(\S+\)", proof)]
+    for line in (ROOT / "docs" / "maturity.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and cells[1] not in ("never", "state"):
+            assert cells[2], f"maturity.md: nothing shows: {line}"
+
+
+def test_only_benchmarks_are_dated() -> None:
+    """A date outside of docs/benchmarks is part of a link there."""
+    dated = []
+    for page in PAGES:
+        if page.parent.name != "benchmarks":
+            text = re.sub(r"\]\([^)]*\)", "", page.read_text())
+            dated += [f"{page.relative_to(ROOT)}: {date}" for date in re.findall(r"\b20\d\d-\d\d-\d\d\b", text)]
+    assert not dated, dated
+
+
+def test_docs_are_short() -> None:
+    """docs/ without the figures has 25,000 words at most."""
+    words = sum(len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "benchmarks")
+    assert words <= 25_000, words
+
+
 def test_languages() -> None:
     known = {"sh", "python", "rust", "toml", "text", "c", "c++"}
     assert not [str(block) for block in BLOCKS if block.language not in known]
