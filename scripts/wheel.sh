@@ -12,7 +12,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/wheel}")
 tools=$target/wheel-tools
 # Zig has the C library's symbols of every version to link against.
-needed=("maturin>=1.7,<2" "cargo-zigbuild>=0.20" ziglang "auditwheel>=6" numpy)
+needed=("maturin>=1.16,<2" "cargo-zigbuild>=0.20" ziglang "auditwheel>=6" numpy)
 oldest_glibc=2_28
 triple=$(uname -m)-unknown-linux-gnu
 
@@ -67,6 +67,10 @@ others=$(readelf -d "$checked"/wheel/symrail/*.so "$checked"/wheel/symrail/lib/{
 [ -z "$others" ] || fail "it is linked with $others"
 
 [ -s "$checked/wheel/symrail/libsymrail_device.bc" ] || fail "it lacks libsymrail_device.bc"
+# Licences, and the list of components (CycloneDX) that maturin makes.
+about=("$checked"/wheel/symrail-*.dist-info)
+[ -s "$about/licenses/LICENSE-MIT" ] && [ -s "$about/licenses/LICENSE-APACHE" ] || fail "it lacks its licences"
+[ -s "$about/sboms/symrail-python.cyclonedx.json" ] || fail "it lacks its list of components"
 
 # In a separate environment, from another folder, without this source tree's settings.
 "$python" -m venv "$checked/venv"

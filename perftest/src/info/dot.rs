@@ -64,7 +64,8 @@ fn rails(dot: &mut String, report: &Report) {
     let _ = writeln!(dot, "  subgraph cluster_rails {{\n    label={};", quoted(&[&transport]));
     for (number, rail) in all.iter().enumerate() {
         let place = rail.pci.as_deref().map_or_else(String::new, |pci| format!("PCI {pci}"));
-        let label = quoted(&[&rail.name, &rail.address, &place]);
+        let address = if rail.address == rail.name { "" } else { &rail.address };
+        let label = quoted(&[&rail.name, address, &place]);
         let style = if chosen.contains(&rail.name) { "solid" } else { "dashed" };
         let _ = writeln!(dot, "    rail{number} [label={label}, style={style}];");
     }
@@ -95,7 +96,79 @@ fn quoted(lines: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    #![allow(clippy::unwrap_used)]
+    use super::super::report::{Chosen, Collectives, Cuda, Host, Ibverbs, Libfabric};
+    use super::*;
+
+    fn gpu(number: usize, cannot_map: &[usize]) -> Gpu {
+        Gpu {
+            number,
+            name: "a GPU".into(),
+            pci: None,
+            memory_bytes: 1 << 30,
+            compute_capability: "9.0".into(),
+            dmabuf: true,
+            cannot_map: cannot_map.to_vec(),
+        }
+    }
+
+    fn rail(name: &str) -> Rail {
+        Rail {
+            name: name.into(),
+            provider: "verbs".into(),
+            details: String::new(),
+            pci: Some("0000:01:00.0".into()),
+            distance: "GPU: same PCI switch".into(),
+            address: String::new(),
+            software: false,
+            remote: false,
+        }
+    }
+
+    fn report() -> Report {
+        let host = Host {
+            name: "node".into(),
+            kernel: String::new(),
+            packages: 1,
+            cores: 2,
+            processing_units: 2,
+            allowed: "0-1".into(),
+            memory_bytes: 0,
+            numa_nodes: Vec::new(),
+            shm_free_bytes: None,
+            memlock_bytes: None,
+        };
+        let chosen = Chosen {
+            transport: "ibverbs",
+            rails: vec!["mlx5_1".into()],
+            most_pes: None,
+            proxy_cores: vec![Some(1)],
+            why: Vec::new(),
+            ignored: Vec::new(),
+        };
+        let devices = vec![gpu(0, &[2]), gpu(1, &[]), gpu(2, &[0])];
+        Report {
+            version: "0",
+            host,
+            libfabric: Libfabric::default(),
+            ibverbs: Ibverbs { rails: vec![rail("mlx5_1"), rail("mlx5_0")], ..Ibverbs::default() },
+            cuda: Cuda { devices, ..Cuda::default() },
+            chosen,
+            collectives: Collectives { tables: Vec::new(), no_tables: None },
+            changed: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn gpus_that_map_each_other_and_rails_in_use_are_joined_by_lines() {
+        let dot = of(&report());
+        if let Some(path) = std::env::var_os("SYMRAIL_TEST_DRAWING") {
+            std::fs::write(path, &dot).unwrap();
+        }
+        assert!(dot.contains("gpu0 -> gpu1") && dot.contains("gpu1 -> gpu2") && !dot.contains("gpu0 -> gpu2"), "{dot}");
+        assert!(dot.contains("pe -> rail0") && !dot.contains("pe -> rail1") && dot.contains("style=dashed"), "{dot}");
+    }
 
     #[test]
     fn labels_end_where_they_should() {
