@@ -35,8 +35,8 @@ done
 glibc=$(objdump -T "$work"/usr/bin/symrail "$work"/usr/lib/{,symrail/*/}*.so* 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 architecture=$(dpkg --print-architecture)
-name=${DEBFULLNAME:-$(git -C "$root" config user.name || id -un)}
-address=${DEBEMAIL:-$(git -C "$root" config user.email || echo "$(id -un)@$(hostname)")}
+name=${DEBFULLNAME:-$(git -C "$root" config user.name 2> /dev/null || id -un)}
+address=${DEBEMAIL:-$(git -C "$root" config user.email 2> /dev/null || echo "$(id -un)@$(hostname)")}
 chmod -R u=rwX,go=rX "$work"
 cat > "$work/DEBIAN/control" <<CONTROL
 Package: symrail
