@@ -27,16 +27,16 @@ find "$work/usr/share/man" -type l | while read -r link; do
   ln -s "$(readlink "$link").gz" "$link.gz"
   rm "$link"
 done
-for file in "$work"/usr/bin/symrail "$work"/usr/lib/*.so* "$work"/usr/lib/symrail/cudecomp/*.so.*; do
+for file in "$work"/usr/bin/symrail "$work"/usr/lib/*.so* "$work"/usr/lib/symrail/*/*.so*; do
   [ -L "$file" ] || strip --strip-unneeded "$file"
 done
 
 # The newest version of glibc that a symbol of the package needs.
-glibc=$(objdump -T "$work"/usr/bin/symrail "$work"/usr/lib/*.so | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
+glibc=$(objdump -T "$work"/usr/bin/symrail "$work"/usr/lib/{,symrail/*/}*.so* 2> /dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 architecture=$(dpkg --print-architecture)
-name=${DEBFULLNAME:-$(git -C "$root" config user.name || id -un)}
-address=${DEBEMAIL:-$(git -C "$root" config user.email || echo "$(id -un)@$(hostname)")}
+name=${DEBFULLNAME:-$(git -C "$root" config user.name 2> /dev/null || id -un)}
+address=${DEBEMAIL:-$(git -C "$root" config user.email 2> /dev/null || echo "$(id -un)@$(hostname)")}
 chmod -R u=rwX,go=rX "$work"
 cat > "$work/DEBIAN/control" <<CONTROL
 Package: symrail
@@ -52,8 +52,8 @@ Priority: optional
 Description: multi-rail one-sided transport for symmetric heaps
  OpenSHMEM for C and C++ over several NICs at once, by any provider of libfabric
  or by ibverbs; the launcher and its tools (symrail run, perf, info, top, tune,
- doctor); the transport as a C library; NCCL's network plugin; cuDecomp's
- interface; headers for CUDA kernels.
+ doctor); the transport as a C library; NCCL's network plugin; NCCL's and
+ cuDecomp's interfaces; headers for CUDA kernels.
 CONTROL
 echo "activate-noawait ldconfig" > "$work/DEBIAN/triggers"
 package=$out/symrail_${version}_$architecture.deb

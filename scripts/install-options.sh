@@ -33,9 +33,11 @@ take_options() { # own-option… -- argument…
 build_or_take() { # root package…
   built=${SYMRAIL_INSTALL_FROM:-}
   [ -z "$built" ] || return 0
-  local target root=$1
+  local target root=$1 quiet=--quiet
   target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
   shift
-  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" "${@/#/--package=}"
+  # On a terminal cargo shows its progress.
+  [ ! -t 2 ] || quiet=
+  CARGO_TARGET_DIR=$target cargo build $quiet --release --manifest-path "$root/Cargo.toml" "${@/#/--package=}"
   built=$target/release
 }

@@ -1,15 +1,16 @@
 #!/bin/bash
 # Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), NCCL's network plugin, the
 # names that OpenSHMEM's users know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages.
-# In a folder of its own, lib/symrail/cudecomp, is the library that programs of cuDecomp find in place of it if they
-# look there first, with headers and the Fortran module in include/symrail/cudecomp. Builds them first if need be.
+# In folders of their own are the libraries that programs of NCCL and cuDecomp find in place of them if they look there
+# first: lib/symrail/nccl and lib/symrail/cudecomp, the latter with headers and the Fortran module in
+# include/symrail/cudecomp. Builds all of it first if need be.
 #
 #   scripts/install.sh --prefix DIR               installs, or installs anew
 #   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else
 #
 # The prefix may be moved afterwards; programs that were compiled with it then need compiling again.
-# SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so, libsymrail_transport.so, libsymrail_decomp_c.so and
-# libnccl_net_symrail.so that are built already.
+# SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so, libsymrail_transport.so, libsymrail_decomp_c.so,
+# libsymrail_nccl.so and libnccl_net_symrail.so that are built already.
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
@@ -37,7 +38,7 @@ if [ $undo = 1 ]; then
   exit 0
 fi
 
-build_or_take "$root" symrail-perftest symrail-c symrail-transport-c symrail-decomp-c symrail-nccl-net
+build_or_take "$root" symrail-perftest symrail-c symrail-transport-c symrail-decomp-c symrail-nccl symrail-nccl-net
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 [ ! -e "$list" ] || uninstall
 mkdir -p "$(dirname "$list")"
@@ -72,7 +73,9 @@ place 755 "$built/libnccl_net_symrail.so" lib/libnccl-net-symrail.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h
 for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
 
-# Never beside another libcudecomp.so.
+# Never beside another libnccl.so.2 or libcudecomp.so, and not where ldconfig would make links with their names.
+place 755 "$built/libsymrail_nccl.so" lib/symrail/nccl/libsymrail_nccl.so
+alias_of libsymrail_nccl.so lib/symrail/nccl/libnccl.so.2
 place 755 "$built/libsymrail_decomp_c.so" lib/symrail/cudecomp/libcudecomp.so.0
 alias_of libcudecomp.so.0 lib/symrail/cudecomp/libcudecomp.so
 for header in cudecomp.h cudecomp_version.h; do

@@ -10,7 +10,7 @@
 # The rails are addresses of the loopback interface unless SYMRAIL_NIC_LIST names NICs.
 set -euo pipefail
 root=$(dirname "$(realpath "$0")")/..
-symrail=${CARGO_TARGET_DIR:-$root/target}/release/symrail
+symrail=${CARGO_TARGET_DIR:-$root/target}/quick/symrail
 
 case ${1-} in
   -h | --help)
@@ -21,7 +21,10 @@ case ${1-} in
 esac
 
 "$root/scripts/setup.sh"
-cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
+# On a terminal cargo shows its progress.
+quiet=--quiet
+[ ! -t 2 ] || quiet=
+cargo build $quiet --profile quick --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail --no-default-features
 
 case ${1-} in
   "")
@@ -36,7 +39,7 @@ TEXT
     cat <<'TEXT'
 
 This works when the line `data at the target checked for every size` is above. What this machine lacks for the fastest
-path: `target/release/symrail doctor`. Your own program: README.md, "Use it".
+path: `target/quick/symrail doctor`. Your own program, and figures of a release build: README.md, "Use it".
 TEXT
     ;;
   -*)

@@ -12,7 +12,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/wheel}")
 tools=$target/wheel-tools
 # Zig has the C library's symbols of every version to link against.
-needed=("maturin>=1.7,<2" "cargo-zigbuild>=0.20" ziglang "auditwheel>=6" numpy)
+needed=("maturin>=1.16,<2" "cargo-zigbuild>=0.20" ziglang "auditwheel>=6" numpy)
 oldest_glibc=2_28
 triple=$(uname -m)-unknown-linux-gnu
 
@@ -32,17 +32,20 @@ if made=$(scripts/bitcode.sh); then :; else
   exit 77
 fi
 
-# The libraries that NCCL and NVSHMEM load, in the package's folder `lib`: symrail.nccl_plugin_path(), nvshmem_path().
+# The libraries that programs load for NCCL's, NVSHMEM's and cuDecomp's, in the package's folder `lib`
+# (python/symrail/_libraries.py has the functions that return their paths).
 PATH=$tools/bin:$PATH cargo zigbuild --quiet --release --locked --target "$triple.${oldest_glibc/_/.}" \
-  -p symrail-nccl-net -p symrail-nvshmem
+  -p symrail-nccl-net -p symrail-nccl -p symrail-nvshmem -p symrail-decomp-c
 libraries=$(mktemp -d)
 trap 'rm -rf "$libraries"' EXIT
-for name in nccl_net_symrail symrail_nvshmem; do
+for name in nccl_net_symrail symrail_nccl symrail_nvshmem symrail_decomp_c; do
   strip --strip-unneeded -o "$libraries/lib$name.so" "$target/$triple/release/lib$name.so"
 done
 rm -rf python/symrail/lib
-mkdir -p python/symrail/lib
+mkdir -p python/symrail/lib/cudecomp
 cp "$libraries/libnccl_net_symrail.so" python/symrail/lib/libnccl-net-symrail.so
+cp "$libraries/libsymrail_nccl.so" python/symrail/lib/
+cp "$libraries/libsymrail_decomp_c.so" python/symrail/lib/cudecomp/libcudecomp.so.0
 SYMRAIL_INSTALL_FROM=$libraries scripts/nvshmem-install.sh --prefix "$libraries/prefix" > /dev/null
 cp "$libraries"/prefix/lib/symrail-nvshmem/*.so.* python/symrail/lib/
 
@@ -59,11 +62,15 @@ grep -q "manylinux_${oldest_glibc}_$(uname -m)" "$out/audit.txt" || fail "auditw
 checked=$(mktemp -d)
 trap 'rm -rf "$checked" "$libraries"' EXIT
 "$python" -m zipfile -e "$wheel" "$checked/wheel"
-others=$(readelf -d "$checked"/wheel/symrail/*.so "$checked"/wheel/symrail/lib/* | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+others=$(readelf -d "$checked"/wheel/symrail/*.so "$checked"/wheel/symrail/lib/{,*/}*.so* | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
   grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so' || true)
 [ -z "$others" ] || fail "it is linked with $others"
 
 [ -s "$checked/wheel/symrail/libsymrail_device.bc" ] || fail "it lacks libsymrail_device.bc"
+# Licences, and the list of components (CycloneDX) that maturin makes.
+about=("$checked"/wheel/symrail-*.dist-info)
+[ -s "$about/licenses/LICENSE-MIT" ] && [ -s "$about/licenses/LICENSE-APACHE" ] || fail "it lacks its licences"
+[ -s "$about/sboms/symrail-python.cyclonedx.json" ] || fail "it lacks its list of components"
 
 # In a separate environment, from another folder, without this source tree's settings.
 "$python" -m venv "$checked/venv"
@@ -86,12 +93,14 @@ END
 missing=(SYMRAIL_LIBFABRIC_SO=/nonexistent/libfabric.so SYMRAIL_IBV_SO=/nonexistent/libibverbs.so)
 [ "$(alone "${missing[@]}" symrail run -n 2 -- python ring.py)" = "$(yes well | head -2)" ] || fail "the ring needs libfabric"
 alone "${missing[@]}" python -c 'import symrail; print(symrail.info())' | grep -q "libfabric *missing" || fail "info()"
-# The libraries for NCCL and NVSHMEM are where the package says, and can be loaded.
-alone python - << 'END' || fail "the libraries for NCCL and NVSHMEM"
+# The other libraries are where the package says, and can be loaded.
+alone python - << 'END' || fail "the libraries for other libraries' programs"
 import ctypes
 import symrail
 
 assert ctypes.CDLL(symrail.nccl_plugin_path()).ncclNetPlugin_v10
+assert ctypes.CDLL(symrail.nccl_path()).ncclAllReduce
+assert ctypes.CDLL(symrail.cudecomp_path()).cudecompInit
 for version in ("3.4", "3.5", "3.6", "3.7", "3.8"):
     assert ctypes.CDLL(symrail.nvshmem_path(version)).nvshmemt_init
 END

@@ -46,6 +46,26 @@ fn it_answers_without_any_library() {
 }
 
 #[test]
+fn it_draws_rails_for_graphviz() {
+    let output = info(&["--dot"], &NO_LIBRARIES);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let none = text(&output.stdout);
+    assert!(none.starts_with("digraph symrail {") && none.contains("a PE started here"), "{none}");
+    let output = info(&["--dot"], &[("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3")]);
+    let dot = text(&output.stdout);
+    for drawing in [&none, &dot] {
+        // Braces in labels are possible, but none of these has any.
+        assert_eq!(drawing.matches('{').count(), drawing.matches('}').count(), "{drawing}");
+        assert!(drawing.lines().all(|line| line.matches('"').count() % 2 == 0), "{drawing}");
+    }
+    if dot.contains("libfabric") {
+        assert!(dot.contains("127.0.0.2") && dot.contains("pe -> rail1 [label=\"rail 1\\n"), "{dot}");
+    } else {
+        println!("SKIPPED: rails: {dot}");
+    }
+}
+
+#[test]
 fn it_lists_rails_and_what_providers_grant() {
     let report = report(&[
         ("SYMRAIL_TRANSPORT", "libfabric"),

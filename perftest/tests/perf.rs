@@ -327,6 +327,23 @@ fn tables_say_what_is_in_force_and_plots_are_drawn() {
 
 #[test]
 #[serial]
+fn a_plot_has_earlier_runs_beside_this_one() {
+    let (json, plot) = (Scratch::new("before.json"), Scratch::new("both.svg"));
+    let args = ["put-lat", "-b", "8", "-e", "64", "-i", "5"];
+    let output = perf(&[&args[..], &["--json", json.0.to_str().unwrap()]].concat(), &[]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let beside = ["--beside", json.0.to_str().unwrap()];
+    let output = perf(&[&args[..], &["--plot", plot.0.to_str().unwrap()], &beside].concat(), &[]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let (svg, run) = (plot.text(), json.0.file_stem().unwrap().to_str().unwrap());
+    let words: Vec<&str> = svg.lines().map(str::trim).collect();
+    for word in ["put-lat".to_owned(), format!("put-lat ({run})")] {
+        assert!(words.contains(&&*word), "{word}: {svg}");
+    }
+}
+
+#[test]
+#[serial]
 fn inside_a_launcher_it_just_runs() {
     let program = env!("CARGO_BIN_EXE_symrail");
     let args = ["run", "-n", "2", "--", program, "perf", "put-lat", "-b", "8", "-e", "8", "-i", "5"];
@@ -358,6 +375,8 @@ fn wrong_arguments_are_answered_with_right_ones() {
         (&["put-lat", "--hosts", "3"], &["--hosts", "3"]),
         (&["put-rate", "-b", "128"], &["-b and -e are not used by put-rate", "8 bytes"]),
         (&["put-lat", "-w", "0"], &["-w 0", "1 or more"]),
+        (&["put-lat", "--beside", "x.json"], &["--plot"]),
+        (&["put-lat", "--plot", "x.svg", "--beside", "/nonexistent.json"], &["/nonexistent.json", "--json"]),
         (&["put-lat", "--plot", "figures.txt"], &["figures.txt", ".svg", ".png"]),
         (&["put-lat", "--plot", "x.svg", "--json", "./x.svg"], &["--json and --plot", "two files"]),
         (&["put-lat", "-b", "1T"], &["2 PEs with 2.00 TiB each", "free", "-e"]),

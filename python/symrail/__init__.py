@@ -61,6 +61,7 @@ __all__ = [
     "buffer",
     "collect",
     "connect_all",
+    "cudecomp_path",
     "current",
     "errors",
     "fcollect",
@@ -78,6 +79,7 @@ __all__ = [
     "is_mapped",
     "my_pe",
     "n_pes",
+    "nccl_path",
     "nccl_plugin_path",
     "nvshmem_path",
     "put",
@@ -284,7 +286,7 @@ from ._collectives import (  # noqa: E402
     team_world,
 )
 from ._info import Info, info  # noqa: E402
-from ._libraries import nccl_plugin_path, nvshmem_path  # noqa: E402
+from ._libraries import cudecomp_path, nccl_path, nccl_plugin_path, nvshmem_path  # noqa: E402
 from ._operations import (  # noqa: E402
     barrier_all,
     connect_all,

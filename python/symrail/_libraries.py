@@ -1,4 +1,4 @@
-"""The libraries in the wheel that NCCL and NVSHMEM load."""
+"""The libraries in the wheel that stand in for those of NCCL, NVSHMEM and cuDecomp, or that these load."""
 
 from __future__ import annotations
 
@@ -21,6 +21,22 @@ def nccl_plugin_path() -> str:
     Raises LibraryError if this package was not installed from its wheel.
     """
     return _file("libnccl-net-symrail.so", "NCCL's network plugin", "scripts/install.sh")
+
+
+def nccl_path() -> str:
+    """The path of the library with NCCL's interface, for `LD_PRELOAD`, `VLLM_NCCL_SO_PATH` and the like. Local.
+
+    Raises LibraryError if this package was not installed from its wheel.
+    """
+    return _file("libsymrail_nccl.so", "the library with NCCL's interface", "scripts/install.sh")
+
+
+def cudecomp_path() -> str:
+    """The path of the library with cuDecomp's interface, `libcudecomp.so.0`: its folder is for `LD_LIBRARY_PATH`. Local.
+
+    Raises LibraryError if this package was not installed from its wheel.
+    """
+    return _file("cudecomp/libcudecomp.so.0", "the library with cuDecomp's interface", "scripts/install.sh")
 
 
 def nvshmem_path(version: str | None = None) -> str:

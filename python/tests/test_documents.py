@@ -1,7 +1,7 @@
 """README and docs: links resolve, and what they print as examples runs, or compiles, as it stands.
 
-A block that cannot run here stands behind a comment with the reason, `<!-- not run: … -->`; if it is Python or a kernel
-it is compiled all the same. Blocks of Python and C that begin with their file's name are files for the other blocks of
+A block that cannot run here stands behind a comment with the reason, `<!-- not run: … -->`. If it is Python or a kernel
+it is compiled all the same; if it is a shell's, the files that it names must exist. Blocks of Python and C that begin with their file's name are files for the other blocks of
 their page. Rust runs by documentation tests of crates. Shell commands run in a folder that looks like a clone in which
 everything was built and installed in ~/symrail, from the programs of this test run.
 """
@@ -117,6 +117,36 @@ def test_named_files_exist() -> None:
     assert not missing, missing
 
 
+def test_claims_have_proofs() -> None:
+    """Each row of the tables below "Why" ends with a link, and each line of the table of maturity that says more than
+    "never" names what shows it."""
+    why = (ROOT / "README.md").read_text().partition("\n## Why\n")[2].partition("\n## ")[0]
+    rows = [line for line in why.splitlines() if line.startswith("| ") and "---" not in line]
+    proofs = {line: line.strip("| ").split(" | ")[-1] for line in rows if not line.endswith(("shown by |", "date |"))}
+    assert len(proofs) >= 12
+    assert not [line for line, proof in proofs.items() if not re.search(r"\]\(\S+\)", proof)]
+    for line in (ROOT / "docs" / "maturity.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and cells[1] not in ("never", "state"):
+            assert cells[2], f"maturity.md: nothing shows: {line}"
+
+
+def test_only_benchmarks_are_dated() -> None:
+    """A date outside of docs/benchmarks is part of a link there."""
+    dated = []
+    for page in PAGES:
+        if page.parent.name != "benchmarks":
+            text = re.sub(r"\]\([^)]*\)", "", page.read_text())
+            dated += [f"{page.relative_to(ROOT)}: {date}" for date in re.findall(r"\b20\d\d-\d\d-\d\d\b", text)]
+    assert not dated, dated
+
+
+def test_docs_are_short() -> None:
+    """docs/ without the figures has 25,000 words at most."""
+    words = sum(len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "benchmarks")
+    assert words <= 25_000, words
+
+
 def test_languages() -> None:
     known = {"sh", "python", "rust", "toml", "text", "c", "c++"}
     assert not [str(block) for block in BLOCKS if block.language not in known]
@@ -128,10 +158,14 @@ def test_languages() -> None:
 # Programs of users that pages compile, and what stands in for them.
 PROGRAMS = {"program.c": "pencils.c", "program.F90": "pencils.F90"}
 
+# What a page calls that it has not compiled: a program for cuDecomp and MPI.
+FOR_CUDECOMP = "mpicc -DWITH_MPI -I {0}/include/symrail/cudecomp program.c -L {0}/lib/symrail/cudecomp -lcudecomp -o program"
+
 # What is built here already: it succeeds if that is there.
 CARGO = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in
+    --profile) shift ;;
     --example) shift; [ -x "target/release/examples/$1" ] || { echo "no example $1" >&2; exit 1; } ;;
     --bin) shift; [ -x "target/release/$1" ] || { echo "no program $1" >&2; exit 1; } ;;
     -p) shift; grep -qx "name = \\"$1\\"" */Cargo.toml */*/Cargo.toml || { echo "no package $1" >&2; exit 1; } ;;
@@ -160,7 +194,8 @@ def folder(tmp_path: Path) -> Path:
         if entry.name not in ("target", "bin"):
             (tmp_path / entry.name).symlink_to(entry)
     (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "release").symlink_to(program.parent)
+    for profile in ("release", "quick"):
+        (tmp_path / "target" / profile).symlink_to(program.parent)
     for name, source in PROGRAMS.items():
         (tmp_path / name).write_text(f'#include "{ROOT}/decomp/capi/tests/programs/{source}"\n')
     commands = tmp_path / "bin"
@@ -214,15 +249,59 @@ def test_python(block: Block, folder: Path) -> None:
 @of("sh")
 def test_shell(block: Block, folder: Path, home: Path) -> None:
     subprocess.run(["bash", "-n", "-c", block.text], check=True)
+    names_what_exists(block.text, folder, home)
     cannot_run(block)
     files_of(block.page, folder)
-    for name in re.findall(r"\bpython3? (\w+\.py)", block.text):
+    shell(block.text, folder, home)
+
+
+def names_what_exists(text: str, folder: Path, home: Path) -> None:
+    """Files of this project that commands name must exist."""
+    named = re.findall(r"(?:^|[\s=])((?:~/symrail|scripts|target/release|shmem|transport)/[\w./-]+)", text)
+    places = [(home / path[2:]) if path.startswith("~/") else folder / path for path in named]
+    assert not [str(path) for path in places if not path.exists()], text
+
+
+def shell(text: str, folder: Path, home: Path) -> None:
+    """Runs commands in the folder; skips those whose tools or modules are not there."""
+    for name in re.findall(r"\bpython3? (\w+\.py)", text):
         needs((folder / name).read_text())
     for tool in ("mpirun", "gfortran"):
-        if re.search(rf"\b{tool} ", block.text) and not shutil.which(tool):
+        if re.search(rf"\b{tool} ", text) and not shutil.which(tool):
             pytest.skip(f"there is no {tool}")
     built = str((folder / "target" / "release").resolve())
-    succeed(["bash", "-eu", "-c", block.text], folder, HOME=str(home), SYMRAIL_INSTALL_FROM=built)
+    settings = {"HOME": str(home), "SYMRAIL_INSTALL_FROM": built, "CARGO_TARGET_DIR": str(folder / "target")}
+    if "mpirun" in text and "./program" in text and "-o program" not in text:
+        succeed(["bash", "-c", FOR_CUDECOMP.format("~/symrail")], folder, **settings)
+    succeed(["bash", "-eu", "-c", text], folder, **settings)
+
+
+# The table "Use it": a command for each kind of user, and the page that has its files.
+COMMAND = re.compile(r"^\| [^|]+ \| `([^`]+)`[^|]*\| (?:\[[^\]]+\]\(([\w/.-]+)|below)", re.M)
+COMMANDS = COMMAND.findall((ROOT / "README.md").read_text().partition("| you have |")[2].partition("\n\n")[0])
+
+
+@pytest.mark.parametrize(("command", "page"), COMMANDS, ids=lambda it: str(it)[:40])
+def test_commands_of_readme(command: str, page: str, folder: Path, home: Path) -> None:
+    names_what_exists(command, folder, home)
+    if command.startswith("NCCL_NET_PLUGIN="):
+        ctypes.CDLL(str(home / command.partition("~/")[2])).ncclNetPlugin_v10
+        return
+    if "torchrun" in command:
+        pytest.skip("two GPUs and PyTorch")
+    if page:
+        files_of(ROOT / page, folder)
+    # What stands for NVSHMEM's folder: the names that the script looks for.
+    nvshmem = folder / "DIR"
+    nvshmem.mkdir()
+    for name in ("libnvshmem_host.so.3", "nvshmem_transport_ibrc.so.3"):
+        (nvshmem / name).touch()
+    # Without `gpu` on CPU threads, as the line says.
+    shell(command.removesuffix(" gpu"), folder, home)
+
+
+def test_each_kind_of_user_has_a_command() -> None:
+    assert len(COMMANDS) >= 9
 
 
 @of("c")

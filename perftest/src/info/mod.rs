@@ -11,12 +11,14 @@
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
 //! | [`chosen`] | the transport: the rails that a PE started here would use |
+//! | [`dot`] | none: it draws the data for Graphviz (`--dot`) |
 //! | [`collectives`] | tables that collectives choose by |
 //! | [`protocols`] | the transport: the form of each operation, by size (`--protocols`, instead of the rest) |
 
 mod chosen;
 mod collectives;
 mod cuda;
+mod dot;
 pub(crate) mod host;
 mod ibverbs;
 mod libfabric;
@@ -43,6 +45,9 @@ pub struct Args {
     /// Print the form in which each operation travels, by size, and why (instead of the rest)
     #[arg(long, conflicts_with = "env")]
     protocols: bool,
+    /// Print a drawing of a PE started here, its rails and the GPUs for Graphviz (`symrail info --dot | dot -Tsvg`)
+    #[arg(long, conflicts_with_all = ["env", "protocols", "json"])]
+    dot: bool,
 }
 
 /// Runs `symrail info` and returns its exit code: 0, 1 when `--protocols` finds no rail, or 2 when a variable's value is
@@ -58,6 +63,7 @@ pub fn main(args: &Args) -> i32 {
         return protocols::main(&settings, args.json);
     }
     let printed = match (args.env, args.json) {
+        _ if args.dot => dot::of(&find_out(&settings)),
         (true, false) => table(&settings),
         (true, true) => json(&Setting::all(&settings)),
         (false, true) => json(&find_out(&settings)),

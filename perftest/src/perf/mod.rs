@@ -68,7 +68,8 @@ enum Besides {
 pub struct Args {
     #[command(subcommand)]
     besides: Option<Besides>,
-    /// What to measure; `all` for everything. raw-… is the same on bare libfabric, for comparison in one run
+    /// What to measure; `all` for everything. Names that begin with raw- are the same on bare libfabric, for comparison in
+    /// one run
     #[arg(required = true, value_name = "TEST", value_parser = PossibleValuesParser::new(plan::test_names()))]
     tests: Vec<String>,
     /// How many PEs to start, unless a launcher has
@@ -108,6 +109,9 @@ pub struct Args {
     /// Draw the medians, as SVG or PNG by the file's name, after every test
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Figures of an earlier run (--json), which --plot draws beside these; may be given several times
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    beside: Vec<PathBuf>,
     /// Single operations, 2 ms after the last, while the target computes and never calls the library (get-lat, put-lat,
     /// amo-lat)
     #[arg(long)]
@@ -156,7 +160,7 @@ impl Args {
     }
 
     fn files(&self) -> Files<'_> {
-        Files { json: self.json.as_deref(), plot: self.plot.as_deref() }
+        Files { json: self.json.as_deref(), plot: self.plot.as_deref(), beside: &self.beside }
     }
 
     /// Refuses combinations that make no sense, and returns notes on options that some tests do not use.

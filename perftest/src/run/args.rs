@@ -18,21 +18,25 @@ pub struct Args {
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PES.into()))]
     #[arg(required_unless_present_any = ["hosts", "hostfile"])]
     n: Option<u32>,
-    /// Start PEs on these hosts by ssh: NAME or NAME:PES with commas between them, one PE unless said otherwise. A
-    /// number H: let the PEs believe that they are on H hosts, in blocks
+    /// Start PEs on these hosts by ssh: NAME or NAME:PES with commas between them, one PE unless said otherwise. NAME is
+    /// as ssh takes it, also USER@NAME; this host's own name and localhost need no ssh. A number H: let the PEs believe
+    /// that they are on H hosts, in blocks: those of different hosts reach each other over the wire
     #[arg(long, value_name = "HOSTS")]
     hosts: Option<HostsOption>,
     /// Start PEs by ssh on the hosts that a file names, one a line: NAME, NAME slots=PES or NAME:PES; # begins a
     /// comment
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// The command that reaches another host, in words without quotes
+    /// The command that reaches another host, in words without quotes, such as `ssh -p 2222 -F file`. It is followed by
+    /// the host's name and one word for a shell there, and has to pass standard input and output on unchanged, which
+    /// pdsh does not
     #[arg(long, value_name = "COMMAND", default_value = "ssh -T", value_parser = words)]
     ssh: Arc<[OsString]>,
     /// The program symrail on other hosts; else the path that it has here
     #[arg(long, value_name = "PATH")]
     symrail: Option<OsString>,
-    /// This host's address for PEs on others; else the one from which ssh comes to them
+    /// This host's address for PEs on others; else the one from which ssh comes to them. Needed behind a jump host, or
+    /// where they see this host by several
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
     /// Set a variable for all PEs, or give those on other hosts one that is set here, besides SYMRAIL_*, which they
@@ -42,7 +46,8 @@ pub struct Args {
     /// Give every PE R rails: the addresses 127.0.0.2 and following, unless SYMRAIL_NIC_LIST names some
     #[arg(long, value_name = "R")]
     rails: Option<u32>,
-    /// Put `[PE] ` before every line that the PEs print
+    /// Put `[PE] ` before every line that the PEs print. A PE whose output nobody reads any more is ended by SIGPIPE, as
+    /// it would be without
     #[arg(long)]
     prefix: bool,
     /// Give every PE cores of its own

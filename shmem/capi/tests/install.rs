@@ -36,15 +36,17 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
     install(&prefix, &[]);
     let statics = source("statics.c");
 
-    // A program that was linked with cuDecomp finds this library by its name, in a folder of its own.
-    let cudecomp = prefix.join("lib/symrail/cudecomp");
+    // Programs that were linked with cuDecomp or NCCL find these libraries by their names, in folders of their own only.
+    let (cudecomp, nccl) = (prefix.join("lib/symrail/cudecomp"), prefix.join("lib/symrail/nccl"));
     assert!(cudecomp.join("libcudecomp.so.0").is_file() && cudecomp.join("libcudecomp.so").is_file());
     assert!(prefix.join("include/symrail/cudecomp/cudecomp_version.h").is_file());
-    assert!(
-        !files(&prefix.join("lib"))
-            .iter()
-            .any(|file| file.parent().unwrap().ends_with("lib") && file.ends_with("libcudecomp.so"))
-    );
+    assert!(nccl.join("libnccl.so.2").is_file() && nccl.join("libsymrail_nccl.so").is_file());
+    for file in files(&prefix.join("lib")).iter().filter(|file| file.parent().unwrap().ends_with("lib")) {
+        let name = file.file_name().unwrap().to_string_lossy();
+        // ldconfig would make a link with the soname, libnccl.so.2 or libcudecomp.so.0, beside it.
+        let other = ["libcudecomp", "libnccl.so", "libsymrail_nccl", "libsymrail_decomp"];
+        assert!(!other.iter().any(|other| name.starts_with(other)), "{name}");
+    }
 
     let program = home.join("by-wrapper");
     succeed(Command::new(prefix.join("bin/oshcc")).arg("-o").arg(&program).arg(&statics));

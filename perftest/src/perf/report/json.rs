@@ -1,14 +1,15 @@
-//! `--json`: an array of records that is complete after every result.
+//! `--json`: an array of records that is complete after every result; and what a drawing has of them.
 
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use symrail_core::Escaped;
 
 use super::Conditions;
 use super::file::Output;
 use crate::perf::catalog::Test;
-use crate::perf::error::Result;
+use crate::perf::error::{Error, Result};
 use crate::perf::plan::Target;
 use crate::perf::sample::Figures;
 
@@ -88,6 +89,38 @@ impl Record {
             commit: COMMIT,
         }
     }
+}
+
+/// What a drawing has of a record.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Point {
+    pub test: String,
+    pub size: usize,
+    pub unit: String,
+    pub p50: f64,
+    /// The name of an earlier run: that of its file, without the ending.
+    #[serde(skip)]
+    pub run: Option<String>,
+}
+
+impl From<&Record> for Point {
+    fn from(record: &Record) -> Point {
+        let (test, unit) = (record.test.to_owned(), record.unit.to_owned());
+        Point { test, size: record.size, unit, p50: record.p50, run: None }
+    }
+}
+
+/// The points of an earlier run's file.
+pub(super) fn points(path: &Path) -> Result<Vec<Point>> {
+    let refuse = |why: String| {
+        let path = path.to_string_lossy();
+        Error::Arguments(format!("--beside {}: {why}; use a file that --json has written", Escaped(&path)))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let mut points: Vec<Point> = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    let run = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    points.iter_mut().for_each(|point| point.run.clone_from(&run));
+    Ok(points)
 }
 
 /// The time in ISO 8601.

@@ -12,7 +12,7 @@ mod json;
 mod plot;
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,7 +22,7 @@ use super::plan::Plan;
 use super::sample::Figures;
 use crate::print;
 use file::Output;
-use json::{Array, Record};
+use json::{Array, Point, Record};
 use plot::Format;
 
 /// The files for figures besides standard output.
@@ -32,13 +32,21 @@ pub struct Files<'a> {
     pub json: Option<&'a Path>,
     /// `--plot`.
     pub plot: Option<&'a Path>,
+    /// `--beside`.
+    pub beside: &'a [PathBuf],
 }
 
 impl Files<'_> {
     /// Refuses files that could not be written once figures exist.
     pub fn check(&self) -> Result<()> {
         self.plot.map(Format::of).transpose()?;
+        self.earlier()?;
         file::check(&self.json.into_iter().chain(self.plot).collect::<Vec<_>>())
+    }
+
+    /// The points of earlier runs.
+    fn earlier(&self) -> Result<Vec<Point>> {
+        Ok(self.beside.iter().map(|path| json::points(path)).collect::<Result<Vec<_>>>()?.concat())
     }
 }
 
@@ -85,7 +93,9 @@ impl std::fmt::Display for Conditions {
 /// Collects figures and prints them. Only PE 0's report prints.
 pub struct Report {
     speaks: bool,
-    records: Vec<Record>,
+    /// What the drawing shows, of this run and of earlier ones.
+    points: Vec<Point>,
+    earlier: Vec<Point>,
     json: Option<Array>,
     plot: Option<(Output, Format)>,
     /// The conditions that were printed last.
@@ -105,7 +115,8 @@ impl Report {
         files.check()?;
         let plot = files.plot.map(|path| Ok::<_, Error>((Output::begin(path)?, Format::of(path)?))).transpose()?;
         let json = files.json.map(Array::begin).transpose()?;
-        Ok(Report { speaks, records: Vec::new(), json, plot, shown: None, bar })
+        let earlier = files.earlier()?;
+        Ok(Report { speaks, points: Vec::new(), earlier, json, plot, shown: None, bar })
     }
 
     fn say(&self, text: &str) -> Result<()> {
@@ -136,7 +147,7 @@ impl Report {
         // Only PE 0 has figures.
         let record = Record::new(test, conditions, size, figures);
         self.json.as_mut().map_or(Ok(()), |json| json.add(&record))?;
-        self.records.push(record);
+        self.points.push(Point::from(&record));
         self.bar.inc(1);
         self.say(&table::row(test, size, figures))
     }
@@ -158,7 +169,8 @@ impl Report {
     fn draw(&mut self) -> Result<()> {
         let Some((file, format)) = &mut self.plot else { return Ok(()) };
         let about = self.shown.as_ref().map(|shown| format!("{}: {shown}", shown.machine)).unwrap_or_default();
-        file.replace(&plot::draw(&self.records, &about, *format)?)
+        let points = [&self.points[..], &self.earlier].concat();
+        file.replace(&plot::draw(&points, &about, *format)?)
     }
 
     /// No further results follow.

@@ -1,5 +1,5 @@
 //! `--plot`: medians. A test with several sizes is a line over them, other tests are bars; each unit has its own
-//! drawing.
+//! drawing. Earlier runs (`--beside`) have lines and bars of their own, with the names of their files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
-use super::json::{COMMIT, Record, VERSION, now};
+use super::json::{COMMIT, Point, VERSION, now};
 use super::table::number;
 use crate::perf::error::{Error, Result};
 use symrail_core::Escaped;
@@ -46,27 +46,31 @@ impl Format {
 /// The drawing of a unit.
 struct Panel<'a> {
     unit: &'a str,
-    /// Tests with several sizes, each with its records.
-    lines: Vec<(&'a str, Vec<&'a Record>)>,
-    /// Other records.
-    bars: Vec<&'a Record>,
+    /// Tests with several sizes.
+    lines: Vec<Vec<&'a Point>>,
+    /// Other tests.
+    bars: Vec<&'a Point>,
 }
 
 impl<'a> Panel<'a> {
-    fn new(unit: &'a str, records: &'a [Record]) -> Panel<'a> {
+    fn new(unit: &'a str, points: &'a [Point]) -> Panel<'a> {
         let mut panel = Panel { unit, lines: Vec::new(), bars: Vec::new() };
-        let of_unit: Vec<&Record> = records.iter().filter(|record| record.unit == unit).collect();
-        for of_test in of_unit.chunk_by(|a, b| a.test == b.test) {
+        let of_unit: Vec<&Point> = points.iter().filter(|point| point.unit == unit).collect();
+        for of_test in of_unit.chunk_by(|a, b| a.test == b.test && a.run == b.run) {
             match of_test {
                 [alone] => panel.bars.push(alone),
-                several => panel.lines.push((several[0].test, several.to_vec())),
+                several => panel.lines.push(several.to_vec()),
             }
         }
+        // Runs of a test are neighbours, this one first.
+        panel.lines.sort_by(|a, b| a[0].test.cmp(&b[0].test));
+        panel.bars.sort_by(|a, b| a.test.cmp(&b.test));
         panel
     }
 
     fn lines_height(&self) -> u32 {
-        if self.lines.is_empty() { 0 } else { HEIGHT }
+        let names = 60 + 20 * self.lines.len() as u32;
+        if self.lines.is_empty() { 0 } else { HEIGHT.max(names) }
     }
 
     fn bars_height(&self) -> u32 {
@@ -75,13 +79,13 @@ impl<'a> Panel<'a> {
 }
 
 /// A file's content.
-pub(super) fn draw(records: &[Record], about: &str, format: Format) -> Result<Vec<u8>> {
+pub(super) fn draw(points: &[Point], about: &str, format: Format) -> Result<Vec<u8>> {
     register_font("sans-serif", FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
         .map_err(|_| failed("the font cannot be read"))?;
-    let mut units: Vec<&str> = records.iter().map(|record| record.unit).collect();
+    let mut units: Vec<&str> = points.iter().map(|point| point.unit.as_str()).collect();
     units.sort_unstable();
     units.dedup();
-    let panels: Vec<Panel<'_>> = units.into_iter().map(|unit| Panel::new(unit, records)).collect();
+    let panels: Vec<Panel<'_>> = units.into_iter().map(|unit| Panel::new(unit, points)).collect();
     let height = HEAD + panels.iter().map(|panel| panel.lines_height() + panel.bars_height()).sum::<u32>();
     match format {
         Format::Svg => {
@@ -162,11 +166,11 @@ impl ValueFormatter<f64> for Powers {
 /// Lines over powers of two, with their names on the right.
 fn over_sizes<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel<'_>) -> Result<()> {
     let (area, names) = area.split_horizontally(WIDTH as i32 - LEGEND);
-    let records = || panel.lines.iter().flat_map(|(_, records)| records);
-    let powers = || records().map(|record| (record.size as f64).log2());
+    let points = || panel.lines.iter().flatten();
+    let powers = || points().map(|point| (point.size as f64).log2());
     let (smallest, largest) = (powers().fold(f64::MAX, f64::min), powers().fold(0.0, f64::max));
-    let lowest = records().map(|record| record.p50).fold(f64::MAX, f64::min).max(1e-6);
-    let highest = records().map(|record| record.p50).fold(0.0, f64::max).max(lowest);
+    let lowest = points().map(|point| point.p50).fold(f64::MAX, f64::min).max(1e-6);
+    let highest = points().map(|point| point.p50).fold(0.0, f64::max).max(lowest);
     let whole: Vec<i32> = (smallest.ceil() as i32..=largest.floor() as i32).collect();
     let ticks = whole.iter().step_by(whole.len().div_ceil(TICKS).max(1)).map(|power| f64::from(*power)).collect();
     let sizes = Powers { range: smallest - 0.25..largest + 0.25, ticks };
@@ -179,12 +183,12 @@ fn over_sizes<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel<'_>
         let chart = builder.build_cartesian_2d(sizes, 0.0..highest * 1.1);
         lines(chart.map_err(failed)?, panel)?;
     }
-    for (number, (test, _)) in panel.lines.iter().enumerate() {
+    for (number, line) in panel.lines.iter().enumerate() {
         let y = 30 + 20 * number as i32;
         names
             .draw(&PathElement::new(vec![(0, y), (20, y)], Palette99::pick(number).stroke_width(2)))
             .map_err(failed)?;
-        text(&names, test, (28, y - 7), 14)?;
+        text(&names, &name(line[0]), (28, y - 7), 14)?;
     }
     Ok(())
 }
@@ -195,29 +199,34 @@ where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     chart.configure_mesh().x_desc("size (B)").y_desc(format!("median ({})", panel.unit)).draw().map_err(failed)?;
-    for (number, (_, records)) in panel.lines.iter().enumerate() {
-        let points: Vec<(f64, f64)> = records.iter().map(|record| ((record.size as f64).log2(), record.p50)).collect();
+    for (number, line) in panel.lines.iter().enumerate() {
+        let points: Vec<(f64, f64)> = line.iter().map(|point| ((point.size as f64).log2(), point.p50)).collect();
         let line = LineSeries::new(points, Palette99::pick(number).stroke_width(2)).point_size(3);
         chart.draw_series(line).map_err(failed)?;
     }
     Ok(())
 }
 
-/// A bar for each record, with its name in front and its figure behind it.
+/// A bar for each test, with its name in front and its figure behind it.
 fn side_by_side<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel<'_>) -> Result<()> {
     text(area, &format!("median ({})", panel.unit), (16, 6), 14)?;
-    let largest = panel.bars.iter().map(|record| record.p50).fold(f64::MIN_POSITIVE, f64::max);
+    let largest = panel.bars.iter().map(|point| point.p50).fold(f64::MIN_POSITIVE, f64::max);
     let (left, room) = (LEGEND, f64::from(WIDTH as i32 - 2 * LEGEND));
-    for (number, record) in panel.bars.iter().enumerate() {
+    for (number, point) in panel.bars.iter().enumerate() {
         let y = BAR as i32 * (number as i32 + 1) + 4;
-        let right = left + (record.p50 / largest * room) as i32;
+        let right = left + (point.p50 / largest * room) as i32;
         let bar = Rectangle::new([(left, y), (right, y + BAR as i32 - 8)], Palette99::pick(number).filled());
         area.draw(&bar).map_err(failed)?;
-        let size = if record.size == 0 { String::new() } else { format!(", {} B", record.size) };
-        text(area, &format!("{}{size}", record.test), (16, y + 2), 14)?;
-        text(area, &self::number(record.p50), (right + 8, y + 2), 14)?;
+        let size = if point.size == 0 { String::new() } else { format!(", {} B", point.size) };
+        text(area, &format!("{}{size}", name(point)), (16, y + 2), 14)?;
+        text(area, &self::number(point.p50), (right + 8, y + 2), 14)?;
     }
     Ok(())
+}
+
+/// A test's name, with that of its run if it is an earlier one.
+fn name(point: &Point) -> String {
+    point.run.as_ref().map_or_else(|| point.test.clone(), |run| format!("{} ({})", point.test, Escaped(run)))
 }
 
 /// Two to a power, with a binary unit.
