@@ -12,6 +12,7 @@
 //! The creating process serves the rendezvous on one interface until the PEs that joined have left; its end waits for
 //! them, at most 5 s. If it is killed earlier, the others' steps fail. The id contains the job's secret: any process that reads it can join.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -42,6 +43,10 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The services of the ids that this process created.
 static CREATED: Mutex<Vec<Service>> = Mutex::new(Vec::new());
+
+/// The PEs of this process that have left their jobs, the last ones.
+static LEFT: Mutex<VecDeque<(UniqueId, Pe)>> = Mutex::new(VecDeque::new());
+const MAX_LEFT: usize = 256;
 
 struct Service {
     id: UniqueId,
@@ -185,11 +190,18 @@ pub fn open(id: UniqueId, pe: Pe, n_pes: u32) -> Result<Box<dyn Bootstrap>> {
 /// As [`open`], with a limit for joining and for each step.
 ///
 /// # Errors
-/// As for [`open`].
+/// As for [`open`]; at once for a PE of this process that has left the job.
 pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Result<Member> {
+    if LEFT.lock().unwrap_or_else(PoisonError::into_inner).contains(&(id, pe)) {
+        let why = "this PE has left its job. A program that passes ids through a store under keys that repeat has \
+                   read an old one, as torch.distributed does when processes of torchrun call init_process_group again: \
+                   make the others wait until the first has stored the new one"
+            .into();
+        return Err(Error::UniqueId { why });
+    }
     let membership = Membership { address: id.address(), secret: id.secret(), pe, n_pes, timeout };
     let client = Client::join(&membership, KIND)?;
-    Ok(Member { client, host: Host::of(id) })
+    Ok(Member { client, host: Host::of(id), _left: Left(id, pe) })
 }
 
 /// Joins the job whose id, PE and size are in the environment.
@@ -205,6 +217,18 @@ pub struct Member {
     // In this order: the PE leaves before the service waits for the others to leave.
     client: Client,
     host: Option<Host>,
+    _left: Left,
+}
+
+/// Notes that a PE has left its job.
+struct Left(UniqueId, Pe);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.truncate(MAX_LEFT - 1);
+        left.push_front((self.0, self.1));
+    }
 }
 
 impl Bootstrap for Member {
@@ -298,6 +322,15 @@ mod tests {
             assert_eq!(id.secret(), Secret([0xcd; Secret::LEN]));
             assert_eq!(format!("{id:?}"), format!("UniqueId({address}, ..)"));
         }
+    }
+
+    #[test]
+    fn a_pe_that_has_left_its_job_does_not_join_it_again() {
+        let (id, limit) = (create(None).unwrap(), Duration::from_secs(20));
+        drop(open_within(id, 0, 1, limit).unwrap());
+        let error = open_within(id, 0, 1, limit).err().unwrap().to_string();
+        assert!(error.contains("has left its job"), "{error}");
+        drop(open_within(create(None).unwrap(), 0, 1, limit).unwrap());
     }
 
     #[test]
