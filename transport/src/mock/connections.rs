@@ -41,9 +41,9 @@ impl State {
         }
     }
 
-    /// Whether nothing passes between two rails because a port is down.
+    /// Whether nothing passes between two rails, because a port is down or a network drops everything.
     pub fn is_pulled_out(&self, from: usize, to: usize) -> bool {
-        self.pulled_out[from] || self.pulled_out[to]
+        [from, to].iter().any(|&rail| self.pulled_out[rail] || self.muted[rail])
     }
 
     /// Whether an end accepts posts to another.

@@ -75,6 +75,8 @@ pub(super) struct State {
     pub down: Vec<bool>,
     /// Whether each rail's port is down, so that its flights wait.
     pub pulled_out: Vec<bool>,
+    /// Rails of which a network drops everything.
+    pub muted: Vec<bool>,
     /// Whether no connection from or to each rail can be made, which nothing reports.
     pub unreachable: Vec<bool>,
     /// Connections over which a flight has arrived, as pairs of ends, the smaller first.
@@ -271,6 +273,7 @@ impl Fabric {
             memory: Vec::new(),
             down: Vec::new(),
             pulled_out: Vec::new(),
+            muted: Vec::new(),
             unreachable: Vec::new(),
             connections: BTreeSet::new(),
             greeted: BTreeSet::new(),
@@ -301,6 +304,7 @@ impl Fabric {
         state.outstanding.push(0);
         state.down.push(false);
         state.pulled_out.push(false);
+        state.muted.push(false);
         state.unreachable.push(false);
         let config = state.config;
         drop(state);
@@ -336,7 +340,7 @@ impl Fabric {
 
     /// Stops all traffic of a rail without any report.
     pub fn mute(&self, number: usize) {
-        self.state().pulled_out[number] = true;
+        self.state().muted[number] = true;
     }
 
     /// Makes all connections from and to a rail impossible, as a network does that drops what is sent to it.
@@ -346,7 +350,8 @@ impl Fabric {
 
     /// Brings the port up again.
     pub fn plug_in(&self, number: usize) {
-        self.state().pulled_out[number] = false;
+        let mut state = self.state();
+        (state.pulled_out[number], state.muted[number]) = (false, false);
     }
 
     /// Makes the next write over a rail be refused; nothing behind it arrives.
