@@ -22,8 +22,12 @@ fn the_headers_have_the_numbers_of_the_codes() {
     }
 }
 
-/// Functions that only kernels have: in Rust bytes are elements of `u8`, and words are awaited one by one.
-const OF_KERNELS: [&str; 8] = [
+/// Functions that only kernels have: in Rust bytes are elements of `u8`, words are awaited one by one, and a team's
+/// copies are puts and a barrier.
+const OF_KERNELS: [&str; 11] = [
+    "broadcast",
+    "fcollect",
+    "alltoall",
     "putmem",
     "putmem_nbi",
     "getmem",

@@ -70,8 +70,10 @@ impl From<Failure> for (c_int, String) {
 
 /// Writes the reason to standard error: programs print NCCL's own text of a result, and the reason would be lost.
 pub fn write(failure: &Failure) {
-    // `eprintln!` would panic if standard error has no reader any more.
-    let _ = writeln!(std::io::stderr(), "symrail: {}", failure.why);
+    // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
+    // reader any more.
+    let _ = std::io::stderr().write_all(format!("symrail: {}
+", failure.why).as_bytes());
 }
 
 /// Runs a function's body, and returns its result code.

@@ -71,8 +71,10 @@ extern "C" fn symrailDecompLastError() -> *const c_char {
 
 /// Writes a message to standard error, as cuDecomp does: its interface has no other place for it.
 pub fn write(why: &str) {
-    // `eprintln!` would panic if standard error has no reader any more.
-    let _ = writeln!(std::io::stderr(), "CUDECOMP:ERROR: {why}");
+    // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
+    // reader any more.
+    let _ = std::io::stderr().write_all(format!("CUDECOMP:ERROR: {why}
+").as_bytes());
 }
 
 /// Runs the body of a C function, and returns its result.

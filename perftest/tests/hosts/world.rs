@@ -98,6 +98,9 @@ impl World {
                 &format!("ip link add {port} type veth peer name in-{bridge} && ip link set {port} master {bridge} up"),
             );
             self.run_at(host, &format!("ip link set in-{bridge} up && ip link set {bridge} up"));
+            // Interfaces that do not run are not looked at.
+            let runs = format!("ip -o link show {bridge} | grep -q LOWER_UP");
+            self.run_at(host, &format!("for i in $(seq 400); do {runs} && break; sleep 0.05; done"));
         }
         self.add_interface(host, "link0", &format!("169.254.9.{host}/16"));
     }

@@ -39,7 +39,8 @@ class Buffer:
     current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
     or the current stream's earlier work without one; the current stream waits for the returned event. With
     `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `use_logfmt`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `use_logfmt`. Sums are
+    formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20

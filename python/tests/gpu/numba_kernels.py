@@ -307,13 +307,14 @@ def refused(error, text, call, *args, **named):
 
 
 @shmem.jit
-def lap_of_graph(inbox, outbox, signal, pe):
-    """Passes the values on, one larger."""
-    lap = shmem.signal_fetch(signal) + 1
+def lap_of_graph(inbox, outbox, signal, laps, pe):
+    """Passes the values on, one larger. `laps` is this PE's own count of laps."""
+    lap = laps[0] + 1
     cuda.syncthreads()
     shmem.put_signal_block(inbox, outbox, inbox.size, signal, lap, shmem.SIGNAL_SET, pe)
     if cuda.threadIdx.x == 0:
         shmem.signal_wait_until(signal, shmem.CMP_GE, lap)
+        laps[0] = lap
     cuda.syncthreads()
     for i in range(cuda.threadIdx.x, inbox.size, cuda.blockDim.x):
         outbox[i] = inbox[i] + 1
@@ -325,17 +326,17 @@ def check_graph(me, n):
     import torch
 
     inbox, outbox = (view(symrail.array(100, "float64")) for _ in range(2))
-    signal = view(symrail.array(1, "int64"))
+    signal, count = (view(symrail.array(1, "int64")) for _ in range(2))
     outbox.copy_to_device(np.full(100, float(me)))
     cuda.synchronize()
     symrail.barrier_all()
     pe, laps = (me + 1) % n, 10
-    lap_of_graph[1, 128](inbox, outbox, signal, pe)
+    lap_of_graph[1, 128](inbox, outbox, signal, count, pe)
     cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
-        lap_of_graph[1, 128, stream](inbox, outbox, signal, pe)
+        lap_of_graph[1, 128, stream](inbox, outbox, signal, count, pe)
     for _ in range(laps - 1):
         graph.replay()
     torch.cuda.synchronize()
