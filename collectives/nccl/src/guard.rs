@@ -72,8 +72,7 @@ impl From<Failure> for (c_int, String) {
 pub fn write(failure: &Failure) {
     // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
     // reader any more.
-    let _ = std::io::stderr().write_all(format!("symrail: {}
-", failure.why).as_bytes());
+    let _ = std::io::stderr().write_all(format!("symrail: {}\n", failure.why).as_bytes());
 }
 
 /// Runs a function's body, and returns its result code.

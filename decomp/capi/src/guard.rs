@@ -73,8 +73,7 @@ extern "C" fn symrailDecompLastError() -> *const c_char {
 pub fn write(why: &str) {
     // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
     // reader any more.
-    let _ = std::io::stderr().write_all(format!("CUDECOMP:ERROR: {why}
-").as_bytes());
+    let _ = std::io::stderr().write_all(format!("CUDECOMP:ERROR: {why}\n").as_bytes());
 }
 
 /// Runs the body of a C function, and returns its result.
