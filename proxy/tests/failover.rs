@@ -430,6 +430,38 @@ fn a_put_that_its_rail_keeps_fails_with_the_rail_and_its_addresses() {
     assert!(error.contains("PE 1 did not complete within 60 s"), "{error}");
 }
 
+/// As TCP does where packets are dropped on the way: the rail keeps the puts, and tells that the other host is silent.
+#[test]
+fn puts_of_a_silent_lane_move_within_seconds_and_arrive_once() {
+    let config = FabricConfig { again: 0, delay: 0, software: false, tells_silence: true, ..FabricConfig::default() };
+    let fabric = Fabric::new(13, config);
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, source) = (0, [7u64; 16]);
+    ask_on_all_lanes(&mut engines, &[7; 300]);
+    live(&mut engines, &mut clock, 2);
+    fabric.mute(LANES);
+    for round in 0..3 {
+        for dest in [512, 640, 768, 896] {
+            let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+            // SAFETY: the source outlives the engines' use of it.
+            unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
+        }
+        ask_on_all_lanes(&mut engines, &[7; 300]);
+        live(&mut engines, &mut clock, 6);
+        assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
+        assert!(engines[0].endpoint().is_quiet(0), "round {round}: they wait for the lane");
+        assert_eq!(memory[1][64..128], [7; 64]);
+        memory[1][64..128].fill(0);
+    }
+    assert_eq!((given_up(&mut engines[0]), engines[0].endpoint().lanes_down()), (1, 1));
+    assert_eq!(memory[1][1], 16 * LANES as u64, "additions");
+    fabric.plug_in(LANES);
+    live(&mut engines, &mut clock, 10);
+    assert_eq!(engines[0].endpoint().lanes_down(), 0);
+    assert_eq!(memory[1][64..128], [0; 64], "a put has arrived late");
+}
+
 /// Takes ports down, runs `meanwhile` with two puts from PE 0 to PE 1 under way, one on each lane, takes the ports up,
 /// and checks that all puts complete.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {

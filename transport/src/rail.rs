@@ -25,6 +25,9 @@ pub type OpId = u64;
 /// A destination of a rail: the index that [`Rail::connect`] was called with.
 pub type Dest = u32;
 
+/// The ports from which one end has opened connections to another; 0 stands for none. Mostly there is one connection.
+pub type Ports = [u16; 3];
+
 /// The key of local memory for the NIC: libfabric's descriptor or verbs' `lkey`; 0 where none is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LocalKey(pub u64);
@@ -367,6 +370,23 @@ pub unsafe trait Rail: Send {
     fn port_down(&mut self) -> Option<Fault> {
         None
     }
+
+    /// Whether work is under way to a destination and its host has acknowledged nothing for more than a second, as
+    /// where packets are dropped on the way. A host answers for processes that get no core, too. `false` where the rail
+    /// cannot tell.
+    fn is_silent(&self, _dest: Dest) -> bool {
+        false
+    }
+
+    /// The ports from which this end has opened connections to a destination.
+    fn opened(&self, _dest: Dest) -> Ports {
+        Ports::default()
+    }
+
+    /// Ends the connections to a destination that this end has opened, and those that the other end has opened from
+    /// these ports: outstanding work fails, and nothing that either end has sent over them arrives here any more. Later
+    /// posts connect again. Does nothing where [`Rail::is_silent`] cannot tell.
+    fn cut(&mut self, _dest: Dest, _opened_there: Ports) {}
 
     /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}

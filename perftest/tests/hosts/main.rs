@@ -31,8 +31,10 @@ fn pe() {
     }
     let runtime = Runtime::init().unwrap();
     put(&runtime);
-    if role == "rails" {
-        return say_rails(runtime);
+    match role.as_str() {
+        "rails" => return say_rails(runtime),
+        "swallowed" => return put_while_swallowed(runtime),
+        _ => {}
     }
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     println!("PE {} of {} on {host}, pid {}", runtime.my_pe(), runtime.n_pes(), std::process::id());
@@ -99,6 +101,38 @@ fn say_rails(runtime: Runtime) {
     let rails: Vec<_> = description.rails.iter().map(|rail| rail.name.as_str()).collect();
     let given_up: u64 = runtime.counters().iter().map(|lane| lane.given_up).sum();
     println!("PE {me}: rails {}; given up {given_up}; {}", rails.join(" "), description.why.join("; "));
+    runtime.finalize().unwrap();
+}
+
+/// PE 0 puts blocks and adds, until a lane has been given up and for some rounds more. PE 1 checks that everything has
+/// arrived, and once.
+fn put_while_swallowed(runtime: Runtime) {
+    let (blocks, sums) = (runtime.alloc_slice::<u64>(LARGE).unwrap(), runtime.alloc_slice::<u64>(2).unwrap());
+    let (mut lap, mut left, mut told) = (0, 20_u64, false);
+    while runtime.my_pe() == 0 && left > 0 {
+        lap += 1;
+        blocks.put(0, &[lap; LARGE], 1).unwrap();
+        sums.atomic_fetch_add(0, 1, 1).unwrap();
+        runtime.quiet().unwrap();
+        // Of the host endpoint, behind the proxy thread's two.
+        let lanes = runtime.counters();
+        if !told && lanes[2].writes > 10 {
+            println!("the first lane is used");
+            told = true;
+        }
+        left -= u64::from(lanes[2].given_up > 0);
+        assert_eq!(lanes[3].given_up, 0, "the lane that works");
+    }
+    if runtime.my_pe() == 0 {
+        sums.put(1, &[lap], 1).unwrap();
+    }
+    runtime.barrier_all().unwrap();
+    if runtime.my_pe() == 1 {
+        let sums = sums.to_vec().unwrap();
+        assert_eq!(sums[0], sums[1], "additions and laps");
+        assert!(blocks.to_vec().unwrap().iter().all(|word| *word == sums[1]), "a put has arrived late");
+        println!("all has arrived");
+    }
     runtime.finalize().unwrap();
 }
 
@@ -206,6 +240,24 @@ fn interfaces_that_lead_nowhere_cost_no_time_out() {
     let (code, out, err) = run(command);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
     assert!(out.iter().filter(|line| line.contains("rails docker0 eth0; given up 0;")).count() == 2, "{out:?}");
+    world.expect_nothing_left();
+}
+
+/// One of two networks drops all packets: neither end gets an error, and TCP would send again for a quarter of an hour.
+#[test]
+fn a_network_that_swallows_everything_costs_seconds() {
+    let Some(world) = World::with_hosts("a_network_that_swallows_everything_costs_seconds", 2) else { return };
+    world.add_network(2);
+    let mut command = role(&world, &["--hosts", "h1:1,h2:1"], "swallowed");
+    // The time-out exceeds the test's limit.
+    command.env("SYMRAIL_TIMEOUT_S", "600").env("SYMRAIL_NIC_LIST", "eth1,eth0");
+    command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+    let running = Running::start(command);
+    while !running.line().contains("the first lane is used") {}
+    world.swallow(2);
+    let (code, out, err) = running.end(LIMIT);
+    assert!(code == Some(0) && out.iter().any(|line| line.contains("all has arrived")), "{code:?} {out:?}\n{err}");
+    assert!(err.contains("a rail has failed") && err.contains("10.93.0.1 to 10.93.0.2"), "{err}");
     world.expect_nothing_left();
 }
 

@@ -111,6 +111,22 @@ impl World {
         self.run_at(host, &format!("ip addr add {address} dev {name} && ip link set {name} up"));
     }
 
+    /// Gives the first hosts a second network, with the interface eth1.
+    pub fn add_network(&self, hosts: u32) {
+        shell("ip link add second type bridge && ip link set second up");
+        let at = self.folder.display();
+        for host in 1..=hosts {
+            shell(&format!("ip link add second{host} type veth peer name eth1 netns {at}/net{host}"));
+            shell(&format!("ip link set second{host} master second up"));
+            self.run_at(host, &format!("ip addr add 10.93.0.{host}/24 dev eth1 && ip link set eth1 up"));
+        }
+    }
+
+    /// From now on the second network drops what a host sends and what is sent to it, and no host can tell.
+    pub fn swallow(&self, host: u32) {
+        shell(&format!("ip link set second{host} nomaster"));
+    }
+
     fn run_at(&self, host: u32, line: &str) {
         shell(&format!("nsenter --net={}/net{host} sh -c '{line}'", self.folder.display()));
     }

@@ -158,6 +158,7 @@ pub fn world_with(
         software: random.below(2) == 0,
         half_open: random.below(2) == 0 && !renews,
         renews,
+        tells_silence: !renews && seed.is_multiple_of(2),
         queue_depth: [2, 16, 256][random.below(3) as usize],
         window: [1, 5000, u64::MAX][random.below(3) as usize],
         atomics: native_amo,

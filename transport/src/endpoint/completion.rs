@@ -134,6 +134,7 @@ impl Sink<'_> {
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
+            self.core.note_cut(&request);
             if !self.core.take_if_about_connections(&request, self.lane) {
                 self.agent.request(self.lane, &request, payload);
             }

@@ -54,6 +54,9 @@ impl Endpoint {
                 events += found;
             }
         }
+        if self.core.recovery.has_cuts() {
+            self.cut_as_told(agent);
+        }
         while let Some(pe) = self.core.lanes.next_to_connect() {
             if let Err(error) = self.connect_now(pe) {
                 tracing::warn!(pe, %error, "a PE that has sent something cannot be answered");

@@ -32,6 +32,8 @@ pub struct FabricConfig {
     pub half_open: bool,
     /// Whether both ends have to renew a connection that was cut. See [`Rail::renew`](crate::rail::Rail::renew).
     pub renews: bool,
+    /// Whether a rail tells that a destination is silent. See [`Rail::is_silent`](crate::rail::Rail::is_silent).
+    pub tells_silence: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
     /// Bytes under way to one destination, as [`RailCaps::window`](crate::rail::RailCaps::window).
@@ -59,6 +61,7 @@ impl Default for FabricConfig {
             software: true,
             half_open: false,
             renews: false,
+            tells_silence: false,
             queue_depth: 64,
             window: u64::MAX,
             atomics: false,

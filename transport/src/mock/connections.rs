@@ -34,11 +34,16 @@ impl State {
     pub fn cut_connection(&mut self, end: usize, other: usize) {
         if self.is_connected(end, other) {
             self.links.insert((end, other), Link::Cut);
-            let flights = std::mem::take(&mut self.flights);
-            let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == end && f.to == other);
-            self.flights = rest;
-            self.end_flights(cut);
+            self.drop_flights(end, other);
         }
+    }
+
+    /// Ends everything that is under way from one end to another, and nothing else.
+    pub fn drop_flights(&mut self, end: usize, other: usize) {
+        let flights = std::mem::take(&mut self.flights);
+        let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == end && f.to == other);
+        self.flights = rest;
+        self.end_flights(cut);
     }
 
     /// Whether nothing passes between two rails, because a port is down or a network drops everything.

@@ -9,7 +9,7 @@ use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Fault, Result};
 use crate::pairing::InterfaceAddress;
 use crate::rail::{
-    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
+    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, Ports, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
 };
 
@@ -284,6 +284,17 @@ unsafe impl Rail for MockRail {
     fn disconnect(&mut self, dest: Dest, _why: &Fault) {
         if let Ok(to) = self.peer(dest) {
             self.fabric.state().cut_connection(self.id, to);
+        }
+    }
+
+    fn is_silent(&self, dest: Dest) -> bool {
+        let state = self.fabric.state();
+        state.config.tells_silence && self.peer(dest).is_ok_and(|to| state.is_pulled_out(self.id, to))
+    }
+
+    fn cut(&mut self, dest: Dest, _opened_there: Ports) {
+        if let Ok(to) = self.peer(dest) {
+            self.fabric.state().drop_flights(self.id, to);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Addresses of rails: their encoding for peers, and the table of connected ones.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 
 use libfabric_sys as ffi;
@@ -68,13 +69,23 @@ fn split(address: &[u8]) -> Result<Parts<'_>, String> {
 /// The interface of a rail with such an address, if it is one of IP.
 pub(super) fn interface(address: &[u8]) -> Option<InterfaceAddress> {
     let (_, prefix, network, raw) = split(address).ok().filter(|parts| parts.1 != NO_PREFIX)?;
+    Some(InterfaceAddress { ip: socket(raw)?.ip(), prefix, network })
+}
+
+/// The socket at which a rail with such an address listens, if it is one of IP.
+pub(super) fn listens_at(address: &[u8]) -> Option<SocketAddr> {
+    split(address).ok().and_then(|parts| socket(parts.3))
+}
+
+/// A provider's own bytes, if they are a `sockaddr` of IP.
+fn socket(raw: &[u8]) -> Option<SocketAddr> {
     let (family, rest) = raw.split_first_chunk()?;
     let ip: IpAddr = match i32::from(u16::from_ne_bytes(*family)) {
         libc::AF_INET => <[u8; 4]>::try_from(rest.get(2..6)?).ok()?.into(),
         libc::AF_INET6 => <[u8; 16]>::try_from(rest.get(6..22)?).ok()?.into(),
         _ => return None,
     };
-    Some(InterfaceAddress { ip, prefix, network })
+    Some(SocketAddr::new(ip, u16::from_be_bytes(*rest.first_chunk()?)))
 }
 
 /// Parses an address of [`of_endpoint`]. Returns the provider's own bytes, or a description of the error.
@@ -106,11 +117,13 @@ impl Default for Known {
 pub(super) struct Peers {
     table: Object<ffi::fid_av>,
     known: Sparse<Known>,
+    /// Where they listen, if their addresses are those of IP.
+    listen_at: HashMap<Dest, SocketAddr>,
 }
 
 impl Peers {
     pub fn new(table: Object<ffi::fid_av>) -> Self {
-        Peers { table, known: Sparse::default() }
+        Peers { table, known: Sparse::default(), listen_at: HashMap::new() }
     }
 
     /// libfabric's index of a destination, if it is connected.
@@ -118,6 +131,11 @@ impl Peers {
     pub fn get(&self, dest: Dest) -> Option<ffi::fi_addr_t> {
         let Known(peer) = *self.known.get(dest);
         (peer != ffi::FI_ADDR_UNSPEC).then_some(peer)
+    }
+
+    /// Where a destination listens, if its address is one of IP.
+    pub fn listens_at(&self, dest: Dest) -> Option<SocketAddr> {
+        self.listen_at.get(&dest).copied()
     }
 
     /// Makes the rail with `address` known as `dest`, replacing an earlier one.
@@ -146,6 +164,7 @@ impl Peers {
             domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
         }
         *known = peer;
+        self.listen_at.extend(socket(raw).map(|at| (dest, at)));
         Ok(())
     }
 }

@@ -22,6 +22,7 @@
 //! | `memory` | registration, keys and addressing |
 //! | `atomics` | which atomics the provider performs, and posting them |
 //! | `shared_memory` | names of endpoints in shared memory, and what killed processes leave there |
+//! | `sockets` | the TCP connections of a rail: silent ones, and cutting them |
 //! | `variables` | settings that libfabric reads only from the environment |
 //! | `probe` | whether automatic progress really progresses |
 //!
@@ -56,6 +57,7 @@ mod progress;
 pub mod provider;
 mod rail;
 mod shared_memory;
+mod sockets;
 pub mod variables;
 
 pub use discover::{Found, Nic, discover, providers};

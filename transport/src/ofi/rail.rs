@@ -10,13 +10,15 @@ use super::completion::SlotIndex;
 use super::endpoint::OfiRail;
 use super::fault::fault;
 use super::memory::{PRIVATE, SHARED};
+use super::provider::traits;
+use super::sockets::{self, Connection};
 use super::{address, atomics};
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export, unreached};
 use crate::error::Result;
 use crate::pairing::InterfaceAddress;
 use crate::rail::{
-    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
+    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, Ports, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
 };
 
@@ -29,6 +31,13 @@ impl OfiRail {
         self.peers
             .get(dest)
             .ok_or_else(|| PostError::refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected")))
+    }
+
+    /// The TCP connections with a destination.
+    fn connections(&self, dest: Dest) -> Vec<Connection> {
+        let ends = address::listens_at(&self.address()).zip(self.peers.listens_at(dest));
+        let ends = ends.filter(|_| traits(&self.caps.provider).over_tcp);
+        ends.map_or_else(Vec::new, |(ours, theirs)| sockets::connections(ours, theirs))
     }
 
     #[inline]
@@ -224,6 +233,19 @@ unsafe impl Rail for OfiRail {
         // SAFETY: the contract of the caller; the slot is taken until the completion.
         let code = unsafe { atomics::post(&self.endpoint, peer, self.slab.get(slot), descriptor, remote, amo) };
         self.posted_in(slot, code)
+    }
+
+    fn is_silent(&self, dest: Dest) -> bool {
+        self.connections(dest).iter().any(Connection::is_silent)
+    }
+
+    fn opened(&self, dest: Dest) -> Ports {
+        sockets::opened(&self.connections(dest))
+    }
+
+    fn cut(&mut self, dest: Dest, opened_there: Ports) {
+        let named = |c: &&Connection| c.opened_here || opened_there.contains(&c.port);
+        self.connections(dest).iter().filter(named).for_each(Connection::cut);
     }
 
     #[inline]

@@ -30,10 +30,12 @@
 //! | `dead_peer` | gives peers up |
 //! | `port` | decides when a port that is down is a reason to give up connections |
 //! | `reconnect` | replaces broken connections |
+//! | `cut` | connections on which nothing passes, which both ends close |
 //! | `keepalive` | keeps peers from believing in connections that are broken at this end |
 //!
 //! This file holds the record of a lane and the endpoint's list of recovery work.
 
+mod cut;
 mod dead_peer;
 mod health;
 mod keepalive;
@@ -51,9 +53,10 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::bounce::Slot;
 use crate::error::Fault;
 use crate::pe::Pe;
-use crate::rail::{Dest, RailCaps};
+use crate::rail::{Dest, Ports, RailCaps};
 use crate::sparse::Sparse;
 use crate::wire::Request;
+use cut::Cut;
 use health::Health;
 
 /// Whether messages of a stream can be sent.
@@ -84,9 +87,18 @@ pub(super) struct Kept {
 pub(super) struct Failover {
     lane: u8,
     health: Health,
-    /// Work requests that were posted to the rail and have not completed, and their bytes.
+    /// Work requests that were posted to the rail and have not completed, since when there are any, and their bytes.
     posted: u32,
+    busy_since: u32,
     under_way: u64,
+    /// The time since when the rail has returned nothing, if it was found silent in that time.
+    silent: Option<u32>,
+    /// The ports from which the peer has opened the lane's connection, from an answer to a ping.
+    opened_there: Ports,
+    /// The lane's connection was cut, and the peer has not confirmed that: the ports from which this end had opened it.
+    cut: Option<Ports>,
+    /// The lane whose cut the peer confirms by the answer to the last move of this lane's stream.
+    confirms: Option<u8>,
     /// The turn and serial of the last message of this lane's stream that has been applied.
     applied: (u32, u64),
     /// The lane that carries this lane's stream, how often it has changed, and the state of the change in progress.
@@ -112,7 +124,12 @@ impl Failover {
             lane: lane as u8,
             health: Health::new(),
             posted: 0,
+            busy_since: 0,
             under_way: 0,
+            silent: None,
+            opened_there: Ports::default(),
+            cut: None,
+            confirms: None,
             applied: (0, 0),
             carrier: lane as u8,
             turn: 0,
@@ -176,7 +193,10 @@ impl Failover {
 
     /// Notes that a work request of so many bytes was posted. Returns whether it was the lane's first.
     #[inline]
-    pub fn post(&mut self, len: usize) -> bool {
+    pub fn post(&mut self, len: usize, now: u32) -> bool {
+        if self.posted == 0 {
+            self.busy_since = now;
+        }
         self.posted += 1;
         self.under_way += len as u64;
         !std::mem::replace(&mut self.used, true)
@@ -249,6 +269,8 @@ pub(super) struct Recovery {
     /// Connections that have broken, and requests of peers about connections.
     renewals: BTreeMap<(Dest, usize), Renewal>,
     requests: Vec<PeerRequest>,
+    /// Connections that peers have cut at their end.
+    cuts: Vec<(Dest, Cut)>,
     /// Events about ports that are down, and how often each rail's port has gone down.
     port_news: Vec<PortNews>,
     outages: Vec<u32>,
@@ -265,6 +287,7 @@ impl Recovery {
             keepalives: Vec::new(),
             renewals: BTreeMap::new(),
             requests: Vec::new(),
+            cuts: Vec::new(),
             port_news: Vec::new(),
             outages: vec![0; rails],
         }
@@ -300,6 +323,12 @@ impl Recovery {
     #[inline]
     pub fn has_requests(&self) -> bool {
         !self.requests.is_empty()
+    }
+
+    /// Whether peers have cut connections.
+    #[inline]
+    pub fn has_cuts(&self) -> bool {
+        !self.cuts.is_empty()
     }
 
     /// Whether events about ports wait.

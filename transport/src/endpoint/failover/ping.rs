@@ -6,8 +6,8 @@
 
 use std::ptr;
 
-use super::StreamState;
-use super::health::Advice;
+use super::health::{Advice, ROUNDS};
+use super::{StreamState, cut};
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::Endpoint;
 use crate::endpoint::message::{begin, fill};
@@ -50,7 +50,7 @@ impl Endpoint {
 
     /// Answers a ping that a peer sent over lane `via`. Returns whether the ping has to be handled again.
     pub(super) fn answer_ping(&mut self, dest: Dest, via: usize, ping: &Request) -> bool {
-        let words = (0, ping.operand, ping.second);
+        let words = (self.opened_to(dest, ping.lane.into(), ping.operand), ping.operand, ping.second);
         let pong = self.core.profile.request(RequestKind::Pong, AmoOp::Fetch, AmoType::U64, words, 0);
         !self.say(dest, via, Request { lane: ping.lane, ..pong })
     }
@@ -59,8 +59,11 @@ impl Endpoint {
     pub(super) fn take_pong(&mut self, dest: Dest, via: usize, pong: &Request) {
         let (now, lane) = (self.core.clock.now(), usize::from(pong.lane));
         let (Ok(round), Ok(doubt)) = (u32::try_from(pong.operand), u32::try_from(pong.second)) else { return };
-        let health = self.core.lanes.failover(dest, lane).map(|f| &mut f.health);
-        if health.is_some_and(|health| health.answered_ping(now, doubt, round)) {
+        let Some(f) = self.core.lanes.failover(dest, lane) else { return };
+        if round == ROUNDS {
+            f.opened_there = cut::ports(pong.offset);
+        }
+        if f.health.answered_ping(now, doubt, round) {
             self.ping(dest, lane, via, round + 1);
         }
     }
@@ -87,7 +90,10 @@ impl Endpoint {
 
     /// Checks the health of each lane to a PE. The endpoint calls it once a second.
     pub(super) fn check_health(&mut self, pe: Pe, lane: usize) {
-        let (now, seen) = (self.core.clock.now(), self.core.seen(pe, lane));
+        let (now, mut seen) = (self.core.clock.now(), self.core.seen(pe, lane));
+        if seen.waits_since.is_none() {
+            seen.waits_since = self.silent_since(pe, lane);
+        }
         let Some(f) = self.core.lanes.failover(pe, lane) else { return };
         match f.health.second(now, seen) {
             Advice::Wait => {}
@@ -95,7 +101,10 @@ impl Endpoint {
                 tracing::debug!(pe, lane, health = ?f.health, "an acknowledgement is overdue");
                 self.ping_all(pe, lane);
             }
-            Advice::GiveUp(why) => self.core.take_down(pe, lane, &super::silent(why)),
+            Advice::GiveUp(why) => {
+                self.cut(pe, lane);
+                self.core.take_down(pe, lane, &super::silent(why));
+            }
         }
     }
 }

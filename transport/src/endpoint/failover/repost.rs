@@ -45,7 +45,7 @@ impl Core {
             }
             let state = self.lanes.failover(request.dest, home).map(|f| f.state);
             if request.dest != pe
-                || !self.lanes.is_drained(pe, lane)
+                || !self.is_over(pe, lane)
                 || matches!(state, Some(StreamState::Lost | StreamState::Asked))
             {
                 return true;

@@ -61,7 +61,10 @@ impl Core {
             return;
         };
         f.state = StreamState::Answered;
-        let carrier = f.carrier;
+        let (carrier, confirmed) = (f.carrier, f.confirms.take());
+        if let Some(f) = confirmed.and_then(|lane| self.lanes.failover(pe, lane.into())) {
+            f.cut = None;
+        }
         self.needs_recovery(pe);
         self.answered(pe, carrier.into());
     }
@@ -112,11 +115,14 @@ impl Endpoint {
     pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
         let now = self.core.clock.now();
         let Some(applied) = self.core.lanes.get_mut(pe, stream).map(|c| c.applied) else { return };
+        // Over the lane itself a new connection has brought the move, and must stay.
+        let cut = self.core.unconfirmed(pe).filter(|(lane, _)| *lane != to);
         let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
         f.turn = f.turn.wrapping_add(1);
         (f.carrier, f.state, f.progress) = (to as u8, StreamState::Asked, now);
-        let words = (0, f.turn.into(), 0);
+        f.confirms = cut.map(|(lane, _)| lane as u8);
+        let words = (0, f.turn.into(), cut.map_or(0, |(_, cut)| cut.encode()));
         let request = self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
         let theirs = self.core.lanes.theirs(pe, stream) as u8;
         let request = Request { lane: theirs, sequence: applied, urgent: true, ..request };
@@ -134,12 +140,21 @@ impl Endpoint {
 
     /// Asks a peer about all streams whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
+        let mut asks = false;
         for stream in self.core.lanes.each(pe) {
             let carrier =
                 self.core.lanes.failover(pe, stream).filter(|f| f.state == StreamState::Lost).map(|f| f.carrier);
+            asks |= carrier.is_some() || self.core.stream_state(pe, stream) == StreamState::Asked;
             if carrier.is_some_and(|c| self.core.lanes.is_drained(pe, c.into())) && !self.core.lanes.is_down(pe, to) {
                 self.ask(pe, stream, to);
             }
+        }
+        // A cut that no move has told is told by one of another lane's stream, to that lane itself.
+        if !asks
+            && let Some((cut, _)) = self.core.unconfirmed(pe)
+            && let Some(other) = self.core.lanes.each(pe).find(|&lane| lane != cut && self.core.lanes.is_up(pe, lane))
+        {
+            self.ask(pe, other, other);
         }
     }
 

@@ -195,7 +195,8 @@ impl Core {
             self.put_in_window(id);
         }
         self.observer.posted(id, request);
-        if self.lanes.failover(dest, lane).is_some_and(|f| f.post(request.len)) {
+        let now = self.clock.now();
+        if self.lanes.failover(dest, lane).is_some_and(|f| f.post(request.len, now)) {
             self.recovery.queue_keepalive(dest, lane);
         }
     }
