@@ -86,7 +86,7 @@ impl Connection {
 ///
 /// # Safety
 /// The pointer is null, or one of this type that NCCL has not given back.
-unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
+pub(crate) unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(|| Failure::null(what))
 }
@@ -95,7 +95,7 @@ unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
 ///
 /// # Safety
 /// The place is null or valid for a write.
-unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
+pub(crate) unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
     if place.is_null() {
         return Err(Failure::null(what));
     }
@@ -108,7 +108,7 @@ unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
 ///
 /// # Safety
 /// The pointer is null or valid for reads and writes of a handle.
-unsafe fn handle_at<'a>(handle: *mut c_void) -> Result<&'a mut [u8; HANDLE_SIZE]> {
+pub(crate) unsafe fn handle_at<'a>(handle: *mut c_void) -> Result<&'a mut [u8; HANDLE_SIZE]> {
     // SAFETY: the caller's promise; bytes have no alignment.
     unsafe { handle.cast::<[u8; HANDLE_SIZE]>().as_mut() }.ok_or_else(|| Failure::null("the handle"))
 }

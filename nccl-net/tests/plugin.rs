@@ -4,6 +4,7 @@
 //! standard input and output.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[allow(dead_code)]
 mod driver;
 #[path = "../../tests/support/libraries.rs"]
 mod libraries;
