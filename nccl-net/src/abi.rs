@@ -15,8 +15,10 @@ use crate::report::Logger;
 pub const HANDLE_SIZE: usize = 128;
 /// The most requests of a connection that NCCL has under way.
 pub const MOST_REQUESTS: usize = 32;
-/// The kind of memory that the plugin can register.
+/// The kind of memory that all tables can register.
 pub const PTR_HOST: c_int = 1;
+/// GPU memory; only in tables of one-sided operations.
+pub const PTR_CUDA: c_int = 2;
 /// The largest size that NCCL accepts for `maxP2pBytes` and `maxCollBytes`.
 pub const MOST_BYTES: usize = 1 << 40;
 /// An id that is not defined.
@@ -63,8 +65,8 @@ pub struct PropertiesV12 {
 }
 
 pub type Out = *mut *mut c_void;
-type Ptr = *mut c_void;
-type Int = *mut c_int;
+pub type Ptr = *mut c_void;
+pub type Int = *mut c_int;
 pub type Code = c_int;
 
 /// Defines a table: the functions that differ between versions, in their places among those that do not.

@@ -68,6 +68,7 @@ impl Listening {
 
 /// An attempt to connect.
 struct Attempt {
+    network: Arc<Network>,
     dial: Dial,
     ring: Ring,
     handle: [u8; ATTEMPT],
@@ -89,7 +90,7 @@ pub fn abandon() {
 /// The connection to the listener of a handle, once it is ready. NCCL repeats the call with the same handle, in whose
 /// unused bytes the attempt's number is kept meanwhile. A number that a peer has written there belongs to no attempt
 /// with its handle.
-pub fn connect(network: &Arc<Network>, handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
+pub fn connect(handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
     let [.., a, b, c, d, e, f, g, h] = *handle;
     let mut number = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     let mut front = [0; ATTEMPT];
@@ -102,17 +103,18 @@ pub fn connect(network: &Arc<Network>, handle: &mut [u8; HANDLE_SIZE]) -> Result
         None => {
             attempts.next += 1;
             number = attempts.next;
-            let ring = Sender::ring(network)?;
+            let network = Network::next()?;
+            let ring = Sender::ring(&network)?;
             let dial = Dial::new(&network.session, &Handle::decode(handle)?, &ring.handle())?;
-            Attempt { dial, ring, handle: front }
+            Attempt { network, dial, ring, handle: front }
         }
     };
-    let Some((link, payload)) = attempt.dial.poll(&network.session)? else {
+    let Some((link, payload)) = attempt.dial.poll(&attempt.network.session)? else {
         attempts.all.insert(number, attempt);
         handle[ATTEMPT..].copy_from_slice(&number.to_le_bytes());
         return Ok(None);
     };
     handle[ATTEMPT..].fill(0);
     let theirs = Memory::of_peer(link.pe(), &payload)?;
-    Ok(Some(Sender::new(Channel::new(Arc::clone(network), link, theirs), attempt.ring)))
+    Ok(Some(Sender::new(Channel::new(attempt.network, link, theirs), attempt.ring)))
 }

@@ -1,14 +1,15 @@
-//! The network plugin that NCCL loads: two-sided messages between host buffers over sessions
+//! The network plugin that NCCL loads: two-sided messages between host buffers, and one-sided operations, over sessions
 //! ([`symrail_proxy::session`]).
 //!
-//! NCCL loads `libnccl-net-symrail.so` for `NCCL_NET_PLUGIN=symrail` and takes the newest table of functions that it
-//! knows: `ncclNetPlugin_v9` to `_v12`.
+//! NCCL loads `libnccl-net-symrail.so` for `NCCL_NET_PLUGIN=symrail` and takes the newest tables of functions that it
+//! knows: of `ncclNetPlugin_v9` to `_v12`, and of those of [`rma`].
 //!
 //! | module | concept |
 //! |---|---|
 //! | `abi` | the tables' layouts, by version |
 //! | `table` | the functions of the tables |
-//! | `network` | the session of the process, and the device's properties |
+//! | `rma` | one-sided operations, with tables of their own |
+//! | `network` | the sessions of the process, and the device's properties |
 //! | `connect` | listening, connecting and accepting |
 //! | `ring` | the memory at each end of a connection into which the other end puts |
 //! | `channel` | what the sending and the receiving end have in common: the peer's state, operations under way |
@@ -35,5 +36,6 @@ mod network;
 mod receive;
 mod report;
 mod ring;
+mod rma;
 mod send;
 mod table;

@@ -1,12 +1,17 @@
-//! The session of the process, which all connections share, and the properties of the device.
+//! The sessions of the process, which all connections share, and the properties of the device.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use symrail_heap::CopyEngine;
+use symrail_heap::cuda::{CudaCopyEngine, Gpu};
 use symrail_proxy::session::{Progress, Session};
-use symrail_transport::env::{Settings, log};
+use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
+use symrail_transport::env::{HeapKind, Settings, log};
+use symrail_transport::topology::allowed_cpus;
 
 use crate::abi::{MOST_BYTES, PTR_HOST, Properties};
 use crate::report::{Failure, Result};
@@ -18,47 +23,110 @@ const UNKNOWN_SPEED: u64 = 10_000;
 /// A bound for the number of connections; descriptors are the limit.
 const MOST_CONNECTIONS: c_int = 1 << 16;
 
-/// The session of the process.
+/// Cores of the process for each session of its own thread, and the most such sessions that are opened unasked.
+const CORES_PER_SESSION: usize = 16;
+const MOST_SESSIONS: usize = 4;
+
+/// A session. Each connection uses one of them, and so does each group of one-sided operations.
 pub struct Network {
     pub session: Session,
     /// The time after which operations fail.
     pub timeout: Duration,
+    /// The GPU whose memory the session stages.
+    pub gpu: Option<Arc<Gpu>>,
 }
 
-/// The session while anything uses it, and the use of NCCL versions that do not finalize.
-static CURRENT: Mutex<Weak<Network>> = Mutex::new(Weak::new());
-static FOR_EVER: OnceLock<Arc<Network>> = OnceLock::new();
+/// All sessions of the process, in use.
+pub type Networks = Vec<Arc<Network>>;
+
+/// The sessions while anything uses them, and the use of NCCL versions that do not finalize.
+static CURRENT: Mutex<Vec<Weak<Network>>> = Mutex::new(Vec::new());
+static FOR_EVER: OnceLock<Networks> = OnceLock::new();
+/// The sessions for one-sided operations: one for each GPU, by its number, and one without.
+static ONE_SIDED: Mutex<Vec<(Option<i32>, Weak<Network>)>> = Mutex::new(Vec::new());
+/// Counts the connections, which take the sessions in turn.
+static TURN: AtomicUsize = AtomicUsize::new(0);
 
 impl Network {
-    /// The session of the process, opened if nothing uses one.
-    pub fn open() -> Result<Arc<Network>> {
+    /// The sessions of the process, opened if nothing uses them.
+    ///
+    /// NCCL calls from one thread. Where there are cores for it, several sessions' threads copy for that one at the
+    /// same time, each for other connections.
+    pub fn open() -> Result<Networks> {
         let mut current = symrail_core::lock(&CURRENT);
-        if let Some(network) = current.upgrade() {
-            return Ok(network);
+        let in_use: Networks = current.iter().filter_map(Weak::upgrade).collect();
+        if !in_use.is_empty() && in_use.len() == current.len() {
+            return Ok(in_use);
         }
-        let settings = Settings::from_env()?;
-        log::start(&settings.log);
-        settings.warn_unknown();
-        let session = Session::open_without_peers(&settings, Progress::Thread)?;
-        for reason in session.reasons() {
+        let settings = settings()?;
+        let by_cores = (allowed_cpus().len() / CORES_PER_SESSION).clamp(1, MOST_SESSIONS);
+        let count = settings.proxy_threads.unwrap_or(by_cores);
+        let progress = if count > 1 { Progress::Delegated } else { Progress::Thread };
+        let timeout = Duration::from_secs(settings.timeout_s);
+        let open = || {
+            let session = Session::open_without_peers(&settings, progress, None)?;
+            Ok(Arc::new(Network { session, timeout, gpu: None }))
+        };
+        let networks: Networks = (0..count).map(|_| open()).collect::<Result<_>>()?;
+        for reason in networks.iter().take(1).flat_map(|network| network.session.reasons()) {
             tracing::info!("{reason}");
         }
-        let network = Arc::new(Network { session, timeout: Duration::from_secs(settings.timeout_s) });
-        *current = Arc::downgrade(&network);
+        tracing::info!(count, "sessions, each with a thread");
+        *current = networks.iter().map(Arc::downgrade).collect();
+        Ok(networks)
+    }
+
+    /// The session for one-sided operations on host memory and on that of the GPU that is current on this thread.
+    pub fn one_sided() -> Result<Arc<Network>> {
+        let ordinal = Gpu::current();
+        let mut all = symrail_core::lock(&ONE_SIDED);
+        let found = all.iter().find(|(of, _)| *of == ordinal).and_then(|(_, network)| network.upgrade());
+        if let Some(network) = found {
+            return Ok(network);
+        }
+        let mut settings = settings()?;
+        let gpu = ordinal.map(Gpu::open).transpose()?;
+        if gpu.is_some() {
+            settings.heap_kind = HeapKind::Device;
+        }
+        let copy_engine = gpu.as_ref().map(copy_engine).transpose()?;
+        let spare = allowed_cpus().len() >= 2 * CORES_PER_SESSION;
+        let progress = if spare { Progress::Delegated } else { Progress::Thread };
+        let session = Session::open_without_peers(&settings, progress, copy_engine)?;
+        let network = Arc::new(Network { session, timeout: Duration::from_secs(settings.timeout_s), gpu });
+        all.retain(|(of, _)| *of != ordinal);
+        all.push((ordinal, Arc::downgrade(&network)));
         Ok(network)
     }
 
     /// As [`Network::open`], without an end.
     pub fn open_for_ever() -> Result<()> {
-        let network = Network::open()?;
-        FOR_EVER.get_or_init(|| network);
+        let networks = Network::open()?;
+        FOR_EVER.get_or_init(|| networks);
         Ok(())
     }
 
-    /// The session, while a connection or context uses it.
-    pub fn current() -> Result<Arc<Network>> {
-        symrail_core::lock(&CURRENT).upgrade().ok_or_else(|| Failure::usage("the network is not initialized"))
+    /// The session for the next connection, while a connection or context uses them.
+    pub fn next() -> Result<Arc<Network>> {
+        let current = symrail_core::lock(&CURRENT);
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let network = (0..current.len()).find_map(|i| current[(turn + i) % current.len()].upgrade());
+        network.ok_or_else(|| Failure::usage("the network is not initialized"))
     }
+}
+
+fn settings() -> Result<Settings> {
+    let settings = Settings::from_env()?;
+    log::start(&settings.log);
+    settings.warn_unknown();
+    Ok(settings)
+}
+
+/// The copy engine for a GPU's memory. It works in a context of its own where the driver makes one, so that calls of
+/// the program that wait for a kernel do not keep it from copying what the kernel waits for.
+fn copy_engine(gpu: &Arc<Gpu>) -> Result<Box<dyn CopyEngine>> {
+    let own = gpu.in_context_of_its_own().unwrap_or_else(|_| Arc::clone(gpu));
+    Ok(Box::new(CudaCopyEngine::new([gpu, &own], STAGING_BUFFER_BYTES, MAX_COPIES)?))
 }
 
 /// What the system tells about the rails. Its text stays valid until the process ends.
@@ -73,7 +141,7 @@ fn device() -> Result<&'static Device> {
     if let Some(device) = DEVICE.get() {
         return Ok(device);
     }
-    let network = Network::current()?;
+    let network = Network::next().or_else(|_| Network::one_sided())?;
     let names: Vec<&str> = network.session.rails().iter().map(|rail| rail.name.as_str()).collect();
     let path = names.iter().find_map(|name| class(name, "device").canonicalize().ok());
     let text = path.map_or_else(|| names.join(","), |path| path.to_string_lossy().into_owned());

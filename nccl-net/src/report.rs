@@ -5,10 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use symrail_core::ErrorKind;
+use symrail_heap::cuda::CudaError;
 use symrail_transport::Error;
 
 /// NCCL's result codes.
 pub const SUCCESS: c_int = 0;
+const UNHANDLED_CUDA_ERROR: c_int = 1;
 const SYSTEM_ERROR: c_int = 2;
 const INTERNAL_ERROR: c_int = 3;
 const INVALID_ARGUMENT: c_int = 4;
@@ -67,6 +69,12 @@ impl From<Error> for Failure {
             _ => INTERNAL_ERROR,
         };
         Failure { code, why: error.to_string(), told: false }
+    }
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        Failure { code: UNHANDLED_CUDA_ERROR, why: error.to_string(), told: false }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::abi::{
     PropertiesV12, UNDEFINED,
 };
 use crate::connect::{Listening, abandon, connect};
-use crate::network::{self, DEVICES, Network};
+use crate::network::{self, DEVICES, Network, Networks};
 use crate::receive::Receiver;
 use crate::report::{Failure, Logger, Result, guarded, log_to};
 use crate::ring::SLOTS;
@@ -56,7 +56,7 @@ struct Registered {
 /// A communicator's use of the network, and the number of these.
 static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
 struct Context {
-    _network: Arc<Network>,
+    _networks: Networks,
 }
 
 impl Connection {
@@ -86,7 +86,7 @@ impl Connection {
 ///
 /// # Safety
 /// The pointer is null, or one of this type that NCCL has not given back.
-unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
+pub(crate) unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(|| Failure::null(what))
 }
@@ -95,7 +95,7 @@ unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
 ///
 /// # Safety
 /// The place is null or valid for a write.
-unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
+pub(crate) unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
     if place.is_null() {
         return Err(Failure::null(what));
     }
@@ -108,7 +108,7 @@ unsafe fn put<T>(place: *mut T, value: T, what: &str) -> Result<()> {
 ///
 /// # Safety
 /// The pointer is null or valid for reads and writes of a handle.
-unsafe fn handle_at<'a>(handle: *mut c_void) -> Result<&'a mut [u8; HANDLE_SIZE]> {
+pub(crate) unsafe fn handle_at<'a>(handle: *mut c_void) -> Result<&'a mut [u8; HANDLE_SIZE]> {
     // SAFETY: the caller's promise; bytes have no alignment.
     unsafe { handle.cast::<[u8; HANDLE_SIZE]>().as_mut() }.ok_or_else(|| Failure::null("the handle"))
 }
@@ -126,7 +126,7 @@ unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: Ptr) -> Code {
 unsafe extern "C" fn init_v11(out: Out, _comm: u64, _config: Ptr, logger: Option<Logger>, _profiler: Ptr) -> Code {
     log_to(logger);
     guarded("init", || {
-        let context = Box::into_raw(Box::new(Context { _network: Network::open()? }));
+        let context = Box::into_raw(Box::new(Context { _networks: Network::open()? }));
         CONTEXTS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: NCCL passes a place for the context.
         unsafe { put(out, context.cast(), "the place for the context") }
@@ -178,7 +178,7 @@ unsafe extern "C" fn listen_v9(dev: c_int, handle: Ptr, out: Out) -> Code {
     guarded("listen", || {
         network::check_device(dev)?;
         // SAFETY: NCCL passes memory for a handle.
-        let listening = Listening::new(Network::current()?, unsafe { handle_at(handle) }?)?;
+        let listening = Listening::new(Network::next()?, unsafe { handle_at(handle) }?)?;
         // SAFETY: NCCL passes a place for the listener.
         unsafe { put(out, Box::into_raw(Box::new(listening)).cast(), "the place for the listener") }
     })
@@ -195,7 +195,7 @@ unsafe extern "C" fn connect_v9(dev: c_int, handle: Ptr, out: Out, _device_handl
         // SAFETY: NCCL passes a place for the connection.
         unsafe { put(out, std::ptr::null_mut(), "the place for the connection") }?;
         // SAFETY: NCCL passes a handle, the same as long as it repeats the call.
-        if let Some(sender) = connect(&Network::current()?, unsafe { handle_at(handle) }?)? {
+        if let Some(sender) = connect(unsafe { handle_at(handle) }?)? {
             // SAFETY: as above.
             unsafe { put(out, Connection::handle_of(End::Send(Box::new(sender))), "the place for the connection") }?;
         }

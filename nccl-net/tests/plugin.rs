@@ -4,6 +4,7 @@
 //! standard input and output.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[allow(dead_code)]
 mod driver;
 #[path = "../../tests/support/libraries.rs"]
 mod libraries;
@@ -25,10 +26,11 @@ const MARK: &str = "handle ";
 
 type Ptr = *mut c_void;
 
-/// Rails on loopback, or shared memory.
+/// Rails on loopback, also with several sessions in each process, or shared memory.
 #[derive(Clone, Copy)]
 enum Rails {
     Tcp(usize),
+    Sessions(usize),
     Shm,
 }
 
@@ -38,12 +40,15 @@ impl Rails {
             Rails::Tcp(n) => {
                 ("tcp;ofi_rxm", Some((0..n).map(|i| format!("127.0.0.{}", i + 2)).collect::<Vec<_>>().join(",")))
             }
+            Rails::Sessions(_) => ("tcp;ofi_rxm", Some("127.0.0.2".into())),
             Rails::Shm => ("shm", None),
         };
+        let sessions = if let Rails::Sessions(n) = self { n } else { 1 };
         let mut all = vec![
             ("SYMRAIL_TRANSPORT", "libfabric".into()),
             ("SYMRAIL_LIBFABRIC_PROVIDER", provider.into()),
             ("SYMRAIL_TIMEOUT_S", TIMEOUT_S.to_string()),
+            ("SYMRAIL_PROXY_THREADS", sessions.to_string()),
         ];
         all.extend(list.map(|list| ("SYMRAIL_NIC_LIST", list)));
         all
@@ -537,6 +542,12 @@ fn messages_over_four_rails() {
 }
 
 #[test]
+fn messages_over_three_sessions() {
+    pair(Rails::Sessions(3), 11, ["receiver", "sender"]);
+    pair(Rails::Sessions(3), 9, ["with itself", "with itself"]);
+}
+
+#[test]
 fn messages_over_shared_memory() {
     pair(Rails::Shm, 12, ["receiver", "sender"]);
 }
@@ -550,6 +561,7 @@ fn connections_that_come_and_go_leave_nothing() {
 #[test]
 fn a_sender_that_dies_fails_the_receives() {
     pair(Rails::Tcp(2), 11, ["surviving receiver", "dying sender"]);
+    pair(Rails::Sessions(2), 11, ["surviving receiver", "dying sender"]);
 }
 
 #[test]
@@ -571,7 +583,7 @@ fn what_is_not_supported_is_refused() {
 #[test]
 #[ignore = "a measurement"]
 fn bandwidth() {
-    for rails in [Rails::Tcp(1), Rails::Tcp(2), Rails::Shm] {
+    for rails in [Rails::Tcp(1), Rails::Tcp(2), Rails::Sessions(2), Rails::Shm] {
         pair(rails, 11, ["measuring receiver", "measuring sender"]);
     }
 }

@@ -20,6 +20,8 @@ pub struct Driver {
     /// The number of host threads that drive the engine now, and of all turns that began so far.
     waiting: AtomicU32,
     turns: AtomicU64,
+    /// The number of threads that wait for the engine, before which the proxy thread does not take it.
+    wanted: AtomicU32,
     polls: AtomicU32,
     pub(crate) stop: AtomicBool,
     /// The proxy thread sleeps although it has a spare core.
@@ -98,6 +100,7 @@ impl Driver {
             engine: Mutex::new(engine),
             waiting: AtomicU32::new(0),
             turns: AtomicU64::new(0),
+            wanted: AtomicU32::new(0),
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -114,6 +117,19 @@ impl Driver {
     /// The engine. Callers hold the lock only briefly, because all progress waits for it.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         symrail_core::lock(&self.engine)
+    }
+
+    /// As [`Driver::engine`], before the proxy thread's next poll, between whose polls there is next to no time.
+    pub(crate) fn engine_first(&self) -> MutexGuard<'_, Engine> {
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let engine = self.engine();
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        engine
+    }
+
+    /// Whether threads wait for the engine.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
     }
 
     /// The engine, unless another thread has it right now.

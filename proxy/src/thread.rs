@@ -138,6 +138,10 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         passive.end();
+        if driver.is_wanted() {
+            std::hint::spin_loop();
+            continue;
+        }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(ROUNDS_PER_IDLE_TASK) {
             driver.run_idle_task();

@@ -32,7 +32,7 @@ impl Member {
             ("SYMRAIL_TIMEOUT_S", "10"),
         ])
         .unwrap();
-        let session = match Session::open_without_peers(&settings, Progress::Thread) {
+        let session = match Session::open_without_peers(&settings, Progress::Thread, None) {
             Ok(session) => session,
             Err(error) => {
                 println!("SKIPPED: {error}");

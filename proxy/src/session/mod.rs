@@ -65,8 +65,11 @@ const GRAIN: u64 = 4096;
 /// What polls while no call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The session's own thread, which sleeps when nothing happens.
+    /// The session's own thread, which sleeps when nothing happens. Callers that wait or test take its place.
     Thread,
+    /// The session's own thread. Callers that test leave all work to it, so that several sessions' threads work at the
+    /// same time for one caller. Each such session needs a core of its own while there is traffic.
+    Delegated,
     /// The caller of [`Session::progress`].
     Caller,
 }
@@ -77,6 +80,8 @@ pub struct Session {
     n_pes: u32,
     driver: Arc<Driver>,
     _proxy: Option<Proxy>,
+    /// Callers leave the work to the session's thread ([`Progress::Delegated`]).
+    delegated: bool,
     connection_info: ConnectionInfo,
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
@@ -150,10 +155,11 @@ impl Session {
             |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
         let (driver, proxy) = match progress {
             Progress::Caller => (Arc::new(Driver::new(engine).map_err(system)?), None),
-            Progress::Thread => {
+            Progress::Thread | Progress::Delegated => {
                 let spin = settings.proxy_poll == ProxyPoll::Spin;
-                let core = choice.proxy_cores.first().copied().flatten();
-                let options = Options { spin, core, spare_core: choice.spare_core(1), number: 0 };
+                let delegated = progress == Progress::Delegated;
+                let core = choice.proxy_cores.first().copied().flatten().filter(|_| !delegated);
+                let options = Options { spin, core, spare_core: delegated || choice.spare_core(1), number: 0 };
                 let proxy = Proxy::start(engine, options).map_err(system)?;
                 (Arc::clone(proxy.driver()), Some(proxy))
             }
@@ -163,6 +169,7 @@ impl Session {
             n_pes,
             driver,
             _proxy: proxy,
+            delegated: progress == Progress::Delegated,
             connection_info,
             rails,
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
@@ -344,6 +351,10 @@ impl Session {
     /// its own. Returns the number of events. It does not block: if another thread drives the engine right now, that
     /// one does the work.
     pub fn progress(&self) -> usize {
+        if self.delegated {
+            self.driver.expect_traffic();
+            return self.driver.try_engine().map_or(0, |mut engine| self.note_ends(&mut engine));
+        }
         // The session's thread leaves the engine to callers that poll it repeatedly.
         let _turn = self.driver.wait_turn();
         self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use symrail_core::encoding;
+use symrail_heap::CopyEngine;
 use symrail_transport::backend::{self, HostPes, Nics};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::Settings;
@@ -17,6 +18,8 @@ use symrail_transport::{Error, Operation, Pe, Result, token};
 
 use super::connection_info::ConnectionInfo;
 use super::{Progress, Session};
+use crate::Engine;
+use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 
 /// The number of a session for itself.
 const ME: Pe = 0;
@@ -38,11 +41,16 @@ pub(super) struct Peers {
 }
 
 impl Session {
-    /// Opens the rails of a session whose peers are added one by one. It accesses host memory only.
+    /// Opens the rails of a session whose peers are added one by one. `copy_engine` is as for [`Session::open`]: all
+    /// peers have one, or none.
     ///
     /// # Errors
     /// The error of choosing or opening rails.
-    pub fn open_without_peers(settings: &Settings, progress: Progress) -> Result<Session> {
+    pub fn open_without_peers(
+        settings: &Settings,
+        progress: Progress,
+        copy_engine: Option<Box<dyn CopyEngine>>,
+    ) -> Result<Session> {
         let host = HostPes::alone(allowed_cpus());
         let choice = backend::choose(settings, &host)?;
         choice.log(&host);
@@ -50,7 +58,24 @@ impl Session {
             Nics::Libfabric(..) => (NUMBERS, EXPECTED),
             Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),
         };
-        Session::open_over(&choice, (ME, numbers, expected), settings, progress, None)
+        let stages = copy_engine.is_some();
+        let session = Session::open_over(&choice, (ME, numbers, expected), settings, progress, copy_engine)?;
+        if stages {
+            // Its operations on its own staged memory are messages to itself.
+            let own = session.connection_info.clone();
+            Session::join(&mut session.driver.engine(), (ME, ME), own)?;
+        }
+        Ok(session)
+    }
+
+    /// Connects to the peer `pe`, which has the number `me` for this session, and learns its staging buffer.
+    fn join(engine: &mut Engine, (pe, me): (Pe, Pe), theirs: ConnectionInfo) -> Result<()> {
+        let endpoint = engine.endpoint();
+        endpoint.connect_as(me, pe, &Addresses { host: Vec::new(), proxy: theirs.rails })?;
+        if theirs.window.is_empty() {
+            return Ok(());
+        }
+        endpoint.learn_separate(pe, STAGING_BUFFER_OFFSET, STAGING_BUFFER_BYTES as u64, &theirs.window)
     }
 
     /// The identity of this session.
@@ -98,7 +123,7 @@ impl Session {
         let mut engine = self.driver.engine();
         let endpoint = engine.endpoint();
         if !endpoint.is_connected(pe) {
-            return endpoint.connect_as(me, pe, &Addresses { host: Vec::new(), proxy: theirs.rails });
+            return Session::join(&mut engine, (pe, me), theirs);
         }
         if endpoint.source_at(pe) != me {
             let why = "it has removed this session from its peers; open a new one".into();

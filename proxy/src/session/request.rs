@@ -98,12 +98,12 @@ impl Session {
     /// # Errors
     /// As for [`Session::start_put`].
     pub fn start_probe(&self, pe: Pe) -> Result<Option<Request>> {
-        self.begin(self.driver.engine(), |engine, owner| engine.endpoint().probe(pe, owner))
+        self.begin(self.turn_at_engine(), |engine, owner| engine.endpoint().probe(pe, owner))
     }
 
     unsafe fn start_request(&self, places: &[Place<'_>], command: Command) -> Result<Option<Request>> {
         let Some(pe) = places.first().map(Place::pe) else { return Ok(None) };
-        let mut engine = self.driver.engine();
+        let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
         // SAFETY: the caller's promise.
@@ -117,7 +117,7 @@ impl Session {
         submit: impl FnOnce(&mut Engine, Owner) -> Result<()>,
     ) -> Result<Option<Request>> {
         if !engine.ready() {
-            self.drive(&mut engine);
+            self.advance(&mut engine);
             if !engine.ready() {
                 return Ok(None);
             }
@@ -130,15 +130,37 @@ impl Session {
             return if matches!(error, Error::Full { .. }) { Ok(None) } else { Err(error) };
         }
         // A poll sends what the endpoint has gathered: the caller may do other work before it tests the request.
-        self.drive(&mut engine);
+        self.advance(&mut engine);
         Ok(Some(Request(outcome)))
+    }
+
+    /// The engine, for one operation.
+    fn turn_at_engine(&self) -> MutexGuard<'_, Engine> {
+        if self.delegated { self.driver.engine_first() } else { self.driver.engine() }
+    }
+
+    /// Has the engine polled: by this thread, or by the session's, which is woken if it sleeps.
+    fn advance(&self, engine: &mut MutexGuard<'_, Engine>) {
+        if self.delegated {
+            self.driver.expect_traffic();
+            self.note_ends(engine);
+        } else {
+            self.drive(engine);
+        }
     }
 
     /// Polls the engine once, and notes the requests that have ended. Returns the number of events.
     pub(super) fn drive(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
         let events = self.driver.poll(engine);
+        self.note_ends(engine);
+        events
+    }
+
+    /// Notes the requests that have ended. Returns their number.
+    pub(super) fn note_ends(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
         let finished = engine.host_finished();
-        if !finished.is_empty() {
+        let ended = finished.len();
+        if ended > 0 {
             let mut requests = symrail_core::lock(&self.requests);
             for ended in finished.drain(..).filter(|ended| ended.issuer == REQUESTS) {
                 if let Some(outcome) = requests.try_remove(ended.tag as usize) {
@@ -147,6 +169,6 @@ impl Session {
                 }
             }
         }
-        events
+        ended
     }
 }

@@ -1,0 +1,259 @@
+//! A group of ranks that can put into each other's memory, and how it comes together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Link, Listener, State};
+use symrail_proxy::session::{Place, Request};
+use symrail_transport::Pe;
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::command::Source;
+
+use super::order::Orders;
+use crate::network::Network;
+use crate::report::{Failure, Result};
+use crate::ring::Ring;
+
+/// Words of a slot of the board: the number of an exchange, the length in bytes, and as many bytes as a handle has.
+const SLOT: usize = 2 + HANDLE_SIZE / 8;
+/// Calls between two looks at the other ranks' state, each of which is a system call.
+const CALLS_PER_LOOK: u64 = 256;
+
+/// Another rank.
+struct Member {
+    pe: Pe,
+    /// The connection; none to this rank itself.
+    link: Option<Mutex<Link>>,
+    /// The handle of its board.
+    board: [u8; HANDLE_SIZE],
+}
+
+/// A group. Collective functions are called by all ranks in the same order, and block.
+pub struct Group {
+    pub network: Arc<Network>,
+    pub rank: usize,
+    members: Vec<Member>,
+    /// Two slots for each rank, into which that rank puts in turn. A rank begins an exchange when it has everybody's
+    /// part of the one before, so no rank still reads the slot that another one puts into.
+    board: Ring,
+    exchanges: Mutex<u64>,
+    pub orders: Mutex<Orders>,
+    calls: AtomicU64,
+}
+
+/// A rank that has dialed and waits.
+struct Half {
+    rank: usize,
+    answered: Answered,
+    board: [u8; HANDLE_SIZE],
+}
+
+impl Group {
+    /// Connects to the ranks behind all these handles, of which the listener's own is that of `rank`. It blocks until
+    /// all have called it.
+    ///
+    /// # Errors
+    /// A rank that does not call, a malformed handle, or the error of the rendezvous.
+    pub fn connect(
+        network: Arc<Network>,
+        listener: &mut Listener,
+        handles: &[[u8; crate::abi::HANDLE_SIZE]],
+        rank: usize,
+    ) -> Result<Group> {
+        let (n, session, begun) = (handles.len(), &network.session, Instant::now());
+        let board = Ring::new(&network, 2 * SLOT * n)?;
+        let mut card = (rank as u32).to_le_bytes().to_vec();
+        card.extend(board.handle());
+        let mut members: Vec<Option<Member>> = (0..n).map(|_| None).collect();
+        let own = Memory::of_peer(session.me(), &board.handle())?;
+        let Some(here) = members.get_mut(rank) else { return Err(Failure::argument(format!("rank {rank} of {n}"))) };
+        *here = Some(Member { pe: session.me(), link: None, board: own });
+        // Each rank dials those before it.
+        let dial = |handle: &[u8; _]| Dial::new(session, &Handle::decode(handle)?, &card);
+        let mut dials = handles[..rank].iter().map(dial).collect::<symrail_transport::Result<Vec<_>>>()?;
+        let mut halves: Vec<Half> = Vec::new();
+        while let Some(missing) = members.iter().position(Option::is_none) {
+            for dial in &mut dials {
+                if let Some((link, payload)) = dial.poll(session)? {
+                    let (number, board) = read_card(link.pe(), &payload)?;
+                    enter(&mut members, number, link, board)?;
+                }
+            }
+            if let Some(arrival) = listener.poll(session)? {
+                let (number, board) = read_card(arrival.pe(), arrival.payload())?;
+                halves.push(Half { rank: number, answered: arrival.answer(session, &card)?, board });
+            }
+            for mut half in std::mem::take(&mut halves) {
+                match half.answered.poll()? {
+                    Some(link) => enter(&mut members, half.rank, link, half.board)?,
+                    None => halves.push(half),
+                }
+            }
+            if begun.elapsed() > 2 * network.timeout {
+                let seconds = begun.elapsed().as_secs();
+                return Err(Failure::remote(format!("rank {missing} of {n} has not connected within {seconds} s")));
+            }
+            session.progress();
+            std::thread::yield_now();
+        }
+        let members = members.into_iter().flatten().collect();
+        let (exchanges, orders, calls) = (Mutex::new(0), Mutex::default(), AtomicU64::new(0));
+        Ok(Group { network: Arc::clone(&network), rank, members, board, exchanges, orders, calls })
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The number of a rank in this rank's session.
+    pub fn pe(&self, rank: usize) -> Pe {
+        self.members[rank].pe
+    }
+
+    /// Gathers bytes of all ranks: at most [`HANDLE_SIZE`] of each. Collective.
+    ///
+    /// # Errors
+    /// A rank that is lost or does not call.
+    pub fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut exchanges = symrail_core::lock(&self.exchanges);
+        *exchanges += 1;
+        let number = *exchanges;
+        let slot = |rank: usize| SLOT * (2 * rank + (number % 2) as usize);
+        let here = slot(self.rank);
+        self.board.store(here + 1, mine.len() as u64);
+        let (words, rest) = mine.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        for (i, word) in words.iter().chain([&last]).enumerate().take(HANDLE_SIZE / 8) {
+            self.board.store(here + 2 + i, u64::from_le_bytes(*word));
+        }
+        self.board.store(here, number);
+        let begun = Instant::now();
+        let mut puts = Vec::new();
+        for member in self.members.iter().enumerate().filter(|&(rank, _)| rank != self.rank).map(|(_, member)| member) {
+            let place = |word: usize| Place::new(&member.board, 8 * word as u64);
+            let (data, len) = (Source::Stable(self.board.address(here + 1)), 8 * (SLOT as u64 - 1));
+            loop {
+                let (to, signal) = (place(here + 1)?, place(here)?);
+                // SAFETY: the slot is not changed before the exchange after the next one.
+                let put =
+                    unsafe { self.network.session.start_put_signal(to, (data, len), signal, (AmoOp::Set, number)) };
+                if let Some(put) = put? {
+                    break puts.push(put);
+                }
+                self.wait(begun, "room for an operation")?;
+            }
+        }
+        let arrived = |rank: usize| self.board.load(slot(rank)) == number;
+        while let Some(missing) = (0..self.ranks()).find(|&rank| !arrived(rank)) {
+            self.wait(begun, &format!("rank {missing}"))?;
+        }
+        self.settle(begun, &puts)?;
+        let read = |rank: usize| {
+            let (at, len) = (slot(rank), (self.board.load(slot(rank) + 1) as usize).min(HANDLE_SIZE));
+            let words = (0..len.div_ceil(8)).flat_map(|i| self.board.load(at + 2 + i).to_le_bytes());
+            words.take(len).collect()
+        };
+        Ok((0..self.ranks()).map(read).collect())
+    }
+
+    /// Waits until these operations have ended.
+    fn settle(&self, begun: Instant, puts: &[Request]) -> Result<()> {
+        for put in puts {
+            while !self.network.session.test(put)? {
+                self.wait(begun, "its own operations")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of a wait in a collective function.
+    fn wait(&self, begun: Instant, what: &str) -> Result<()> {
+        self.network.session.progress();
+        self.look()?;
+        std::thread::yield_now();
+        let seconds = begun.elapsed().as_secs();
+        if begun.elapsed() < 2 * self.network.timeout {
+            return Ok(());
+        }
+        Err(Failure::remote(format!("rank {} has waited for {what} for {seconds} s", self.rank)))
+    }
+
+    /// Makes progress, and looks from time to time whether the other ranks are there.
+    ///
+    /// # Errors
+    /// The first failure of the group's operations; a rank whose process has ended.
+    pub fn progress(&self) -> Result<()> {
+        self.network.session.progress();
+        let mut orders = symrail_core::lock(&self.orders);
+        self.look().map_err(|failure| orders.fail(failure))?;
+        orders.advance(self)
+    }
+
+    /// Whether the group has failed, or a rank is lost.
+    pub fn has_failed(&self) -> bool {
+        let mut orders = symrail_core::lock(&self.orders);
+        orders.usable().and_then(|()| self.look_now().map_err(|failure| orders.fail(failure))).is_err()
+    }
+
+    /// Ends all operations. Nothing is posted afterwards.
+    pub fn close(&self) {
+        symrail_core::lock(&self.orders).forget(self, None);
+    }
+
+    /// Looks from time to time whether the other ranks are there.
+    ///
+    /// # Errors
+    /// As for [`Group::progress`].
+    pub fn look(&self) -> Result<()> {
+        if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS_PER_LOOK) { self.look_now() } else { Ok(()) }
+    }
+
+    /// Looks whether the other ranks are there. One that has closed its group is not missed.
+    fn look_now(&self) -> Result<()> {
+        for (rank, member) in self.members.iter().enumerate() {
+            let Some(link) = &member.link else { continue };
+            if let State::Lost(why) = symrail_core::lock(link).poll() {
+                let why = format!("rank {rank} is lost: {why}");
+                if member.pe != self.network.session.me() {
+                    self.network.session.remove_peer(member.pe, &why);
+                }
+                return Err(Failure::remote(why));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for member in self.members.iter().filter(|member| member.pe != self.network.session.me()) {
+            if let Ok(board) = Memory::decode(&member.board) {
+                self.network.session.deregister(&board);
+            }
+        }
+    }
+}
+
+/// A rank's number and the handle of its board.
+fn read_card(pe: Pe, bytes: &[u8]) -> Result<(usize, [u8; HANDLE_SIZE])> {
+    let Some((rank, board)) = bytes.split_first_chunk() else {
+        return Err(Failure::remote(format!("the card of peer {pe} has {} bytes", bytes.len())));
+    };
+    Ok((u32::from_le_bytes(*rank) as usize, Memory::of_peer(pe, board)?))
+}
+
+/// Enters a rank that is connected.
+fn enter(members: &mut [Option<Member>], rank: usize, link: Link, board: [u8; HANDLE_SIZE]) -> Result<()> {
+    let n = members.len();
+    match members.get_mut(rank) {
+        Some(place @ None) => {
+            *place = Some(Member { pe: link.pe(), link: Some(Mutex::new(link)), board });
+            Ok(())
+        }
+        _ => Err(Failure::remote(format!("a peer connects as rank {rank} of {n}, which is taken or does not exist"))),
+    }
+}

@@ -1,0 +1,535 @@
+//! The functions of the tables. They convert C's arguments, and call those of the other modules.
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use symrail_proxy::session::rendezvous::Listener;
+
+use super::abi::{
+    Contexts, GIN_PROXY, GinConfigV13, GinV11, GroupProperties, RmaV13, RmaV14, RmaV15, RmaV16, SIGNAL_ADD, SIGNAL_INC,
+};
+use super::group::Group;
+use super::order::{Key, Operation, Signal, Transfer};
+use super::window::{Piece, Window};
+use crate::abi::{
+    Code, HANDLE_SIZE, Int, Out, PTR_CUDA, PTR_HOST, Properties, PropertiesV11, PropertiesV12, Ptr, UNDEFINED,
+};
+use crate::network::{self, DEVICES, Network};
+use crate::report::{Failure, Logger, Result, guarded, log_to};
+use crate::table::{handle_at, object, put};
+
+/// A place where the ranks of a group connect.
+struct Listening {
+    network: Arc<Network>,
+    listener: Mutex<Listener>,
+}
+
+/// A set of contexts of a group.
+struct Set {
+    group: Arc<Group>,
+    number: usize,
+    contexts: c_int,
+}
+
+/// The number of the next set; 0 is that of a group's own context.
+static NEXT_SET: AtomicUsize = AtomicUsize::new(1);
+
+unsafe extern "C" fn init(out: Out, _comm: u64, logger: Option<Logger>) -> Code {
+    log_to(logger);
+    // The rails are opened when a group begins to listen: most communicators never do.
+    // SAFETY: NCCL passes a place for the context.
+    guarded("init", || unsafe { put(out, std::ptr::dangling_mut::<u8>().cast(), "the place for the context") })
+}
+
+/// NCCL may finalize a communicator that it has not initialized.
+unsafe extern "C" fn finalize(_context: Ptr) -> Code {
+    crate::report::SUCCESS
+}
+
+unsafe extern "C" fn devices(count: Int) -> Code {
+    // SAFETY: NCCL passes a place for a number.
+    guarded("devices", || unsafe { put(count, DEVICES, "the place for the number") })
+}
+
+fn properties<const N: usize>(dev: c_int) -> Result<Properties<N>> {
+    // No dmabufs: the plugin exports memory itself where rails can use that.
+    Ok(Properties { device_type: GIN_PROXY, ptr_support: PTR_HOST | PTR_CUDA, ..network::properties(dev)? })
+}
+
+unsafe extern "C" fn properties_v11(dev: c_int, out: *mut PropertiesV11) -> Code {
+    guarded("getProperties", || {
+        let properties = PropertiesV11 { common: properties(dev)?, max_multi_request_size: 1 };
+        // SAFETY: NCCL passes a place for the properties.
+        unsafe { put(out, properties, "the place for the properties") }
+    })
+}
+
+unsafe extern "C" fn properties_v12(dev: c_int, out: *mut PropertiesV12) -> Code {
+    guarded("getProperties", || {
+        let (rail_id, plane_id) = (UNDEFINED, UNDEFINED);
+        let properties = PropertiesV12 { common: properties(dev)?, max_multi_request_size: 1, rail_id, plane_id };
+        // SAFETY: NCCL passes a place for the properties.
+        unsafe { put(out, properties, "the place for the properties") }
+    })
+}
+
+unsafe extern "C" fn group_properties(_group: Ptr, out: *mut GroupProperties) -> Code {
+    let properties = GroupProperties { flushes_all_puts_on_any_signal: false };
+    // SAFETY: NCCL passes a place for the properties.
+    guarded("getRmaProperties", || unsafe { put(out, properties, "the place for the properties") })
+}
+
+unsafe extern "C" fn listen(_context: Ptr, dev: c_int, handle: Ptr, out: Out) -> Code {
+    guarded("listen", || {
+        network::check_device(dev)?;
+        let network = Network::one_sided()?;
+        let listener = Listener::new(&network.session)?;
+        // SAFETY: NCCL passes memory for a handle.
+        *unsafe { handle_at(handle) }? = listener.handle().encode();
+        let listening = Box::new(Listening { network, listener: Mutex::new(listener) });
+        // SAFETY: NCCL passes a place for the listener.
+        unsafe { put(out, Box::into_raw(listening).cast(), "the place for the listener") }
+    })
+}
+
+unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c_int, listener: Ptr, out: Out) -> Code {
+    guarded("connect", || {
+        // SAFETY: NCCL passes what `listen` returned.
+        let listening = unsafe { object::<Listening>(listener, "the listener") }?;
+        let (Ok(n), Ok(rank)) = (usize::try_from(n), usize::try_from(rank)) else {
+            return Err(Failure::argument(format!("rank {rank} of {n}")));
+        };
+        if handles.is_null() {
+            return Err(Failure::null("the handles"));
+        }
+        let handle = |i: usize| -> Result<[u8; HANDLE_SIZE]> {
+            // SAFETY: NCCL passes as many pointers to handles as there are ranks.
+            Ok(*unsafe { handle_at(handles.add(i).read()) }?)
+        };
+        let handles = (0..n).map(handle).collect::<Result<Vec<_>>>()?;
+        let mut listener = symrail_core::lock(&listening.listener);
+        let group = Group::connect(Arc::clone(&listening.network), &mut listener, &handles, rank)?;
+        // SAFETY: NCCL passes a place for the group.
+        unsafe { put(out, Box::into_raw(Box::new(Arc::new(group))).cast(), "the place for the group") }
+    })
+}
+
+/// A group, as NCCL holds it.
+///
+/// # Safety
+/// The pointer is null, or what `connect` has returned and NCCL has not closed.
+unsafe fn group<'a>(pointer: Ptr) -> Result<&'a Arc<Group>> {
+    // SAFETY: the caller's promise.
+    unsafe { object::<Arc<Group>>(pointer, "the group") }
+}
+
+/// A set of contexts, as NCCL holds it.
+///
+/// # Safety
+/// The pointer is null, or what `createContext` has returned and NCCL has not destroyed.
+unsafe fn set<'a>(pointer: Ptr) -> Result<&'a Set> {
+    // SAFETY: the caller's promise.
+    unsafe { object::<Set>(pointer, "the contexts") }
+}
+
+/// # Safety
+/// As for [`group`]; `out` is null or a place for a pointer.
+unsafe fn create(coll: Ptr, contexts: c_int, out: Out) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let group = Arc::clone(unsafe { group(coll) }?);
+    let set = Box::new(Set { group, number: NEXT_SET.fetch_add(1, Ordering::Relaxed), contexts });
+    // SAFETY: the caller's promise.
+    unsafe { put(out, Box::into_raw(set).cast(), "the place for the contexts") }
+}
+
+unsafe extern "C" fn create_v11(coll: Ptr, _signals: c_int, _counters: c_int, out: Out, device: Out) -> Code {
+    // SAFETY: NCCL passes what `connect` returned, and places for pointers.
+    guarded("createContext", || unsafe {
+        put(device, std::ptr::null_mut(), "the place for the device handle")?;
+        create(coll, 1, out)
+    })
+}
+
+unsafe extern "C" fn create_v13(coll: Ptr, config: *const GinConfigV13, out: Out, device: Out) -> Code {
+    guarded("createContext", || {
+        // SAFETY: NCCL passes its structure, what `connect` returned, and places for pointers.
+        unsafe {
+            let config = config.as_ref().ok_or_else(|| Failure::null("the configuration"))?;
+            if !device.is_null() {
+                device.write(std::ptr::null_mut());
+            }
+            create(coll, config.n_contexts, out)
+        }
+    })
+}
+
+unsafe extern "C" fn create_v14(coll: Ptr, config: *const Contexts, out: Out) -> Code {
+    guarded("createContext", || {
+        // SAFETY: NCCL passes its structure, what `connect` returned, and a place for a pointer.
+        unsafe {
+            let contexts = config.as_ref().ok_or_else(|| Failure::null("the configuration"))?;
+            create(coll, *contexts, out)
+        }
+    })
+}
+
+unsafe extern "C" fn destroy_context(context: Ptr) -> Code {
+    guarded("destroyContext", || {
+        if !context.is_null() {
+            // SAFETY: it came from `createContext`, and NCCL gives it up.
+            let set = unsafe { Box::from_raw(context.cast::<Set>()) };
+            symrail_core::lock(&set.group.orders).forget(&set.group, Some(set.number));
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As for [`group`] and [`Window::new`]; `out` is null or a place for a pointer.
+unsafe fn register(coll: Ptr, piece: Piece, out: Out) -> Result<Ptr> {
+    // SAFETY: the caller's promise.
+    let group = Arc::clone(unsafe { group(coll) }?);
+    if piece.base.is_null() || out.is_null() {
+        return Err(Failure::null("the memory or the place for its handle"));
+    }
+    // SAFETY: NCCL keeps the memory until `deregMrSym`.
+    let window = Arc::new(unsafe { Window::new(group, piece) }?);
+    let handle: Ptr = Box::into_raw(Box::new(window)).cast();
+    // SAFETY: the caller's promise.
+    unsafe { put(out, handle, "the place for the handle") }.map(|()| handle)
+}
+
+/// Memory of a kind.
+fn piece(data: Ptr, len: usize, kind: c_int, dma_buf: Option<OwnedFd>) -> Result<Piece> {
+    match kind {
+        PTR_HOST | PTR_CUDA => Ok(Piece { base: data.cast(), len, on_gpu: kind == PTR_CUDA, dma_buf }),
+        _ => Err(Failure::argument(format!("memory of kind {kind}: 1 (host) and 2 (CUDA) are supported"))),
+    }
+}
+
+/// Memory with NCCL's dmabuf, of which the plugin keeps a descriptor of its own. One that begins elsewhere is not used.
+fn piece_with(data: Ptr, len: usize, kind: c_int, offset: u64, fd: c_int) -> Result<Piece> {
+    if offset != 0 || fd < 0 {
+        return piece(data, len, kind, None);
+    }
+    // SAFETY: NCCL's descriptor is open during the call.
+    let dma_buf = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+    piece(data, len, kind, Some(dma_buf.map_err(|error| Failure::usage(format!("dmabuf {fd}: {error}")))?))
+}
+
+unsafe extern "C" fn reg_mr_sym(coll: Ptr, data: Ptr, len: usize, kind: c_int, _flags: u64, out: Out) -> Code {
+    // SAFETY: NCCL passes what `connect` returned, and a place for the handle.
+    guarded("regMrSym", || unsafe { register(coll, piece(data, len, kind, None)?, out) }.map(drop))
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn reg_mr_sym_dma_buf(
+    coll: Ptr, data: Ptr, len: usize, kind: c_int, offset: u64, fd: c_int, _flags: u64, out: Out,
+) -> Code {
+    // SAFETY: as above.
+    guarded("regMrSymDmaBuf", || unsafe { register(coll, piece_with(data, len, kind, offset, fd)?, out) }.map(drop))
+}
+
+/// The handle for devices is the same one: NCCL's proxy passes it back.
+#[rustfmt::skip]
+unsafe extern "C" fn reg_mr_sym_v13(
+    coll: Ptr, data: Ptr, len: usize, kind: c_int, _flags: u64, out: Out, device: Out,
+) -> Code {
+    guarded("regMrSym", || {
+        // SAFETY: as above; and a place for the other handle.
+        unsafe {
+            let handle = register(coll, piece(data, len, kind, None)?, out)?;
+            put(device, handle, "the place for the device's handle")
+        }
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn reg_mr_sym_dma_buf_v13(
+    coll: Ptr, data: Ptr, len: usize, kind: c_int, offset: u64, fd: c_int, _flags: u64, out: Out, device: Out,
+) -> Code {
+    guarded("regMrSymDmaBuf", || {
+        // SAFETY: as above.
+        unsafe {
+            let handle = register(coll, piece_with(data, len, kind, offset, fd)?, out)?;
+            put(device, handle, "the place for the device's handle")
+        }
+    })
+}
+
+unsafe extern "C" fn dereg_mr_sym(coll: Ptr, handle: Ptr) -> Code {
+    guarded("deregMrSym", || {
+        if handle.is_null() {
+            return Err(Failure::null("the handle"));
+        }
+        // SAFETY: NCCL passes what `connect` returned.
+        let group = unsafe { group(coll) }?;
+        // SAFETY: it came from `regMrSym`, and NCCL gives it up.
+        let window = unsafe { Box::from_raw(handle.cast::<Arc<Window>>()) };
+        let begun = Instant::now();
+        // Operations hold it while they are under way.
+        while Arc::strong_count(&window) > 1 && begun.elapsed() < 2 * group.network.timeout {
+            if group.progress().is_err() {
+                group.close();
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close_coll(coll: Ptr) -> Code {
+    guarded("closeColl", || {
+        if !coll.is_null() {
+            // SAFETY: it came from `connect`, and NCCL gives it up.
+            unsafe { Box::from_raw(coll.cast::<Arc<Group>>()) }.close();
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
+    guarded("closeListen", || {
+        if !listener.is_null() {
+            // SAFETY: it came from `listen`, and NCCL gives it up.
+            drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
+        }
+        Ok(())
+    })
+}
+
+/// A registered memory and an offset, as NCCL passes them.
+///
+/// # Safety
+/// The handle is null, or what `regMrSym` has returned and NCCL has not deregistered.
+unsafe fn at(handle: Ptr, offset: u64, what: &str) -> Result<(Arc<Window>, u64)> {
+    // SAFETY: the caller's promise.
+    Ok((Arc::clone(unsafe { object::<Arc<Window>>(handle, what) }?), offset))
+}
+
+/// The bytes of an operation: from or to the first memory, of this rank, to or from the second one.
+///
+/// # Safety
+/// As for [`at`].
+unsafe fn transfer(is_get: bool, local: (u64, Ptr), remote: (u64, Ptr), len: usize) -> Result<Option<Transfer>> {
+    if len == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let (local, remote) =
+        unsafe { (at(local.1, local.0, "the local memory")?, at(remote.1, remote.0, "the rank's memory")?) };
+    Ok(Some(Transfer { is_get, local, remote, len: len as u64 }))
+}
+
+/// # Safety
+/// As for [`at`].
+unsafe fn signal((offset, handle): (u64, Ptr), value: u64, op: u32, strong: bool) -> Result<Signal> {
+    let value = match op {
+        SIGNAL_INC => 1,
+        SIGNAL_ADD => value,
+        _ => return Err(Failure::argument(format!("signal operation {op}: 1 (increment) and 2 (add) are supported"))),
+    };
+    // SAFETY: the caller's promise.
+    Ok(Signal { word: unsafe { at(handle, offset, "the signal's memory") }?, value, strong })
+}
+
+/// Posts an operation and writes its request: the number plus one, as a pointer that NCCL only passes back.
+///
+/// # Safety
+/// `out` is null or a place for a pointer.
+unsafe fn post(group: &Group, (set, context): (usize, c_int), rank: u32, operation: Operation, out: Out) -> Result<()> {
+    let rank = rank as usize;
+    if rank >= group.ranks() {
+        return Err(Failure::argument(format!("rank {rank}: there are {}", group.ranks())));
+    }
+    let number = symrail_core::lock(&group.orders).post(group, Key { set, context, rank }, operation)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(out, std::ptr::without_provenance_mut(number + 1), "the place for the request") }
+}
+
+/// # Safety
+/// As for [`set`] and [`post`].
+unsafe fn post_in(context: (Ptr, c_int), rank: u32, operation: Operation, out: Out) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let set = unsafe { set(context.0) }?;
+    if !(0..set.contexts.max(1)).contains(&context.1) {
+        return Err(Failure::argument(format!("context {}: there are {}", context.1, set.contexts)));
+    }
+    // SAFETY: as above.
+    unsafe { post(&set.group, (set.number, context.1), rank, operation, out) }
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_v11(
+    coll: Ptr, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
+) -> Code {
+    // SAFETY: NCCL passes what `connect` and `regMrSym` returned, and a place for the request.
+    guarded("iput", || unsafe {
+        let operation = Operation { transfer: transfer(false, (from, source), (to, dest), len)?, signal: None };
+        post(group(coll)?, (0, 0), rank, operation, out)
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_signal_v11(
+    coll: Ptr, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
+    word: u64, words: Ptr, value: u64, op: u32, out: Out,
+) -> Code {
+    // SAFETY: as above.
+    guarded("iputSignal", || unsafe {
+        let transfer = transfer(false, (from, source), (to, dest), len)?;
+        let operation = Operation { transfer, signal: Some(signal((word, words), value, op, true)?) };
+        post(group(coll)?, (0, 0), rank, operation, out)
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_v13(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
+) -> Code {
+    // SAFETY: NCCL passes what `createContext` and `regMrSym` returned, and a place for the request.
+    guarded("iput", || unsafe {
+        let operation = Operation { transfer: transfer(false, (from, source), (to, dest), len)?, signal: None };
+        post_in((set, context), rank, operation, out)
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_v15(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, _hints: u32, out: Out,
+) -> Code {
+    // SAFETY: the same contract.
+    unsafe { iput_v13(set, context, from, source, len, to, dest, rank, out) }
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_signal_v14(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
+    word: u64, words: Ptr, value: u64, op: u32, strong: bool, out: Out,
+) -> Code {
+    // SAFETY: as above.
+    guarded("iputSignal", || unsafe {
+        let transfer = transfer(false, (from, source), (to, dest), len)?;
+        let operation = Operation { transfer, signal: Some(signal((word, words), value, op, strong)?) };
+        post_in((set, context), rank, operation, out)
+    })
+}
+
+/// All signals are strong here.
+#[rustfmt::skip]
+unsafe extern "C" fn iput_signal_v13(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
+    word: u64, words: Ptr, value: u64, op: u32, out: Out,
+) -> Code {
+    // SAFETY: the same contract.
+    unsafe { iput_signal_v14(set, context, from, source, len, to, dest, rank, word, words, value, op, true, out) }
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iput_signal_v15(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
+    word: u64, words: Ptr, value: u64, op: u32, strong: bool, _hints: u32, out: Out,
+) -> Code {
+    // SAFETY: the same contract.
+    unsafe { iput_signal_v14(set, context, from, source, len, to, dest, rank, word, words, value, op, strong, out) }
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iget_v13(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
+) -> Code {
+    // SAFETY: as for `iput`; the source is the rank's.
+    guarded("iget", || unsafe {
+        let operation = Operation { transfer: transfer(true, (to, dest), (from, source), len)?, signal: None };
+        post_in((set, context), rank, operation, out)
+    })
+}
+
+#[rustfmt::skip]
+unsafe extern "C" fn iget_v15(
+    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, _hints: u32, out: Out,
+) -> Code {
+    // SAFETY: the same contract.
+    unsafe { iget_v13(set, context, from, source, len, to, dest, rank, out) }
+}
+
+unsafe extern "C" fn iflush(set: Ptr, context: c_int, _memory: Ptr, rank: u32, out: Out) -> Code {
+    // SAFETY: as for `iput`.
+    guarded("iflush", || unsafe { post_in((set, context), rank, Operation::default(), out) })
+}
+
+unsafe extern "C" fn test(coll: Ptr, request: Ptr, done: Int) -> Code {
+    guarded("test", || {
+        // SAFETY: NCCL passes what `connect` returned.
+        let group = unsafe { group(coll) }?;
+        let Some(number) = request.addr().checked_sub(1) else { return Err(Failure::null("the request")) };
+        let ended = symrail_core::lock(&group.orders).test(group, number)?;
+        // SAFETY: NCCL passes a place for a number.
+        unsafe { put(done, c_int::from(ended), "the place for the result") }
+    })
+}
+
+unsafe extern "C" fn progress_v11(coll: Ptr) -> Code {
+    // SAFETY: NCCL passes what `connect` returned.
+    guarded("ginProgress", || unsafe { group(coll) }?.progress())
+}
+
+unsafe extern "C" fn progress(context: Ptr) -> Code {
+    // SAFETY: NCCL passes what `createContext` returned.
+    guarded("rmaProgress", || unsafe { set(context) }?.group.progress())
+}
+
+unsafe extern "C" fn query_last_error(context: Ptr, out: *mut bool) -> Code {
+    guarded("queryLastError", || {
+        // SAFETY: NCCL passes what `createContext` returned.
+        let group = &unsafe { set(context) }?.group;
+        // SAFETY: NCCL passes a place for a truth value.
+        unsafe { put(out, group.has_failed(), "the place for the result") }
+    })
+}
+
+/// The table of one version.
+macro_rules! export {
+    ($symbol:ident: $table:ident, $properties:ident, $([$group:ident: $group_properties:ident],)? $create:ident,
+     $register:ident, $dma_buf:ident, $iput:ident, $iput_signal:ident, $([$iget:ident: $get:ident],)? $progress:ident) => {
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)]
+        pub static $symbol: $table = $table {
+            name: c"symrail".as_ptr(),
+            init,
+            devices,
+            $($group: $group_properties,)?
+            get_properties: $properties,
+            listen,
+            connect,
+            create_context: $create,
+            reg_mr_sym: $register,
+            reg_mr_sym_dma_buf: $dma_buf,
+            dereg_mr_sym,
+            destroy_context,
+            close_coll,
+            close_listen,
+            iput: $iput,
+            iput_signal: $iput_signal,
+            $($iget: $get, iflush,)?
+            test,
+            progress: $progress,
+            query_last_error,
+            finalize,
+        };
+    };
+}
+
+export!(ncclGinPlugin_v11: GinV11, properties_v11, create_v11, reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v11,
+    iput_signal_v11, progress_v11);
+export!(ncclRmaPlugin_v13: RmaV13, properties_v12, create_v13, reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v13,
+    iput_signal_v13, [iget: iget_v13], progress);
+export!(ncclRmaPlugin_v14: RmaV14, properties_v12, create_v14, reg_mr_sym, reg_mr_sym_dma_buf, iput_v13,
+    iput_signal_v14, [iget: iget_v13], progress);
+export!(ncclRmaPlugin_v15: RmaV15, properties_v12, create_v14, reg_mr_sym, reg_mr_sym_dma_buf, iput_v15,
+    iput_signal_v15, [iget: iget_v15], progress);
+export!(ncclRmaPlugin_v16: RmaV16, properties_v12, [get_group_properties: group_properties], create_v14, reg_mr_sym,
+    reg_mr_sym_dma_buf, iput_v15, iput_signal_v15, [iget: iget_v15], progress);

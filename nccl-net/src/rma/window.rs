@@ -1,0 +1,142 @@
+//! Memory that all ranks of a group have registered together.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use symrail_heap::cuda::{DevicePtr, Gpu};
+use symrail_heap::export::Exported;
+use symrail_proxy::session::Place;
+use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+
+use super::group::Group;
+use crate::report::{Failure, Result};
+
+/// Exports are of whole pages.
+const PAGE: u64 = 4096;
+
+/// One rank's memory before the others know of it.
+pub struct Piece {
+    pub base: *mut u8,
+    pub len: usize,
+    /// It is a GPU's.
+    pub on_gpu: bool,
+    /// The caller's dmabuf of exactly this memory.
+    pub dma_buf: Option<OwnedFd>,
+}
+
+/// Memory of all ranks.
+pub struct Window {
+    group: Arc<Group>,
+    base: *mut u8,
+    len: usize,
+    own: Memory,
+    /// The memory of all ranks, and its handles.
+    all: Vec<(Memory, [u8; HANDLE_SIZE])>,
+}
+
+// SAFETY: the address is only a number here; operations access the memory.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// Registers memory. Collective: where it fails on one rank, it fails on all.
+    ///
+    /// # Safety
+    /// The memory stays until the window is dropped.
+    ///
+    /// # Errors
+    /// The error of the provider, of this rank or of another; the memory of a GPU without a session for it.
+    pub unsafe fn new(group: Arc<Group>, piece: Piece) -> Result<Window> {
+        let Piece { base, len, .. } = piece;
+        // SAFETY: the caller's promise.
+        let own = unsafe { register(&group, piece) };
+        let bytes = own.as_ref().map_or_else(|_| Vec::new(), |own| own.encode()[..own.encoded_len()].to_vec());
+        let all = group.gather(&bytes);
+        let own = own?;
+        let all = all.and_then(|all| {
+            let handle = |(rank, bytes): (usize, &Vec<u8>)| match bytes.as_slice() {
+                [] => {
+                    Err(Failure::remote(format!("rank {rank} could not register its memory; its own message says why")))
+                }
+                bytes => {
+                    let handle = Memory::of_peer(group.pe(rank), bytes)?;
+                    Ok((Memory::decode(&handle)?, handle))
+                }
+            };
+            all.iter().enumerate().map(handle).collect::<Result<Vec<_>>>()
+        });
+        match all {
+            Ok(all) => Ok(Window { group, base, len, own, all }),
+            Err(failure) => {
+                group.network.session.deregister(&own);
+                Err(failure)
+            }
+        }
+    }
+
+    /// A place at an offset of a rank's memory.
+    pub fn place(&self, rank: usize, offset: u64) -> Result<Place<'_>> {
+        Ok(Place::new(&self.all[rank].1, offset)?)
+    }
+
+    /// Checks that `len` bytes at an offset are inside of a rank's memory, and aligned if they are a word.
+    pub fn check(&self, rank: usize, offset: u64, len: u64, is_word: bool) -> Result<()> {
+        let memory = &self.all[rank].0;
+        if offset.checked_add(len).is_none_or(|end| end > memory.len()) {
+            return Err(Failure::argument(format!("{len} bytes at {offset} of memory that has {}", memory.len())));
+        }
+        if is_word && !(memory.base().wrapping_add(offset)).is_multiple_of(len) {
+            return Err(Failure::argument(format!("a signal at {offset}: it must be a multiple of {len} bytes")));
+        }
+        Ok(())
+    }
+
+    /// `len` bytes at an offset of this rank's memory.
+    pub fn local(&self, offset: u64, len: u64) -> Result<*mut u8> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len as u64) {
+            return Err(Failure::argument(format!("{len} bytes at {offset} of memory that has {}", self.len)));
+        }
+        Ok(self.base.wrapping_add(offset as usize))
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let session = &self.group.network.session;
+        // Ranks of this process deregister their own memory.
+        let foreign = self.all.iter().map(|(memory, _)| memory).filter(|memory| memory.pe() != session.me());
+        foreign.for_each(|memory| session.deregister(memory));
+        session.deregister(&self.own);
+    }
+}
+
+/// Registers this rank's memory.
+///
+/// # Safety
+/// As for [`Window::new`].
+unsafe fn register(group: &Group, piece: Piece) -> Result<Memory> {
+    let Piece { base, len, on_gpu, dma_buf } = piece;
+    let session = &group.network.session;
+    if !on_gpu {
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { session.register(base, len) }?);
+    }
+    let Some(gpu) = &group.network.gpu else {
+        let why = "memory of a GPU, and none was current when the group began to listen";
+        return Err(Failure::argument(why));
+    };
+    let exported = match dma_buf {
+        Some(dma_buf) => Some(Exported::Gpu(gpu.ordinal(), Some(dma_buf))),
+        None => export(gpu, base.addr() as u64, len as u64),
+    };
+    // SAFETY: the caller's promise.
+    Ok(unsafe { session.register_staged(base, len, exported.as_ref()) }?)
+}
+
+/// Exports memory for rails; where that is impossible, it is staged.
+fn export(gpu: &Gpu, at: u64, bytes: u64) -> Option<Exported> {
+    Exported::of_gpu(gpu, DevicePtr::new(at), bytes.next_multiple_of(PAGE))
+        .inspect_err(|error| tracing::info!(%error, bytes, "all that concerns this memory is staged"))
+        .ok()
+}
