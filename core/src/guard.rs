@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
@@ -13,6 +14,13 @@ thread_local! {
 pub fn last() -> *const c_char {
     let text = LAST.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()));
     text.unwrap_or(c"".as_ptr())
+}
+
+/// Writes a line to standard error, for interfaces that have no other place for the reason of a failure.
+pub fn write_line(line: &str) {
+    // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
+    // reader any more.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Runs the body of a function of the interface. Returns 0, or the code of its failure, whose sentence [`last`]

@@ -1,7 +1,6 @@
 //! Converts errors to results, and stops panics.
 
 use std::ffi::c_int;
-use std::io::Write;
 
 use symrail::kernels::cuda::Current;
 use symrail_collectives::Error;
@@ -70,9 +69,7 @@ impl From<Failure> for (c_int, String) {
 
 /// Writes the reason to standard error: programs print NCCL's own text of a result, and the reason would be lost.
 pub fn write(failure: &Failure) {
-    // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
-    // reader any more.
-    let _ = std::io::stderr().write_all(format!("symrail: {}\n", failure.why).as_bytes());
+    symrail_core::guard::write_line(&format!("symrail: {}", failure.why));
 }
 
 /// Runs a function's body, and returns its result code.

@@ -1,7 +1,6 @@
 //! The conversion of errors and panics to results.
 
 use std::ffi::{c_char, c_int};
-use std::io::Write;
 
 use symrail::kernels::cuda::Current;
 use symrail_decomp::Error;
@@ -71,9 +70,7 @@ extern "C" fn symrailDecompLastError() -> *const c_char {
 
 /// Writes a message to standard error, as cuDecomp does: its interface has no other place for it.
 pub fn write(why: &str) {
-    // In one piece, since lines of other processes may come between. `eprintln!` would panic if standard error has no
-    // reader any more.
-    let _ = std::io::stderr().write_all(format!("CUDECOMP:ERROR: {why}\n").as_bytes());
+    symrail_core::guard::write_line(&format!("CUDECOMP:ERROR: {why}"));
 }
 
 /// Runs the body of a C function, and returns its result.
