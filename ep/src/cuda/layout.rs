@@ -115,13 +115,16 @@ pub mod low_latency {
                 combining_of: u64,
                 /// For each set of memory whether the rows of its dispatch are FP8.
                 formats: [u64; 2],
+                /// The number of tickets that the blocks of the running kernel have taken.
+                tickets: u64,
                 /// Whether the GPU masks late ranks.
                 mask_late: u64,
-                /// Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, and the
-                /// number of its combine.
+                /// Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, the
+                /// number of its combine, and which of the things that this PE sends to itself have words.
                 round: u64,
                 fp8: u64,
                 combine: u64,
+                own_words: u64,
             }
         }
     }

@@ -3,7 +3,6 @@
 Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
 """
 
-import os
 import sys
 import traceback
 
