@@ -378,8 +378,10 @@ impl DeviceHighThroughput {
             Destinations::Experts { topk, k } => (topk, k, 0, 0),
             Destinations::Ranks { in_rank, per_expert } => (0, 0, in_rank, per_expert),
         };
-        if k > self.shape.k {
-            return Err(Error::argument("top-k slots of a token", k, format!("at most {}", self.shape.k)));
+        // Without indices a token may go to all ranks, and as many of its rows return.
+        let of_token = if matches!(given, Destinations::Ranks { .. }) { self.ranks() } else { k };
+        if of_token > self.shape.k {
+            return Err(Error::argument("top-k slots, or ranks, of a token", of_token, format!("at most {}", self.shape.k)));
         }
         let most = self.shape.most_tokens;
         if tokens > most {
