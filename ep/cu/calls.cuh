@@ -45,7 +45,8 @@ static __device__ bool is_over(const parameters& p) { return progress_of(p).alar
 // requests its next number while it works on the current one.
 struct tickets {
     symrail_u64 *at, ahead;
-    __device__ explicit tickets(const parameters& p) : at(&((progress*)p.progress)->tickets), ahead(0) { ask(); }
+    __device__ explicit tickets(symrail_u64* at) : at(at), ahead(0) { ask(); }
+    __device__ explicit tickets(const parameters& p) : tickets(&((progress*)p.progress)->tickets) {}
     __device__ void ask() {
         if (threadIdx.x % 32 == 0) ahead = atomicAdd(at, 1ull);
     }
@@ -65,7 +66,7 @@ static __device__ bool is_last_block(const parameters& p) {
         symrail_fence_sys();
         last = atomicAdd(&now->blocks, 1ull) + 1 == gridDim.x;
         if (last) {
-            now->blocks = now->tickets = 0;
+            now->blocks = now->begun = now->tickets = now->returns = 0;
             // The other blocks' fences come before this one, and it comes before those of this block's threads.
             symrail_fence_sys();
         }
@@ -289,6 +290,8 @@ static __device__ void end_call(const parameters& p) {
     if (now.state != NOT_MADE) now.calls = now.calls + 1;
     now.state = NOT_MADE;
     now.tickets = 0;
+    now.returns = 0;
+    now.begun = 0;
     now.blocks = 0;
     record_of(p).calls = now.calls;
 }

@@ -13,6 +13,8 @@
 #define MOST_RANKS 256
 /* Rows of a chunk. */
 #define CHUNK 32
+/* Rows of a combine that a warp returns at a time in a job of one host. */
+#define RETURNED 2
 /* The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots,
  * and a checksum of the routes of an earlier call. */
 #define COMPARED 5
@@ -40,7 +42,7 @@ struct heap_parts {
     symrail_u64 words;
     symrail_u64 gathered_words;
     /* Rows and their side data that arrive from other hosts by dispatch, that a combine offers to the ranks
-     * of this host, that return from other hosts, that go to unmapped ranks, that are staged for others of
+     * of this host, that return from other hosts (of a job of one host: from all ranks), that go to unmapped ranks, that are staged for others of
      * this host, and that arrive as sums of another host. */
     symrail_u64 rows;
     symrail_u64 sides;
@@ -54,14 +56,15 @@ struct heap_parts {
     symrail_u64 staged_sides;
     symrail_u64 sum_rows;
     symrail_u64 sum_sides;
-    /* Words of the ranks of this host; tokens that a dispatch offers to these ranks, their side data, and
-     * the positions here of the tokens of these ranks. */
+    /* Words of the ranks of this host; tokens that a dispatch offers to these ranks, their side data, the
+     * positions here of the tokens of these ranks, and words of the rows that return in a job of one host. */
     symrail_u64 near_words;
     symrail_u64 token_rows;
     symrail_u64 token_sides;
     symrail_u64 near_places_at;
+    symrail_u64 returned_words;
 };
-static_assert(sizeof(heap_parts) == 168, "heap_parts");
+static_assert(sizeof(heap_parts) == 176, "heap_parts");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, headers) == 0, "heap_parts.headers");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, headers_out) == 8, "heap_parts.headers_out");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, header_words) == 16, "heap_parts.header_words");
@@ -83,6 +86,7 @@ static_assert(SYMRAIL_OFFSETOF(heap_parts, near_words) == 136, "heap_parts.near_
 static_assert(SYMRAIL_OFFSETOF(heap_parts, token_rows) == 144, "heap_parts.token_rows");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, token_sides) == 152, "heap_parts.token_sides");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, near_places_at) == 160, "heap_parts.near_places_at");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, returned_words) == 168, "heap_parts.returned_words");
 
 /* The parameters of all kernels. */
 struct parameters {
@@ -108,7 +112,7 @@ struct parameters {
     symrail_u64 terms;
     symrail_u64 n_terms;
 };
-static_assert(sizeof(parameters) == 280, "parameters");
+static_assert(sizeof(parameters) == 288, "parameters");
 static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
 static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
 static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
@@ -118,12 +122,12 @@ static_assert(SYMRAIL_OFFSETOF(parameters, hosts) == 40, "parameters.hosts");
 static_assert(SYMRAIL_OFFSETOF(parameters, members) == 48, "parameters.members");
 static_assert(SYMRAIL_OFFSETOF(parameters, staged) == 56, "parameters.staged");
 static_assert(SYMRAIL_OFFSETOF(parameters, heap) == 64, "parameters.heap");
-static_assert(SYMRAIL_OFFSETOF(parameters, side) == 232, "parameters.side");
-static_assert(SYMRAIL_OFFSETOF(parameters, progress) == 240, "parameters.progress");
-static_assert(SYMRAIL_OFFSETOF(parameters, record) == 248, "parameters.record");
-static_assert(SYMRAIL_OFFSETOF(parameters, homes) == 256, "parameters.homes");
-static_assert(SYMRAIL_OFFSETOF(parameters, terms) == 264, "parameters.terms");
-static_assert(SYMRAIL_OFFSETOF(parameters, n_terms) == 272, "parameters.n_terms");
+static_assert(SYMRAIL_OFFSETOF(parameters, side) == 240, "parameters.side");
+static_assert(SYMRAIL_OFFSETOF(parameters, progress) == 248, "parameters.progress");
+static_assert(SYMRAIL_OFFSETOF(parameters, record) == 256, "parameters.record");
+static_assert(SYMRAIL_OFFSETOF(parameters, homes) == 264, "parameters.homes");
+static_assert(SYMRAIL_OFFSETOF(parameters, terms) == 272, "parameters.terms");
+static_assert(SYMRAIL_OFFSETOF(parameters, n_terms) == 280, "parameters.n_terms");
 
 /* The routes of a dispatch on this PE: the addresses of tables. */
 struct routes {
@@ -160,20 +164,24 @@ struct progress {
     symrail_u64 calls;
     symrail_u64 state;
     symrail_u64 alarm;
-    /* For the running kernel: the number of tickets that its warps have taken, and the number of blocks
-     * that have ended. */
+    /* For the running kernel: the numbers of tickets that its warps have taken, and of those for rows that
+     * return; the numbers of blocks that have begun, and that have ended. */
     symrail_u64 tickets;
+    symrail_u64 returns;
+    symrail_u64 begun;
     symrail_u64 blocks;
     /* For the start of a call: the complement of the first value that differs, by rank, or 0. */
     symrail_u64 differs;
 };
-static_assert(sizeof(progress) == 48, "progress");
+static_assert(sizeof(progress) == 64, "progress");
 static_assert(SYMRAIL_OFFSETOF(progress, calls) == 0, "progress.calls");
 static_assert(SYMRAIL_OFFSETOF(progress, state) == 8, "progress.state");
 static_assert(SYMRAIL_OFFSETOF(progress, alarm) == 16, "progress.alarm");
 static_assert(SYMRAIL_OFFSETOF(progress, tickets) == 24, "progress.tickets");
-static_assert(SYMRAIL_OFFSETOF(progress, blocks) == 32, "progress.blocks");
-static_assert(SYMRAIL_OFFSETOF(progress, differs) == 40, "progress.differs");
+static_assert(SYMRAIL_OFFSETOF(progress, returns) == 32, "progress.returns");
+static_assert(SYMRAIL_OFFSETOF(progress, begun) == 40, "progress.begun");
+static_assert(SYMRAIL_OFFSETOF(progress, blocks) == 48, "progress.blocks");
+static_assert(SYMRAIL_OFFSETOF(progress, differs) == 56, "progress.differs");
 
 /* State in host memory, which the host may read at any time. */
 struct record_fields {

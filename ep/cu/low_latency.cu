@@ -52,15 +52,23 @@ static __device__ void copy_rows(const parameters& p, const unsigned short* x, c
     }
 }
 
-// `parts` blocks for each rank. `topk` are 64-bit indices, -1 for none; `kind` is that of the rows. A row's slots are the experts, counted from the
-// rank's first one, all bits set for none of them; then follow the token and the number of the row that returns for it.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_send_dispatch(parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind) {
+// What a rank sends: rows of its tokens, 64-bit indices of their experts (-1 for none), and the kind of the rows.
+struct tokens_to_send {
+    const unsigned short* x;
+    const long long* topk;
+    symrail_u64 tokens, kind;
+};
+// A block sends a part of the tokens to a rank. A row's slots are the experts, counted from the rank's first one, all bits
+// set for none of them; then follow the token and the number of the row that returns for it. `is_written` is called
+// before the delivery.
+template <class F>
+static __device__ void send_part(const parameters& p, symrail_u64 unit, const tokens_to_send& given, const F& is_written) {
     // Whether each warp's token is for the rank. For each row of a batch, its token.
     __shared__ symrail_u32 goes_there[MOST_WARPS], token_of[MOST_WARPS];
-    parameters p = *given;
-    begin_dispatch(given, p, kind != BF16);
-    symrail_u64 rank = blockIdx.x / (symrail_u32)p.parts, part = blockIdx.x % (symrail_u32)p.parts, round = p.round;
+    const unsigned short* x = given.x;
+    const long long* topk = given.topk;
+    symrail_u64 tokens = given.tokens, kind = given.kind;
+    symrail_u64 rank = (symrail_u32)unit / (symrail_u32)p.parts, part = (symrail_u32)unit % (symrail_u32)p.parts, round = p.round;
     if (is_masked(p, rank)) {
         if (part == 0 && threadIdx.x == 0) leave_behind(p, rank, round);
         return;
@@ -106,8 +114,17 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     // The number of rows; the number of the first row that returns, and how many rows return.
     if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = count << 32 | start;
     if (threadIdx.x == 0) rows_of_note(p, rank, part) = count;
-    if (rank == p.me) return;
+    is_written();
+    if (rank == p.me && p.own_words != OF_PARTS) return;
     deliver(there, to, 16 + count * row_bytes(p), word, round << COUNT_BITS | p.fp8 << FP8_BIT | count, rank, mapped != nullptr);
+}
+
+// `parts` blocks for each rank.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_send_dispatch(parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind) {
+    parameters p = *given;
+    begin_dispatch(given, p, kind != BF16);
+    send_part(p, blockIdx.x, tokens_to_send{x, topk, tokens, kind}, [] {});
 }
 
 // A block copies rows that have arrived to every `step`th row of an expert, from row `first` on. `from` holds the address
@@ -135,11 +152,26 @@ static __device__ void take_rows(const parameters& p, const symrail_u64* from, s
     while ((at += blockDim.x) < all) place(at, scale(at));
 }
 
+// Where the results of a dispatch go. `number` receives that of the dispatch, for its combines. `packs`: scales are packed.
+// `all_counts` and `waits` are added to, if given: each expert's rows, and the time for which each rank was waited for.
+struct received_tokens {
+    char* rows;
+    float* scales;
+    int *counts, *sources;
+    long long* ranges;
+    symrail_u64 *number, packs;
+    int* all_counts;
+    symrail_u64* waits;
+};
 // A block handles one unit of an expert's rows.
-static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* rows, float* scales, int* counts,
-                                 int* sources, long long* ranges, int* all_counts, symrail_u64 packs, symrail_u64 blocks) {
+static __device__ void take_unit(const parameters& p, symrail_u64 unit, const received_tokens& to, symrail_u64 blocks) {
     __shared__ symrail_u32 in_warp[MOST_WARPS];
     __shared__ symrail_u64 from[LISTED * 32 * MOST_WARPS];
+    char* rows = to.rows;
+    float* scales = to.scales;
+    int *counts = to.counts, *sources = to.sources, *all_counts = to.all_counts;
+    long long* ranges = to.ranges;
+    symrail_u64 packs = to.packs;
     symrail_u64 round = p.round, expert = unit % p.share, which = unit / p.share, room = p.ranks * p.most;
     sources += expert * room, rows += expert * room * token_bytes(p);
     scales += expert * room * (packs ? (groups(p) + 3) / 4 : groups(p));
@@ -193,11 +225,18 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, char* ro
 // other ranks leave multiprocessors free for the kernels that those ranks wait for. An expert's rows are ordered by
 // source and then by token; `sources` holds the token of each row, and `ranges` for each expert and rank the first of its
 // rows (upper half) and their number. Every unit of an expert counts all of its rows, and copies one in `blocks` of them.
-// `number` receives that of the dispatch, for its combines. `packs`: scales are packed. `all_counts` and `waits` are
-// added to, if given: each expert's rows, and the time for which each rank was waited for.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_receive_dispatch(parameters* given, char* rows, float* scales, int* counts, int* sources, long long* ranges,
-                        symrail_u64* number, symrail_u64 packs, int* all_counts, symrail_u64* waits, symrail_u64 blocks) {
+static __device__ void take_units(const parameters& p, const received_tokens& to, symrail_u64 since, symrail_u64 blocks) {
+    if (blockIdx.x == 0 && to.waits != nullptr)
+        add_waits(p, to.waits, since, [&](symrail_u64 rank) {
+            for (symrail_u64 part = threadIdx.x % 32; part < p.parts; part += 32) rows_of_part(p, rank, p.round, part);
+        });
+    for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x) take_unit(p, unit, to, blocks);
+}
+#define RECEIVED_ARGUMENTS                                                                                        \
+    char *rows, float *scales, int *counts, int *sources, long long *ranges, symrail_u64 *number, symrail_u64 packs, \
+        int *all_counts, symrail_u64 *waits, symrail_u64 blocks
+#define RECEIVED received_tokens{rows, scales, counts, sources, ranges, number, packs, all_counts, waits}
+extern "C" __global__ void __launch_bounds__(512, 1) ep_receive_dispatch(parameters* given, RECEIVED_ARGUMENTS) {
     __shared__ parameters p;
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     share_parameters(p, given);
@@ -207,13 +246,28 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     for (symrail_u64 i = threadIdx.x; p.has_far && blockIdx.x == 0 && i < p.ranks * p.parts; i += blockDim.x)
         ((symrail_u32*)p.ready)[i] = 0;
     copy_far_parts(p, p.round);
-    if (blockIdx.x == 0 && waits != nullptr)
-        add_waits(p, waits, since, [&](symrail_u64 rank) {
-            for (symrail_u64 part = threadIdx.x % 32; part < p.parts; part += 32) rows_of_part(p, rank, p.round, part);
-        });
-    for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x)
-        take_unit(p, unit, rows, scales, counts, sources, ranges, all_counts, packs, blocks);
+    take_units(p, RECEIVED, since, blocks);
     if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *number = p.round, end_dispatch(given, p);
+}
+
+// Both in one launch, for jobs without far ranks. Any number of blocks.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_dispatch(parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind,
+                RECEIVED_ARGUMENTS) {
+    __shared__ parameters p;
+    block_tickets all(given);
+    symrail_u64 since = waits != nullptr ? symrail_now() : 0;
+    share_parameters(p, given);
+    if (threadIdx.x == 0) p.round = p.received + 1, p.fp8 = kind != BF16, p.own_words = OF_PARTS;
+    __syncthreads();
+    symrail_u64 parts = p.ranks * p.parts, unit;
+    const tokens_to_send its = {x, topk, tokens, kind};
+    while ((unit = all.take()) < parts) send_part(p, unit, its, [&] { all.ask(); });
+    take_units(p, RECEIVED, since, blocks);
+    if (unit != parts + gridDim.x - 1 || threadIdx.x != 0) return;
+    *number = given->sent = given->received = p.round;
+    given->formats[p.round % 2] = p.fp8;
+    given->tickets = 0;
 }
 
 // The first block sends the weights of this rank's slots to all ranks, before it waits for theirs. It needs no other
@@ -370,71 +424,84 @@ static __device__ bool find_row(const parameters& p, symrail_u64 number, const c
     return true;
 }
 
-// Any number of blocks send sums of the experts' rows (bfloat16, in the order of the dispatch) back to the ranks of the
-// tokens. A block forms some sums at a time. The rows are in flight while it waits for the weights. `number` is that of
-// the dispatch whose tokens return: the last one that was received, or the one before. Of others nothing is sent.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_send_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number) {
+// A block sends some sums back. The rows are in flight while it waits for the weights. `is_added` is called before the
+// delivery.
+template <class F>
+static __device__ void send_sums(const parameters& p, symrail_u64 base, const char* rows, const float* weights, const F& is_added) {
     __shared__ listed_terms listed[TOGETHER];
     __shared__ row_back backs[TOGETHER];
-    __shared__ parameters p;
-    share_parameters(p, given);
-    symrail_u64 of = *number;
-    bool is_held = of != 0 && (of == p.received || of + 1 == p.received) && p.sent < of + 2;
-    if (threadIdx.x == 0) p.round = of, p.fp8 = p.formats[of % 2], p.combine = p.combined + 1;
-    __syncthreads();
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        given->combining = p.combine, given->combining_of = is_held ? of : 0;
-        if (!is_held) differ(p, NOT_HELD);
-    }
-    if (!is_held) return;
-    symrail_u64 round = p.round, all = p.ranks * p.parts * part_rows(p);
-    if (blockIdx.x == 0) send_weights(p, weights, tokens), note_far_weights(p);
     symrail_u32 pieces = (symrail_u32)(p.hidden / 8), lane = threadIdx.x % 32;
     symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step;
     listed_terms& terms = listed[mine];
-    for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER) {
-        const symrail_u64* weight = nullptr;
-        symrail_u32 term = 0;
-        bool finds = at < 32, found = finds && find_row(p, base + mine, rows, terms, backs[mine], weight, term);
-        if (finds && !found && lane == 0) terms.many = 0;
-        __syncthreads();
-        symrail_u32 many = terms.many;
-        const row_back& back = backs[mine];
-        pieces_of_sum<ROWS_AHEAD> now;
-        now.load(terms, 0, at, step, pieces);
-        if (found && weight != nullptr) {
-            // A rank's own weights have not travelled. A rank whose weights are late gets no row.
-            float its = 0.0f;
-            bool come = true;
-            if (back.rank == p.me) its = weights[weight - weights_from(p, p.me, p.combine)];
-            else if (is_far(p, back.rank)) come = word_from(p, note_of_weights(p, back.rank), p.combine, round, back.rank) != 0;
-            if (come && back.rank != p.me) come = weight_from(p, (symrail_u64*)weight, back.rank, its);
-            terms.weights[term] = its;
-            if (!come) terms.many = 0;
-        }
-        __syncthreads();
-        bool sends = many > 0 && terms.many == many;
-        for (symrail_u32 piece = at; sends && piece < pieces;) {
-            for (symrail_u32 slot = 0; slot < many; slot += ROWS_AHEAD) {
-                if (slot != 0) now.load(terms, slot, piece, step, pieces);
-                now.add<true>(terms, slot, piece, step, pieces);
-            }
-            now.store(back.to, piece, step, pieces);
-            piece += PIECES_AHEAD * step;
-            now.clear();
-            now.load(terms, 0, piece, step, pieces);
-        }
-        // The barrier lets one thread's fence cover the writes of all threads.
-        __syncthreads();
-        if (!sends || !finds || back.rank == p.me) continue;
-        if (is_far(p, back.rank)) {
-            send_far(p, back.rank, back.part);
-        } else if (lane == 0) {
-            symrail_fence_sys();
-            symrailx_signal_op(back.word, p.combine, SYMRAIL_SIGNAL_SET, (int)back.rank);
-        }
+    const symrail_u64* weight = nullptr;
+    symrail_u32 term = 0;
+    bool finds = at < 32, found = finds && find_row(p, base + mine, rows, terms, backs[mine], weight, term);
+    if (finds && !found && lane == 0) terms.many = 0;
+    __syncthreads();
+    symrail_u32 many = terms.many;
+    const row_back& back = backs[mine];
+    pieces_of_sum<ROWS_AHEAD> now;
+    now.load(terms, 0, at, step, pieces);
+    if (found && weight != nullptr) {
+        // A rank's own weights have not travelled. A rank whose weights are late gets no row.
+        float its = 0.0f;
+        bool come = true;
+        if (back.rank == p.me) its = weights[weight - weights_from(p, p.me, p.combine)];
+        else if (is_far(p, back.rank)) come = word_from(p, note_of_weights(p, back.rank), p.combine, p.round, back.rank) != 0;
+        if (come && back.rank != p.me) come = weight_from(p, (symrail_u64*)weight, back.rank, its);
+        terms.weights[term] = its;
+        if (!come) terms.many = 0;
     }
+    __syncthreads();
+    bool sends = many > 0 && terms.many == many;
+    for (symrail_u32 piece = at; sends && piece < pieces;) {
+        for (symrail_u32 slot = 0; slot < many; slot += ROWS_AHEAD) {
+            if (slot != 0) now.load(terms, slot, piece, step, pieces);
+            now.add<true>(terms, slot, piece, step, pieces);
+        }
+        now.store(back.to, piece, step, pieces);
+        piece += PIECES_AHEAD * step;
+        now.clear();
+        now.load(terms, 0, piece, step, pieces);
+    }
+    is_added();
+    // The barrier lets one thread's fence cover the writes of all threads.
+    __syncthreads();
+    if (!sends || !finds || (back.rank == p.me && p.own_words != OF_ROWS)) return;
+    if (is_far(p, back.rank)) {
+        send_far(p, back.rank, back.part);
+    } else if (lane == 0) {
+        symrail_fence_sys();
+        symrailx_signal_op(back.word, p.combine, SYMRAIL_SIGNAL_SET, (int)back.rank);
+    }
+}
+// A block begins a combine of the dispatch with this number: the last one that was received, or the one before. Returns
+// whether memory holds its tokens.
+static __device__ bool begin_combine(parameters& p, symrail_u64 of) {
+    bool is_held = of != 0 && (of == p.received || of + 1 == p.received) && p.sent < of + 2;
+    if (threadIdx.x == 0) p.round = of, p.fp8 = p.formats[of % 2], p.combine = p.combined + 1;
+    __syncthreads();
+    return is_held;
+}
+static __device__ void note_combine(parameters* given, const parameters& p, bool is_held) {
+    given->combining = p.combine, given->combining_of = is_held ? p.round : 0;
+    if (!is_held) differ(p, NOT_HELD);
+}
+
+// Any number of blocks send sums of the experts' rows (bfloat16, in the order of the dispatch) back to the ranks of the
+// tokens. A block forms some sums at a time. `number` is that of the dispatch whose tokens return. Nothing is sent of one
+// whose memory was reused.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_send_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number) {
+    __shared__ parameters p;
+    share_parameters(p, given);
+    bool is_held = begin_combine(p, *number);
+    if (blockIdx.x == 0 && threadIdx.x == 0) note_combine(given, p, is_held);
+    if (!is_held) return;
+    symrail_u64 all = p.ranks * p.parts * part_rows(p);
+    if (blockIdx.x == 0) send_weights(p, weights, tokens), note_far_weights(p);
+    for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER)
+        send_sums(p, base, rows, weights, [] {});
 }
 
 // A warp lists the rows that return for a token, in the order of their ranks.
@@ -454,8 +521,8 @@ static __device__ void find_sums(const parameters& p, symrail_u64 token, const l
     if (lane == 0) terms.many = __popc(ones);
     if (!is_one) return;
     symrail_u64* word = is_far(p, rank) ? note_of(p, true, rank, (symrail_u32)token / each) : row_word(p, p.combine, rank, number);
-    if (rank == p.me) row = p.own_back + number * bytes;
-    else if (word_from(p, word, p.combine, p.round, rank) != 0) row = back_at(p, p.combine, rank, number);
+    bool come = (rank == p.me && p.own_words != OF_ROWS) || word_from(p, word, p.combine, p.round, rank) != 0;
+    if (come) row = rank == p.me ? p.own_back + number * bytes : back_at(p, p.combine, rank, number);
     terms.rows[before] = row;
 }
 // A block adds one of the parts of a token's rows.
@@ -490,8 +557,13 @@ static __device__ void wait_for_rows(const parameters& p, symrail_u64 rank) {
     for (symrail_u64 number = lane; !is_far(p, rank) && number < rows; number += 32)
         word_from(p, row_word(p, p.combine, rank, number), p.combine, p.round, rank);
 }
-// There are `blocks` units for each token. Any number of blocks share them. `ends`: the last block ends the combine.
-// `waits`, if given, is added to as by ep_receive_dispatch.
+// There are `blocks` units for each token. Any number of blocks share them. `waits`, if given, is added to as by a dispatch.
+static __device__ void add_units(const parameters& p, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
+                                 symrail_u64* waits, symrail_u64 since) {
+    if (blockIdx.x == 0 && waits != nullptr) add_waits(p, waits, since, [&](symrail_u64 rank) { wait_for_rows(p, rank); });
+    for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x) add_unit(p, unit, topk, tokens, out, blocks);
+}
+// `ends`: the last block ends the combine.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_receive_combine(parameters* given, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
                        symrail_u64* waits, symrail_u64 ends) {
@@ -502,15 +574,37 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     __syncthreads();
     bool goes = p.round != 0;
     if (goes && blockIdx.x == 0) note_far_words(p);
-    if (goes && blockIdx.x == 0 && waits != nullptr)
-        add_waits(p, waits, since, [&](symrail_u64 rank) { wait_for_rows(p, rank); });
-    for (symrail_u64 unit = blockIdx.x; goes && unit < tokens * blocks; unit += gridDim.x)
-        add_unit(p, unit, topk, tokens, out, blocks);
+    if (goes) add_units(p, topk, tokens, out, blocks, waits, since);
     // One block suffices, and it need not be the last one that accesses memory of the combine.
     if (!ends || blockIdx.x != gridDim.x - 1) return;
     note_departed(p);
     __syncthreads();
     if (threadIdx.x == 0) end_combine(given, p);
+}
+
+// Both in one launch, for jobs without far ranks. Any number of blocks.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number,
+               const long long* topk, char* out, symrail_u64 blocks, symrail_u64* waits) {
+    __shared__ parameters p;
+    block_tickets all(given);
+    symrail_u64 since = waits != nullptr ? symrail_now() : 0;
+    share_parameters(p, given);
+    if (threadIdx.x == 0) p.own_words = OF_ROWS;
+    bool is_held = begin_combine(p, *number);
+    symrail_u64 units = is_held ? (p.ranks * p.parts * part_rows(p) + TOGETHER - 1) / TOGETHER : 0, unit;
+    while ((unit = all.take()) < units) {
+        if (unit == 0) send_weights(p, weights, tokens);
+        send_sums(p, unit * TOGETHER, rows, weights, [&] { all.ask(); });
+    }
+    if (is_held) add_units(p, topk, tokens, out, blocks, waits, since);
+    if (unit != units + gridDim.x - 1) return;
+    note_departed(p);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    note_combine(given, p, is_held);
+    given->combined = p.combine;
+    given->tickets = 0;
 }
 
 // One block ends a combine without tokens here.

@@ -96,15 +96,18 @@ struct parameters {
     symrail_u64 combining_of;
     /* For each set of memory whether the rows of its dispatch are FP8. */
     symrail_u64 formats[2];
+    /* The number of tickets that the blocks of the running kernel have taken. */
+    symrail_u64 tickets;
     /* Whether the GPU masks late ranks. */
     symrail_u64 mask_late;
-    /* Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, and the
-     * number of its combine. */
+    /* Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, the
+     * number of its combine, and which of the things that this PE sends to itself have words. */
     symrail_u64 round;
     symrail_u64 fp8;
     symrail_u64 combine;
+    symrail_u64 own_words;
 };
-static_assert(sizeof(parameters) == 312, "parameters");
+static_assert(sizeof(parameters) == 328, "parameters");
 static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
 static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
 static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
@@ -131,9 +134,11 @@ static_assert(SYMRAIL_OFFSETOF(parameters, combining) == 240, "parameters.combin
 static_assert(SYMRAIL_OFFSETOF(parameters, combined) == 248, "parameters.combined");
 static_assert(SYMRAIL_OFFSETOF(parameters, combining_of) == 256, "parameters.combining_of");
 static_assert(SYMRAIL_OFFSETOF(parameters, formats) == 264, "parameters.formats");
-static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 280, "parameters.mask_late");
-static_assert(SYMRAIL_OFFSETOF(parameters, round) == 288, "parameters.round");
-static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 296, "parameters.fp8");
-static_assert(SYMRAIL_OFFSETOF(parameters, combine) == 304, "parameters.combine");
+static_assert(SYMRAIL_OFFSETOF(parameters, tickets) == 280, "parameters.tickets");
+static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 288, "parameters.mask_late");
+static_assert(SYMRAIL_OFFSETOF(parameters, round) == 296, "parameters.round");
+static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 304, "parameters.fp8");
+static_assert(SYMRAIL_OFFSETOF(parameters, combine) == 312, "parameters.combine");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_words) == 320, "parameters.own_words");
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef SYMRAIL_EP_REDUCE_CUH
 #define SYMRAIL_EP_REDUCE_CUH
 
+#include "returns.cuh"
 #include "sums.cuh"
 
 // The pieces of a row at `N` positions, 512 bytes apart. All are in flight before the first is added. Not `WHOLE`: those
@@ -38,17 +39,17 @@ struct sum_of_row {
         E::store(to + at, sum);
     }
 };
-// Adds one or two rows at some positions.
-template <class E, int N, bool TWO>
+// Adds `ROWS` rows at some positions.
+template <class E, int N, int ROWS>
 static __device__ void add_few(const of_list& terms, const sum_of_row& into, symrail_u32 at) {
-    pieces_to_add<E, N, true> first, second;
-    first.load(terms.at(0).row, at, 0);
-    if (TWO) second.load(terms.at(1).row, at, 0);
+    pieces_to_add<E, N, true> rows[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) rows[i].load(terms.at(i).row, at, 0);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float sum[E::N] = {};
-        first.add(n, sum);
-        if (TWO) second.add(n, sum);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) rows[i].add(n, sum);
         into.end<E>(sum, at + n * 512);
     }
 }
@@ -78,9 +79,13 @@ static __device__ void add_token_of_host(const of_list& terms, const sum_of_row&
     const int FEW = 7, MANY = 4;
     symrail_u32 at = threadIdx.x % 32 * 16, done = 0;
     if (terms.many == 1)
-        for (; done + 512 * FEW <= bytes; done += 512 * FEW) add_few<E, FEW, false>(terms, into, at + done);
+        for (; done + 512 * FEW <= bytes; done += 512 * FEW) add_few<E, FEW, 1>(terms, into, at + done);
     else if (terms.many == 2)
-        for (; done + 512 * FEW <= bytes; done += 512 * FEW) add_few<E, FEW, true>(terms, into, at + done);
+        for (; done + 512 * FEW <= bytes; done += 512 * FEW) add_few<E, FEW, 2>(terms, into, at + done);
+    else if (terms.many == 3)
+        for (; done + 512 * MANY <= bytes; done += 512 * MANY) add_few<E, MANY, 3>(terms, into, at + done);
+    else if (terms.many == 4)
+        for (; done + 512 * MANY <= bytes; done += 512 * MANY) add_few<E, MANY, 4>(terms, into, at + done);
     for (; done + 512 * MANY <= bytes; done += 512 * MANY) add_many<E, MANY, true>(terms, into, at + done, bytes);
     if (at + done < bytes) add_many<E, MANY, false>(terms, into, at + done, bytes);
 }
@@ -102,12 +107,14 @@ static __device__ __noinline__ void add_weights_of_token(const of_token& terms, 
     add_weights(terms, to, k);
 }
 
-// Waits for the row, or the sum, of a term at a place, if it comes from another host. The rows of this host's ranks have
-// been waited for.
+// Waits for the row, or the sum, of a term at a place. In a job of several hosts the rows of this host's ranks have been
+// waited for.
 static __device__ bool has_term(const parameters& p, symrail_u32 term, int place, symrail_u64 call) {
     symrail_u32 which = term & ~(FIRST_OF_HOST | IS_SUM);
     bool is_sum = (term & IS_SUM) != 0;
-    if (place < 0 || (!is_sum && is_near(p, which, p.me))) return true;
+    if (place < 0) return true;
+    if (p.hosts == 1) return which == p.me || has_set(p, returned_word(p, which, place / RETURNED), call, which, which);
+    if (!is_sum && is_near(p, which, p.me)) return true;
     symrail_u64 rank = is_sum ? through(p, p.me, which) : which;
     symrail_u64* words = chunk_words(p, rank, place / CHUNK);
     return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
@@ -121,7 +128,7 @@ static __device__ symrail_u64 list_terms(const parameters& p, const of_token& ro
         symrail_u64 i = base + lane;
         bool is_term = i < rows.count();
         int place = !is_term ? -1 : base == 0 ? first_place : rows.place(i);
-        bool late = is_term && p.hosts > 1 && !has_term(p, rows.terms[i], place, call);
+        bool late = is_term && !has_term(p, rows.terms[i], place, call);
         if (__ballot_sync(~0u, late) != 0) return ~0ull;
         term next = is_term ? rows.at(i, place) : term{nullptr, false, false};
         symrail_u32 listed = __ballot_sync(~0u, is_term && (p.hosts > 1 || next.row != nullptr));
@@ -138,8 +145,8 @@ static __device__ char* first_to_add(const parameters& p, const routes& r, symra
     if (is_near(p, rank, p.me)) return (char*)symrail_ptr((char*)offered + first_row(p, r, p.me, rank) * bytes, (int)rank);
     return (char*)arrived + first_back(p, r, p.me, rank) * bytes;
 }
-// Any number of blocks offer the rows of a combine, and their weights, to the ranks of this host. Rows that are in the
-// offered memory already stay there. This PE's own rows are not copied: it reads them from the caller's memory.
+// In a job of several hosts any number of blocks offer the rows of a combine, and their weights, to the ranks of this
+// host. Rows that are in the offered memory already stay there. This PE's own rows are not copied: it reads them from the caller's memory.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_offer(const parameters* given, const routes* of, const char* rows, symrail_u64 bytes, const symrail_u32* weights,
              symrail_u64 k) {
@@ -163,25 +170,34 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 struct reduction {
     const char* rows;
     symrail_u64 tokens, bytes, k;
+    const symrail_u32* weights;
     const char *bias, *second_bias;
     char *out, *sums_of_weights;
 };
 // Any number of blocks add the rows that return from all ranks to this PE's tokens, and end the call. Warps take the
-// tokens in turn. `of_sum`: bytes of a host's sum.
-template <class Add>
+// tokens in turn. `ONE_HOST`: before that, they return the rows of the other ranks' tokens. `of_sum`: bytes of a host's
+// sum.
+template <bool ONE_HOST, class Add>
 static __device__ void reduce(const parameters* given, const routes* of, const reduction& c, symrail_u64 of_sum, const Add& add) {
     // For each rank its first row and the side data of that; for each host the same of its sums; the terms of each warp.
     __shared__ symrail_u64 rows[MOST_RANKS], sides[MOST_RANKS], sums[MOST_RANKS], sum_sides[MOST_RANKS];
     __shared__ symrail_u64 listed[512 / 32][MOST_RANKS];
     __shared__ symrail_u32 terms[MOST_RANKS];
     PARAMETERS_AND_ROUTES(p, r);
-    if (goes(p) && near_have_offered(p, call_of(p))) {
-        symrail_u64 call = call_of(p), side = of_combine(c.k).bytes();
+    bool made = goes(p);
+    if (ONE_HOST && made) return_rows(p, r, returning{c.rows, c.bytes, c.weights, c.k});
+    if (made && (ONE_HOST || near_have_offered(p, call_of(p)))) {
+        symrail_u64 call = call_of(p), side = ONE_HOST ? 4 * c.k : of_combine(c.k).bytes();
         for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) {
             if (!is_direct(p, p.me, rank)) continue;
-            rows[rank] = (symrail_u64)first_to_add(p, r, rank, p.heap.offered_rows, p.heap.back_rows, c.bytes);
-            sides[rank] = (symrail_u64)first_to_add(p, r, rank, p.heap.offered_sides, p.heap.back_sides, side);
-            if (rank == p.me) rows[rank] = (symrail_u64)c.rows + first_row(p, r, p.me, p.me) * c.bytes;
+            symrail_u64 back = ONE_HOST ? first_returned(p, r, p.me, rank) : 0;
+            rows[rank] = ONE_HOST ? p.heap.back_rows + back * c.bytes
+                                  : (symrail_u64)first_to_add(p, r, rank, p.heap.offered_rows, p.heap.back_rows, c.bytes);
+            sides[rank] = ONE_HOST ? p.heap.back_sides + back * side
+                                   : (symrail_u64)first_to_add(p, r, rank, p.heap.offered_sides, p.heap.back_sides, side);
+            if (rank != p.me) continue;
+            rows[rank] = (symrail_u64)c.rows + first_row(p, r, p.me, p.me) * c.bytes;
+            if (ONE_HOST) sides[rank] = (symrail_u64)c.weights + first_row(p, r, p.me, p.me) * side;
         }
         for (symrail_u64 host = threadIdx.x; host < p.hosts; host += blockDim.x) {
             sums[host] = p.heap.sum_rows + first_sum(p, r, p.me, host) * of_sum;
@@ -221,17 +237,17 @@ static __device__ void reduce(const parameters* given, const routes* of, const r
 }
 #define REDUCE_ARGUMENTS                                                                                                    \
     const parameters *given, const routes *of, const char *rows, symrail_u64 tokens, symrail_u64 bytes, symrail_u64 k,     \
-        const char *bias, const char *second_bias, char *out, char *sums_of_weights
-#define REDUCTION {rows, tokens, bytes, k, bias, second_bias, out, sums_of_weights}
+        const symrail_u32 *weights, const char *bias, const char *second_bias, char *out, char *sums_of_weights
+#define REDUCTION {rows, tokens, bytes, k, weights, bias, second_bias, out, sums_of_weights}
 // A job of one host, whose rows are of FP32, or of bfloat16; a job of several hosts.
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_f32(REDUCE_ARGUMENTS) {
-    reduce(given, of, REDUCTION, bytes, from_one_host<of_f32>{});
+    reduce<true>(given, of, REDUCTION, bytes, from_one_host<of_f32>{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_bf16(REDUCE_ARGUMENTS) {
-    reduce(given, of, REDUCTION, 2 * bytes, from_one_host<of_bf16>{});
+    reduce<true>(given, of, REDUCTION, 2 * bytes, from_one_host<of_bf16>{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_hosts(REDUCE_ARGUMENTS, symrail_u64 f32) {
-    reduce(given, of, REDUCTION, f32 ? bytes : 2 * bytes, from_hosts{f32 != 0});
+    reduce<false>(given, of, REDUCTION, f32 ? bytes : 2 * bytes, from_hosts{f32 != 0});
 }
 
 #endif

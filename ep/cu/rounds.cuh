@@ -28,6 +28,9 @@ static __device__ void share_parameters(parameters& p, const parameters* given) 
     __syncthreads();
 }
 
+// Which of the things that this PE sends to itself have words: those of the running kernel. Others are complete.
+enum { NO_WORDS, OF_PARTS, OF_ROWS };
+
 // The lower bits of a part's word hold the number of its rows, and whether these are FP8; the bits above hold the round.
 #define FP8_BIT 21
 #define COUNT_BITS 22
@@ -191,7 +194,7 @@ static __device__ void differ(const parameters& p, symrail_u64 what) {
 // Waits for a part and returns the number of its rows. A part of a later dispatch has overwritten one without rows: a
 // rank that waits for this one's rows sends no later dispatch. A rank whose rows are of the other kind contributes none.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
-    if (rank == p.me) return *(const symrail_u64*)part_at(p, rank, round, part);
+    if (rank == p.me && p.own_words != OF_PARTS) return *(const symrail_u64*)part_at(p, rank, round, part);
     symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, rank, round, part);
     if (is_far(p, rank)) word = note_of(p, false, rank, part);
     symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
@@ -233,8 +236,31 @@ static __device__ void add_waits(const parameters& p, symrail_u64* waits, symrai
         if (threadIdx.x % 32 == 0) waits[rank] += symrail_now() - since;
     }
 }
+// Numbers that the blocks of a kernel that sends and receives take one after the other. Each takes parts of what is sent
+// until it gets a number behind the last one. Only then it receives. So no block waits for another one of its kernel: if
+// few blocks have a multiprocessor, these send everything. `ask` requests the next number ahead.
+struct block_tickets {
+    symrail_u64 *at, ahead;
+    bool asked;
+    __device__ explicit block_tickets(parameters* given) : at(&given->tickets), ahead(0), asked(false) { ask(); }
+    __device__ void ask() {
+        if (!asked && threadIdx.x == 0) ahead = atomicAdd(at, 1ull);
+        asked = true;
+    }
+    __device__ symrail_u64 take() {
+        __shared__ symrail_u64 taken;
+        ask();
+        // All threads have read the number before.
+        __syncthreads();
+        if (threadIdx.x == 0) taken = ahead;
+        __syncthreads();
+        asked = false;
+        return taken;
+    }
+};
 // Numbers are read and written by different kernels of a call: the one that sends reads that of the calls that are over,
-// and writes its own one, which the one that receives reads. So no block waits for the others.
+// and writes its own one, which the one that receives reads. So no block waits for the others. In a kernel that does both
+// the block that takes the last ticket writes them: all blocks have read them then.
 static __device__ void begin_dispatch(parameters* given, parameters& p, symrail_u64 fp8) {
     p.round = p.received + 1, p.fp8 = fp8;
     if (blockIdx.x == 0 && threadIdx.x == 0) given->sent = p.round, given->formats[p.round % 2] = fp8;

@@ -3,9 +3,10 @@
 //! A rank copies its tokens to its own symmetric memory. Each rank of its host that owns some of their experts reads them
 //! there, and stores them in its caller's memory, ordered by source and within a source by token. A token crosses once to
 //! each other host, to the rank there that the host's [`HighThroughput`](crate::HighThroughput) chooses. That rank stores
-//! it at the ranks of its host. A combine's rows are copied to symmetric memory likewise, and the ranks of the host read
-//! them there while they add. Each host adds its own rows first, and one sum for each token crosses. Chunks go to ranks
-//! whose memory the GPU does not reach by requests to the proxy. Sums have the same bits as the host's.
+//! it at the ranks of its host. In a job of one host a combine's rows are stored at the tokens' ranks, which add those
+//! that have arrived meanwhile. In a job of several hosts they are copied to symmetric memory, and the ranks of the host
+//! read them there while they add; each host adds its own rows first, and one sum for each token crosses. Chunks go to
+//! ranks whose memory the GPU does not reach by requests to the proxy. Sums have the same bits as the host's.
 //!
 //! The calls of one object come one after the other, whatever their streams. Captured calls do not wait for earlier
 //! ones, nor do replays; the caller orders them.
@@ -108,7 +109,7 @@ pub struct DeviceHighThroughput {
     blocks: AtomicU32,
     /// The symmetric memory, kept to be freed.
     block: usize,
-    /// The address of a combine's offered rows in it; 0 if no host has several ranks.
+    /// The address of a combine's offered rows in it; 0 in a job of one host, and if no host has several ranks.
     offered: u64,
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
@@ -192,6 +193,7 @@ impl DeviceHighThroughput {
             (heap.words, parts.heap.words),
             (heap.gathered_words, parts.heap.gathered_words),
             (heap.near_words, parts.heap.near_words),
+            (heap.returned_words, parts.heap.returned_words),
         ] {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
@@ -284,7 +286,7 @@ impl DeviceHighThroughput {
 
     /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
     /// there. So a combine need not copy rows that a caller has written there. There is one such memory, whatever the
-    /// number of routes. `None` if no host has several ranks.
+    /// number of routes. `None` in a job of one host, which copies none, and if no host has several ranks.
     ///
     /// # Errors
     /// [`Error::Order`] unless the last call was a dispatch: other ranks may read the rows of an earlier combine.
@@ -376,8 +378,10 @@ impl DeviceHighThroughput {
             Destinations::Experts { topk, k } => (topk, k, 0, 0),
             Destinations::Ranks { in_rank, per_expert } => (0, 0, in_rank, per_expert),
         };
-        if k > self.shape.k {
-            return Err(Error::argument("top-k slots of a token", k, format!("at most {}", self.shape.k)));
+        // Without indices a token may go to all ranks, and as many of its rows return.
+        let of_token = if matches!(given, Destinations::Ranks { .. }) { self.ranks() } else { k };
+        if of_token > self.shape.k {
+            return Err(Error::argument("top-k slots, or ranks, of a token", of_token, format!("at most {}", self.shape.k)));
         }
         let most = self.shape.most_tokens;
         if tokens > most {
@@ -575,14 +579,14 @@ impl DeviceHighThroughput {
         let [bias, second] = parts.biases;
         let tokens = routes.tokens as u64;
         let offer = [at, parts.rows, bytes, weights, k];
-        let reduce = [at, parts.rows, tokens, bytes, k, bias, second, parts.out, sums];
+        let reduce = [at, parts.rows, tokens, bytes, k, weights, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
             self.begin(stream, routes, Call::Combine, [bytes, 0, k])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, self.copying(), &send)?;
+                self.launch(stream, Step::Offer, self.copying(), &offer)?;
             }
-            self.launch(stream, Step::Offer, self.copying(), &offer)?;
             if self.forwards {
                 self.launch(stream, Step::Add, self.copying(), &[at, bytes, k, f32])?;
             }

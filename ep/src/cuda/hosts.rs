@@ -20,7 +20,7 @@ pub(super) struct DeviceHosts {
 /// The numbers of rows that memory must hold for each token of a rank, on the rank that needs the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Rows that return from ranks of other hosts, and sums of hosts.
+    /// Rows that return from ranks of other hosts (in a job of one host from all others), and sums of hosts.
     pub back: usize,
     pub sums: usize,
     /// Rows of other hosts' tokens that pass through a rank, and rows that are gathered there.
@@ -73,6 +73,9 @@ impl DeviceHosts {
     pub fn room(&self, k: usize) -> Room {
         let ranks: usize = (0..self.count()).map(|host| self.hosts.members(host).len()).sum();
         let mut most = Room { back: 0, sums: 0, passed: 0, gathered: 0 };
+        if self.count() == 1 {
+            return Room { back: ranks - 1, ..most };
+        }
         for rank in 0..ranks {
             let own = self.hosts.of(rank);
             let back = |&other: &usize| self.hosts.of(other) != own && self.is_direct(rank, other);
@@ -150,8 +153,8 @@ mod tests {
         // The tokens of all single ranks pass through the first rank of the shared host.
         let room = DeviceHosts::of(&[0, 0, 2, 3, 4, 5], &WHOLE).room(1);
         assert_eq!(room, Room { back: 1, sums: 1, passed: 4, gathered: 4 });
-        // One host, where rows are read at their ranks, and hosts of one rank each: no rank forwards tokens.
-        for (first, back) in [([0; 6], 0), ([0, 1, 2, 3, 4, 5], 4)] {
+        // One host, and hosts of one rank each: no rank forwards tokens.
+        for (first, back) in [([0; 6], 5), ([0, 1, 2, 3, 4, 5], 4)] {
             let room = DeviceHosts::of(&first, &WHOLE).room(4);
             assert_eq!(room, Room { back, sums: 0, passed: 0, gathered: 0 });
         }

@@ -115,13 +115,16 @@ pub mod low_latency {
                 combining_of: u64,
                 /// For each set of memory whether the rows of its dispatch are FP8.
                 formats: [u64; 2],
+                /// The number of tickets that the blocks of the running kernel have taken.
+                tickets: u64,
                 /// Whether the GPU masks late ranks.
                 mask_late: u64,
-                /// Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, and the
-                /// number of its combine.
+                /// Set by each kernel in its copy: the number of its dispatch, whether the rows of that are FP8, the
+                /// number of its combine, and which of the things that this PE sends to itself have words.
                 round: u64,
                 fp8: u64,
                 combine: u64,
+                own_words: u64,
             }
         }
     }
@@ -136,6 +139,8 @@ pub mod high_throughput {
             pub MOST_RANKS "MOST_RANKS": usize = 256;
             /// Rows of a chunk.
             pub CHUNK "CHUNK": usize = 32;
+            /// Rows of a combine that a warp returns at a time in a job of one host.
+            pub RETURNED "RETURNED": usize = 2;
             /// The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots,
             /// and a checksum of the routes of an earlier call.
             pub COMPARED "COMPARED": usize = 5;
@@ -164,7 +169,7 @@ pub mod high_throughput {
                 words: u64,
                 gathered_words: u64,
                 /// Rows and their side data that arrive from other hosts by dispatch, that a combine offers to the ranks
-                /// of this host, that return from other hosts, that go to unmapped ranks, that are staged for others of
+                /// of this host, that return from other hosts (of a job of one host: from all ranks), that go to unmapped ranks, that are staged for others of
                 /// this host, and that arrive as sums of another host.
                 rows: u64,
                 sides: u64,
@@ -178,12 +183,13 @@ pub mod high_throughput {
                 staged_sides: u64,
                 sum_rows: u64,
                 sum_sides: u64,
-                /// Words of the ranks of this host; tokens that a dispatch offers to these ranks, their side data, and
-                /// the positions here of the tokens of these ranks.
+                /// Words of the ranks of this host; tokens that a dispatch offers to these ranks, their side data, the
+                /// positions here of the tokens of these ranks, and words of the rows that return in a job of one host.
                 near_words: u64,
                 token_rows: u64,
                 token_sides: u64,
                 near_places_at: u64,
+                returned_words: u64,
             }
             /// The parameters of all kernels.
             pub Parameters "parameters" {
@@ -233,9 +239,11 @@ pub mod high_throughput {
                 calls: u64,
                 state: u64,
                 alarm: u64,
-                /// For the running kernel: the number of tickets that its warps have taken, and the number of blocks
-                /// that have ended.
+                /// For the running kernel: the numbers of tickets that its warps have taken, and of those for rows that
+                /// return; the numbers of blocks that have begun, and that have ended.
                 tickets: u64,
+                returns: u64,
+                begun: u64,
                 blocks: u64,
                 /// For the start of a call: the complement of the first value that differs, by rank, or 0.
                 differs: u64,
@@ -261,7 +269,7 @@ pub mod high_throughput {
     }
     each!(Heap: headers, headers_out, header_words, words, gathered_words, rows, sides, offered_rows, offered_sides,
         back_rows, back_sides, out_rows, out_sides, staged_rows, staged_sides, sum_rows, sum_sides, near_words, token_rows,
-        token_sides, near_places_at);
+        token_sides, near_places_at, returned_words);
     parts!(Heap);
     each!(Routes: matrix, crossings, lists, places, host_places, per_expert, come, wrong_slot, spread);
     parts!(Routes);

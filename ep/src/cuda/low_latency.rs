@@ -3,15 +3,16 @@
 //! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
 //! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
 //! of the token; those of a part return together by one request, too. Each call is sent by one launch and received by
-//! another. Between these no multiprocessor is occupied. A dispatch may have no combine, or several. Memory holds the
+//! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do both. A dispatch may have no combine, or several. Memory holds the
 //! tokens of two dispatches, so that a combine may follow the next dispatch.
 
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Kernel, Shape, Stream};
 use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
@@ -114,6 +115,7 @@ pub struct DeviceLowLatency {
     lost: DeviceBuffer,
     of_rows: [DeviceBuffer; 7],
     parts: u64,
+    has_far: bool,
     kernels: [Kernel; KERNELS.len()],
     poison: Poison,
     device: GpuDevice,
@@ -127,9 +129,18 @@ enum Step {
     SendCombine,
     ReceiveCombine,
     EndCombine,
+    Dispatch,
+    Combine,
 }
-const KERNELS: [&str; 5] =
-    ["ep_send_dispatch", "ep_receive_dispatch", "ep_send_combine", "ep_receive_combine", "ep_end_combine"];
+const KERNELS: [&str; 7] = [
+    "ep_send_dispatch",
+    "ep_receive_dispatch",
+    "ep_send_combine",
+    "ep_receive_combine",
+    "ep_end_combine",
+    "ep_dispatch",
+    "ep_combine",
+];
 
 impl Step {
     fn threads(self) -> u32 {
@@ -240,10 +251,7 @@ impl DeviceLowLatency {
             (heap.weights, sizes.weights),
             (heap.left, sizes.left),
         ];
-        for (at, bytes) in words {
-            // SAFETY: parts of the block that was just allocated.
-            unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
-        }
+        clear_words(gpu, &words)?;
         // This rank's own parts, and copies of those of far ranks.
         let copied = if has_far { 1 + ranks } else { 1 };
         let [masks, late, lost] = [(); 3].map(|()| zeroed(gpu, 4 * ranks));
@@ -283,6 +291,8 @@ impl DeviceLowLatency {
             own_back,
             notes,
             sent: 0,
+            tickets: 0,
+            own_words: 0,
             received: 0,
             combining: 0,
             combined: 0,
@@ -295,9 +305,12 @@ impl DeviceLowLatency {
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
         let module = load(device, nvrtc, &PROGRAMS[1])?;
-        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine] =
+        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let kernels = [send_dispatch?, receive_dispatch?, send_combine?, receive_combine?, end_combine?];
+        let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
+        let [send_combine, receive_combine, end_combine] = [send_combine?, receive_combine?, end_combine?];
+        let kernels =
+            [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch?, combine?];
         let parts = parts as u64;
         // No rank may write to another one before all have cleared their words.
         runtime.barrier_all()?;
@@ -313,6 +326,7 @@ impl DeviceLowLatency {
             lost,
             of_rows,
             parts,
+            has_far: !all_mapped,
             kernels,
             poison: Poison::default(),
         })
@@ -345,7 +359,7 @@ impl DeviceLowLatency {
         let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
         // The first kernel announces the dispatch to the others.
         let launched = launched.map_err(failed);
-        if matches!(step, Step::SendDispatch) { launched } else { self.poison.poison_on_err(launched) }
+        if matches!(step, Step::SendDispatch | Step::Dispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
 
     /// The shape of the buffers.
@@ -392,12 +406,50 @@ impl DeviceLowLatency {
     /// # Errors
     /// An error of the driver.
     pub unsafe fn receive_dispatch(&self, stream: &Stream, to: &DeviceReceived) -> Result<()> {
-        let (launched, of_expert) = receiving_blocks(self.multiprocessors(), self.share as u64, BUSY as u64);
-        let packs = u64::from(to.packs);
-        let results = [to.rows, to.scales, to.counts, to.sources, to.ranges, to.number];
-        let arguments = [&results[..], &[packs, to.all_counts, to.waits, of_expert]].concat();
+        let (launched, arguments) = self.received(to);
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::ReceiveDispatch, launched, &arguments) }
+    }
+
+    /// The number of receiving blocks of a dispatch, and their arguments.
+    fn received(&self, to: &DeviceReceived) -> (u64, [u64; 10]) {
+        let (launched, of_expert) = receiving_blocks(self.multiprocessors(), self.share as u64, BUSY as u64);
+        let packs = u64::from(to.packs);
+        let [rows, scales, counts, sources] = [to.rows, to.scales, to.counts, to.sources];
+        (launched, [rows, scales, counts, sources, to.ranges, to.number, packs, to.all_counts, to.waits, of_expert])
+    }
+
+    /// [`DeviceLowLatency::send_dispatch`] and [`DeviceLowLatency::receive_dispatch`], by one launch where all GPUs reach
+    /// each other's memory.
+    ///
+    /// # Safety
+    /// As for these.
+    ///
+    /// # Errors
+    /// As for these.
+    pub unsafe fn dispatch(
+        &self,
+        stream: &Stream,
+        rows: DeviceRows,
+        x: u64,
+        topk: u64,
+        tokens: usize,
+        to: &DeviceReceived,
+    ) -> Result<()> {
+        if self.has_far {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                self.send_dispatch(stream, rows, x, topk, tokens)?;
+                self.receive_dispatch(stream, to)
+            };
+        }
+        self.must_fit(tokens)?;
+        let parts = u64::from(self.runtime().n_pes()) * self.parts;
+        let (receiving, received) = self.received(to);
+        let blocks = receiving.max(waiting_blocks(self.multiprocessors(), parts));
+        let arguments = [&[x, topk, tokens as u64, rows as u64], &received[..]].concat();
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(stream, Step::Dispatch, blocks, &arguments) }
     }
 
     /// Sends what the experts have made of the tokens back: bfloat16 rows in the layout that
@@ -454,6 +506,37 @@ impl DeviceLowLatency {
         unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, waits, ends]) }
     }
 
+    /// [`DeviceLowLatency::send_combine`] and [`DeviceLowLatency::receive_combine`], by one launch where all GPUs reach each
+    /// other's memory.
+    ///
+    /// # Safety
+    /// As for these.
+    ///
+    /// # Errors
+    /// As for these.
+    pub unsafe fn combine(
+        &self,
+        stream: &Stream,
+        [rows, weights, number]: [u64; 3],
+        tokens: usize,
+        [topk, out, waits]: [u64; 3],
+    ) -> Result<()> {
+        if self.has_far {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                self.send_combine(stream, rows, weights, tokens, number)?;
+                self.receive_combine(stream, topk, tokens, out, waits)
+            };
+        }
+        self.must_fit(tokens)?;
+        let rows_back = u64::from(self.runtime().n_pes()) * self.shape.most_tokens as u64;
+        let (receiving, of_token) = receiving_blocks(self.multiprocessors(), tokens as u64, BLOCKS_OF_TOKEN);
+        let blocks = receiving.max(waiting_blocks(self.multiprocessors(), rows_back.div_ceil(TOGETHER)));
+        let arguments = [rows, weights, tokens as u64, number, topk, out, of_token, waits];
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(stream, Step::Combine, blocks, &arguments) }
+    }
+
     /// Leaves a rank out of later launches, or includes it again.
     ///
     /// The caller must run a barrier before it includes a rank again. A rank for which others did not wait may still
@@ -491,7 +574,7 @@ impl DeviceLowLatency {
         let masked = masks_after(runtime, ranks, &self.masked()?)?;
         // What the kernels have reported of ranks that did not arrive.
         let _ = self.device.state().check();
-        self.clear_words()?;
+        clear_words(gpu, &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
             buffer.fill(0).map_err(failed)?;
@@ -504,15 +587,6 @@ impl DeviceLowLatency {
         self.masks.write(0, &masks).map_err(failed)?;
         // No rank may write to another one before all have cleared their words.
         Ok(runtime.barrier_all()?)
-    }
-
-    /// Clears this rank's words.
-    fn clear_words(&self) -> Result<()> {
-        for &(at, bytes) in &self.words {
-            // SAFETY: parts of this object's block, which no kernel uses.
-            unsafe { self.device.gpu().fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
-        }
-        Ok(())
     }
 
     /// Whether the GPU itself masks ranks that do not arrive in time, so that later rounds go on without them.
@@ -586,6 +660,15 @@ impl DeviceLowLatency {
     }
 }
 
+/// Clears an object's words: their addresses and bytes. No kernel uses them meanwhile.
+fn clear_words(gpu: &Arc<Gpu>, words: &[(u64, u64)]) -> Result<()> {
+    for &(at, bytes) in words {
+        // SAFETY: parts of the object's block of the heap.
+        unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// The offset of the note of a difference among the notes of words.
 fn difference(ranks: usize, parts: usize) -> usize {
     8 * ranks * (5 * parts + 1)
@@ -595,9 +678,13 @@ fn difference(ranks: usize, parts: usize) -> usize {
 /// that wait for other ranks do not outnumber the multiprocessors, and leave some of these free. Other kernels have to
 /// run beside them: those of another object on another stream, for which the other ranks may wait.
 fn receiving_blocks(multiprocessors: u64, things: u64, most: u64) -> (u64, u64) {
-    let room = multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64);
-    let of_each = (room / things.max(1)).clamp(1, most);
-    ((things * of_each).min(room), of_each)
+    let of_each = (waiting_blocks(multiprocessors, u64::MAX) / things.max(1)).clamp(1, most);
+    (waiting_blocks(multiprocessors, things * of_each), of_each)
+}
+
+/// The number of blocks for so many units of work, in a kernel that waits for other ranks.
+fn waiting_blocks(multiprocessors: u64, units: u64) -> u64 {
+    units.min(multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64))
 }
 
 /// A 32-bit number for each rank.

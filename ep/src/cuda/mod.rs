@@ -41,7 +41,7 @@ pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// The headers of the programs.
-const HEADERS: [(&CStr, &str); 11] = [
+const HEADERS: [(&CStr, &str); 12] = [
     (c"low_latency_layout.cuh", include_str!("../../cu/low_latency_layout.cuh")),
     (c"high_throughput_layout.cuh", include_str!("../../cu/high_throughput_layout.cuh")),
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
@@ -51,6 +51,7 @@ const HEADERS: [(&CStr, &str); 11] = [
     (c"calls.cuh", include_str!("../../cu/calls.cuh")),
     (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),
     (c"near.cuh", include_str!("../../cu/near.cuh")),
+    (c"returns.cuh", include_str!("../../cu/returns.cuh")),
     (c"sums.cuh", include_str!("../../cu/sums.cuh")),
     (c"reduce.cuh", include_str!("../../cu/reduce.cuh")),
 ];

@@ -1,7 +1,7 @@
 //! The memory of high throughput. See `parameters` in `cu/routes.cuh`.
 
 use super::hosts::DeviceHosts;
-use super::layout::high_throughput::{CHUNK, Header, Heap, MOST_RANKS};
+use super::layout::high_throughput::{CHUNK, Header, Heap, MOST_RANKS, RETURNED};
 use crate::error::{Error, Result};
 use crate::plan::layout::{MOST_TOP_K, share};
 
@@ -103,12 +103,15 @@ impl HighThroughputShape {
         let words = 16 * ranks * tokens.div_ceil(CHUNK);
         let gathered_words = if staged == 0 { 0 } else { words * members };
         let (back, sums) = (room.back * tokens, room.sums * tokens);
+        let is_one_host = hosts.count() == 1;
+        let returned_words = if is_one_host { 8 * ranks * tokens.div_ceil(RETURNED) } else { 0 };
         // Rows for the proxy: outgoing tokens, returning rows, or sums, which are FP32.
         let out = [tokens * self.k.min(ranks), self.room, 2 * passed].into_iter().max().unwrap_or(0);
         let out = if all_mapped { 0 } else { out };
         // Rows that arrive from other hosts; rows, and tokens, that are offered to the ranks of this host.
-        let arriving = if hosts.count() > 1 { self.room } else { 0 };
-        let [offered, tokens_offered] = [self.room, tokens].map(|rows| if members > 1 { rows } else { 0 });
+        let arriving = if is_one_host { 0 } else { self.room };
+        let offered = if is_one_host || members == 1 { 0 } else { self.room };
+        let tokens_offered = if members > 1 { tokens } else { 0 };
         let part = |bytes: usize| bytes.next_multiple_of(128) as u64;
         let heap = Heap {
             headers: part(header),
@@ -119,7 +122,7 @@ impl HighThroughputShape {
             rows: part(arriving * row),
             sides: part(arriving * side),
             offered_rows: part(offered * row),
-            offered_sides: part(self.room * side),
+            offered_sides: part(if is_one_host { 0 } else { self.room * side }),
             back_rows: part(back * row),
             back_sides: part(back * side),
             out_rows: part(out * row),
@@ -132,6 +135,7 @@ impl HighThroughputShape {
             token_rows: part(tokens_offered * row),
             token_sides: part(tokens_offered * side),
             near_places_at: part(2 * 4 * members * tokens_offered),
+            returned_words: part(returned_words),
         };
         Parts { heap, side, staged, passed }
     }

@@ -44,6 +44,10 @@ static float get_number(bool f32, const char* row, symrail_u64 i) {
     return f32 ? ((const float*)row)[i] : low(((const unsigned short*)row)[i]);
 }
 
+static void expect(bool well, const char* what) {
+    if (!well) fail(what);
+}
+
 // The ranks of a job by host, and by the reach of GPUs. A host whose ranks are not mapped is no host for routes.
 struct buffers {
     const shape& s;
@@ -91,6 +95,7 @@ struct buffers {
         p.heap.out_rows = take(out * s.bytes), p.heap.out_sides = take(out * p.side);
         p.heap.staged_rows = take(p.staged * s.bytes), p.heap.staged_sides = take(p.staged * p.side);
         p.heap.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.heap.sum_sides = take(s.tokens * p.hosts * p.side);
+        p.heap.returned_words = take(8 * s.ranks * returned_chunks(s.tokens));
         p.heap.near_words = take(8 * s.ranks), p.heap.near_places_at = take(8 * members * s.tokens);
         p.heap.token_rows = take(s.tokens * s.bytes), p.heap.token_sides = take(s.tokens * p.side);
         matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
@@ -126,22 +131,21 @@ struct buffers {
         if ((heard().told & ~TICKET_REFUSED) != tickets) fail("a ticket of an earlier call");
         if (ticket != 0 && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
-    void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const char* bias, const char* second,
-                char* out, char* sums) {
+    void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const float* weights, const char* bias,
+                const char* second, char* out, char* sums) {
+        const symrail_u32* w = (const symrail_u32*)weights;
+        if (p.hosts > 1) launch(2, THREADS, [&] { ep_offer(&p, &r, rows, s.bytes, w, k); });
         launch(blocks, THREADS, [&] {
-            if (p.hosts > 1) ep_reduce_hosts(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums, s.f32);
-            else if (s.f32) ep_reduce_f32(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums);
-            else ep_reduce_bf16(&p, &r, rows, tokens, s.bytes, k, bias, second, out, sums);
+            if (p.hosts > 1) ep_reduce_hosts(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums, s.f32);
+            else if (s.f32) ep_reduce_f32(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums);
+            else ep_reduce_bf16(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums);
         });
+        expect(now.tickets == 0 && now.returns == 0 && now.begun == 0 && now.blocks == 0, "numbers of a kernel that has ended");
     }
     void end() {
         launch(1, 1, [&] { ep_end_call(&p); });
     }
 };
-
-static void expect(bool well, const char* what) {
-    if (!well) fail(what);
-}
 
 // A dispatch (or a second dispatch of other rows on the same routes), and the combine of its rows.
 static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
@@ -246,7 +250,6 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 1, made, s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
     });
-    launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, made, s.bytes, (const symrail_u32*)parts.data(), k); });
     put = job.put_bytes;
     launch(3, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, k, s.f32); });
     crossed = 0;
@@ -254,7 +257,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         if (is_far(rank) && comes_through(b.p, rank, me)) crossed += wanted_of(slots_of(s, rank, routing, none), own);
     symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
     expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
-    b.reduce(2, made, tokens, k, bias, second, (char*)out.data(), (char*)sums.data());
+    b.reduce(2 + call % 2, made, tokens, k, parts.data(), bias, second, (char*)out.data(), (char*)sums.data());
     for (symrail_u64 token = 0; token < tokens; token++) {
         auto sum = [&](symrail_u64 n) {
             float total = 0;
@@ -382,9 +385,8 @@ static void lost(const shape& s, char* heap) {
     job.timeout_ns = 1500000000;
     send(OF_COMBINE);
     if (!OF_COMBINE) return receive(), expect_late(b, 1, 2 * b.THREADS / 32, "a rank that announces a dispatch and sends nothing");
-    launch(2, b.THREADS, [&] { ep_offer(&b.p, &b.r, (char*)rows.data(), s.bytes, 0, 0); });
     launch(4, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, 0, s.f32); });
-    b.reduce(4, (char*)rows.data(), s.tokens, 0, nullptr, nullptr, (char*)given.data(), (char*)sums.data());
+    b.reduce(4, (char*)rows.data(), s.tokens, 0, nullptr, nullptr, nullptr, (char*)given.data(), (char*)sums.data());
     expect_late(b, 1, 2 * chunks(s.tokens), "a rank that announces a combine and sends nothing");
 }
 
@@ -410,8 +412,11 @@ int main() {
         check({3, 3, 2, 8, 64, 16384, false, 1}, mapped, calls, "calls");
         check({3, 30, 2, 4, 0, 64, false, 1}, mapped, refusals, "refusals");
     }
-    // One host; two hosts of three ranks; four hosts; a host with fewer ranks than the others.
+    // One host, whose tokens have up to two, four and five rows; two hosts of three ranks; four hosts; a host with fewer
+    // ranks than the others.
     check({2, 70, 4, 3, 2, 64, false, 2}, 2, calls, "calls");
+    check({4, 14, 2, 7, 3, 4128, false, 4}, 0, calls, "calls");
+    check({5, 20, 2, 9, 0, 2064, true, 5}, 0, calls, "calls");
     check({6, 60, 2, 8, 1, 64, true, 3}, 2, calls, "calls");
     check({8, 20, 2, 3, 0, 16, false, 2}, 2, calls, "calls");
     check({5, 40, 3, 4, 2, 32, true, 2}, 2, calls, "calls");

@@ -86,8 +86,10 @@ impl EpDeviceLowLatency {
             buffers.check()?;
             // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
             unsafe {
-                buffers.send_dispatch(stream, rows, x, topk, count)?;
-                to.map_or(Ok(()), |to| buffers.receive_dispatch(stream, &received(to)))
+                match to {
+                    Some(to) => buffers.dispatch(stream, rows, x, topk, count, &received(to)),
+                    None => buffers.send_dispatch(stream, rows, x, topk, count),
+                }
             }
         })
     }
@@ -105,8 +107,12 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             unsafe {
-                buffers.send_combine(stream, rows, weights, count, number)?;
-                to.map_or(Ok(()), |(topk, out, waits, count)| buffers.receive_combine(stream, topk, count, out, waits))
+                match to {
+                    Some((topk, out, waits, _)) => {
+                        buffers.combine(stream, [rows, weights, number], count, [topk, out, waits])
+                    }
+                    None => buffers.send_combine(stream, rows, weights, count, number),
+                }
             }
         })
     }

@@ -468,8 +468,8 @@ class Buffer:
     def get_next_combine_buffer(self, handle: _high.Handle, hidden: int, dtype: Any) -> Any:
         """A tensor [received tokens, hidden] of a GPU to fill for the next `combine`.
 
-        With a heap in the GPU's memory, and several ranks on a host, it is a view of this Buffer's memory, where the
-        other ranks read the rows: `combine` copies none. There is one such memory for all handles: the last call must
+        With a heap in the GPU's memory, several hosts, and several ranks on each, it is a view of this Buffer's memory,
+        where the host's other ranks read the rows: `combine` copies none. With one host `combine` never copies rows. There is one such memory for all handles: the last call must
         be a dispatch (StateError), and the next combine takes this tensor. A dispatch that was refused does not count,
         also if its error is raised later. Buffers cannot be remade or destroyed while views exist (StateError).
         """

@@ -128,7 +128,9 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             if topk_weights is not None:
                 topk = (slots, address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k)))
             largest = max(2, rows.element_size()) * hidden
-            buffers = self._prepare(largest, max(groups, -(-hidden // 128)), experts, max(k, 1), blocks)
+            # Without indices a token may go to all ranks.
+            most_ranks = max(k, 1) if topk_idx is not None else self.ranks
+            buffers = self._prepare(largest, max(groups, -(-hidden // 128)), experts, most_ranks, blocks)
             routes: Any = buffers.layout(stream, (slots, k), (in_rank, per_expert), tokens)
         else:
             if topk_idx is not None or topk_weights is not None:
