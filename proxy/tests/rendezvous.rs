@@ -4,17 +4,31 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
 use symrail_proxy::session::rendezvous::{Dial, HANDLE_SIZE as HANDLE, Handle, Link, Listener, MOST_STRANGERS, State};
 use symrail_proxy::session::{Place, Progress, Request, Session};
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 use symrail_transport::env::Settings;
 use symrail_transport::{Error, Result};
 
 const WORDS: usize = 1 << 16;
+
+/// The settings of all sessions.
+fn settings() -> Settings {
+    Settings::from_iter([
+        ("SYMRAIL_TRANSPORT", "libfabric"),
+        ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+        ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
+        ("SYMRAIL_TIMEOUT_S", "10"),
+    ])
+    .unwrap()
+}
 
 /// A session with some memory; the last word is a signal.
 struct Member {
@@ -25,14 +39,7 @@ struct Member {
 
 impl Member {
     fn new() -> Option<Member> {
-        let settings = Settings::from_iter([
-            ("SYMRAIL_TRANSPORT", "libfabric"),
-            ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
-            ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
-            ("SYMRAIL_TIMEOUT_S", "10"),
-        ])
-        .unwrap();
-        let session = match Session::open_without_peers(&settings, Progress::Thread, None) {
+        let session = match Session::open_without_peers(&settings(), Progress::Thread, None) {
             Ok(session) => session,
             Err(error) => {
                 println!("SKIPPED: {error}");
@@ -68,14 +75,22 @@ fn until<T>(mut next: impl FnMut() -> Option<T>) -> T {
 
 /// Both ends of a connection, with the peers' memory.
 fn meet(listener: &mut Listener, here: &Member, dialer: &Member) -> [(Link, [u8; HANDLE_SIZE]); 2] {
-    let mut dial = Dial::new(&dialer.session, listener.handle(), &dialer.handle()).unwrap();
+    meet_with(listener, (&here.session, &here.handle()), (&dialer.session, &dialer.handle()))
+}
+
+fn meet_with(
+    listener: &mut Listener,
+    here: (&Session, &[u8]),
+    dialer: (&Session, &[u8]),
+) -> [(Link, [u8; HANDLE_SIZE]); 2] {
+    let mut dial = Dial::new(dialer.0, listener.handle(), dialer.1).unwrap();
     let arrival = until(|| {
-        assert!(dial.poll(&dialer.session).unwrap().is_none());
-        listener.poll(&here.session).unwrap()
+        assert!(dial.poll(dialer.0).unwrap().is_none());
+        listener.poll(here.0).unwrap()
     });
     let of_dialer = Memory::of_peer(arrival.pe(), arrival.payload()).unwrap();
-    let mut answered = arrival.answer(&here.session, &here.handle()).unwrap();
-    let (link, payload) = until(|| dial.poll(&dialer.session).unwrap());
+    let mut answered = arrival.answer(here.0, here.1).unwrap();
+    let (link, payload) = until(|| dial.poll(dialer.0).unwrap());
     let of_listener = Memory::of_peer(link.pe(), &payload).unwrap();
     [(until(|| answered.poll().unwrap()), of_dialer), (link, of_listener)]
 }
@@ -162,4 +177,46 @@ fn strangers_get_nothing_and_do_not_disturb() {
     assert!(error.to_string().contains("secret"), "{error}");
     let [(link, _), _] = meet(&mut listener, &a, &b);
     assert!(link.pe() >= 2);
+}
+
+/// Memory that neither rails nor the CPU access, of sessions that meet: to the other one and to oneself.
+#[test]
+fn members_stage_memory_that_rails_do_not_reach() {
+    for progress in [Progress::Thread, Progress::Delegated] {
+        let open = |seed: u64| {
+            let guarded = GuardedMemory::new(8 * WORDS).unwrap();
+            let copy_engine = GuardedCopyEngine::new(Arc::clone(&guarded), STAGING_BUFFER_BYTES, seed).unwrap();
+            let session = Session::open_without_peers(&settings(), progress, Some(Box::new(copy_engine))).ok()?;
+            // SAFETY: it lives as long as the session.
+            let memory = unsafe { session.register_staged(guarded.base().as_ptr(), 8 * WORDS, None) }.unwrap();
+            let handle = memory.encode()[..memory.encoded_len()].to_vec();
+            Some((session, guarded, memory, handle))
+        };
+        let (Some(a), Some(b)) = (open(3), open(4)) else { return println!("SKIPPED: the provider is not there") };
+        let mut listener = Listener::new(&a.0).unwrap();
+        let [(_to_b, b_memory), (_to_a, _)] = meet_with(&mut listener, (&a.0, &a.3), (&b.0, &b.3));
+        let open_at = |guarded: &GuardedMemory| guarded.reachable(guarded.base().addr().get(), 8 * WORDS).unwrap();
+        let (from, half) = (open_at(&a.1).cast::<u64>(), WORDS / 2);
+        for (round, len) in [8, 4000, 100_000, 4 * WORDS as u64 - 64].into_iter().enumerate() {
+            for (to, guarded) in [(&b_memory, &b.1), (&a.2.encode(), &a.1)] {
+                for i in 0..half {
+                    // SAFETY: the first half of the memory, which no operation uses now.
+                    unsafe { from.add(i).write_volatile((round * WORDS + i) as u64) };
+                }
+                let at = |word: usize| Place::new(to, 8 * word as u64).unwrap();
+                let source = (Source::Stable(a.1.base().as_ptr().cast_const()), len);
+                // SAFETY: the source is not changed before the request has ended.
+                let start = || unsafe { a.0.start_put_signal(at(half), source, at(WORDS - 1), (AmoOp::Add, 1)) };
+                finish(&a.0, &until(|| start().unwrap())).unwrap();
+                let there = open_at(guarded).cast::<u64>();
+                for i in 0..len as usize / 8 {
+                    // SAFETY: the second half of the memory, to which no operation is under way.
+                    let got = unsafe { there.add(half + i).read_volatile() };
+                    assert_eq!(got, (round * WORDS + i) as u64, "{len} bytes, at {i}");
+                }
+                // SAFETY: as above.
+                assert_eq!(unsafe { there.add(WORDS - 1).read_volatile() }, round as u64 + 1);
+            }
+        }
+    }
 }

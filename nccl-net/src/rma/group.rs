@@ -57,13 +57,13 @@ impl Group {
     /// # Errors
     /// A rank that does not call, a malformed handle, or the error of the rendezvous.
     pub fn connect(
-        network: Arc<Network>,
+        network: &Arc<Network>,
         listener: &mut Listener,
         handles: &[[u8; crate::abi::HANDLE_SIZE]],
         rank: usize,
     ) -> Result<Group> {
         let (n, session, begun) = (handles.len(), &network.session, Instant::now());
-        let board = Ring::new(&network, 2 * SLOT * n)?;
+        let board = Ring::new(network, 2 * SLOT * n)?;
         let mut card = (rank as u32).to_le_bytes().to_vec();
         card.extend(board.handle());
         let mut members: Vec<Option<Member>> = (0..n).map(|_| None).collect();
@@ -100,7 +100,7 @@ impl Group {
         }
         let members = members.into_iter().flatten().collect();
         let (exchanges, orders, calls) = (Mutex::new(0), Mutex::default(), AtomicU64::new(0));
-        Ok(Group { network: Arc::clone(&network), rank, members, board, exchanges, orders, calls })
+        Ok(Group { network: Arc::clone(network), rank, members, board, exchanges, orders, calls })
     }
 
     /// The number of ranks.

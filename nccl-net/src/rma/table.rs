@@ -111,7 +111,7 @@ unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c
         };
         let handles = (0..n).map(handle).collect::<Result<Vec<_>>>()?;
         let mut listener = symrail_core::lock(&listening.listener);
-        let group = Group::connect(Arc::clone(&listening.network), &mut listener, &handles, rank)?;
+        let group = Group::connect(&listening.network, &mut listener, &handles, rank)?;
         // SAFETY: NCCL passes a place for the group.
         unsafe { put(out, Box::into_raw(Box::new(Arc::new(group))).cast(), "the place for the group") }
     })
