@@ -167,11 +167,13 @@ fn all_to_all(m: &Member, bootstrap: &mut Bootstrap) {
     assert_eq!((words[6], words[14]), (3, 2), "host and GPU memory; NCCL's proxy");
     let (source, dest, signals) = (Memory::new(ranks * PART), Memory::new(ranks * PART), Memory::new(64));
     let [s, d, w] = [&source, &dest, &signals].map(|memory| rma.register(memory.base(), memory.bytes(), 1).unwrap());
+    // NCCL registers the same memory with each of its groups.
+    let again = rma.register(dest.base(), dest.bytes(), 1).unwrap();
     for (round, words) in [1, 64, 513, 8_191, PART].into_iter().enumerate() {
         let mut requests: Vec<Ptr> = Vec::new();
         for to in 0..ranks {
             source.fill(to * PART, words, |i| value(m.rank, to, round, i));
-            let (from, at) = ((s, 8 * (to * PART) as u64), (d, 8 * (m.rank * PART) as u64));
+            let (from, at) = ((s, 8 * (to * PART) as u64), ([d, again][round % 2], 8 * (m.rank * PART) as u64));
             let signal =
                 |at: usize, value, op| Signal { memory: w, at: 8 * at as u64, value, op, strong: round % 2 == 0 };
             let context = if m.version == 11 { 0 } else { (to % 2) as i32 };
@@ -207,20 +209,23 @@ fn all_to_all(m: &Member, bootstrap: &mut Bootstrap) {
         assert!(!rma.has_error());
         bootstrap.gather(b"read");
     }
-    [s, d, w].into_iter().for_each(|memory| rma.deregister(memory));
+    [s, again, d, w].into_iter().for_each(|memory| rma.deregister(memory));
 }
 
 /// Many puts of different sizes, and one strong signal: who sees it sees all of them. Another context is not waited for.
 fn strong_signals(m: &Member, bootstrap: &mut Bootstrap) {
     const PUTS: usize = 24;
     const WORDS: usize = 12_000;
+    /// The last put before the signal, which takes long on all rails.
+    const LAST: usize = 500_000;
     let rma = &m.rma;
-    let (source, dest, signals) = (Memory::new(PUTS * WORDS), Memory::new(PUTS * WORDS), Memory::new(64));
+    let all = PUTS * WORDS + LAST;
+    let (source, dest, signals) = (Memory::new(all), Memory::new(all), Memory::new(64));
     let [s, d, w] = [&source, &dest, &signals].map(|memory| rma.register(memory.base(), memory.bytes(), 1).unwrap());
     let size = |put: usize| [WORDS, 1, 700, 5_000][put % 4];
     for round in 1..=20 {
         if m.rank == 0 {
-            source.fill(0, PUTS * WORDS, |i| value(0, 1, round, i));
+            source.fill(0, all, |i| value(0, 1, round, i));
             let mut requests = Vec::new();
             for put in 0..PUTS {
                 let at = 8 * (put * WORDS) as u64;
@@ -231,11 +236,16 @@ fn strong_signals(m: &Member, bootstrap: &mut Bootstrap) {
                     requests.push(rma.put_signal(0, (s, at), 8, (d, at), 1, signal).unwrap());
                 }
             }
+            let last = 8 * (PUTS * WORDS) as u64;
+            requests.push(rma.put(0, (s, last), 8 * LAST, (d, last), 1).unwrap());
             let signal = Signal { memory: w, at: 80, value: 1, op: INC, strong: true };
             requests.push(rma.put_signal(0, (s, 0), 8, (d, 0), 1, signal).unwrap());
             requests.into_iter().rev().for_each(|request| rma.finish(request).unwrap());
         } else {
             signals.wait(rma, 10, round as u64);
+            for at in (PUTS * WORDS..all).rev() {
+                assert_eq!(dest.word(at), value(0, 1, round, at), "round {round}, the last put, word {at}");
+            }
             for put in 0..PUTS {
                 for i in 0..size(put) {
                     let at = put * WORDS + i;

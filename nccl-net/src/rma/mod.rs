@@ -5,7 +5,8 @@
 //! | module | concept |
 //! |---|---|
 //! | `abi` | the tables' layouts, by version |
-//! | `table` | the functions of the tables |
+//! | `table` | the tables, and their functions for groups, contexts and memory |
+//! | `post` | the functions that post operations, and those that test them |
 //! | `group` | the ranks, how they come together, and how they exchange handles |
 //! | `window` | memory that all ranks have registered together |
 //! | `order` | operations under way: weak and strong signals, flushes, requests |
@@ -16,5 +17,6 @@
 mod abi;
 mod group;
 mod order;
+mod post;
 mod table;
 mod window;

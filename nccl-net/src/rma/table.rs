@@ -1,4 +1,4 @@
-//! The functions of the tables. They convert C's arguments, and call those of the other modules.
+//! The tables, and their functions for groups, contexts and memory.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use symrail_proxy::session::rendezvous::Listener;
 
-use super::abi::{
-    Contexts, GIN_PROXY, GinConfigV13, GinV11, GroupProperties, RmaV13, RmaV14, RmaV15, RmaV16, SIGNAL_ADD, SIGNAL_INC,
-};
+use super::abi::{Contexts, GIN_PROXY, GinConfigV13, GinV11, GroupProperties, RmaV13, RmaV14, RmaV15, RmaV16};
 use super::group::Group;
-use super::order::{Key, Operation, Signal, Transfer};
+use super::post::{
+    Set, group, iflush, iget_v13, iget_v15, iput_signal_v11, iput_signal_v13, iput_signal_v14, iput_signal_v15,
+    iput_v11, iput_v13, iput_v15, set, test,
+};
 use super::window::{Piece, Window};
 use crate::abi::{
     Code, HANDLE_SIZE, Int, Out, PTR_CUDA, PTR_HOST, Properties, PropertiesV11, PropertiesV12, Ptr, UNDEFINED,
@@ -25,13 +26,6 @@ use crate::table::{handle_at, object, put};
 struct Listening {
     network: Arc<Network>,
     listener: Mutex<Listener>,
-}
-
-/// A set of contexts of a group.
-struct Set {
-    group: Arc<Group>,
-    number: usize,
-    contexts: c_int,
 }
 
 /// The number of the next set; 0 is that of a group's own context.
@@ -115,24 +109,6 @@ unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c
         // SAFETY: NCCL passes a place for the group.
         unsafe { put(out, Box::into_raw(Box::new(Arc::new(group))).cast(), "the place for the group") }
     })
-}
-
-/// A group, as NCCL holds it.
-///
-/// # Safety
-/// The pointer is null, or what `connect` has returned and NCCL has not closed.
-unsafe fn group<'a>(pointer: Ptr) -> Result<&'a Arc<Group>> {
-    // SAFETY: the caller's promise.
-    unsafe { object::<Arc<Group>>(pointer, "the group") }
-}
-
-/// A set of contexts, as NCCL holds it.
-///
-/// # Safety
-/// The pointer is null, or what `createContext` has returned and NCCL has not destroyed.
-unsafe fn set<'a>(pointer: Ptr) -> Result<&'a Set> {
-    // SAFETY: the caller's promise.
-    unsafe { object::<Set>(pointer, "the contexts") }
 }
 
 /// # Safety
@@ -298,177 +274,6 @@ unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
             drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
         }
         Ok(())
-    })
-}
-
-/// A registered memory and an offset, as NCCL passes them.
-///
-/// # Safety
-/// The handle is null, or what `regMrSym` has returned and NCCL has not deregistered.
-unsafe fn at(handle: Ptr, offset: u64, what: &str) -> Result<(Arc<Window>, u64)> {
-    // SAFETY: the caller's promise.
-    Ok((Arc::clone(unsafe { object::<Arc<Window>>(handle, what) }?), offset))
-}
-
-/// The bytes of an operation: from or to the first memory, of this rank, to or from the second one.
-///
-/// # Safety
-/// As for [`at`].
-unsafe fn transfer(is_get: bool, local: (u64, Ptr), remote: (u64, Ptr), len: usize) -> Result<Option<Transfer>> {
-    if len == 0 {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise.
-    let (local, remote) =
-        unsafe { (at(local.1, local.0, "the local memory")?, at(remote.1, remote.0, "the rank's memory")?) };
-    Ok(Some(Transfer { is_get, local, remote, len: len as u64 }))
-}
-
-/// # Safety
-/// As for [`at`].
-unsafe fn signal((offset, handle): (u64, Ptr), value: u64, op: u32, strong: bool) -> Result<Signal> {
-    let value = match op {
-        SIGNAL_INC => 1,
-        SIGNAL_ADD => value,
-        _ => return Err(Failure::argument(format!("signal operation {op}: 1 (increment) and 2 (add) are supported"))),
-    };
-    // SAFETY: the caller's promise.
-    Ok(Signal { word: unsafe { at(handle, offset, "the signal's memory") }?, value, strong })
-}
-
-/// Posts an operation and writes its request: the number plus one, as a pointer that NCCL only passes back.
-///
-/// # Safety
-/// `out` is null or a place for a pointer.
-unsafe fn post(group: &Group, (set, context): (usize, c_int), rank: u32, operation: Operation, out: Out) -> Result<()> {
-    let rank = rank as usize;
-    if rank >= group.ranks() {
-        return Err(Failure::argument(format!("rank {rank}: there are {}", group.ranks())));
-    }
-    let number = symrail_core::lock(&group.orders).post(group, Key { set, context, rank }, operation)?;
-    // SAFETY: the caller's promise.
-    unsafe { put(out, std::ptr::without_provenance_mut(number + 1), "the place for the request") }
-}
-
-/// # Safety
-/// As for [`set`] and [`post`].
-unsafe fn post_in(context: (Ptr, c_int), rank: u32, operation: Operation, out: Out) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let set = unsafe { set(context.0) }?;
-    if !(0..set.contexts.max(1)).contains(&context.1) {
-        return Err(Failure::argument(format!("context {}: there are {}", context.1, set.contexts)));
-    }
-    // SAFETY: as above.
-    unsafe { post(&set.group, (set.number, context.1), rank, operation, out) }
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_v11(
-    coll: Ptr, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
-) -> Code {
-    // SAFETY: NCCL passes what `connect` and `regMrSym` returned, and a place for the request.
-    guarded("iput", || unsafe {
-        let operation = Operation { transfer: transfer(false, (from, source), (to, dest), len)?, signal: None };
-        post(group(coll)?, (0, 0), rank, operation, out)
-    })
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_signal_v11(
-    coll: Ptr, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
-    word: u64, words: Ptr, value: u64, op: u32, out: Out,
-) -> Code {
-    // SAFETY: as above.
-    guarded("iputSignal", || unsafe {
-        let transfer = transfer(false, (from, source), (to, dest), len)?;
-        let operation = Operation { transfer, signal: Some(signal((word, words), value, op, true)?) };
-        post(group(coll)?, (0, 0), rank, operation, out)
-    })
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_v13(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
-) -> Code {
-    // SAFETY: NCCL passes what `createContext` and `regMrSym` returned, and a place for the request.
-    guarded("iput", || unsafe {
-        let operation = Operation { transfer: transfer(false, (from, source), (to, dest), len)?, signal: None };
-        post_in((set, context), rank, operation, out)
-    })
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_v15(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, _hints: u32, out: Out,
-) -> Code {
-    // SAFETY: the same contract.
-    unsafe { iput_v13(set, context, from, source, len, to, dest, rank, out) }
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_signal_v14(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
-    word: u64, words: Ptr, value: u64, op: u32, strong: bool, out: Out,
-) -> Code {
-    // SAFETY: as above.
-    guarded("iputSignal", || unsafe {
-        let transfer = transfer(false, (from, source), (to, dest), len)?;
-        let operation = Operation { transfer, signal: Some(signal((word, words), value, op, strong)?) };
-        post_in((set, context), rank, operation, out)
-    })
-}
-
-/// All signals are strong here.
-#[rustfmt::skip]
-unsafe extern "C" fn iput_signal_v13(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
-    word: u64, words: Ptr, value: u64, op: u32, out: Out,
-) -> Code {
-    // SAFETY: the same contract.
-    unsafe { iput_signal_v14(set, context, from, source, len, to, dest, rank, word, words, value, op, true, out) }
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iput_signal_v15(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32,
-    word: u64, words: Ptr, value: u64, op: u32, strong: bool, _hints: u32, out: Out,
-) -> Code {
-    // SAFETY: the same contract.
-    unsafe { iput_signal_v14(set, context, from, source, len, to, dest, rank, word, words, value, op, strong, out) }
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iget_v13(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, out: Out,
-) -> Code {
-    // SAFETY: as for `iput`; the source is the rank's.
-    guarded("iget", || unsafe {
-        let operation = Operation { transfer: transfer(true, (to, dest), (from, source), len)?, signal: None };
-        post_in((set, context), rank, operation, out)
-    })
-}
-
-#[rustfmt::skip]
-unsafe extern "C" fn iget_v15(
-    set: Ptr, context: c_int, from: u64, source: Ptr, len: usize, to: u64, dest: Ptr, rank: u32, _hints: u32, out: Out,
-) -> Code {
-    // SAFETY: the same contract.
-    unsafe { iget_v13(set, context, from, source, len, to, dest, rank, out) }
-}
-
-unsafe extern "C" fn iflush(set: Ptr, context: c_int, _memory: Ptr, rank: u32, out: Out) -> Code {
-    // SAFETY: as for `iput`.
-    guarded("iflush", || unsafe { post_in((set, context), rank, Operation::default(), out) })
-}
-
-unsafe extern "C" fn test(coll: Ptr, request: Ptr, done: Int) -> Code {
-    guarded("test", || {
-        // SAFETY: NCCL passes what `connect` returned.
-        let group = unsafe { group(coll) }?;
-        let Some(number) = request.addr().checked_sub(1) else { return Err(Failure::null("the request")) };
-        let ended = symrail_core::lock(&group.orders).test(group, number)?;
-        // SAFETY: NCCL passes a place for a number.
-        unsafe { put(done, c_int::from(ended), "the place for the result") }
     })
 }
 
