@@ -264,6 +264,15 @@ impl Agent {
         lock(&self.known).keys().cloned().collect()
     }
 
+    /// The memory of an agent that is known here, by address.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn memory_of(&self, agent: &str) -> Result<Vec<Descriptor>> {
+        let unknown = || Error::Unknown { agent: agent.to_owned() };
+        Ok(lock(&self.known).get(agent).ok_or_else(unknown)?.memories.descriptors().collect())
+    }
+
     /// Connects to an agent, unless a connection is there or being made. Returns whether it is there. It does not
     /// block, and need not be called: the first transfer or notification connects.
     ///

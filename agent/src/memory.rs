@@ -90,6 +90,10 @@ impl<T> Table<T> {
         (self.entries, self.longest) = (BTreeMap::new(), 0);
     }
 
+    pub fn descriptors(&self) -> impl Iterator<Item = Descriptor> {
+        self.entries.iter().map(|((address, _), (len, _))| Descriptor { address: *address, len: *len })
+    }
+
     /// The registration that holds all bytes of a descriptor: of several the one with the nearest first address, and
     /// the latest of those.
     pub fn find(&self, Descriptor { address, len }: Descriptor) -> Option<&T> {

@@ -113,16 +113,23 @@ fn metadata_is_complete_or_partial_and_is_refused_when_it_was_changed() {
     assert!(matches!(a.agent.notify("right", b""), Err(Error::Unknown { .. })));
     assert_eq!(a.agent.load(&impostor.agent.metadata()).unwrap(), "right");
     assert!(matches!(Agent::from_env(""), Err(Error::Argument { .. })));
-    // What was deregistered is refused by its owner, whatever others know of it.
-    a.agent.forget("right").unwrap();
+}
+
+#[test]
+fn memory_that_its_owner_has_deregistered_is_not_written() {
+    let member = |name| Member::with_timeout(name, PROVIDERS[0], 4096, 2);
+    let (Some(a), Some(b)) = (member("left"), member("right")) else { return };
     a.loads(&b);
-    let mut stale = prepare(b.at(0, 8)).unwrap();
+    a.fill(|_| 1);
+    let mut stale = a.agent.transfer(Direction::Write, &[a.at(0, 8)], &[b.at(0, 8)], "right").unwrap();
     b.agent.deregister(b.id).unwrap();
     assert!(matches!(b.agent.deregister(b.id), Err(Error::Argument { .. })));
     stale.post(Some(b"never")).unwrap();
+    // Providers that move the bytes by themselves close the connection.
     let error = stale.wait(LONG).unwrap_err();
-    assert!(matches!(error, Error::Failed { .. }), "{error}");
+    assert!(matches!(error, Error::Failed { .. } | Error::Lost { .. }), "{error}");
     assert!(b.agent.wait_notification(Duration::from_millis(50)).is_none(), "a notification without its data");
+    assert_eq!(b.read(0), 0);
 }
 
 #[test]
