@@ -28,6 +28,7 @@ def decode(name: str, requests: int, pipe: Connection) -> None:
     agent = Agent(name)
     layers = [agent.register(layer) for layer in cache]
     pipe.send((agent.metadata(), layers))
+    agent.load(pipe.recv())
     for _ in range(requests):
         found = agent.notification(timeout=60)
         assert found is not None, "no request within 60 s"
@@ -57,6 +58,7 @@ def main() -> None:
 
     def join(pipe: Connection) -> tuple[str, list]:
         metadata, theirs = pipe.recv()
+        pipe.send(agent.metadata())
         return agent.load(metadata), theirs
 
     def serve(request: int, to: tuple[str, list]) -> None:
