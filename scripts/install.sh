@@ -10,7 +10,7 @@
 #
 # The prefix may be moved afterwards; programs that were compiled with it then need compiling again.
 # SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so, libsymrail_transport.so, libsymrail_decomp_c.so,
-# libsymrail_nccl.so and libnccl_net_symrail.so that are built already.
+# libsymrail_nccl.so, libsymrail_agent_c.so and libnccl_net_symrail.so that are built already.
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
@@ -38,7 +38,8 @@ if [ $undo = 1 ]; then
   exit 0
 fi
 
-build_or_take "$root" symrail-perftest symrail-c symrail-transport-c symrail-decomp-c symrail-nccl symrail-nccl-net
+build_or_take "$root" symrail-perftest symrail-c symrail-transport-c symrail-agent-c symrail-decomp-c symrail-nccl \
+  symrail-nccl-net
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 [ ! -e "$list" ] || uninstall
 mkdir -p "$(dirname "$list")"
@@ -68,6 +69,10 @@ for name in libsymrail libsymrail_transport; do
   place 755 "$built/$name.so" "lib/$soname"
   alias_of "$soname" "lib/$name.so"
 done
+soname=$(grep -aoE 'libsymrail_agent\.so\.[0-9]+' "$built/libsymrail_agent_c.so" | head -1)
+place 755 "$built/libsymrail_agent_c.so" "lib/$soname"
+alias_of "$soname" lib/libsymrail_agent.so
+place 644 "$root/agent/include/symrail_agent.h" include/symrail_agent.h
 # By this name NCCL finds it for NCCL_NET_PLUGIN=symrail.
 place 755 "$built/libnccl_net_symrail.so" lib/libnccl-net-symrail.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h

@@ -22,6 +22,7 @@
 //! | `torch_tensors` | PyTorch's tensors by its functions for C (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
+//! | `agent` | the classes behind `symrail.agent` (unsafe) |
 //! | `collectives` | the class behind `symrail.collectives` (unsafe) |
 //! | `overlap` | the classes behind `symrail.overlap` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
@@ -29,6 +30,7 @@
 //!
 //! Every call that may wait releases Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
+mod agent;
 mod blocks;
 mod collective;
 mod collectives;
@@ -90,6 +92,8 @@ mod _symrail {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::ep::add(module)?;
+        module.add_class::<crate::agent::Agent>()?;
+        module.add_class::<crate::agent::AgentTransfer>()?;
         module.add_class::<crate::decomp::Pencils>()?;
         module.add_class::<crate::collectives::Collectives>()?;
         module.add_class::<crate::overlap::Products>()?;

@@ -15,9 +15,10 @@ use libraries::{build, missing, succeed};
 
 /// File, soname, and the headers that define its interface. The other interfaces are defined by NCCL, NVSHMEM and
 /// cuDecomp, and by OpenSHMEM 1.5, from which `shmem.h` is generated.
-const LIBRARIES: [(&str, &str, &[&str]); 6] = [
+const LIBRARIES: [(&str, &str, &[&str]); 7] = [
     ("libsymrail.so", "libsymrail.so.1", &["shmem/include/shmem.h", "shmem/include/shmemx.h"]),
     ("libsymrail_transport.so", "libsymrail_transport.so.1", &["transport/include/symrail_transport.h"]),
+    ("libsymrail_agent_c.so", "libsymrail_agent.so.1", &["agent/include/symrail_agent.h"]),
     ("libsymrail_decomp_c.so", "libcudecomp.so.0", &["decomp/capi/include/cudecomp.h"]),
     ("libsymrail_nccl.so", "libnccl.so.2", &[]),
     ("libnccl_net_symrail.so", "libnccl-net-symrail.so", &[]),

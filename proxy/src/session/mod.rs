@@ -5,7 +5,7 @@
 //! |---|---|
 //! | this | opening, connecting, registering; progress |
 //! | `operation` | put, get, AMOs, put_signal, fence, quiet, and a caller's wait |
-//! | `request` | operations whose ends are tested one by one |
+//! | `request` | operations and lists of them, whose ends are tested |
 //! | `peers` | peers that are added and removed while others communicate |
 //! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
 //! | [`memory`] | the handle by which peers address registered memory |
@@ -55,8 +55,8 @@ use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 pub use peers::Identity;
 use peers::Peers;
-use request::Outcome;
-pub use request::Request;
+use request::Pending;
+pub use request::{Part, Request};
 
 /// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with a gap of at
 /// least this size between two of them.
@@ -92,7 +92,7 @@ pub struct Session {
     identity: Identity,
     peers: Mutex<Peers>,
     /// The requests under way, by tag.
-    requests: Mutex<slab::Slab<Arc<Outcome>>>,
+    requests: Mutex<slab::Slab<Pending>>,
 }
 
 /// The id and the offset of the next registration.

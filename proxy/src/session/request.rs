@@ -14,11 +14,29 @@ use crate::Engine;
 /// flushes and of the endpoint's own flags.
 pub(super) const REQUESTS: Issuer = 2;
 
-/// How an operation has ended; unset while it is under way.
-pub(super) type Outcome = OnceLock<Result<()>>;
+/// How the operations of a request have ended; unset while any is under way.
+type Outcome = OnceLock<Result<()>>;
 
-/// An operation that was started with [`Session::start_put`] or one of its siblings. Dropping it does not cancel the
-/// operation.
+/// A request whose end was not noticed.
+pub(super) struct Pending {
+    outcome: Arc<Outcome>,
+    under_way: usize,
+    failed: Option<Error>,
+}
+
+/// One part of a list: bytes in memory of a peer, and as many here.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The bytes of the peer.
+    pub place: Place<'a>,
+    /// The bytes here.
+    pub local: *mut u8,
+    /// The length of both.
+    pub len: u64,
+}
+
+/// An operation that was started with [`Session::start_put`] or one of its siblings, or the operations of a list.
+/// Dropping it does not cancel them.
 #[derive(Debug)]
 #[must_use = "the operation's memory is lent until it has ended"]
 pub struct Request(Arc<Outcome>);
@@ -81,6 +99,72 @@ impl Session {
         unsafe { self.start_request(&[to, signal], command) }
     }
 
+    /// Starts a write of each part from here to the peer, as many as there is room for. Returns their number, and one
+    /// request that ends when all of them have ended. `None`, with nothing started, while there is no room for any.
+    ///
+    /// # Safety
+    /// The bytes here stay valid and unchanged until the request has ended, or until the session is dropped.
+    ///
+    /// # Errors
+    /// As for [`Session::start_put`], for the first part; parts of different peers. What is wrong with a later part is
+    /// the error of the call that begins with it.
+    pub unsafe fn start_puts<'a>(
+        &self,
+        parts: impl Iterator<Item = Part<'a>>,
+    ) -> Result<Option<(usize, Request)>> {
+        let put = |part: &Part<'_>, dest| Command::Put { dest, source: Source::Stable(part.local), len: part.len };
+        // SAFETY: the caller's promise.
+        unsafe { self.start_list(Operation::Put, parts, put) }
+    }
+
+    /// Starts a read of each part from the peer to here, in the manner of [`Session::start_puts`].
+    ///
+    /// # Safety
+    /// The bytes here stay valid, and no other code uses them, until the request has ended, or until the session is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As for [`Session::start_puts`].
+    pub unsafe fn start_gets<'a>(
+        &self,
+        parts: impl Iterator<Item = Part<'a>>,
+    ) -> Result<Option<(usize, Request)>> {
+        let get = |part: &Part<'_>, source| Command::Get { source, dest: part.local, len: part.len };
+        // SAFETY: the caller's promise.
+        unsafe { self.start_list(Operation::Get, parts, get) }
+    }
+
+    unsafe fn start_list<'a>(
+        &self,
+        operation: Operation,
+        mut parts: impl Iterator<Item = Part<'a>>,
+        command: impl Fn(&Part<'_>, u64) -> Command,
+    ) -> Result<Option<(usize, Request)>> {
+        let Some(first) = parts.next() else { return Ok(None) };
+        let pe = first.place.pe();
+        let engine = self.driver.engine();
+        let mut started = 0;
+        let request = self.begin(engine, |engine, owner| {
+            engine.endpoint().accepts(operation, pe)?;
+            let mut start = |part: &Part<'_>| {
+                if part.place.pe() != pe {
+                    let last = self.n_pes.saturating_sub(1);
+                    return Err(Error::NoSuchPe { pe: part.place.pe().into(), last });
+                }
+                let command = command(part, part.place.offset(operation, part.len)?);
+                self.learn(engine, &[part.place])?;
+                // SAFETY: the caller's promise.
+                unsafe { engine.submit(pe, command, owner) }.map(drop)
+            };
+            start(&first)?;
+            started = 1;
+            // An error here returns when the next call begins with this part.
+            started += parts.take_while(|part| start(part).is_ok()).count();
+            Ok(started)
+        })?;
+        Ok(request.map(|request| (started, request)))
+    }
+
     /// Whether a request has ended. It makes progress, and never blocks: if another thread drives the engine right now,
     /// that one does the work.
     ///
@@ -98,7 +182,7 @@ impl Session {
     /// # Errors
     /// As for [`Session::start_put`].
     pub fn start_probe(&self, pe: Pe) -> Result<Option<Request>> {
-        self.begin(self.turn_at_engine(), |engine, owner| engine.endpoint().probe(pe, owner))
+        self.begin(self.turn_at_engine(), |engine, owner| engine.endpoint().probe(pe, owner).map(|()| 1))
     }
 
     unsafe fn start_request(&self, places: &[Place<'_>], command: Command) -> Result<Option<Request>> {
@@ -107,14 +191,14 @@ impl Session {
         engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
         // SAFETY: the caller's promise.
-        self.begin(engine, |engine, owner| unsafe { engine.submit(pe, command, owner) }.map(drop))
+        self.begin(engine, |engine, owner| unsafe { engine.submit(pe, command, owner) }.map(|_| 1))
     }
 
-    /// Starts what `submit` submits.
+    /// Starts the operations that `submit` submits, and whose number it returns.
     fn begin(
         &self,
         mut engine: MutexGuard<'_, Engine>,
-        submit: impl FnOnce(&mut Engine, Owner) -> Result<()>,
+        submit: impl FnOnce(&mut MutexGuard<'_, Engine>, Owner) -> Result<usize>,
     ) -> Result<Option<Request>> {
         if !engine.ready() {
             self.advance(&mut engine);
@@ -123,12 +207,20 @@ impl Session {
             }
         }
         let outcome = Arc::new(Outcome::new());
-        let tag = symrail_core::lock(&self.requests).insert(Arc::clone(&outcome)) as u64;
-        let owner = Owner { issuer: REQUESTS, tag: Some(tag) };
-        if let Err(error) = submit(&mut engine, owner) {
-            symrail_core::lock(&self.requests).try_remove(tag as usize);
-            return if matches!(error, Error::Full { .. }) { Ok(None) } else { Err(error) };
+        let pending = Pending { outcome: Arc::clone(&outcome), under_way: 0, failed: None };
+        let tag = symrail_core::lock(&self.requests).insert(pending);
+        let owner = Owner { issuer: REQUESTS, tag: Some(tag as u64) };
+        let submitted = submit(&mut engine, owner);
+        let mut requests = symrail_core::lock(&self.requests);
+        match submitted {
+            // Ends are noticed under the engine's lock, which is held here.
+            Ok(under_way) => requests.get_mut(tag).map_or((), |pending| pending.under_way = under_way),
+            Err(error) => {
+                requests.try_remove(tag);
+                return if matches!(error, Error::Full { .. }) { Ok(None) } else { Err(error) };
+            }
         }
+        drop(requests);
         // A poll sends what the endpoint has gathered: the caller may do other work before it tests the request.
         self.advance(&mut engine);
         Ok(Some(Request(outcome)))
@@ -163,9 +255,16 @@ impl Session {
         if ended > 0 {
             let mut requests = symrail_core::lock(&self.requests);
             for ended in finished.drain(..).filter(|ended| ended.issuer == REQUESTS) {
-                if let Some(outcome) = requests.try_remove(ended.tag as usize) {
+                let tag = ended.tag as usize;
+                let Some(pending) = requests.get_mut(tag) else { continue };
+                pending.under_way -= 1;
+                if let Err(error) = ended.result {
+                    pending.failed.get_or_insert(*error);
+                }
+                if pending.under_way == 0 {
+                    let Pending { outcome, failed, .. } = requests.remove(tag);
                     // It is set once, since its entry is removed with it.
-                    let _ = outcome.set(ended.result.map(drop).map_err(|error| *error));
+                    let _ = outcome.set(failed.map_or(Ok(()), Err));
                 }
             }
         }

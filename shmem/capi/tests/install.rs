@@ -75,10 +75,12 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
 
     for file in [
         "share/man/man1/oshrun.1",
+        "include/symrail_agent.h",
         "include/symrail_transport.h",
         "include/symrail_device.cuh",
         "include/symrail/api.cuh",
         "lib/libsymrail.so.1",
+        "lib/libsymrail_agent.so",
         "lib/libsymrail_transport.so",
     ] {
         assert!(prefix.join(file).exists(), "{file}");

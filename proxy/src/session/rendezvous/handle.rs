@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use hmac::Mac;
+use symrail_transport::frames::{KEY, hmac};
 use symrail_transport::{Error, Result};
 
 use super::super::Identity;
@@ -42,6 +44,18 @@ impl Handle {
             *to = *from;
         }
         bytes
+    }
+
+    /// The identity of the listener's session.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// A key for one purpose that only those that have the handle can compute.
+    #[must_use]
+    pub fn key(&self, purpose: &[u8]) -> [u8; KEY] {
+        hmac(&self.secret).chain_update(purpose).finalize().into_bytes().into()
     }
 
     /// Reads an encoded handle.

@@ -1,0 +1,387 @@
+//! The agent.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use symrail_core::lock;
+use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::rendezvous::Handle;
+use symrail_proxy::session::{Progress, Session};
+use symrail_transport::env::{Settings, log};
+
+use crate::error::{Error, Result};
+use crate::inbox::Notification;
+use crate::memory::{Descriptor, Local, MemoryId, Remote, Table};
+use crate::metadata::{Metadata, must_be_a_name};
+use crate::outbox;
+use crate::peer::Peer;
+use crate::transfer::{Direction, List, Transfer};
+use crate::worker::Shared;
+
+/// The pause between two looks of a thread that waits for a notification.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// This agent's memory.
+#[derive(Default)]
+struct Registered {
+    by_id: HashMap<MemoryId, Arc<Local>>,
+    by_address: Table<MemoryId>,
+}
+
+impl Registered {
+    fn find(&self, descriptor: Descriptor) -> Option<&Arc<Local>> {
+        self.by_id.get(self.by_address.find(descriptor)?)
+    }
+}
+
+/// An agent whose metadata was loaded.
+struct Known {
+    peer: Arc<Peer>,
+    handle: Handle,
+    memories: Table<Arc<Remote>>,
+}
+
+/// An agent. Any thread may call any method.
+///
+/// Dropping it cancels its transfers and waits for their operations, sends the notifications that wait for at most two
+/// seconds, deregisters all memory, and disconnects it from its peers.
+pub struct Agent {
+    shared: Arc<Shared>,
+    registered: Mutex<Registered>,
+    known: Mutex<HashMap<String, Known>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Opens an agent with this name over the rails that the environment's `SYMRAIL_` variables choose.
+    ///
+    /// # Errors
+    /// The name; a variable; the error of choosing or opening rails.
+    pub fn from_env(name: &str) -> Result<Agent> {
+        let settings = Settings::from_env()?;
+        log::start(&settings.log);
+        settings.warn_unknown();
+        Agent::open(name, &settings)
+    }
+
+    /// Opens an agent with this name. Names need not be unique, but an agent knows one other agent by each.
+    ///
+    /// # Errors
+    /// As for [`Agent::from_env`].
+    pub fn open(name: &str, settings: &Settings) -> Result<Agent> {
+        must_be_a_name(name)?;
+        let session = Session::open_without_peers(settings, Progress::Thread)?;
+        let shared = Arc::new(Shared::new(name, session, Duration::from_secs(settings.timeout_s))?);
+        let of_thread = Arc::clone(&shared);
+        let system = |error: std::io::Error| symrail_transport::Error::System {
+            what: "starting an agent's thread",
+            reason: error.to_string(),
+        };
+        let thread = std::thread::Builder::new().name("symrail-agent".into()).spawn(move || of_thread.run());
+        let thread = Some(thread.map_err(system)?);
+        Ok(Agent { shared, registered: Mutex::default(), known: Mutex::default(), thread })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The names of its rails, and why they were chosen.
+    #[must_use]
+    pub fn rails(&self) -> (Vec<String>, Vec<String>) {
+        let names = self.shared.session.rails().iter().map(|rail| format!("{} ({})", rail.name, rail.provider));
+        (names.collect(), self.shared.session.reasons().to_vec())
+    }
+
+    /// Registers `len` bytes at `base`, for transfers of this agent and of those that have its metadata.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`Agent::deregister`] has returned `Ok`, or until the agent was dropped. Other code
+    /// uses it only in ways that allow for concurrent changes.
+    ///
+    /// # Errors
+    /// No bytes; the error of the provider.
+    pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<MemoryId> {
+        if base.is_null() || len == 0 || base.addr().checked_add(len).is_none() {
+            let why = format!("{len} bytes at {:#x}; use at least one byte that is mapped", base.addr());
+            return Err(Error::Argument { what: "memory", why });
+        }
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.shared.session.register(base, len) }?;
+        let id = memory.offset();
+        let local = Arc::new(Local::new(&self.shared.session, memory));
+        let mut registered = lock(&self.registered);
+        registered.by_address.insert(&local.memory, id);
+        registered.by_id.insert(id, local);
+        Ok(id)
+    }
+
+    /// Deregisters memory. Prepared transfers that use it fail when they are posted. It waits for operations of
+    /// transfers that were cancelled.
+    ///
+    /// # Errors
+    /// No memory has this number; [`Error::Busy`] if a transfer that uses it is under way and does not end in time. The
+    /// memory stays registered then.
+    pub fn deregister(&self, id: MemoryId) -> Result<()> {
+        let taken = {
+            let mut registered = lock(&self.registered);
+            let taken = registered.by_id.remove(&id);
+            if let Some(local) = &taken {
+                registered.by_address.remove(local.memory.base(), id);
+            }
+            taken
+        };
+        let unknown = || Error::Argument { what: "memory", why: format!("no registration has the number {id}") };
+        let mut local = taken.ok_or_else(unknown)?;
+        let begun = Instant::now();
+        loop {
+            match Arc::try_unwrap(local) {
+                Ok(local) => {
+                    drop(local);
+                    return Ok(());
+                }
+                Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
+                    let mut registered = lock(&self.registered);
+                    registered.by_address.insert(&in_use.memory, id);
+                    registered.by_id.insert(id, in_use);
+                    return Err(Error::Busy { what: "the memory" });
+                }
+                Err(in_use) => local = in_use,
+            }
+            self.shared.advance();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The metadata of all registrations, with which other agents connect and transfer. Whoever reads it can do so: it
+    /// travels as confidentially as the data.
+    #[must_use]
+    pub fn metadata(&self) -> Vec<u8> {
+        let registered = lock(&self.registered);
+        let all = registered.by_id.values().map(|local| &local.memory);
+        Metadata::encode(&self.shared.name, (&self.shared.handle, true), true, all)
+    }
+
+    /// The metadata of some registrations, or of none. Without the way to connect, only agents that have it already
+    /// accept it.
+    ///
+    /// # Errors
+    /// No memory has one of the numbers.
+    pub fn partial_metadata(&self, memory: &[MemoryId], with_connection: bool) -> Result<Vec<u8>> {
+        let registered = lock(&self.registered);
+        let find = |id: &MemoryId| {
+            let why = || format!("no registration has the number {id}");
+            registered.by_id.get(id).ok_or_else(|| Error::Argument { what: "memory", why: why() })
+        };
+        let found: Vec<&Memory> =
+            memory.iter().map(|id| find(id).map(|local| &local.memory)).collect::<Result<_>>()?;
+        let handle = (&self.shared.handle, with_connection);
+        Ok(Metadata::encode(&self.shared.name, handle, false, found.into_iter()))
+    }
+
+    /// Loads the metadata of another agent, and returns its name. Complete metadata takes the place of what was known of
+    /// its memory, partial metadata is added. That of this agent itself changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Metadata`]: it is malformed or was changed, or an agent with this name is known that is another one and
+    /// not lost. [`Agent::forget`] forgets that one.
+    pub fn load(&self, metadata: &[u8]) -> Result<String> {
+        let mut known = lock(&self.known);
+        let (metadata, handle) = self.decode(metadata, &known)?;
+        let name = metadata.name.clone();
+        if metadata.identity == *self.shared.session.identity() {
+            return Ok(name);
+        }
+        if known.get(&name).is_some_and(|one| one.handle != handle || one.peer.is_open().is_err()) {
+            if known.get(&name).is_some_and(|one| one.peer.is_open().is_ok()) {
+                let why = format!("another agent is known by the name {name}; forget it first");
+                return Err(Error::Metadata { why });
+            }
+            known.remove(&name);
+        }
+        let pe = self.shared.session.number_for(&metadata.identity)?;
+        let memories = metadata.memories(pe)?;
+        let entry = known.entry(name.clone()).or_insert_with(|| Known {
+            peer: self.shared.peer(pe, &name),
+            handle,
+            memories: Table::default(),
+        });
+        if metadata.complete {
+            entry.memories.clear();
+        }
+        for memory in memories {
+            let remote = entry.peer.memory(&self.shared.session, memory);
+            let memory = remote.memory.clone();
+            entry.memories.insert(&memory, remote);
+        }
+        Ok(name)
+    }
+
+    /// Forgets the memory that this metadata names. Transfers that were prepared with it stay usable.
+    ///
+    /// # Errors
+    /// [`Error::Metadata`], [`Error::Unknown`].
+    pub fn unload(&self, metadata: &[u8]) -> Result<()> {
+        let mut known = lock(&self.known);
+        let (metadata, _) = self.decode(metadata, &known)?;
+        if metadata.identity == *self.shared.session.identity() {
+            return Ok(());
+        }
+        let unknown = || Error::Unknown { agent: metadata.name.clone() };
+        let entry = known.get_mut(&metadata.name).ok_or_else(unknown)?;
+        if entry.handle.identity() != &metadata.identity {
+            return Err(unknown());
+        }
+        for memory in metadata.memories(entry.peer.pe)? {
+            entry.memories.remove(memory.base(), memory.offset());
+        }
+        Ok(())
+    }
+
+    fn decode(&self, metadata: &[u8], known: &HashMap<String, Known>) -> Result<(Metadata, Handle)> {
+        Metadata::decode(metadata, |metadata| {
+            let own = (metadata.identity == *self.shared.session.identity()).then(|| self.shared.handle.clone());
+            own.or_else(|| Some(known.get(&metadata.name)?.handle.clone()))
+        })
+    }
+
+    /// Forgets an agent's metadata. Its transfers under way go on; its connection stays as long as both agents are there.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn forget(&self, agent: &str) -> Result<()> {
+        let forgotten = lock(&self.known).remove(agent).map(drop);
+        forgotten.ok_or_else(|| Error::Unknown { agent: agent.to_owned() })
+    }
+
+    /// The names of the agents whose metadata was loaded.
+    #[must_use]
+    pub fn agents(&self) -> Vec<String> {
+        lock(&self.known).keys().cloned().collect()
+    }
+
+    /// The memory of an agent that is known here, by address.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn memory_of(&self, agent: &str) -> Result<Vec<Descriptor>> {
+        let unknown = || Error::Unknown { agent: agent.to_owned() };
+        Ok(lock(&self.known).get(agent).ok_or_else(unknown)?.memories.descriptors().collect())
+    }
+
+    /// Connects to an agent, unless a connection is there or being made. Returns whether it is there. It does not
+    /// block, and need not be called: the first transfer or notification connects.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Lost`].
+    pub fn connect(&self, agent: &str) -> Result<bool> {
+        self.peer(agent)?.is_open()
+    }
+
+    /// The peer with this name, to which a connection is there or being made.
+    fn peer(&self, agent: &str) -> Result<Arc<Peer>> {
+        let known = lock(&self.known);
+        match known.get(agent) {
+            Some(Known { peer, handle, .. }) => {
+                self.shared.connect(peer, handle)?;
+                Ok(Arc::clone(peer))
+            }
+            None if agent == self.shared.name => Ok(self.shared.peer(self.shared.session.me(), agent)),
+            None => Err(Error::Unknown { agent: agent.to_owned() }),
+        }
+    }
+
+    /// Prepares a transfer: descriptor by descriptor between memory of this agent and memory of the other one, which may
+    /// be this agent itself. No order holds between them.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Lost`], [`Error::NotRegistered`]; lists or descriptors of different lengths.
+    pub fn transfer(
+        &self,
+        direction: Direction,
+        local: &[Descriptor],
+        remote: &[Descriptor],
+        agent: &str,
+    ) -> Result<Transfer> {
+        if local.len() != remote.len() {
+            let why = format!("{} here, {} at the other agent; use as many", local.len(), remote.len());
+            return Err(Error::Argument { what: "descriptors", why });
+        }
+        let peer = self.peer(agent)?;
+        let (registered, known) = (lock(&self.registered), lock(&self.known));
+        let known = known.get(agent);
+        let outside = |agent: &str, Descriptor { address, len }: Descriptor| Error::NotRegistered {
+            agent: agent.to_owned(),
+            address,
+            bytes: len,
+        };
+        let mut list = List::new(direction, Arc::clone(&peer));
+        for (here, there) in local.iter().zip(remote) {
+            if here.len != there.len {
+                let why = format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
+                return Err(Error::Argument { what: "descriptors", why });
+            }
+            let memory = registered.find(*here).ok_or_else(|| outside(&self.shared.name, *here))?;
+            let of_peer = match known {
+                Some(known) => known.memories.find(*there).cloned(),
+                None => registered.find(*there).map(|own| {
+                    list.uses(own);
+                    peer.memory(&self.shared.session, own.memory.clone())
+                }),
+            };
+            let of_peer = of_peer.ok_or_else(|| outside(agent, *there))?;
+            list.add((memory, here.address), (&of_peer, there.address), here.len);
+        }
+        Ok(Transfer::new(&self.shared, list))
+    }
+
+    /// Sends a notification. It does not block, and the order of notifications to an agent is kept.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Lost`]; a message that is too large, or too many that wait.
+    pub fn notify(&self, agent: &str, message: &[u8]) -> Result<()> {
+        let peer = self.peer(agent)?;
+        self.shared.notify(&peer, message).map(drop)
+    }
+
+    /// The next notification, if one has arrived. It does not block.
+    #[must_use]
+    pub fn notification(&self) -> Option<Notification> {
+        if let Some(first) = self.shared.inbox.take() {
+            return Some(first);
+        }
+        self.shared.receive();
+        self.shared.inbox.take()
+    }
+
+    /// Waits for the next notification, but no longer than this.
+    #[must_use]
+    pub fn wait_notification(&self, limit: Duration) -> Option<Notification> {
+        let begun = Instant::now();
+        loop {
+            if let Some(notification) = self.notification() {
+                return Some(notification);
+            }
+            let left = limit.checked_sub(begun.elapsed())?;
+            self.shared.inbox.wait(left.min(PAUSE));
+        }
+    }
+
+    /// The most bytes of a notification.
+    pub const LONGEST_NOTIFICATION: usize = outbox::MOST_BYTES;
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // The thread's own panic message is enough.
+            let _ = thread.join();
+        }
+        self.shared.finish();
+    }
+}

@@ -1,0 +1,152 @@
+//! Notifications to one peer: those that wait for room in its ring, and those whose writes have not ended.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use symrail_proxy::session::{Place, Request, Session};
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::command::Source;
+
+use crate::error::{Error, Result};
+use crate::ring::{FRAGMENT, Ring, SLOTS, Theirs, slot, stamp};
+
+/// The most bytes of a notification.
+pub const MOST_BYTES: usize = 16 << 20;
+/// The most notifications to one peer that wait.
+const MOST_WAITING: usize = 1 << 16;
+
+/// How a notification has ended; unset until it is in the peer's memory.
+pub type Delivery = OnceLock<Result<()>>;
+
+struct Message {
+    bytes: Vec<u8>,
+    /// The first byte that was not sent.
+    at: usize,
+    delivery: Arc<Delivery>,
+}
+
+#[derive(Default)]
+pub struct Outbox {
+    /// The number of the next fragment.
+    next: u64,
+    waiting: VecDeque<Message>,
+    /// Writes of fragments; those of the last fragment of a message with its delivery.
+    under_way: VecDeque<(Request, Option<Arc<Delivery>>)>,
+}
+
+impl Outbox {
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// It is too large, or too many wait.
+    pub fn add(&mut self, message: &[u8]) -> Result<Arc<Delivery>> {
+        if message.len() > MOST_BYTES {
+            let why = format!("it has {} bytes; use at most {MOST_BYTES}", message.len());
+            return Err(Error::Argument { what: "notification", why });
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            let why = format!("{MOST_WAITING} wait for this agent, which takes none: send it fewer");
+            return Err(Error::Argument { what: "notification", why });
+        }
+        let delivery = Arc::new(Delivery::new());
+        self.waiting.push_back(Message { bytes: message.to_vec(), at: 0, delivery: Arc::clone(&delivery) });
+        Ok(delivery)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Notes writes that have ended, and starts others as far as the peer has room. `ours` is the ring of the same
+    /// connection in this process.
+    ///
+    /// # Errors
+    /// The first write that has failed: nothing behind it can arrive.
+    pub fn advance(&mut self, session: &Session, (ours, theirs): (&Ring, &Theirs)) -> symrail_transport::Result<()> {
+        while let Some(ended) = self.under_way.front().and_then(|(request, _)| request.outcome()) {
+            ended?;
+            if let Some((_, Some(delivery))) = self.under_way.pop_front() {
+                // It is set once, since its entry is gone.
+                let _ = delivery.set(Ok(()));
+            }
+        }
+        let most = FRAGMENT.min(session.copy_limit());
+        while let Some(message) = self.waiting.front_mut() {
+            if self.next.saturating_sub(ours.taken_by_peer()) >= SLOTS {
+                return Ok(());
+            }
+            let rest = &message.bytes[message.at..];
+            let (len, more) = (rest.len().min(most), rest.len() > most);
+            let at = |offset| Place::new(&theirs.handle, slot(self.next) + offset);
+            let value = (AmoOp::Set, stamp(self.next, len, more));
+            // SAFETY: the source is copied during the call.
+            let started =
+                unsafe { session.start_put_signal(at(8)?, (Source::Copied(rest.as_ptr()), len as u64), at(0)?, value) };
+            let Some(request) = started? else { return Ok(()) };
+            self.next += 1;
+            message.at += len;
+            let ends = if more { None } else { self.waiting.pop_front().map(|message| message.delivery) };
+            self.under_way.push_back((request, ends));
+        }
+        Ok(())
+    }
+
+    /// Fails everything that has not ended.
+    pub fn fail(&mut self, error: &Error) {
+        let sent = self.under_way.drain(..).filter_map(|(_, delivery)| delivery);
+        for delivery in sent.chain(self.waiting.drain(..).map(|message| message.delivery)) {
+            let _ = delivery.set(Err(error.clone()));
+        }
+    }
+}
+
+/// Tells a peer how many fragments were taken out of the ring that it fills. Returns `false` if there is no room now.
+pub fn confirm(session: &Session, theirs: &Theirs, taken: u64) -> symrail_transport::Result<bool> {
+    let word = Place::new(&theirs.handle, 0)?;
+    let nothing = (Source::Stable(std::ptr::null()), 0);
+    // SAFETY: no byte is read from the source.
+    let started = unsafe { session.start_put_signal(word, nothing, word, (AmoOp::Set, taken)) };
+    Ok(started?.is_some())
+}
+
+/// A message that arrives in fragments.
+#[derive(Default)]
+pub struct Incoming {
+    /// The number of the next fragment.
+    next: u64,
+    confirmed: u64,
+    bytes: Vec<u8>,
+}
+
+impl Incoming {
+    /// The next whole message in `ring`, if it has arrived.
+    ///
+    /// # Errors
+    /// A message that is too large.
+    pub fn next(&mut self, ring: &Ring) -> Result<Option<Vec<u8>>, String> {
+        while let Some((bytes, more)) = ring.fragment(self.next) {
+            self.next += 1;
+            self.bytes.extend_from_slice(&bytes);
+            if self.bytes.len() > MOST_BYTES {
+                return Err(format!("it has sent a notification of more than {MOST_BYTES} bytes"));
+            }
+            if !more {
+                return Ok(Some(std::mem::take(&mut self.bytes)));
+            }
+            // A long message needs room behind its first fragments.
+            if self.next - self.confirmed >= SLOTS / 2 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Confirms fragments to the peer, not each one alone.
+    pub fn confirm(&mut self, session: &Session, theirs: &Theirs) -> symrail_transport::Result<()> {
+        if self.next - self.confirmed >= SLOTS / 4 && confirm(session, theirs, self.next)? {
+            self.confirmed = self.next;
+        }
+        Ok(())
+    }
+}
+

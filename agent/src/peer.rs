@@ -1,0 +1,159 @@
+//! Another agent: its connection, its state, and the notifications to it and from it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use symrail_core::lock;
+use symrail_proxy::session::Session;
+use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::rendezvous::{Link, State as LinkState};
+use symrail_transport::Pe;
+
+use crate::error::{Error, Result};
+use crate::inbox::Inbox;
+use crate::memory::{MemoryId, Remote};
+use crate::outbox::{Delivery, Incoming, Outbox};
+use crate::ring::{Ring, Theirs};
+
+/// A connection, and the rings at both of its ends.
+pub struct Channel {
+    link: Link,
+    ours: Ring,
+    theirs: Theirs,
+    incoming: Incoming,
+}
+
+impl Channel {
+    pub fn new(link: Link, ours: Ring, theirs: Theirs) -> Channel {
+        Channel { link, ours, theirs, incoming: Incoming::default() }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Mostly one. There are two when both agents have connected at the same time.
+    channels: Vec<Channel>,
+    /// It uses the first channel.
+    outbox: Outbox,
+}
+
+/// A peer of the session.
+pub struct Peer {
+    /// The name that it has told, or that its metadata has.
+    pub name: String,
+    pub pe: Pe,
+    /// Whether somebody tries to connect to it.
+    pub dialed: AtomicBool,
+    open: AtomicBool,
+    lost: OnceLock<Error>,
+    state: Mutex<State>,
+    /// Its memory that is in use here, by the numbers of its registrations.
+    memories: Mutex<HashMap<MemoryId, Weak<Remote>>>,
+}
+
+impl Peer {
+    pub fn new(name: &str, pe: Pe, me: Pe) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            pe,
+            dialed: AtomicBool::new(pe == me),
+            open: AtomicBool::new(pe == me),
+            lost: OnceLock::new(),
+            state: Mutex::default(),
+            memories: Mutex::default(),
+        }
+    }
+
+    /// Whether operations can be started to it; `false` while the connection is being made.
+    ///
+    /// # Errors
+    /// It is lost.
+    pub fn is_open(&self) -> Result<bool> {
+        self.lost.get().map_or_else(|| Ok(self.open.load(Ordering::Acquire)), |error| Err(error.clone()))
+    }
+
+    /// Adds a connection to it.
+    pub fn add(&self, channel: Channel) {
+        lock(&self.state).channels.push(channel);
+        self.open.store(true, Ordering::Release);
+    }
+
+    /// Its memory behind a handle. There is one [`Remote`] for each registration, because the session has one record.
+    pub fn memory(&self, session: &Arc<Session>, memory: Memory) -> Arc<Remote> {
+        let mut all = lock(&self.memories);
+        if let Some(known) = all.get(&memory.offset()).and_then(Weak::upgrade) {
+            return known;
+        }
+        if all.len() == all.capacity() {
+            all.retain(|_, known| known.strong_count() > 0);
+        }
+        let id = memory.offset();
+        let new = Arc::new(Remote::new(session, memory));
+        all.insert(id, Arc::downgrade(&new));
+        new
+    }
+
+    /// Sends a notification, now or later.
+    ///
+    /// # Errors
+    /// It is lost, or [`Outbox::add`]'s.
+    pub fn notify(&self, session: &Session, message: &[u8]) -> Result<Arc<Delivery>> {
+        let mut state = lock(&self.state);
+        self.is_open()?;
+        let delivery = state.outbox.add(message)?;
+        // A failure is that of the next look.
+        let _ = state.send(session);
+        Ok(delivery)
+    }
+
+    /// Sends and receives notifications. `looks` also asks whether the other end is there.
+    ///
+    /// # Errors
+    /// The reason for which the peer is lost.
+    pub fn advance(&self, session: &Session, inbox: &Inbox, looks: bool) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        let mut ended = Ok(());
+        for channel in &mut state.channels {
+            if looks {
+                ended = match channel.link.poll() {
+                    LinkState::Open => ended,
+                    LinkState::Closed => ended.and(Err("it has left".to_owned())),
+                    LinkState::Lost(why) => ended.and(Err(why.clone())),
+                };
+            }
+            // An end that has left has sent everything before.
+            while inbox.has_room()
+                && let Some(message) = channel.incoming.next(&channel.ours)?
+            {
+                inbox.add(&self.name, message);
+                if channel.incoming.confirm(session, &channel.theirs).is_err() {
+                    break;
+                }
+            }
+            // It fails for a peer that is lost, which a look or an operation finds.
+            let _ = channel.incoming.confirm(session, &channel.theirs);
+        }
+        ended.and_then(|()| state.send(session).map_err(|error| error.to_string()))
+    }
+
+    /// Whether all its notifications have ended.
+    pub fn is_idle(&self) -> bool {
+        lock(&self.state).outbox.is_idle()
+    }
+
+    /// Fails everything, now and later, and closes the connection.
+    pub fn fail(&self, why: &str) {
+        let error = self.lost.get_or_init(|| Error::Lost { agent: self.name.clone(), why: why.to_owned() });
+        let mut state = lock(&self.state);
+        state.outbox.fail(error);
+        state.channels.clear();
+    }
+}
+
+impl State {
+    fn send(&mut self, session: &Session) -> symrail_transport::Result<()> {
+        let State { channels, outbox } = self;
+        channels.first().map_or(Ok(()), |channel| outbox.advance(session, (&channel.ours, &channel.theirs)))
+    }
+}

@@ -1,0 +1,288 @@
+//! What all parts of an agent share, and its thread: it answers those that connect, connects, notices lost peers, and
+//! advances transfers that no caller advances.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use symrail_core::{Backoff, encoding, lock};
+use symrail_proxy::session::Session;
+use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
+use symrail_transport::{Error as TransportError, Pe};
+
+use crate::error::{Error, Result};
+use crate::inbox::Inbox;
+use crate::metadata::must_be_a_name;
+use crate::outbox::Delivery;
+use crate::peer::{Channel, Peer};
+use crate::ring::{Ring, Theirs};
+use crate::transfer::Running;
+
+/// Pauses of the thread: while something is under way, and otherwise.
+const BUSY: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_millis(10);
+/// Rounds between two looks at each peer's connection, which cost a system call each.
+const ROUNDS_PER_LOOK: u64 = 8;
+/// The longest time for which an agent that ends sends the notifications that wait.
+const LAST_NOTIFICATIONS: Duration = Duration::from_secs(2);
+
+/// What both ends of a connection tell each other: the name, and the handle of the ring.
+type Hello = (String, Vec<u8>);
+
+/// A dialer that was answered.
+struct Half {
+    answered: Answered,
+    peer: Arc<Peer>,
+    ours: Ring,
+    theirs: Theirs,
+}
+
+/// An attempt to connect.
+struct Attempt {
+    dial: Dial,
+    peer: Arc<Peer>,
+    ours: Ring,
+    since: Instant,
+}
+
+struct Connecting {
+    listener: Listener,
+    halves: Vec<Half>,
+    attempts: Vec<Attempt>,
+}
+
+/// What an agent, its transfers and its thread share.
+pub struct Shared {
+    pub name: String,
+    pub session: Arc<Session>,
+    pub handle: Handle,
+    pub inbox: Inbox,
+    timeout: Duration,
+    connecting: Mutex<Connecting>,
+    peers: Mutex<BTreeMap<Pe, Arc<Peer>>>,
+    /// Transfers under way.
+    running: Mutex<Vec<Arc<Running>>>,
+    woken: Mutex<bool>,
+    bell: Condvar,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(name: &str, session: Session, timeout: Duration) -> Result<Shared> {
+        let listener = Listener::new(&session)?;
+        Ok(Shared {
+            name: name.to_owned(),
+            handle: listener.handle().clone(),
+            inbox: Inbox::default(),
+            timeout,
+            connecting: Mutex::new(Connecting { listener, halves: Vec::new(), attempts: Vec::new() }),
+            peers: Mutex::default(),
+            running: Mutex::default(),
+            woken: Mutex::new(false),
+            bell: Condvar::new(),
+            stop: AtomicBool::new(false),
+            session: Arc::new(session),
+        })
+    }
+
+    /// The peer with this number. A new one gets the name.
+    pub fn peer(&self, pe: Pe, name: &str) -> Arc<Peer> {
+        let new = || Arc::new(Peer::new(name, pe, self.session.me()));
+        Arc::clone(lock(&self.peers).entry(pe).or_insert_with(new))
+    }
+
+    /// Starts to connect to a peer, unless somebody has.
+    pub fn connect(&self, peer: &Arc<Peer>, handle: &Handle) -> Result<()> {
+        if peer.is_open()? || peer.dialed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let attempt = Ring::new(&self.session).and_then(|ours| {
+            let hello: Hello = (self.name.clone(), ours.handle());
+            let dial = Dial::new(&self.session, handle, &encoding::encode(&hello))?;
+            Ok(Attempt { dial, peer: Arc::clone(peer), ours, since: Instant::now() })
+        });
+        match attempt {
+            Ok(attempt) => lock(&self.connecting).attempts.push(attempt),
+            Err(error) => {
+                peer.dialed.store(false, Ordering::Release);
+                return Err(Error::of(&peer.name, error));
+            }
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Sends a notification to a peer, or to this agent itself.
+    pub fn notify(&self, peer: &Peer, message: &[u8]) -> Result<Arc<Delivery>> {
+        if peer.pe == self.session.me() {
+            self.inbox.add(&self.name, message.to_vec());
+            return Ok(Arc::new(OnceLock::from(Ok(()))));
+        }
+        let delivery = peer.notify(&self.session, message)?;
+        self.wake();
+        Ok(delivery)
+    }
+
+    /// The time within which all operations under way end.
+    pub fn settles_within(&self) -> Duration {
+        2 * self.timeout + LAST_NOTIFICATIONS
+    }
+
+    /// Advances all transfers.
+    pub fn advance(&self) {
+        self.session.progress();
+        let running = lock(&self.running).clone();
+        running.iter().for_each(|one| one.advance(self));
+        lock(&self.running).retain(|one| !one.has_ended());
+    }
+
+    /// Takes notifications out of the rings.
+    pub fn receive(&self) {
+        self.session.progress();
+        for peer in lock(&self.peers).values() {
+            // The thread finds lost peers.
+            let _ = peer.advance(&self.session, &self.inbox, false);
+        }
+    }
+
+    /// Lets the thread advance a transfer, too.
+    pub fn add(&self, running: Arc<Running>) {
+        lock(&self.running).push(running);
+        self.wake();
+    }
+
+    pub fn remove(&self, running: &Arc<Running>) {
+        lock(&self.running).retain(|one| !Arc::ptr_eq(one, running));
+    }
+
+    fn wake(&self) {
+        let mut woken = lock(&self.woken);
+        if !*woken {
+            *woken = true;
+            self.bell.notify_one();
+        }
+    }
+
+    /// The body of the thread.
+    pub fn run(&self) {
+        let mut rounds: u64 = 0;
+        while !self.stop.load(Ordering::Acquire) {
+            rounds += 1;
+            let busy = self.round(rounds.is_multiple_of(ROUNDS_PER_LOOK));
+            let pause = if busy { BUSY } else { IDLE };
+            let woken = self.bell.wait_timeout_while(lock(&self.woken), pause, |woken| busy || !*woken);
+            *woken.unwrap_or_else(PoisonError::into_inner).0 = false;
+        }
+    }
+
+    /// Lets the thread end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// One round of the thread. Returns whether something is under way.
+    fn round(&self, looks: bool) -> bool {
+        self.session.progress();
+        let mut busy = self.advance_connections();
+        let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
+        for peer in peers.iter().filter(|peer| peer.pe != self.session.me()) {
+            let waits = !peer.is_idle();
+            busy |= waits;
+            if let Err(why) = peer.advance(&self.session, &self.inbox, looks || waits) {
+                self.lose(peer, &why);
+            }
+        }
+        self.advance();
+        busy || !lock(&self.running).is_empty()
+    }
+
+    fn lose(&self, peer: &Arc<Peer>, why: &str) {
+        lock(&self.peers).retain(|_, known| !Arc::ptr_eq(known, peer));
+        self.session.remove_peer(peer.pe, why);
+        peer.fail(why);
+    }
+
+    /// Takes the next steps of all connections that are being made. Returns whether there are any.
+    fn advance_connections(&self) -> bool {
+        let mut connecting = lock(&self.connecting);
+        let Connecting { listener, halves, attempts } = &mut *connecting;
+        match self.answer(listener) {
+            Ok(half) => halves.extend(half),
+            Err(error) => tracing::warn!(agent = self.name, %error, "an agent that connects was refused"),
+        }
+        let mut at = 0;
+        while let Some(half) = halves.get_mut(at) {
+            let ended = half.answered.poll();
+            if let Ok(None) = ended {
+                at += 1;
+                continue;
+            }
+            let Half { peer, ours, theirs, .. } = halves.swap_remove(at);
+            match ended {
+                Ok(Some(link)) => peer.add(Channel::new(link, ours, theirs)),
+                // It may have connected in another way.
+                Err(error) if peer.is_open().is_ok_and(|open| !open) => self.lose(&peer, &error.to_string()),
+                _ => {}
+            }
+        }
+        let mut at = 0;
+        while let Some(attempt) = attempts.get_mut(at) {
+            let ended = attempt.dial.poll(&self.session);
+            let late = attempt.since.elapsed() > self.timeout;
+            if matches!(ended, Ok(None)) && !late {
+                at += 1;
+                continue;
+            }
+            let Attempt { peer, ours, .. } = attempts.swap_remove(at);
+            let opened = ended.and_then(|link| {
+                let Some((link, payload)) = link else { return Ok(None) };
+                let (_, ring): Hello = encoding::decode(&payload, "the answer of an agent", peer.pe)?;
+                Ok(Some(Channel::new(link, ours, Theirs::new(&self.session, peer.pe, &ring)?)))
+            });
+            match opened {
+                Ok(Some(channel)) => peer.add(channel),
+                Ok(None) => {
+                    let seconds = self.timeout.as_secs();
+                    self.lose(&peer, &format!("it has not answered for {seconds} s (SYMRAIL_TIMEOUT_S)"));
+                }
+                Err(TransportError::PeerLost { why, .. }) => self.lose(&peer, &why),
+                Err(error) => self.lose(&peer, &error.to_string()),
+            }
+        }
+        !halves.is_empty() || !attempts.is_empty()
+    }
+
+    /// Answers the next agent that connects.
+    fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Half>> {
+        let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
+        let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", arrival.pe())?;
+        must_be_a_name(&name)
+            .map_err(|error| TransportError::Malformed { what: "the greeting of an agent", pe: arrival.pe(), why: error.to_string() })?;
+        let theirs = Theirs::new(&self.session, arrival.pe(), &ring)?;
+        let ours = Ring::new(&self.session)?;
+        let peer = self.peer(arrival.pe(), &name);
+        let hello: Hello = (self.name.clone(), ours.handle());
+        let answered = arrival.answer(&self.session, &encoding::encode(&hello))?;
+        Ok(Some(Half { answered, peer, ours, theirs }))
+    }
+
+    /// Cancels all transfers, waits for what is under way, and sends the notifications that wait, for a limited time.
+    /// The thread has ended.
+    pub fn finish(&self) {
+        let begun = Instant::now();
+        let mut backoff = Backoff::new(64, 256, BUSY);
+        lock(&self.running).iter().for_each(|one| one.cancel());
+        // Operations end by themselves after the time-out at the latest.
+        while self.round(true) && begun.elapsed() < self.settles_within() {
+            if lock(&self.running).is_empty() && begun.elapsed() > LAST_NOTIFICATIONS {
+                break;
+            }
+            backoff.pause();
+        }
+        lock(&self.connecting).attempts.clear();
+        let peers = std::mem::take(&mut *lock(&self.peers));
+        peers.values().for_each(|peer| peer.fail("this agent has ended"));
+    }
+}
