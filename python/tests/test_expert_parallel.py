@@ -53,6 +53,14 @@ def test_takes_tensors(options: tuple[str, ...]) -> None:
     assert ended.stdout.count("is well") == 4, ended
 
 
+@pytest.mark.parametrize("options", [(), HOSTS])
+def test_elastic_buffer(options: tuple[str, ...]) -> None:
+    program = [python_with_torch(), str(PROGRAMS / "elastic_buffer.py"), "cpu"]
+    (ended,) = finish([start([launcher(), "run", "-n", "4", *options, "--", *program])])
+    assert ended.returncode == 0, ended
+    assert ended.stdout.count("is well") == 4, ended
+
+
 def test_calls_of_engines_on_two_buffers_at_once() -> None:
     """Long forms run on GPUs: 1,000 steps."""
     command = [launcher(), "run", "-n", "2", "--", python_with_torch(), str(PROGRAMS / "engines.py"), "12", "cpu"]

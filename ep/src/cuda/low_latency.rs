@@ -219,16 +219,63 @@ impl DeviceShape {
     }
 }
 
+/// Symmetric memory of zeros for [`DeviceLowLatency`], whose shape is determined later.
+pub struct LowLatencyMemory {
+    block: usize,
+    bytes: usize,
+    /// For each rank whether one of the two GPUs does not reach the other's memory, and whether all GPUs reach all.
+    far: Vec<bool>,
+    all_mapped: bool,
+    device: GpuDevice,
+}
+
+impl LowLatencyMemory {
+    /// Makes the memory. Collective.
+    ///
+    /// # Errors
+    /// Sizes that differ, on every rank; an exhausted heap; an error of the driver.
+    pub fn new(device: &GpuDevice, bytes: usize) -> Result<LowLatencyMemory> {
+        LowLatencyMemory::of(device, |_| bytes)
+    }
+
+    /// `bytes` returns the size, given whether all GPUs reach each other's memory.
+    fn of(device: &GpuDevice, bytes: impl FnOnce(bool) -> usize) -> Result<LowLatencyMemory> {
+        let runtime = device.runtime();
+        let far = far_ranks(device)?;
+        let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
+        let bytes = bytes(all_mapped);
+        let block = runtime.align(ALIGNMENT, bytes)?;
+        let made = LowLatencyMemory { block: block.expose_provenance(), bytes, far, all_mapped, device: device.clone() };
+        clear_words(device.gpu(), &[(device.address(block), bytes as u64)])?;
+        // No rank may write to another one before all have cleared their words.
+        runtime.barrier_all()?;
+        Ok(made)
+    }
+
+    /// Frees the memory. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not respond.
+    pub fn free(self) -> Result<()> {
+        Ok(self.device.runtime().free(std::ptr::with_exposed_provenance_mut(self.block))?)
+    }
+
+    /// Whether the memory holds buffers of a shape.
+    #[must_use]
+    pub fn fits(&self, shape: &DeviceShape) -> bool {
+        shape.parts_of_heap(self.far.len(), self.all_mapped).bytes() <= self.bytes
+    }
+}
+
 impl DeviceLowLatency {
     /// Makes memory and loads the kernels. Collective.
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
     pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
-        let (runtime, gpu) = (device.runtime(), device.gpu());
-        let ranks = runtime.n_pes() as usize;
-        let share = shape.check(ranks)?;
-        runtime.team_world()?.compare(
+        let ranks = device.runtime().n_pes() as usize;
+        shape.check(ranks)?;
+        device.runtime().team_world()?.compare(
             "low latency on GPUs",
             &[
                 ("tokens of a rank, at most", shape.most_tokens as u64),
@@ -237,21 +284,33 @@ impl DeviceLowLatency {
                 ("top-k slots of a token", shape.k as u64),
             ],
         )?;
-        let far = far_ranks(device)?;
+        let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
+        DeviceLowLatency::within(memory, nvrtc, shape)
+    }
+
+    /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
+    /// late for the others.
+    ///
+    /// # Errors
+    /// An invalid shape, or one that does not fit; errors of the compiler and the driver.
+    pub fn within(memory: LowLatencyMemory, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
+        let LowLatencyMemory { block, bytes: most, far, all_mapped, device } = memory;
+        let (runtime, gpu) = (device.runtime(), device.gpu());
+        let ranks = runtime.n_pes() as usize;
+        let share = shape.check(ranks)?;
         let has_far = far.contains(&true);
-        let all_mapped = runtime.team_world()?.all(!has_far)?;
         let (parts, sizes) = (shape.parts(ranks, all_mapped), shape.parts_of_heap(ranks, all_mapped));
-        let slots = shape.most_tokens * shape.k;
-        let block = runtime.align(ALIGNMENT, sizes.bytes())?;
-        let heap = sizes.from(device.address(block));
-        // Words are cleared before the first round.
+        if sizes.bytes() > most {
+            return Err(Error::argument("bytes of low latency", most, format!("at least {}", sizes.bytes())));
+        }
+        let heap = sizes.from(device.address(std::ptr::with_exposed_provenance_mut(block)));
         let words = [
             (heap.words, sizes.words),
             (heap.back_words, sizes.back_words),
             (heap.weights, sizes.weights),
             (heap.left, sizes.left),
         ];
-        clear_words(gpu, &words)?;
+        let slots = shape.most_tokens * shape.k;
         // This rank's own parts, and copies of those of far ranks.
         let copied = if has_far { 1 + ranks } else { 1 };
         let [masks, late, lost] = [(); 3].map(|()| zeroed(gpu, 4 * ranks));
@@ -304,7 +363,7 @@ impl DeviceLowLatency {
             combine: 0,
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
-        let module = load(device, nvrtc, &PROGRAMS[1])?;
+        let module = load(&device, nvrtc, &PROGRAMS[1])?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
         let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
@@ -312,13 +371,10 @@ impl DeviceLowLatency {
         let kernels =
             [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch?, combine?];
         let parts = parts as u64;
-        // No rank may write to another one before all have cleared their words.
-        runtime.barrier_all()?;
         Ok(DeviceLowLatency {
-            device: device.clone(),
             shape,
             share,
-            block: block.expose_provenance(),
+            block,
             words,
             parameters,
             masks,
@@ -329,6 +385,7 @@ impl DeviceLowLatency {
             has_far: !all_mapped,
             kernels,
             poison: Poison::default(),
+            device,
         })
     }
 

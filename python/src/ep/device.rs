@@ -1,14 +1,35 @@
 //! Low latency by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
 
+use std::sync::{Mutex, OnceLock, PoisonError};
+
 use pyo3::prelude::*;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
+use symrail::kernels::cuda::Stream;
+use symrail_ep::Error;
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
+use crate::errors::failed_on_gpu;
 use crate::runtime::Runtime;
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency>);
+pub struct EpDeviceLowLatency(OnGpu<LowLatency>);
+
+/// Buffers, or memory for them until their shape is known.
+struct LowLatency {
+    memory: Mutex<Option<LowLatencyMemory>>,
+    buffers: OnceLock<DeviceLowLatency>,
+}
+
+impl LowLatency {
+    fn of(buffers: DeviceLowLatency) -> LowLatency {
+        LowLatency { memory: Mutex::default(), buffers: OnceLock::from(buffers) }
+    }
+
+    fn buffers(&self) -> symrail_ep::Result<&DeviceLowLatency> {
+        self.buffers.get().ok_or(Error::Order { what: "there was no low_latency_dispatch" })
+    }
+}
 
 /// Addresses of rows, scales, counts, sources, ranges (behind which is the dispatch's number), sums of counts (0: none)
 /// and waits (0: none); whether scales are packed.
@@ -28,9 +49,22 @@ pub type Parts = (u64, u64, u64, usize);
 /// What a combine makes: addresses of indices, sums and waits (0: none); the number of this rank's tokens.
 pub type Sums = (u64, u64, u64, usize);
 
-impl DeviceBuffers for DeviceLowLatency {
+impl DeviceBuffers for LowLatency {
     fn free(self) -> symrail_ep::Result<()> {
-        DeviceLowLatency::free(self)
+        let memory = self.memory.into_inner().unwrap_or_else(PoisonError::into_inner);
+        memory.map_or(Ok(()), LowLatencyMemory::free)?;
+        self.buffers.into_inner().map_or(Ok(()), DeviceLowLatency::free)
+    }
+}
+
+impl EpDeviceLowLatency {
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        call: impl FnOnce(&DeviceLowLatency, &Stream) -> symrail_ep::Result<T> + Send,
+    ) -> PyResult<T> {
+        self.0.call(py, stream, |made, stream| call(made.buffers()?, stream))
     }
 }
 
@@ -53,9 +87,34 @@ impl EpDeviceLowLatency {
         let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
             let mut made = DeviceLowLatency::new(device, nvrtc, shape)?;
             made.mask_late(mask_late)?;
-            Ok(made)
+            Ok(LowLatency::of(made))
         });
         made.map(EpDeviceLowLatency)
+    }
+
+    /// Makes memory of so many bytes for buffers whose shape is told later. Collective.
+    #[staticmethod]
+    fn reserved(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
+        let made = OnGpu::new(py, runtime, timeout, |device, _| {
+            let memory = LowLatencyMemory::new(device, bytes)?;
+            Ok(LowLatency { memory: Mutex::new(Some(memory)), buffers: OnceLock::new() })
+        });
+        made.map(EpDeviceLowLatency)
+    }
+
+    /// Tells the shape of buffers in reserved memory, in which late ranks are masked. Local. Returns whether the memory
+    /// was not used before, and they fit.
+    fn shape(&self, py: Python<'_>, most_tokens: usize, hidden: usize, experts: usize, k: usize) -> PyResult<bool> {
+        let shape = DeviceShape { most_tokens, hidden, experts, k };
+        let gpu = self.0.job().streams()?;
+        let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
+        self.0.call(py, 0, |made, _| {
+            let mut memory = made.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(fits) = memory.take_if(|memory| memory.fits(&shape)) else { return Ok(false) };
+            let mut buffers = DeviceLowLatency::within(fits, &nvrtc, shape)?;
+            buffers.mask_late(true)?;
+            Ok(made.buffers.set(buffers).is_ok())
+        })
     }
 
     /// Frees the memory, when the GPU has ended all calls. Collective.
@@ -65,12 +124,12 @@ impl EpDeviceLowLatency {
 
     /// Excludes a rank, or includes it again.
     fn mask(&self, py: Python<'_>, rank: u32, mask: bool) -> PyResult<()> {
-        self.0.call(py, 0, |buffers, _| buffers.mask(rank, mask))
+        self.call(py, 0, |buffers, _| buffers.mask(rank, mask))
     }
 
     /// Includes masked ranks again. Collective over all ranks.
     fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
-        self.0.call(py, 0, |buffers, _| buffers.connect(&ranks))
+        self.call(py, 0, |buffers, _| buffers.connect(&ranks))
     }
 
     /// Raises the errors of calls that are over. Sends tokens of bfloat16, and receives those of all ranks, unless `to`
@@ -82,7 +141,7 @@ impl EpDeviceLowLatency {
             (true, false) => DeviceRows::Fp8,
             (true, true) => DeviceRows::Fp8PowerOfTwo,
         };
-        self.0.call(py, stream, |buffers, stream| {
+        self.call(py, stream, |buffers, stream| {
             buffers.check()?;
             // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
             unsafe {
@@ -97,14 +156,14 @@ impl EpDeviceLowLatency {
     /// Receives the tokens of all ranks.
     fn receive_dispatch(&self, py: Python<'_>, stream: usize, to: Received) -> PyResult<()> {
         // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
+        self.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
     }
 
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. Adds up the
     /// rows of this rank's tokens, unless `to` is None.
     fn combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
         let (rows, weights, number, count) = parts;
-        self.0.call(py, stream, |buffers, stream| {
+        self.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             unsafe {
                 match to {
@@ -121,12 +180,12 @@ impl EpDeviceLowLatency {
     fn receive_combine(&self, py: Python<'_>, stream: usize, to: Sums) -> PyResult<()> {
         let (topk, out, waits, count) = to;
         // SAFETY: as above.
-        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
+        self.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
     }
 
     /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
-        self.0.call(py, 0, |buffers, _| {
+        self.call(py, 0, |buffers, _| {
             // The read waits for the GPU; what it has reported of masked ranks is no error of a later call.
             let masked = buffers.masked()?;
             buffers.check().map(|()| masked)
@@ -135,6 +194,6 @@ impl EpDeviceLowLatency {
 
     /// Raises the errors of calls that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.call(py, 0, |buffers, _| buffers.check())
+        self.0.call(py, 0, |made, _| made.buffers.get().map_or(Ok(()), DeviceLowLatency::check))
     }
 }

@@ -1,6 +1,6 @@
 """Expert parallelism: tokens go to the PEs that own their experts, and come back as sums.
 
-The interface is that of DeepEP's first-generation Buffer: a program that was written for it imports
+The interface is that of DeepEP's Buffer and ElasticBuffer: a program that was written for them imports
 
     import symrail.ep as deep_ep
 
@@ -14,10 +14,11 @@ from typing import Any
 
 from ._buffer import Buffer
 from ._config import Config
+from ._elastic import ElasticBuffer, EPHandle
 from ._events import EventHandle, EventOverlap
 from ._high import Handle
 
-__all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "Handle", "topk_idx_t"]
+__all__ = ["Buffer", "Config", "EPHandle", "ElasticBuffer", "EventHandle", "EventOverlap", "Handle", "topk_idx_t"]
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,8 @@ class Buffer:
 
         `timeout` is the number of seconds to wait for ranks, also while memory is made or freed, by default
         SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
-        others continue; without it that is a TimeoutError, whose `pes` are those ranks.
+        others continue; without it that is a TimeoutError, whose `pes` are those ranks. On a GPU `num_rdma_bytes` are
+        allocated now then, and `destroy` waits for no rank.
 
         Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
         """
@@ -103,6 +104,9 @@ class Buffer:
             LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
         )
         self._low_on_gpu: DeviceLowLatency | None = None
+        if low_latency_mode and enable_shrink and num_rdma_bytes and self.runtime.device is not None:
+            # Ranks may have left before the first call.
+            self._low_on_gpu = DeviceLowLatency(self.runtime, enable_shrink, timeout, num_rdma_bytes)
         self._high_on_gpu: DeviceHighThroughput | None = None
         self._layout_on_gpu: DeviceLayout | None = None
         self._stream = CommunicationStream(self.runtime.device)

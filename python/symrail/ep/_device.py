@@ -32,10 +32,13 @@ class DispatchHandle(NamedTuple):
 class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     """Buffers of the last dispatch's shape."""
 
-    def __init__(self, runtime: _symrail.Runtime, mask_late: bool, timeout: float | None) -> None:
+    def __init__(self, runtime: _symrail.Runtime, mask_late: bool, timeout: float | None, reserved: int = 0) -> None:
+        """With `reserved` bytes memory is made now, which is collective, and the first shape that fits waits for no rank."""
         super().__init__(runtime)
         self.timeout = timeout
         self.mask_late = mask_late
+        if reserved:
+            self.held = _symrail.EpDeviceLowLatency.reserved(runtime, reserved, timeout)
         self.shape = (0, 0, 0, 0)
         # The numbers of the dispatches that were sent and received here, by the addresses of their handles; replays of
         # graphs are not seen here. Hooks that were not called yet.
@@ -49,11 +52,18 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         shape = (most_tokens, hidden, experts, k)
         if self.held is None or self.shape != shape:
             must_not_capture("no buffers can be made: call it once with the same shapes before")
-            self.free()
+            if self.held is None or not self.held.shape(*shape):
+                Held.free(self)
+                self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late, self.timeout)
             self.numbers, self.open, self.next_combine = {}, set(), None
-            self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late, self.timeout)
             self.shape = shape
         return self.held
+
+    def free(self) -> None:
+        """Frees the memory. Collective; where late ranks are masked, it waits for none: all ranks free it later."""
+        if self.mask_late:
+            self.held = None
+        super().free()
 
     def connect(self, ranks: list[int]) -> None:
         """See `Buffer.connect_ranks`."""

@@ -1,0 +1,348 @@
+"""`ElasticBuffer`: the interface of DeepEP's second generation for dispatch and combine, over `Buffer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError, StateError
+from ._buffer import Buffer
+from ._config import Config
+from ._events import EventOverlap
+from ._high import Handle
+
+_ALIGN = 2 << 20
+_QPS = 17
+
+
+class EPHandle:
+    """The routes of a dispatch: a combine goes back on them, and other tokens may follow them."""
+
+    def __init__(self, routes: Handle, slots: Any, topk_idx: Any, counts: list[int], of: dict[str, Any]) -> None:
+        """`slots`: the local experts of each received token; `counts`: the slots of each; `of`: arguments of the call."""
+        import torch
+
+        self.routes, self.slots, self.topk_idx = routes, slots, topk_idx
+        self.do_expand: bool = of["do_expand"]
+        self.num_experts: int = of["num_experts"]
+        self.expert_alignment: int = of["expert_alignment"]
+        self.num_max_tokens_per_rank: int = of["num_max_tokens_per_rank"]
+        self.num_sms: int = of["num_sms"]
+        device, rank = slots.device, of["rank"]
+        aligned = [-(-count // self.expert_alignment) * self.expert_alignment for count in counts]
+        firsts = [sum(aligned[:local]) for local in range(len(aligned))]
+        self.num_recv_tokens_per_expert_list = aligned
+        self.num_recv_tokens, self.num_expanded_tokens = int(slots.shape[0]), sum(aligned)
+        self.num_unaligned_recv_tokens_per_expert = torch.tensor(counts, dtype=torch.int32, device=device)
+        ends = [first + count for first, count in zip(firsts, counts if self.do_expand else aligned)]
+        self.psum_num_recv_tokens_per_expert = torch.tensor(ends, dtype=torch.int32, device=device)
+        of_ranks = routes.rank_prefix_matrix[:, rank].to(device=device, dtype=torch.int32).contiguous()
+        self.psum_num_recv_tokens_per_scaleup_rank = of_ranks
+        # Rows are ordered by source.
+        rows = torch.arange(self.num_recv_tokens, dtype=torch.int32, device=device)
+        sources = torch.searchsorted(of_ranks, rows, right=True, out_int32=True)
+        token = sources * self.num_max_tokens_per_rank + routes.recv_src_idx.to(torch.int32)
+        self.recv_src_metadata = torch.cat((token[:, None], rows[:, None], self._places(firsts)), dim=1)
+        self.dst_buffer_slot_idx = self.recv_src_metadata[:, 1].contiguous()
+        self.token_metadata_at_forward = self.channel_linked_list = None
+
+    def _places(self, firsts: list[int]) -> Any:
+        """The expanded row of each slot of each received token, by expert and in the tokens' order; -1 for others'."""
+        import torch
+
+        slots = self.slots
+        some = slots >= 0
+        experts = slots[some]
+        # The slots of each expert before a slot.
+        order = torch.sort(experts, stable=True).indices
+        counts = self.num_unaligned_recv_tokens_per_expert.to(torch.int64)
+        shift = torch.tensor(firsts, dtype=torch.int64, device=slots.device) - (counts.cumsum(0) - counts)
+        within = torch.empty_like(order)
+        within[order] = torch.arange(order.shape[0], device=slots.device)
+        places = torch.full(slots.shape, -1, dtype=torch.int32, device=slots.device)
+        places[some] = (within + shift[experts]).to(torch.int32)
+        return places
+
+    def expanded(self, rows: Any) -> Any:
+        """A row for each expert and token; 0 where alignment leaves room."""
+        places = self.recv_src_metadata[:, 2:]
+        some = places >= 0
+        made = rows.new_zeros((self.num_expanded_tokens, *rows.shape[2:]))
+        made[places[some].long()] = rows[some]
+        return made
+
+    def of_tokens(self, expanded: Any) -> tuple[Any, Any]:
+        """For each received token and slot its expanded row, and whether there is one."""
+        places = self.recv_src_metadata[:, 2:]
+        return expanded[places.clamp(min=0).long()], places >= 0
+
+
+class ElasticBuffer:
+    """Memory for dispatch and combine of DeepEP's second generation, on tensors of torch.
+
+    Received tokens are ordered by source, whatever `deterministic` is. A combine adds what the experts of a rank have made
+    of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last.
+    `dispatch` without a handle waits on the host for the counts, also with `do_cpu_sync=False`. Accepted without effect:
+    `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`, `num_gpu_timeout_secs`.
+    Not there: Engram, point-to-point, and all-gather sessions.
+    """
+
+    def __init__(
+        self,
+        group: Any = None,
+        num_bytes: int | None = None,
+        num_cpu_bytes: int = 0,
+        num_max_tokens_per_rank: int = 0,
+        hidden: int = 0,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        deterministic: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+        prefer_overlap_with_compute: bool = True,
+        sl_idx: int = 3,
+        num_allocated_qps: int = 0,
+        num_cpu_timeout_secs: int = 300,
+        num_gpu_timeout_secs: int = 100,
+        explicitly_destroy: bool = False,
+    ) -> None:
+        """Allocates memory on each rank's heap: `num_bytes`, or what the numbers of tokens and elements need. Collective.
+
+        Raises as `Buffer` does.
+        """
+        if num_bytes is None:
+            if num_max_tokens_per_rank <= 0 or hidden <= 0:
+                raise ArgumentError("give num_bytes, or num_max_tokens_per_rank and hidden")
+            num_bytes = self.get_buffer_size_hint(group, num_max_tokens_per_rank, hidden, num_topk, use_fp8_dispatch)
+        self.buffer = Buffer(
+            group,
+            num_bytes,
+            explicitly_destroy=explicitly_destroy,
+            timeout=float(num_cpu_timeout_secs),
+            num_max_tokens_per_rank=max(1, num_max_tokens_per_rank),
+        )
+        self.group, self.num_bytes, self.num_max_tokens_per_rank = group, num_bytes, num_max_tokens_per_rank
+        self.rank_idx, self.num_ranks = self.buffer.rank, self.buffer.group_size
+        self.deterministic, self.explicitly_destroy = deterministic, explicitly_destroy
+        self.allow_hybrid_mode, self.allow_multiple_reduction = allow_hybrid_mode, allow_multiple_reduction
+        self.prefer_overlap_with_compute = prefer_overlap_with_compute
+        self.num_allocated_qps = num_allocated_qps or _QPS
+        self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
+        self.scaleout_rank_idx, self.scaleup_rank_idx = divmod(self.rank_idx, self.num_scaleup_ranks)
+        self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
+
+    def destroy(self) -> None:
+        """Frees the memory. Collective."""
+        self.buffer.destroy()
+
+    @staticmethod
+    def get_buffer_size_hint(
+        group: Any,
+        num_max_tokens_per_rank: int,
+        hidden: int,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+    ) -> int:
+        """Bytes of each rank's heap, a multiple of 2 MiB, for tokens of bfloat16."""
+        import symrail
+
+        size = getattr(group, "size", None)
+        ranks = int(size()) if callable(size) else symrail.n_pes()
+        on_host = Config().get_nvl_buffer_size_hint(2 * hidden, ranks)
+        beside = 4 * (-(-hidden // 128) + 2 * max(num_topk, 8) + 1 + ranks)
+        on_gpu = num_max_tokens_per_rank * ranks * (2 * hidden + beside + 64)
+        return -(-max(on_host, on_gpu) // _ALIGN) * _ALIGN
+
+    @staticmethod
+    def capture() -> EventOverlap:
+        """An event after all earlier calls."""
+        return Buffer.capture()
+
+    def get_comm_stream(self) -> Any:
+        """The stream (torch.cuda.Stream) of calls with `async_with_compute_stream` on a GPU."""
+        return self.buffer.get_comm_stream()
+
+    def get_physical_domain_size(self) -> tuple[int, int]:
+        """1, and the number of ranks: which path data takes is not the caller's concern."""
+        return 1, self.num_ranks
+
+    def get_logical_domain_size(self) -> tuple[int, int]:
+        """As `get_physical_domain_size`."""
+        return 1, self.num_ranks
+
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *_: Any, **__: Any) -> int:
+        """The usual number of SMs of dispatch and combine."""
+        return Buffer.num_sms + 4
+
+    def get_theoretical_num_qps(self, num_sms: int) -> int:
+        """The number of queue pairs is not the caller's concern."""
+        return self.num_allocated_qps
+
+    def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
+        """Waits on the host until all ranks have ended their earlier work. Collective."""
+        if self.buffer.runtime.device is not None:
+            import torch
+
+            torch.cuda.synchronize()
+        self.buffer.runtime.barrier_all()
+
+    def dispatch(
+        self,
+        x: Any,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        cumulative_local_expert_recv_stats: Any = None,
+        num_experts: int | None = None,
+        num_max_tokens_per_rank: int | None = None,
+        expert_alignment: int | None = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: EventOverlap | None = None,
+        previous_event_before_epilogue: EventOverlap | None = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+        handle: EPHandle | None = None,
+        do_handle_copy: bool = True,
+        do_cpu_sync: bool | None = None,
+        do_expand: bool = False,
+        do_zero_padding: bool = False,
+        use_tma_aligned_col_major_sf: bool = False,
+    ) -> tuple[Any, Any, Any, EPHandle, EventOverlap]:
+        """Sends each token to the ranks that own its experts. Collective.
+
+        Returns received tokens (as `x`), their experts and weights, a handle and an event. With `do_expand` there is a
+        row for each expert and token, by expert, each expert's first row at a multiple of `expert_alignment`; weights are
+        one for each row then, and there are no experts. With a `handle` tokens take the routes of an earlier dispatch.
+        Raises as `Buffer.dispatch` does.
+        """
+        given = (*x, topk_weights) if isinstance(x, tuple) else (x, topk_weights)
+        with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
+            if previous_event_before_epilogue is not None:
+                previous_event_before_epilogue.current_stream_wait()
+            if handle is None:
+                if topk_idx is None or not num_experts:
+                    raise ArgumentError("without a handle give topk_idx and num_experts")
+                most = num_max_tokens_per_rank or self.num_max_tokens_per_rank
+                of = {
+                    "do_expand": do_expand,
+                    "num_experts": num_experts,
+                    "expert_alignment": expert_alignment or 1,
+                    "num_max_tokens_per_rank": most,
+                    "num_sms": num_sms or self.get_theoretical_num_sms(num_experts, 0),
+                    "rank": self.rank_idx,
+                }
+                rows, weights, handle = self._first(x, topk_idx, topk_weights, do_handle_copy, of)
+            else:
+                if topk_idx is not None or do_cpu_sync:
+                    raise ArgumentError("topk_idx and do_cpu_sync do not go with a handle")
+                if do_expand != handle.do_expand:
+                    raise ArgumentError(f"do_expand={do_expand}: the handle's dispatch had {handle.do_expand}")
+                rows, weights = self._again(x, topk_weights, handle, num_sms)
+            if cumulative_local_expert_recv_stats is not None:
+                cumulative_local_expert_recv_stats += handle.num_unaligned_recv_tokens_per_expert
+            slots = None if do_expand else handle.slots
+            if do_expand:
+                rows, weights = self._expand(rows, weights, handle)
+            if use_tma_aligned_col_major_sf and isinstance(rows, tuple):
+                rows = (rows[0], rows[1].t().contiguous().t())
+            call.made(*(rows if isinstance(rows, tuple) else (rows,)), slots, weights, handle.recv_src_metadata)
+        return rows, slots, weights, handle, call.event(None)
+
+    def combine(
+        self,
+        x: Any,
+        handle: EPHandle,
+        topk_weights: Any = None,
+        bias: Any = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: EventOverlap | None = None,
+        previous_event_before_epilogue: EventOverlap | None = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """Sends a row for each received token, or with an expanded handle for each expert and token, back to its source,
+        and adds up those of a token and up to two biases. Collective. Returns the sums, those of `topk_weights`, and an
+        event. Raises as `Buffer.combine` does.
+        """
+        given = (x, topk_weights, bias)
+        with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
+            if previous_event_before_epilogue is not None:
+                previous_event_before_epilogue.current_stream_wait()
+            rows, weights = x, topk_weights
+            if handle.do_expand:
+                of_slots, some = handle.of_tokens(x)
+                total = x.new_zeros((of_slots.shape[0], x.shape[1])).float()
+                for slot in range(some.shape[1]):
+                    total += of_slots[:, slot].float() * some[:, slot : slot + 1]
+                rows = total.to(x.dtype)
+                if topk_weights is not None:
+                    of_slots, some = handle.of_tokens(topk_weights)
+                    weights = (of_slots * some).contiguous()
+            # Receive buffers may have rows behind the received ones.
+            rows = rows[: handle.num_recv_tokens].contiguous()
+            weights = None if weights is None else weights[: handle.num_recv_tokens].contiguous()
+            combined, sums, _ = self.buffer.combine(
+                rows, handle.routes, weights, bias, Config(num_sms or handle.num_sms)
+            )
+            call.made(combined, sums)
+        return combined, sums, call.event(None)
+
+    def _on_stream(self, previous: EventOverlap | None, is_async: bool, allocates: bool, given: tuple[Any, ...]) -> Any:
+        """The stream of a call; without a GPU calls are complete when they return."""
+        on_gpu = self.buffer.runtime.device is not None
+        return self.buffer._stream.of_call(previous, is_async and on_gpu, False, given)
+
+    def _first(
+        self, x: Any, topk_idx: Any, topk_weights: Any, copies: bool, of: dict[str, Any]
+    ) -> tuple[Any, Any, EPHandle]:
+        import torch
+
+        per_rank, _, per_expert, in_rank, _ = self.buffer.get_dispatch_layout(topk_idx, of["num_experts"])
+        sent = torch.zeros(topk_idx.shape, dtype=torch.float32, device=topk_idx.device) if topk_weights is None else topk_weights
+        rows, slots, weights, counts, routes, _ = self.buffer.dispatch(
+            self._plain(x),
+            num_tokens_per_rank=per_rank,
+            is_token_in_rank=in_rank,
+            num_tokens_per_expert=per_expert,
+            topk_idx=topk_idx,
+            topk_weights=sent,
+            config=Config(of["num_sms"]),
+        )
+        if counts is None or routes is None:
+            raise StateError("a dispatch without counts")
+        handle = EPHandle(routes, slots, topk_idx.clone() if copies else topk_idx, counts, of)
+        return rows, None if topk_weights is None else weights, handle
+
+    def _again(self, x: Any, topk_weights: Any, handle: EPHandle, num_sms: int) -> tuple[Any, Any]:
+        import torch
+
+        config = Config(num_sms or handle.num_sms)
+        rows = self.buffer.dispatch(self._plain(x), handle.routes, config=config)[0]
+        if topk_weights is None:
+            return rows, None
+        # Weights travel as rows of their own, of whole pieces of 16 bytes.
+        k = int(topk_weights.shape[1])
+        padded = torch.nn.functional.pad(topk_weights, (0, -k % 4)).contiguous()
+        weights = self.buffer.dispatch(padded, handle.routes, config=config)[0][:, :k]
+        return rows, torch.where(handle.slots >= 0, weights, 0.0)
+
+    @staticmethod
+    def _plain(x: Any) -> Any:
+        """Scales may be column-major."""
+        return (x[0], x[1].contiguous()) if isinstance(x, tuple) else x
+
+    @staticmethod
+    def _expand(rows: Any, weights: Any, handle: EPHandle) -> tuple[Any, Any]:
+        def of(one: Any) -> Any:
+            return handle.expanded(one[:, None].expand(-1, handle.slots.shape[1], *one.shape[1:]))
+
+        def of_bytes(one: Any) -> Any:
+            """FP8 has few operations."""
+            import torch
+
+            return of(one.view(torch.uint8)).view(one.dtype) if one.element_size() == 1 else of(one)
+
+        expanded = tuple(of_bytes(one) for one in rows) if isinstance(rows, tuple) else of_bytes(rows)
+        return expanded, None if weights is None else handle.expanded(weights)
