@@ -72,7 +72,7 @@ impl Agent {
     /// As for [`Agent::from_env`].
     pub fn open(name: &str, settings: &Settings) -> Result<Agent> {
         must_be_a_name(name)?;
-        let session = Session::open_without_peers(settings, Progress::Thread)?;
+        let session = Session::open_without_peers(settings, Progress::Thread, None)?;
         let shared = Arc::new(Shared::new(name, session, Duration::from_secs(settings.timeout_s))?);
         let of_thread = Arc::clone(&shared);
         let system = |error: std::io::Error| symrail_transport::Error::System {
@@ -177,8 +177,7 @@ impl Agent {
             let why = || format!("no registration has the number {id}");
             registered.by_id.get(id).ok_or_else(|| Error::Argument { what: "memory", why: why() })
         };
-        let found: Vec<&Memory> =
-            memory.iter().map(|id| find(id).map(|local| &local.memory)).collect::<Result<_>>()?;
+        let found: Vec<&Memory> = memory.iter().map(|id| find(id).map(|local| &local.memory)).collect::<Result<_>>()?;
         let handle = (&self.shared.handle, with_connection);
         Ok(Metadata::encode(&self.shared.name, handle, false, found.into_iter()))
     }
@@ -322,7 +321,8 @@ impl Agent {
         let mut list = List::new(direction, Arc::clone(&peer));
         for (here, there) in local.iter().zip(remote) {
             if here.len != there.len {
-                let why = format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
+                let why =
+                    format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
                 return Err(Error::Argument { what: "descriptors", why });
             }
             let memory = registered.find(*here).ok_or_else(|| outside(&self.shared.name, *here))?;

@@ -63,8 +63,7 @@ impl Metadata {
         let Some((front, tag)) = bytes.len().checked_sub(TAG).map(|at| bytes.split_at(at)) else {
             return Err(refused("it is too short"));
         };
-        let metadata: Metadata =
-            encoding::decode(front, "metadata", 0).map_err(|error| refused(&error.to_string()))?;
+        let metadata: Metadata = encoding::decode(front, "metadata", 0).map_err(|error| refused(&error.to_string()))?;
         if metadata.magic != MAGIC {
             return Err(refused("it is not that of an agent of this version"));
         }

@@ -162,7 +162,9 @@ fn an_agent_that_leaves_is_lost_to_the_others_and_a_new_one_takes_its_name() {
     a.whole(Direction::Write, &b, None).unwrap();
     let mut prepared = a.agent.transfer(Direction::Write, &[a.at(0, 8)], &[b.at(0, 8)], "right").unwrap();
     drop(b);
-    until("the loss to be noticed", || matches!(prepared.post(None).and_then(|()| prepared.wait(LONG)), Err(Error::Lost { .. })));
+    until("the loss to be noticed", || {
+        matches!(prepared.post(None).and_then(|()| prepared.wait(LONG)), Err(Error::Lost { .. }))
+    });
     assert!(matches!(a.agent.connect("right"), Err(Error::Lost { .. })));
     a.whole(Direction::Write, &c, None).unwrap();
     let b = Member::new("right", PROVIDERS[0], 1 << 16).unwrap();

@@ -381,7 +381,11 @@ impl DeviceHighThroughput {
         // Without indices a token may go to all ranks, and as many of its rows return.
         let of_token = if matches!(given, Destinations::Ranks { .. }) { self.ranks() } else { k };
         if of_token > self.shape.k {
-            return Err(Error::argument("top-k slots, or ranks, of a token", of_token, format!("at most {}", self.shape.k)));
+            return Err(Error::argument(
+                "top-k slots, or ranks, of a token",
+                of_token,
+                format!("at most {}", self.shape.k),
+            ));
         }
         let most = self.shape.most_tokens;
         if tokens > most {

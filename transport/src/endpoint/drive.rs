@@ -54,8 +54,12 @@ impl Endpoint {
                 events += found;
             }
         }
-        if self.core.recovery.has_cuts() {
-            self.cut_as_told(agent);
+        while let Some((dest, lane, opened)) = self.core.recovery.next_cut() {
+            tracing::info!(dest, lane, "a connection on which nothing passes is closed");
+            self.rails[lane].cut(dest, opened);
+            // What the provider had read before.
+            let mut sink = Sink { core: &mut self.core, lane, agent };
+            self.rails[lane].poll(&mut sink);
         }
         while let Some(pe) = self.core.lanes.next_to_connect() {
             if let Err(error) = self.connect_now(pe) {

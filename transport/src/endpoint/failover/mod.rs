@@ -30,7 +30,8 @@
 //! | `dead_peer` | gives peers up |
 //! | `port` | decides when a port that is down is a reason to give up connections |
 //! | `reconnect` | replaces broken connections |
-//! | `cut` | connections on which nothing passes, which both ends close |
+//! | `stalled` | connections on which nothing passes, which both ends close |
+//! | `cut` | the record of such a connection |
 //! | `keepalive` | keeps peers from believing in connections that are broken at this end |
 //!
 //! This file holds the record of a lane and the endpoint's list of recovery work.
@@ -44,6 +45,7 @@ mod ping;
 mod port;
 mod reconnect;
 mod repost;
+mod stalled;
 mod stream;
 
 pub(super) use dead_peer::lack;
@@ -325,10 +327,10 @@ impl Recovery {
         !self.requests.is_empty()
     }
 
-    /// Whether peers have cut connections.
+    /// A connection that a peer has cut at its end: the lane, and the ports from which the peer had opened it.
     #[inline]
-    pub fn has_cuts(&self) -> bool {
-        !self.cuts.is_empty()
+    pub fn next_cut(&mut self) -> Option<(Dest, usize, Ports)> {
+        self.cuts.pop().map(|(dest, cut)| (dest, cut.lane.into(), cut.opened))
     }
 
     /// Whether events about ports wait.
