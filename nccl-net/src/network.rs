@@ -24,7 +24,7 @@ const UNKNOWN_SPEED: u64 = 10_000;
 const MOST_CONNECTIONS: c_int = 1 << 16;
 
 /// Cores of the process for each session of its own thread, and the most such sessions that are opened unasked.
-const CORES_PER_SESSION: usize = 16;
+const CORES_PER_SESSION: usize = 8;
 const MOST_SESSIONS: usize = 4;
 
 /// A session. Each connection uses one of them, and so does each group of one-sided operations.
@@ -122,11 +122,10 @@ fn settings() -> Result<Settings> {
     Ok(settings)
 }
 
-/// The copy engine for a GPU's memory. It works in a context of its own where the driver makes one, so that calls of
-/// the program that wait for a kernel do not keep it from copying what the kernel waits for.
+/// The copy engine for a GPU's memory. It works in the program's context: from another one, copies wait for a time slice
+/// of the GPU while kernels run.
 fn copy_engine(gpu: &Arc<Gpu>) -> Result<Box<dyn CopyEngine>> {
-    let own = gpu.in_context_of_its_own().unwrap_or_else(|_| Arc::clone(gpu));
-    Ok(Box::new(CudaCopyEngine::new([gpu, &own], STAGING_BUFFER_BYTES, MAX_COPIES)?))
+    Ok(Box::new(CudaCopyEngine::new([gpu, gpu], STAGING_BUFFER_BYTES, MAX_COPIES)?))
 }
 
 /// What the system tells about the rails. Its text stays valid until the process ends.

@@ -1,5 +1,6 @@
 //! The receiving end of a connection.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use symrail_proxy::session::Request;
@@ -10,16 +11,46 @@ use symrail_transport::endpoint::command::Source;
 use crate::channel::Channel;
 use crate::network::Network;
 use crate::report::{Failure, Result};
-use crate::ring::{DESCRIPTOR_WORDS, HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, stamp};
+use crate::ring::{
+    DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS,
+    stamp,
+};
 
-/// The receiving end. Its ring has the words of the sizes, and behind them the descriptors that it puts.
+/// The first word of the eager slots.
+pub const EAGER_AT: usize = SLOTS * (1 + DESCRIPTOR_WORDS);
+
+/// A receive that is under way.
+struct Waiting {
+    number: u64,
+    tag: i32,
+    /// Its number among those of its tag.
+    ordinal: u32,
+    data: *mut u8,
+    room: u64,
+    /// The size of its message, once copied from an eager slot.
+    copied: Option<u64>,
+}
+
+// SAFETY: the pointer is the buffer of a receive under way, which its caller keeps valid whichever thread fills it.
+unsafe impl Send for Waiting {}
+
+/// A message whose receive has not been posted: tag, ordinal, bytes.
+type Early = (i32, u32, Vec<u8>);
+
+/// The receiving end. Its ring has the words of the sizes, behind them the descriptors that it puts, and the eager
+/// slots.
 pub struct Receiver {
     channel: Channel,
     ring: Ring,
     /// The number of the next message.
     next: u64,
-    /// The message that each slot waits for.
-    waiting: [Option<u64>; SLOTS],
+    /// The receive of each slot.
+    waiting: [Option<Waiting>; SLOTS],
+    /// The receives of each tag so far.
+    ordinals: HashMap<i32, u32>,
+    /// The messages taken from eager slots, and those of them that are early: at most [`EAGER_SLOTS`].
+    taken: u64,
+    early: VecDeque<Early>,
     /// The put of each slot's descriptor.
     puts: [Option<Request>; SLOTS],
 }
@@ -27,16 +58,34 @@ pub struct Receiver {
 impl Receiver {
     /// The ring of a receiving end, whose handle goes to the sender.
     pub fn ring(network: &Arc<Network>) -> Result<Ring> {
-        Ring::new(network, SLOTS * (1 + DESCRIPTOR_WORDS))
+        Ring::new(network, EAGER_AT + EAGER_SLOTS * EAGER_WORDS)
     }
 
     pub fn new(channel: Channel, ring: Ring) -> Receiver {
-        Receiver { channel, ring, next: 0, waiting: [None; SLOTS], puts: [const { None }; SLOTS] }
+        Receiver {
+            channel,
+            ring,
+            next: 0,
+            waiting: [const { None }; SLOTS],
+            ordinals: HashMap::new(),
+            taken: 0,
+            early: VecDeque::new(),
+            puts: [const { None }; SLOTS],
+        }
     }
 
-    /// Posts a buffer of `size` bytes at `offset` in registered memory. Returns the index of the request; `None` while
-    /// there is no room for another.
-    pub fn start(&mut self, memory: &Memory, offset: u64, size: u64, tag: i32) -> Result<Option<usize>> {
+    /// Posts a buffer of `size` bytes at `data`, which is at `offset` in registered memory. Returns the index of the
+    /// request; `None` while there is no room for another.
+    ///
+    /// # Safety
+    /// The buffer stays valid and unused until the request is done or this end is closed.
+    pub unsafe fn start(
+        &mut self,
+        data: *mut u8,
+        (memory, offset): (&Memory, u64),
+        size: u64,
+        tag: i32,
+    ) -> Result<Option<usize>> {
         self.channel.usable()?;
         let (number, slot) = (self.next, self.next as usize % SLOTS);
         if self.waiting[slot].is_some() || !self.is_put(slot)? {
@@ -45,7 +94,9 @@ impl Receiver {
         let at = SLOTS + slot * DESCRIPTOR_WORDS;
         let handle = memory.encode();
         let bytes = memory.encoded_len();
-        for (i, word) in [size, offset, (bytes as u64) << 32 | u64::from(tag as u32)].into_iter().enumerate() {
+        for (i, word) in
+            [size, offset, (bytes as u64) << 32 | u64::from(tag as u32), self.taken].into_iter().enumerate()
+        {
             self.ring.store(at + i, word);
         }
         for (i, word) in handle[..bytes].as_chunks::<8>().0.iter().enumerate() {
@@ -60,9 +111,67 @@ impl Receiver {
             Ok(put) => self.puts[slot] = put,
             Err(error) => return Err(self.channel.fail(error)),
         }
-        self.waiting[slot] = Some(number);
+        let next = self.ordinals.entry(tag).or_default();
+        let ordinal = *next;
+        *next = next.wrapping_add(1);
+        self.waiting[slot] = Some(Waiting { number, tag, ordinal, data, room: size, copied: None });
         self.next += 1;
+        if let Some(at) = self.early.iter().position(|early| (early.0, early.1) == (tag, ordinal))
+            && let Some((_, _, bytes)) = self.early.remove(at)
+        {
+            self.copy(slot, bytes.len() as u64, |to, len| {
+                // SAFETY: the buffer has room for so many bytes, and no other code uses it.
+                unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+            })?;
+        }
         Ok(Some(slot))
+    }
+
+    /// Copies the message of a receive.
+    fn copy(&mut self, slot: usize, size: u64, copy: impl FnOnce(*mut u8, usize)) -> Result<()> {
+        let Some(waiting) = &mut self.waiting[slot] else { return Ok(()) };
+        if size > waiting.room {
+            let why = format!("a message of {size} bytes with tag {} for a buffer of {}", waiting.tag, waiting.room);
+            return Err(self.channel.fail(Failure::usage(why)));
+        }
+        copy(waiting.data, size as usize);
+        waiting.copied = Some(size);
+        Ok(())
+    }
+
+    /// Takes the messages that have arrived in eager slots, in their order.
+    fn take_eager(&mut self) -> Result<()> {
+        loop {
+            let at = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
+            if self.ring.load(at) != self.taken + 1 {
+                return Ok(());
+            }
+            let (receive, size) = (self.ring.load(at + 1), self.ring.load(at + 2));
+            let (tag, ordinal) = (receive as u32 as i32, (receive >> 32) as u32);
+            if size > EAGER_BYTES as u64 {
+                return Err(self.channel.fail(Failure::remote(format!("a message of {size} bytes in an eager slot"))));
+            }
+            let bytes = at + 1 + EAGER_HEAD;
+            let of = |waiting: &Waiting| waiting.copied.is_none() && (waiting.tag, waiting.ordinal) == (tag, ordinal);
+            match self.waiting.iter().position(|waiting| waiting.as_ref().is_some_and(of)) {
+                Some(slot) => {
+                    let ring: *const Ring = &raw const self.ring;
+                    self.copy(slot, size, |to, len| {
+                        // SAFETY: the ring is not changed meanwhile; the buffer has room, and no other code uses it.
+                        unsafe { (*ring).read(bytes, to, len) };
+                    })?;
+                }
+                None if self.early.len() < EAGER_SLOTS => {
+                    let mut early = vec![0; size as usize];
+                    // SAFETY: as above.
+                    unsafe { self.ring.read(bytes, early.as_mut_ptr(), early.len()) };
+                    self.early.push_back((tag, ordinal, early));
+                }
+                None => return Ok(()),
+            }
+            self.taken += 1;
+            self.channel.heard();
+        }
     }
 
     /// Whether the put of a slot's descriptor has ended.
@@ -80,14 +189,22 @@ impl Receiver {
 
     /// Whether a message has arrived, and its size. The request is free again then.
     pub fn test(&mut self, slot: usize) -> Result<Option<u64>> {
-        let Some(Some(number)) = self.waiting.get(slot).copied() else {
+        let Some(Some(number)) = self.waiting.get(slot).map(|waiting| waiting.as_ref().map(|w| w.number)) else {
             return Err(Failure::argument("a request that is not under way"));
         };
+        self.channel.usable()?;
+        self.take_eager()?;
+        if let Some(size) = self.waiting[slot].as_ref().and_then(|waiting| waiting.copied) {
+            self.waiting[slot] = None;
+            return Ok(Some(size));
+        }
         if !self.has_arrived(slot, number) {
             self.channel.network.session.progress();
             self.is_put(slot)?;
             let ring = &self.ring;
-            self.channel.look(|| ring.load(slot) & 0xffff == stamp(number))?;
+            let eager = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
+            let taken = self.taken;
+            self.channel.look(|| ring.load(slot) & 0xffff == stamp(number) || ring.load(eager) == taken + 1)?;
             if !self.has_arrived(slot, number) {
                 return Ok(None);
             }

@@ -11,8 +11,21 @@ use symrail_transport::endpoint::command::Source;
 
 use crate::channel::Channel;
 use crate::network::Network;
+use crate::receive::EAGER_AT;
 use crate::report::{Failure, Result};
-use crate::ring::{HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, size_word};
+use crate::ring::{
+    EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, size_word,
+};
+
+/// The first word of the copies of messages for eager slots.
+const COPIES_AT: usize = SLOTS * SLOT_WORDS;
+
+/// The messages and descriptors of a tag so far.
+#[derive(Default, Clone, Copy)]
+struct Count {
+    sent: u32,
+    described: u32,
+}
 
 /// Handles of the receiver's memory that are kept, before the others are forgotten.
 const MAX_HANDLES: usize = 64;
@@ -35,19 +48,28 @@ pub struct Sender {
     posted: HashMap<i32, VecDeque<Posted>>,
     /// Handles that the session knows by operations of this end, by their offsets.
     known: HashMap<u64, Memory>,
-    /// At most [`SLOTS`].
-    requests: Slab<(Request, u64)>,
+    /// At most [`SLOTS`]: the operation, none for a message that was copied, and the size.
+    requests: Slab<(Option<Request>, u64)>,
+    counts: HashMap<i32, Count>,
+    /// Messages to eager slots, those that the receiver has taken as far as this end knows, and the last puts.
+    eager: u64,
+    taken: u64,
+    /// Those whose descriptors have not arrived: tag, number among those of the tag, size.
+    undescribed: VecDeque<(i32, u32, u64)>,
+    puts: [Option<Request>; EAGER_SLOTS],
 }
 
 impl Sender {
     /// The ring of a sending end, whose handle goes to the receiver.
     pub fn ring(network: &Arc<Network>) -> Result<Ring> {
-        Ring::new(network, SLOTS * SLOT_WORDS)
+        Ring::new(network, COPIES_AT + EAGER_SLOTS * EAGER_WORDS)
     }
 
     pub fn new(channel: Channel, ring: Ring) -> Sender {
         let (posted, known, requests) = (HashMap::new(), HashMap::new(), Slab::with_capacity(SLOTS));
-        Sender { channel, ring, next: 0, posted, known, requests }
+        let (counts, puts) = (HashMap::new(), [const { None }; EAGER_SLOTS]);
+        let undescribed = VecDeque::new();
+        Sender { channel, ring, next: 0, posted, known, requests, counts, eager: 0, taken: 0, undescribed, puts }
     }
 
     /// Starts to send. Returns the index of the request; `None` while the receiver has posted no buffer with the tag.
@@ -59,6 +81,10 @@ impl Sender {
         self.take_posted()?;
         let first = self.posted.get(&tag).and_then(VecDeque::front).filter(|_| self.requests.len() < SLOTS);
         let Some(&Posted { number, size: room, offset, ref handle }) = first else {
+            // SAFETY: the caller's promise.
+            if self.requests.len() < SLOTS && unsafe { self.send_eagerly(data, size, tag) }? {
+                return Ok(Some(self.requests.insert((None, size))));
+            }
             self.channel.network.session.progress();
             self.channel.look(|| false)?;
             return Ok(None);
@@ -77,15 +103,54 @@ impl Sender {
             Ok(None) => return Ok(None),
             Err(error) => return Err(self.channel.fail(error)),
         };
-        let index = self.requests.insert((request, size));
+        let index = self.requests.insert((Some(request), size));
+        let count = self.counts.entry(tag).or_default();
+        count.sent = count.sent.wrapping_add(1);
         if let Some(posted) = self.take_first(tag) {
             self.remember(&posted.handle);
         }
         if !fits {
-            let why = format!("a message of {size} bytes with tag {tag} for a buffer of {room}");
-            return Err(self.channel.fail(Failure::usage(why)));
+            return Err(self.channel.fail(too_large(size, tag, room)));
         }
         Ok(Some(index))
+    }
+
+    /// Copies a message and puts the copy into an eager slot, if it is small and a slot is free.
+    ///
+    /// # Safety
+    /// The data is valid.
+    unsafe fn send_eagerly(&mut self, data: *const u8, size: u64, tag: i32) -> Result<bool> {
+        let slot = self.eager as usize % EAGER_SLOTS;
+        if size > EAGER_BYTES as u64 || self.eager - self.taken >= EAGER_SLOTS as u64 {
+            return Ok(false);
+        }
+        if let Some(put) = &self.puts[slot] {
+            match self.channel.network.session.test(put) {
+                Ok(true) => self.puts[slot] = None,
+                Ok(false) => return Ok(false),
+                Err(error) => return Err(self.channel.fail(error)),
+            }
+        }
+        let count = self.counts.entry(tag).or_default();
+        let copy = COPIES_AT + slot * EAGER_WORDS;
+        self.ring.store(copy + 1, u64::from(count.sent) << 32 | u64::from(tag as u32));
+        self.ring.store(copy + 2, size);
+        // SAFETY: the caller's promise; no put from this slot is under way.
+        unsafe { self.ring.fill(copy + 1 + EAGER_HEAD, data, size as usize) };
+        let there = EAGER_AT + slot * EAGER_WORDS;
+        let (word, to) = (self.channel.place(there)?, self.channel.place(there + 1)?);
+        let source = (Source::Stable(self.ring.address(copy + 1)), 8 * EAGER_HEAD as u64 + size);
+        let session = &self.channel.network.session;
+        // SAFETY: the slot is not changed before the put has ended.
+        match unsafe { session.start_put_signal(to, source, word, (AmoOp::Set, self.eager + 1)) } {
+            Ok(None) => return Ok(false),
+            Ok(put) => self.puts[slot] = put,
+            Err(error) => return Err(self.channel.fail(error)),
+        }
+        self.undescribed.push_back((tag, count.sent, size));
+        count.sent = count.sent.wrapping_add(1);
+        self.eager += 1;
+        Ok(true)
     }
 
     /// Takes the descriptors that have arrived, in the order in which they were posted.
@@ -103,7 +168,25 @@ impl Sender {
                 Ok(handle) => Box::new(handle),
                 Err(error) => return Err(self.channel.fail(error)),
             };
-            self.posted.entry(tag).or_default().push_back(Posted { number: self.next, size, offset, handle });
+            let taken = word(3);
+            if taken > self.eager || taken < self.taken {
+                let why = format!("a descriptor that counts {taken} messages of {}", self.eager);
+                return Err(self.channel.fail(Failure::remote(why)));
+            }
+            self.taken = taken;
+            let count = self.counts.entry(tag).or_default();
+            let ordinal = count.described;
+            count.described = ordinal.wrapping_add(1);
+            match self.undescribed.iter().position(|message| (message.0, message.1) == (tag, ordinal)) {
+                // Its message has gone to an eager slot.
+                Some(at) => match self.undescribed.remove(at) {
+                    Some((.., sent)) if sent > size => return Err(self.channel.fail(too_large(sent, tag, size))),
+                    _ => {}
+                },
+                None => {
+                    self.posted.entry(tag).or_default().push_back(Posted { number: self.next, size, offset, handle });
+                }
+            }
             self.next += 1;
             self.channel.heard();
         }
@@ -143,7 +226,8 @@ impl Sender {
         let Some((request, size)) = self.requests.get(index) else {
             return Err(Failure::argument("a request that is not under way"));
         };
-        match self.channel.network.session.test(request) {
+        let ended = request.as_ref().map_or(Ok(true), |request| self.channel.network.session.test(request));
+        match ended {
             Ok(true) => {
                 let size = *size;
                 drop(self.requests.remove(index));
@@ -159,12 +243,17 @@ impl Sender {
 
     /// Waits for operations that still use the caller's memory.
     pub fn settle(&self) {
-        self.channel.settle(self.requests.iter().map(|(_, (request, _))| request));
+        let requests = self.requests.iter().filter_map(|(_, (request, _))| request.as_ref());
+        self.channel.settle(requests.chain(self.puts.iter().flatten()));
     }
 
     pub fn network(&self) -> &Arc<Network> {
         &self.channel.network
     }
+}
+
+fn too_large(size: u64, tag: i32, room: u64) -> Failure {
+    Failure::usage(format!("a message of {size} bytes with tag {tag} for a buffer of {room}"))
 }
 
 impl Drop for Sender {

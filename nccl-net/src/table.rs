@@ -328,7 +328,8 @@ unsafe extern "C" fn irecv_v9(
         if offset.checked_add(size).is_none_or(|end| end > registered.len) {
             return Err(Failure::argument(format!("a buffer of {size} bytes that is not inside of its memory")));
         }
-        let index = receiver.start(memory, offset as u64, size as u64, tag)?;
+        // SAFETY: NCCL keeps the buffer until the request is done.
+        let index = unsafe { receiver.start(data.cast(), (memory, offset as u64), size as u64, tag) }?;
         let ticket = index.map_or(std::ptr::null_mut(), |index| connection.ticket(index));
         // SAFETY: NCCL passes a place for the request.
         unsafe { put(out, ticket, "the place for the request") }
