@@ -149,4 +149,3 @@ impl Incoming {
         Ok(())
     }
 }
-

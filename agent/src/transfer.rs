@@ -231,7 +231,8 @@ impl Transfer {
             cancelled: false,
             _pinned: self.list.pinned()?,
         };
-        let running = Running { list: Arc::clone(&self.list), progress: Mutex::new(progress), outcome: OnceLock::new() };
+        let running =
+            Running { list: Arc::clone(&self.list), progress: Mutex::new(progress), outcome: OnceLock::new() };
         let running = Arc::new(running);
         self.running = Some(Arc::clone(&running));
         running.advance(&self.shared);

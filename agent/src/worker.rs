@@ -258,8 +258,11 @@ impl Shared {
     fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Half>> {
         let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
         let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", arrival.pe())?;
-        must_be_a_name(&name)
-            .map_err(|error| TransportError::Malformed { what: "the greeting of an agent", pe: arrival.pe(), why: error.to_string() })?;
+        must_be_a_name(&name).map_err(|error| TransportError::Malformed {
+            what: "the greeting of an agent",
+            pe: arrival.pe(),
+            why: error.to_string(),
+        })?;
         let theirs = Theirs::new(&self.session, arrival.pe(), &ring)?;
         let ours = Ring::new(&self.session)?;
         let peer = self.peer(arrival.pe(), &name);

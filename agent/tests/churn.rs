@@ -95,7 +95,8 @@ fn map(path: &Path) -> NonNull<u8> {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let size = NonZeroUsize::new(RECORD * RECORDS).unwrap();
     // SAFETY: a new mapping, which stays until the process ends.
-    let mapped = unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, file, 0) };
+    let mapped =
+        unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, file, 0) };
     mapped.unwrap().cast()
 }
 

@@ -47,7 +47,8 @@ fn descriptors(all: &[(u64, u64)]) -> Vec<Descriptor> {
 
 /// Waits until `is_over`, but no longer than so many seconds. Returns whether it is.
 fn within(py: Python<'_>, seconds: f64, mut is_over: impl FnMut() -> Result<bool, Error> + Send) -> PyResult<bool> {
-    let limit = Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO });
+    let limit =
+        Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO });
     let (begun, mut over) = (Instant::now(), false);
     let mut backoff = Backoff::new(SPINS, YIELDS, PAUSE);
     let ended = interrupt::until(py, || {
@@ -165,11 +166,7 @@ impl Agent {
         self.agent.notify(agent, message).map_err(raised)
     }
 
-    fn notification<'py>(
-        &self,
-        py: Python<'py>,
-        timeout: f64,
-    ) -> PyResult<Option<(String, Bound<'py, PyBytes>)>> {
+    fn notification<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<(String, Bound<'py, PyBytes>)>> {
         let mut found = self.agent.notification();
         if found.is_none() && timeout > 0.0 {
             within(py, timeout, || {

@@ -14,7 +14,10 @@ fn with_rails<'c>(command: &'c mut Command, provider: &str, nics: &str) -> &'c m
     if !nics.is_empty() {
         command.env("SYMRAIL_NIC_LIST", nics);
     }
-    command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", provider).env("SYMRAIL_TIMEOUT_S", "20")
+    command
+        .env("SYMRAIL_TRANSPORT", "libfabric")
+        .env("SYMRAIL_LIBFABRIC_PROVIDER", provider)
+        .env("SYMRAIL_TIMEOUT_S", "20")
 }
 
 #[test]

@@ -108,10 +108,7 @@ impl Session {
     /// # Errors
     /// As for [`Session::start_put`], for the first part; parts of different peers. What is wrong with a later part is
     /// the error of the call that begins with it.
-    pub unsafe fn start_puts<'a>(
-        &self,
-        parts: impl Iterator<Item = Part<'a>>,
-    ) -> Result<Option<(usize, Request)>> {
+    pub unsafe fn start_puts<'a>(&self, parts: impl Iterator<Item = Part<'a>>) -> Result<Option<(usize, Request)>> {
         let put = |part: &Part<'_>, dest| Command::Put { dest, source: Source::Stable(part.local), len: part.len };
         // SAFETY: the caller's promise.
         unsafe { self.start_list(Operation::Put, parts, put) }
@@ -125,10 +122,7 @@ impl Session {
     ///
     /// # Errors
     /// As for [`Session::start_puts`].
-    pub unsafe fn start_gets<'a>(
-        &self,
-        parts: impl Iterator<Item = Part<'a>>,
-    ) -> Result<Option<(usize, Request)>> {
+    pub unsafe fn start_gets<'a>(&self, parts: impl Iterator<Item = Part<'a>>) -> Result<Option<(usize, Request)>> {
         let get = |part: &Part<'_>, source| Command::Get { source, dest: part.local, len: part.len };
         // SAFETY: the caller's promise.
         unsafe { self.start_list(Operation::Get, parts, get) }
