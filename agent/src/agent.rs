@@ -13,6 +13,7 @@ use symrail_transport::env::{Settings, log};
 
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
+use crate::kept::Kept;
 use crate::memory::{Descriptor, Local, MemoryId, Remote, Table};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;
@@ -52,6 +53,7 @@ pub struct Agent {
     registered: Mutex<Registered>,
     known: Mutex<HashMap<String, Known>>,
     thread: Option<JoinHandle<()>>,
+    _kept: Option<Kept>,
 }
 
 impl Agent {
@@ -74,6 +76,7 @@ impl Agent {
         must_be_a_name(name)?;
         let session = Session::open_without_peers(settings, Progress::Thread, None)?;
         let shared = Arc::new(Shared::new(name, session, Duration::from_secs(settings.timeout_s))?);
+        let kept = Kept::new(&shared.session);
         let of_thread = Arc::clone(&shared);
         let system = |error: std::io::Error| symrail_transport::Error::System {
             what: "starting an agent's thread",
@@ -81,7 +84,7 @@ impl Agent {
         };
         let thread = std::thread::Builder::new().name("symrail-agent".into()).spawn(move || of_thread.run());
         let thread = Some(thread.map_err(system)?);
-        Ok(Agent { shared, registered: Mutex::default(), known: Mutex::default(), thread })
+        Ok(Agent { shared, registered: Mutex::default(), known: Mutex::default(), thread, _kept: kept })
     }
 
     /// Its name.
@@ -186,6 +189,7 @@ impl Agent {
     /// its memory, partial metadata is added. That of this agent itself changes nothing.
     ///
     /// # Errors
+    /// [`Error::Unknown`]: it does not tell how to connect, and nothing that does was loaded from this agent.
     /// [`Error::Metadata`]: it is malformed or was changed, or an agent with this name is known that is another one and
     /// not lost. [`Agent::forget`] forgets that one.
     pub fn load(&self, metadata: &[u8]) -> Result<String> {

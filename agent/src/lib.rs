@@ -17,6 +17,7 @@
 //! | `outbox` | notifications that wait to be sent or to be confirmed |
 //! | `inbox` | notifications that have arrived |
 //! | `worker` | the thread that connects, notices lost peers, and advances what no caller advances |
+//! | `kept` | sessions that outlive their agents |
 //! | `error` | errors |
 //!
 //! # Completion
@@ -32,6 +33,7 @@
 mod agent;
 mod error;
 mod inbox;
+mod kept;
 mod memory;
 mod metadata;
 mod outbox;

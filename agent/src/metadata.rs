@@ -74,10 +74,7 @@ impl Metadata {
                     handle.as_slice().try_into().map_err(|_| refused("the listener's handle has another size"))?;
                 Handle::decode(handle).map_err(|error| refused(&error.to_string()))?
             }
-            None => {
-                let why = "it does not tell how to connect, and no metadata that does was loaded from this agent";
-                known(&metadata).ok_or_else(|| refused(why))?
-            }
+            None => known(&metadata).ok_or_else(|| Error::Unknown { agent: metadata.name.clone() })?,
         };
         if *handle.identity() != metadata.identity {
             return Err(refused("the listener's handle is another agent's"));
