@@ -19,8 +19,9 @@
 //! # How a message travels
 //! The receiver puts a descriptor of its buffer (handle, offset, size, tag) into a ring at the sender. The sender puts
 //! the bytes straight into the buffer, and behind them one word into a ring at the receiver: the message's size. So a
-//! message is one operation in each direction, and small ones are one network message. Nothing blocks; only operations
-//! have a time limit.
+//! message is one operation in each direction. A small one whose descriptor has not arrived does not wait for it: it
+//! goes into a slot of the receiver's ring, and the receiver copies it. Nothing blocks; only operations have a time
+//! limit.
 //!
 //! # Guarantees
 //! - A receive that is done has all its bytes in memory.
