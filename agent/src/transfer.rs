@@ -98,7 +98,7 @@ struct Progress {
     failed: Option<Error>,
     cancelled: bool,
     /// The memory that operations under way use.
-    _pinned: Vec<Arc<Local>>,
+    pinned: Vec<Arc<Local>>,
 }
 
 /// A transfer that was posted.
@@ -131,7 +131,7 @@ impl Running {
             return;
         }
         if let Some(outcome) = self.step(&mut progress, shared) {
-            progress._pinned.clear();
+            progress.pinned.clear();
             let _ = self.outcome.set(outcome);
         }
     }
@@ -229,7 +229,7 @@ impl Transfer {
             delivery: None,
             failed: None,
             cancelled: false,
-            _pinned: self.list.pinned()?,
+            pinned: self.list.pinned()?,
         };
         let running =
             Running { list: Arc::clone(&self.list), progress: Mutex::new(progress), outcome: OnceLock::new() };
