@@ -245,7 +245,8 @@ impl LowLatencyMemory {
         let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
         let bytes = bytes(all_mapped);
         let block = runtime.align(ALIGNMENT, bytes)?;
-        let made = LowLatencyMemory { block: block.expose_provenance(), bytes, far, all_mapped, device: device.clone() };
+        let made =
+            LowLatencyMemory { block: block.expose_provenance(), bytes, far, all_mapped, device: device.clone() };
         clear_words(device.gpu(), &[(device.address(block), bytes as u64)])?;
         // No rank may write to another one before all have cleared their words.
         runtime.barrier_all()?;

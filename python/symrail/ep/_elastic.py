@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError
 from ._buffer import Buffer
 from ._config import Config
@@ -80,7 +81,8 @@ class ElasticBuffer:
     """Memory for dispatch and combine of DeepEP's second generation, on tensors of torch.
 
     Received tokens are ordered by source, whatever `deterministic` is. A combine adds what the experts of a rank have made
-    of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last.
+    of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last. On GPUs
+    of one host, at most 32, the biases come first, and the ranks in the order of their last slots, as DeepEP's.
     `dispatch` without a handle waits on the host for the counts, also with `do_cpu_sync=False`. Accepted without effect:
     `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`, `num_gpu_timeout_secs`.
     Not there: Engram, point-to-point, and all-gather sessions.
@@ -283,9 +285,12 @@ class ElasticBuffer:
             # Receive buffers may have rows behind the received ones.
             rows = rows[: handle.num_recv_tokens].contiguous()
             weights = None if weights is None else weights[: handle.num_recv_tokens].contiguous()
-            combined, sums, _ = self.buffer.combine(
-                rows, handle.routes, weights, bias, Config(num_sms or handle.num_sms)
-            )
+            blocks = num_sms or handle.num_sms
+            if is_on_gpu(rows):
+                high = self.buffer._of_high_on_gpu()
+                combined, sums = high.combine(rows, handle.routes, weights, bias, blocks, handle.topk_idx)
+            else:
+                combined, sums, _ = self.buffer.combine(rows, handle.routes, weights, bias, Config(blocks))
             call.made(combined, sums)
         return combined, sums, call.event(None)
 
