@@ -71,10 +71,26 @@ class EPHandle:
         made[places[some].long()] = rows[some]
         return made
 
-    def of_tokens(self, expanded: Any) -> tuple[Any, Any]:
-        """For each received token and slot its expanded row, and whether there is one."""
-        places = self.recv_src_metadata[:, 2:]
-        return expanded[places.clamp(min=0).long()], places >= 0
+    def of_slot(self, expanded: Any, slot: int) -> Any:
+        """For each received token the expanded row of a slot; 0 where it has none."""
+        import torch
+
+        places = self.recv_src_metadata[:, 2 + slot]
+        rows = expanded[places.clamp(min=0).long()]
+        return torch.where((places >= 0).reshape(-1, *[1] * (rows.dim() - 1)), rows, 0)
+
+    def tensors(self) -> tuple[Any, ...]:
+        """Its own tensors, which a call has made."""
+        return (
+            self.slots,
+            self.topk_idx,
+            self.recv_src_metadata,
+            self.dst_buffer_slot_idx,
+            self.psum_num_recv_tokens_per_expert,
+            self.psum_num_recv_tokens_per_scaleup_rank,
+            self.num_unaligned_recv_tokens_per_expert,
+            self.routes.recv_src_idx,
+        )
 
 
 class ElasticBuffer:
@@ -248,7 +264,7 @@ class ElasticBuffer:
                 rows, weights = self._expand(rows, weights, handle)
             if use_tma_aligned_col_major_sf and isinstance(rows, tuple):
                 rows = (rows[0], rows[1].t().contiguous().t())
-            call.made(*(rows if isinstance(rows, tuple) else (rows,)), slots, weights, handle.recv_src_metadata)
+            call.made(rows, weights, handle.tensors())
         return rows, slots, weights, handle, call.event(None)
 
     def combine(
@@ -268,20 +284,21 @@ class ElasticBuffer:
         and adds up those of a token and up to two biases. Collective. Returns the sums, those of `topk_weights`, and an
         event. Raises as `Buffer.combine` does.
         """
+        import torch
+
         given = (x, topk_weights, bias)
         with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
             if previous_event_before_epilogue is not None:
                 previous_event_before_epilogue.current_stream_wait()
             rows, weights = x, topk_weights
             if handle.do_expand:
-                of_slots, some = handle.of_tokens(x)
-                total = x.new_zeros((of_slots.shape[0], x.shape[1])).float()
-                for slot in range(some.shape[1]):
-                    total += of_slots[:, slot].float() * some[:, slot : slot + 1]
+                k = int(handle.slots.shape[1])
+                total = x.new_zeros((handle.num_recv_tokens, x.shape[1])).float()
+                for slot in range(k):
+                    total += handle.of_slot(x, slot)
                 rows = total.to(x.dtype)
                 if topk_weights is not None:
-                    of_slots, some = handle.of_tokens(topk_weights)
-                    weights = (of_slots * some).contiguous()
+                    weights = torch.stack([handle.of_slot(topk_weights, slot) for slot in range(k)], dim=1)
             # Receive buffers may have rows behind the received ones.
             rows = rows[: handle.num_recv_tokens].contiguous()
             weights = None if weights is None else weights[: handle.num_recv_tokens].contiguous()
