@@ -21,12 +21,13 @@ struct pieces_to_add {
         for (int i = 0; i < E::N; i++) sum[i] = __fadd_rn(sum[i], values[i]);
     }
 };
-// The biases of a sum, or null, and where it goes.
+// The biases of a sum, or null, and where it goes. `FIRST`: the biases are added before the rows, not behind them.
+template <bool FIRST>
 struct sum_of_row {
     const char *bias, *second_bias;
     char* to;
     template <class E>
-    __device__ void end(float* sum, symrail_u32 at) const {
+    __device__ void add_biases(float* sum, symrail_u32 at) const {
         float values[E::N];
         if (bias != nullptr) {
             E::load(bias + at, values);
@@ -36,27 +37,39 @@ struct sum_of_row {
             E::load(second_bias + at, values);
             for (int v = 0; v < E::N; v++) sum[v] = __fadd_rn(sum[v], values[v]);
         }
+    }
+    template <class E>
+    __device__ void begin(float* sum, symrail_u32 at) const {
+        if (FIRST) add_biases<E>(sum, at);
+    }
+    template <class E>
+    __device__ void end(float* sum, symrail_u32 at) const {
+        if (!FIRST) add_biases<E>(sum, at);
         E::store(to + at, sum);
     }
 };
 // Adds `ROWS` rows at some positions.
-template <class E, int N, int ROWS>
-static __device__ void add_few(const of_list& terms, const sum_of_row& into, symrail_u32 at) {
+template <class E, int N, int ROWS, class Into>
+static __device__ void add_few(const of_list& terms, const Into& into, symrail_u32 at) {
     pieces_to_add<E, N, true> rows[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) rows[i].load(terms.at(i).row, at, 0);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float sum[E::N] = {};
+        into.template begin<E>(sum, at + n * 512);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) rows[i].add(n, sum);
-        into.end<E>(sum, at + n * 512);
+        into.template end<E>(sum, at + n * 512);
     }
 }
 // Adds any number of rows at some positions. Two of them are in flight at a time.
-template <class E, int N, bool WHOLE>
-static __device__ void add_many(const of_list& terms, const sum_of_row& into, symrail_u32 at, symrail_u32 end) {
+template <class E, int N, bool WHOLE, class Into>
+static __device__ void add_many(const of_list& terms, const Into& into, symrail_u32 at, symrail_u32 end) {
     float sums[N][E::N] = {};
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (WHOLE || at + n * 512 < end) into.template begin<E>(sums[n], at + n * 512);
     pieces_to_add<E, N, WHOLE> first, second;
     for (symrail_u32 i = 0; i < terms.many; i += 2) {
         bool two = i + 1 < terms.many;
@@ -70,12 +83,12 @@ static __device__ void add_many(const of_list& terms, const sum_of_row& into, sy
     }
 #pragma unroll
     for (int n = 0; n < N; n++)
-        if (WHOLE || at + n * 512 < end) into.end<E>(sums[n], at + n * 512);
+        if (WHOLE || at + n * 512 < end) into.template end<E>(sums[n], at + n * 512);
 }
 // For jobs of one host: a warp adds the rows of a token and then the biases. The result has the same bits as that of
 // `add_up`, which also adds sums of other hosts. Rows of 14,336 bytes have whole laps of either length. Only the row's end needs conditions, which cost registers.
-template <class E>
-static __device__ void add_token_of_host(const of_list& terms, const sum_of_row& into, symrail_u32 bytes) {
+template <class E, class Into>
+static __device__ void add_token_of_host(const of_list& terms, const Into& into, symrail_u32 bytes) {
     const int FEW = 7, MANY = 4;
     symrail_u32 at = threadIdx.x % 32 * 16, done = 0;
     if (terms.many == 1)
@@ -92,14 +105,15 @@ static __device__ void add_token_of_host(const of_list& terms, const sum_of_row&
 // The ways to add a token's rows, each for a kernel of its own, so that none loses registers to another.
 struct from_hosts {
     bool f32;
-    __device__ void operator()(const of_list& terms, const sum_of_row& into, symrail_u32 bytes) const {
+    __device__ void operator()(const of_list& terms, const sum_of_row<false>& into, symrail_u32 bytes) const {
         const char* biases[2] = {into.bias, into.second_bias};
         add_row<false>(terms, f32, biases, into.to, bytes);
     }
 };
 template <class E>
 struct from_one_host {
-    __device__ void operator()(const of_list& terms, const sum_of_row& into, symrail_u32 bytes) const {
+    template <class Into>
+    __device__ void operator()(const of_list& terms, const Into& into, symrail_u32 bytes) const {
         add_token_of_host<E>(terms, into, bytes);
     }
 };
@@ -119,10 +133,18 @@ static __device__ bool has_term(const parameters& p, symrail_u32 term, int place
     symrail_u64* words = chunk_words(p, rank, place / CHUNK);
     return has_set(p, words, call, rank, rank) && has_set(p, words + 1, call, rank, rank);
 }
+// The last of a token's slots that names an expert of a rank.
+static __device__ symrail_u32 last_slot(const parameters& p, const long long* slots, symrail_u64 k, symrail_u64 rank) {
+    symrail_u32 last = 0;
+    for (symrail_u64 i = 0; i < k; i++)
+        if (local_of(p, slots[i], rank) != ~0u) last = (symrail_u32)i;
+    return last;
+}
 // A warp lists the terms of a token when they have arrived. Within one host it leaves out ranks without a row. Each lane
-// has the place of its first term. Returns the number of terms, or all bits set if one is late.
+// has the place of its first term. With `slots` the terms, 32 at most, are in the order of the last of the token's `k`
+// slots that names one of a rank's experts. Returns the number of terms, or all bits set if one is late.
 static __device__ symrail_u64 list_terms(const parameters& p, const of_token& rows, int first_place, symrail_u64 call,
-                                         symrail_u64* list) {
+                                         symrail_u64* list, const long long* slots, symrail_u64 k) {
     symrail_u64 lane = threadIdx.x % 32, many = 0;
     for (symrail_u64 base = 0; base < rows.count(); base += 32) {
         symrail_u64 i = base + lane;
@@ -132,7 +154,16 @@ static __device__ symrail_u64 list_terms(const parameters& p, const of_token& ro
         if (__ballot_sync(~0u, late) != 0) return ~0ull;
         term next = is_term ? rows.at(i, place) : term{nullptr, false, false};
         symrail_u32 listed = __ballot_sync(~0u, is_term && (p.hosts > 1 || next.row != nullptr));
-        if (listed >> lane & 1) list[many + __popc(listed & ((1u << lane) - 1))] = of_list::listing(next);
+        symrail_u64 before = __popc(listed & ((1u << lane) - 1));
+        if (slots != nullptr) {
+            symrail_u32 last = is_term ? last_slot(p, slots, k, rows.terms[i] & ~(FIRST_OF_HOST | IS_SUM)) : 0;
+            before = 0;
+            for (symrail_u32 other = 0; other < 32; other++) {
+                bool precedes = __shfl_sync(~0u, last, other) < last;
+                before += precedes && (listed >> other & 1);
+            }
+        }
+        if (listed >> lane & 1) list[many + before] = of_list::listing(next);
         many += __popc(listed);
     }
     __syncwarp();
@@ -173,11 +204,14 @@ struct reduction {
     const symrail_u32* weights;
     const char *bias, *second_bias;
     char *out, *sums_of_weights;
+    // If the rows are added in the order of the tokens' slots: these.
+    const long long* slots;
+    symrail_u64 of_token;
 };
 // Any number of blocks add the rows that return from all ranks to this PE's tokens, and end the call. Warps take the
-// tokens in turn. `ONE_HOST`: before that, they return the rows of the other ranks' tokens. `of_sum`: bytes of a host's
-// sum.
-template <bool ONE_HOST, class Add>
+// tokens in turn. `ONE_HOST`: before that, they return the rows of the other ranks' tokens. `BY_SLOTS`: sums begin with the
+// biases, and the rows follow in the order of slots. `of_sum`: bytes of a host's sum.
+template <bool ONE_HOST, bool BY_SLOTS, class Add>
 static __device__ void reduce(const parameters* given, const routes* of, const reduction& c, symrail_u64 of_sum, const Add& add) {
     // For each rank its first row and the side data of that; for each host the same of its sums; the terms of each warp.
     __shared__ symrail_u64 rows[MOST_RANKS], sides[MOST_RANKS], sums[MOST_RANKS], sum_sides[MOST_RANKS];
@@ -221,11 +255,12 @@ static __device__ void reduce(const parameters* given, const routes* of, const r
             int place = next_place;
             next = all.take(), next_place = place_of_first(next);
             const of_token its = terms_of(token);
-            symrail_u64 many = list_terms(p, its, place, call, list);
+            const long long* slots = BY_SLOTS ? c.slots + token * c.of_token : nullptr;
+            symrail_u64 many = list_terms(p, its, place, call, list, slots, c.of_token);
             if (many == ~0ull) break;
             symrail_u64 here = token * c.bytes;
             const char* second = c.second_bias == nullptr ? nullptr : c.second_bias + here;
-            add(of_list{many, list}, sum_of_row{c.bias == nullptr ? nullptr : c.bias + here, second, c.out + here}, (symrail_u32)c.bytes);
+            add(of_list{many, list}, sum_of_row<BY_SLOTS>{c.bias == nullptr ? nullptr : c.bias + here, second, c.out + here}, (symrail_u32)c.bytes);
             if (c.k > 0)
                 add_weights_of_token(of_token{terms, p.n_terms, its.places, its.host_places, sides, sum_sides, side, side},
                                      c.sums_of_weights + 4 * token * c.k, c.k);
@@ -238,16 +273,21 @@ static __device__ void reduce(const parameters* given, const routes* of, const r
 #define REDUCE_ARGUMENTS                                                                                                    \
     const parameters *given, const routes *of, const char *rows, symrail_u64 tokens, symrail_u64 bytes, symrail_u64 k,     \
         const symrail_u32 *weights, const char *bias, const char *second_bias, char *out, char *sums_of_weights
-#define REDUCTION {rows, tokens, bytes, k, weights, bias, second_bias, out, sums_of_weights}
-// A job of one host, whose rows are of FP32, or of bfloat16; a job of several hosts.
+#define REDUCTION {rows, tokens, bytes, k, weights, bias, second_bias, out, sums_of_weights, nullptr, 0}
+// A job of one host, whose rows are of FP32, or of bfloat16, also in the order of slots; a job of several hosts.
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_f32(REDUCE_ARGUMENTS) {
-    reduce<true>(given, of, REDUCTION, bytes, from_one_host<of_f32>{});
+    reduce<true, false>(given, of, REDUCTION, bytes, from_one_host<of_f32>{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_bf16(REDUCE_ARGUMENTS) {
-    reduce<true>(given, of, REDUCTION, 2 * bytes, from_one_host<of_bf16>{});
+    reduce<true, false>(given, of, REDUCTION, 2 * bytes, from_one_host<of_bf16>{});
+}
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ep_reduce_slots(REDUCE_ARGUMENTS, const long long* slots, symrail_u64 of_token) {
+    const reduction c = {rows, tokens, bytes, k, weights, bias, second_bias, out, sums_of_weights, slots, of_token};
+    reduce<true, true>(given, of, c, 2 * bytes, from_one_host<of_bf16>{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) ep_reduce_hosts(REDUCE_ARGUMENTS, symrail_u64 f32) {
-    reduce<false>(given, of, REDUCTION, f32 ? bytes : 2 * bytes, from_hosts{f32 != 0});
+    reduce<false, false>(given, of, REDUCTION, f32 ? bytes : 2 * bytes, from_hosts{f32 != 0});
 }
 
 #endif

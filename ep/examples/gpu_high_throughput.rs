@@ -256,6 +256,7 @@ impl Case<'_> {
             weights: Some((parts_weights.at().get(), sums.at().get())),
             biases: biased,
             out: out.at().get(),
+            slots: None,
         };
         // SAFETY: as above.
         unsafe { buffers.combine(stream, routes, &given) }?;
@@ -366,6 +367,7 @@ impl Case<'_> {
             weights: None,
             biases: [0, 0],
             out: x.at().get(),
+            slots: None,
         };
         // SAFETY: as above.
         unsafe { buffers.receive(&stream, &routes, &tokens, &to) }?;

@@ -407,6 +407,7 @@ class EpDeviceHighThroughput:
         weights: tuple[int, int] | None,
         bytes: int,
         of: str,
+        slots: tuple[int, int] | None,
     ) -> None: ...
 
 class EpDeviceLayout:
@@ -436,9 +437,35 @@ class EpDeviceLowLatency:
     def connect(self, ranks: list[int]) -> None: ...
     def masked(self) -> list[bool]: ...
     def check(self) -> None: ...
-    def dispatch(self, stream: int, tokens: _LowTokens, to: _Received | None) -> None: ...
+    def dispatch(
+        self,
+        stream: int,
+        receives: bool,
+        of: tuple[int | None, int, _LowShape],
+        x: Any,
+        topk_idx: Any,
+        most_tokens: int,
+        experts: int,
+        stats: Any,
+        waits: Any,
+        use_fp8: bool,
+        power_of_two: bool,
+        packs: bool,
+    ) -> tuple[tuple[Any, Any, Any, Any, Any], _Received] | None: ...
     def receive_dispatch(self, stream: int, to: _Received) -> None: ...
-    def combine(self, stream: int, parts: _LowParts, to: _LowParts | None) -> None: ...
+    def combine(
+        self,
+        stream: int,
+        receives: bool,
+        held: list[int],
+        of: tuple[int | None, int, _LowShape],
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: tuple[Any, ...],
+        out: Any,
+        waits: Any,
+    ) -> tuple[Any, int, _LowParts]: ...
     def receive_combine(self, stream: int, to: _LowParts) -> None: ...
 
 class EpLowLatency:

@@ -231,12 +231,34 @@ class Native:
         return lambda *_: self.calls.append(name)
 
 
+class NativeLowLatency(Native):
+    """Native calls that make tensors and launch nothing."""
+
+    def dispatch(self, stream: int, receives: bool, of: tuple[Any, ...], *arguments: Any) -> Any:
+        from symrail import _symrail
+
+        made = _symrail.ep_low_latency_dispatch_tensors(*of, *arguments)
+        if made is None:
+            return None
+        self.calls.append("dispatch")
+        return made[0], made[2]
+
+    def combine(self, stream: int, receives: bool, held: list[int], of: tuple[Any, ...], *arguments: Any) -> Any:
+        from symrail import _symrail
+
+        sums, ranges, _, to = _symrail.ep_low_latency_combine_tensors(*of, *arguments)
+        if ranges not in held:
+            return None, ranges, to
+        self.calls.append("combine")
+        return sums, ranges, to
+
+
 def low_latency_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Native, dict[str, Any]]:
     """Low latency of 2 ranks whose kernels are not launched, and the arguments of a dispatch."""
     from symrail.ep import _device, _on_gpu
 
     names = ("bfloat16", "float32", "int32", "int64", "bool", "uint8", "float8_e4m3fn")
-    native = Native()
+    native = NativeLowLatency()
     fake = SimpleNamespace(
         **{name: name for name in names},
         cuda=SimpleNamespace(is_current_stream_capturing=lambda: False),
@@ -319,7 +341,7 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
         low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
 
-MOST_PYTHON_CALLS, MOST_C_CALLS = 32, 12
+MOST_PYTHON_CALLS, MOST_C_CALLS = 30, 10
 HOST_WORK = """
 import sys
 from collections import Counter
@@ -328,6 +350,7 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
+from symrail import _symrail
 from symrail.ep import Buffer, _buffer, _device, _on_gpu
 from symrail.ep._stream import CommunicationStream
 from symrail.errors import ArgumentError
@@ -345,10 +368,14 @@ class Native:
     def __init__(self, *_):
         pass
 
-    def dispatch(self, *_):
-        pass
+    def dispatch(self, stream, receives, of, *arguments):
+        made = _symrail.ep_low_latency_dispatch_tensors(*of, *arguments)
+        return made and (made[0], made[2])
 
-    combine = check = dispatch
+    def combine(self, stream, receives, held, of, *arguments):
+        sums, ranges, _, to = _symrail.ep_low_latency_combine_tensors(*of, *arguments)
+        assert ranges in held
+        return sums, ranges, to
 
 
 _on_gpu.reached = lambda gpu: None

@@ -37,6 +37,8 @@ use crate::error::{Error, Result};
 
 /// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
+/// The most ranks whose rows are added in the order of slots.
+pub const MOST_BY_SLOTS: usize = 32;
 /// The rounds of polling for counts before the thread sleeps between them: a fraction of a millisecond.
 const SPINS: u32 = 20_000;
 
@@ -81,6 +83,10 @@ pub struct DeviceParts {
     pub biases: [u64; 2],
     /// Where a row for each of this rank's own tokens goes.
     pub out: u64,
+    /// 64-bit indices of the tokens' experts, and their number for each token: a sum begins with the biases, and the rows
+    /// of ranks follow in the order of the last slots that name one of their experts. Without effect for FP32, several
+    /// hosts, and more than [`MOST_BY_SLOTS`] ranks.
+    pub slots: Option<(u64, usize)>,
 }
 
 /// Where a rank's tokens go, as GPU addresses.
@@ -139,10 +145,11 @@ enum Step {
     Offer,
     ReduceF32,
     ReduceBf16,
+    ReduceSlots,
     ReduceHosts,
     End,
 }
-const KERNELS: [&str; 12] = [
+const KERNELS: [&str; 13] = [
     "ep_layout",
     "ep_begin",
     "ep_send",
@@ -153,6 +160,7 @@ const KERNELS: [&str; 12] = [
     "ep_offer",
     "ep_reduce_f32",
     "ep_reduce_bf16",
+    "ep_reduce_slots",
     "ep_reduce_hosts",
     "ep_end_call",
 ];
@@ -598,7 +606,12 @@ impl DeviceHighThroughput {
             match parts.element {
                 _ if self.hosts > 1 => self.launch(stream, Step::ReduceHosts, blocks, &[&reduce[..], &[f32]].concat()),
                 Element::F32 => self.launch(stream, Step::ReduceF32, blocks, &reduce),
-                Element::Bf16 => self.launch(stream, Step::ReduceBf16, blocks, &reduce),
+                Element::Bf16 => match parts.slots.filter(|_| self.ranks() <= MOST_BY_SLOTS) {
+                    Some((slots, k)) => {
+                        self.launch(stream, Step::ReduceSlots, blocks, &[&reduce[..], &[slots, k as u64]].concat())
+                    }
+                    None => self.launch(stream, Step::ReduceBf16, blocks, &reduce),
+                },
             }?;
             self.calls.end();
             Ok(())

@@ -132,12 +132,13 @@ struct buffers {
         if (ticket != 0 && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
     void reduce(unsigned blocks, const char* rows, symrail_u64 tokens, symrail_u64 k, const float* weights, const char* bias,
-                const char* second, char* out, char* sums) {
+                const char* second, char* out, char* sums, const long long* slots = nullptr) {
         const symrail_u32* w = (const symrail_u32*)weights;
         if (p.hosts > 1) launch(2, THREADS, [&] { ep_offer(&p, &r, rows, s.bytes, w, k); });
         launch(blocks, THREADS, [&] {
             if (p.hosts > 1) ep_reduce_hosts(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums, s.f32);
             else if (s.f32) ep_reduce_f32(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums);
+            else if (slots != nullptr) ep_reduce_slots(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums, slots, s.k);
             else ep_reduce_bf16(&p, &r, rows, tokens, s.bytes, k, w, bias, second, out, sums);
         });
         expect(now.tickets == 0 && now.returns == 0 && now.begun == 0 && now.blocks == 0, "numbers of a kernel that has ended");
@@ -257,7 +258,10 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
         if (is_far(rank) && comes_through(b.p, rank, me)) crossed += wanted_of(slots_of(s, rank, routing, none), own);
     symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
     expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
-    b.reduce(2 + call % 2, made, tokens, k, parts.data(), bias, second, (char*)out.data(), (char*)sums.data());
+    // Some sums of a host are formed behind the biases and in the order of slots.
+    bool by_slots = b.p.hosts == 1 && !s.f32 && call % 2 == 1;
+    const long long* order = by_slots ? slots.data() : nullptr;
+    b.reduce(2 + call % 2, made, tokens, k, parts.data(), bias, second, (char*)out.data(), (char*)sums.data(), order);
     for (symrail_u64 token = 0; token < tokens; token++) {
         auto sum = [&](symrail_u64 n) {
             float total = 0;
@@ -275,9 +279,16 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
             return total;
         };
         for (symrail_u64 n = 0; n < numbers; n++) {
-            float wanted = sum(n);
+            float wanted = by_slots ? 0.0f : sum(n);
             for (const char* one : {bias, second})
                 if (one != nullptr) wanted += get_number(s.f32, one + token * s.bytes, n);
+            for (symrail_u64 slot = 0; by_slots && slot < s.k; slot++) {
+                long long expert = slots[token * s.k + slot];
+                bool is_last = expert >= 0;
+                for (symrail_u64 later = slot + 1; is_last && later < s.k; later++)
+                    is_last = slots[token * s.k + later] < 0 || slots[token * s.k + later] / (long long)s.share != expert / (long long)s.share;
+                if (is_last) wanted += low(to_bf16(number_of(expert / s.share, me, call, token, n)));
+            }
             if (!s.f32) wanted = low(to_bf16(wanted));
             expect(get_number(s.f32, (char*)out.data() + token * s.bytes, n) == wanted, "a sum");
         }

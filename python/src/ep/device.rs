@@ -8,6 +8,7 @@ use symrail_ep::Error;
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
+use super::tensors::{Results, Shape, ep_low_latency_combine_tensors, ep_low_latency_dispatch_tensors};
 use crate::errors::failed_on_gpu;
 use crate::runtime::Runtime;
 
@@ -39,6 +40,11 @@ fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, p
     DeviceReceived { rows, scales, counts, sources, ranges, number, all_counts, waits, packs }
 }
 
+type Array<'py> = Bound<'py, PyAny>;
+
+/// The GPU (None: the host), the number of ranks, and the buffers' shape.
+type Of = (Option<i32>, usize, Shape);
+
 /// A dispatch's tokens: addresses of rows and indices, their number; whether they are sent as FP8, and whether scales are
 /// powers of two.
 pub type Tokens = (u64, u64, usize, bool, bool);
@@ -65,6 +71,40 @@ impl EpDeviceLowLatency {
         call: impl FnOnce(&DeviceLowLatency, &Stream) -> symrail_ep::Result<T> + Send,
     ) -> PyResult<T> {
         self.0.call(py, stream, |made, stream| call(made.buffers()?, stream))
+    }
+
+    fn launch_dispatch(&self, py: Python<'_>, stream: usize, tokens: Tokens, to: Option<Received>) -> PyResult<()> {
+        let (x, topk, count, fp8, power_of_two) = tokens;
+        let rows = match (fp8, power_of_two) {
+            (false, _) => DeviceRows::Bf16,
+            (true, false) => DeviceRows::Fp8,
+            (true, true) => DeviceRows::Fp8PowerOfTwo,
+        };
+        self.call(py, stream, |buffers, stream| {
+            buffers.check()?;
+            // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
+            unsafe {
+                match to {
+                    Some(to) => buffers.dispatch(stream, rows, x, topk, count, &received(to)),
+                    None => buffers.send_dispatch(stream, rows, x, topk, count),
+                }
+            }
+        })
+    }
+
+    fn launch_combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
+        let (rows, weights, number, count) = parts;
+        self.call(py, stream, |buffers, stream| {
+            // SAFETY: as above.
+            unsafe {
+                match to {
+                    Some((topk, out, waits, _)) => {
+                        buffers.combine(stream, [rows, weights, number], count, [topk, out, waits])
+                    }
+                    None => buffers.send_combine(stream, rows, weights, count, number),
+                }
+            }
+        })
     }
 }
 
@@ -132,25 +172,45 @@ impl EpDeviceLowLatency {
         self.call(py, 0, |buffers, _| buffers.connect(&ranks))
     }
 
-    /// Raises the errors of calls that are over. Sends tokens of bfloat16, and receives those of all ranks, unless `to`
-    /// is None.
-    fn dispatch(&self, py: Python<'_>, stream: usize, tokens: Tokens, to: Option<Received>) -> PyResult<()> {
-        let (x, topk, count, fp8, power_of_two) = tokens;
-        let rows = match (fp8, power_of_two) {
-            (false, _) => DeviceRows::Bf16,
-            (true, false) => DeviceRows::Fp8,
-            (true, true) => DeviceRows::Fp8PowerOfTwo,
-        };
-        self.call(py, stream, |buffers, stream| {
-            buffers.check()?;
-            // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-            unsafe {
-                match to {
-                    Some(to) => buffers.dispatch(stream, rows, x, topk, count, &received(to)),
-                    None => buffers.send_dispatch(stream, rows, x, topk, count),
-                }
-            }
-        })
+    /// Raises the errors of calls that are over. Sends tokens of bfloat16, and with `receives` receives those of all
+    /// ranks. Returns the results, and what `receive_dispatch` takes; None, before anything is sent, if the tensors need
+    /// buffers of another shape than `prepared`.
+    #[allow(clippy::too_many_arguments)] // those of the call
+    fn dispatch<'py>(
+        &self,
+        py: Python<'py>,
+        stream: usize,
+        receives: bool,
+        of: Of,
+        x: &Array<'py>,
+        topk_idx: &Array<'py>,
+        most_tokens: usize,
+        experts: usize,
+        stats: Option<&Array<'py>>,
+        waits: Option<&Array<'py>>,
+        use_fp8: bool,
+        power_of_two: bool,
+        packs: bool,
+    ) -> PyResult<Option<(Results<'py>, Received)>> {
+        let (gpu, ranks, prepared) = of;
+        let made = ep_low_latency_dispatch_tensors(
+            py,
+            gpu,
+            ranks,
+            prepared,
+            x,
+            topk_idx,
+            most_tokens,
+            experts,
+            stats,
+            waits,
+            use_fp8,
+            power_of_two,
+            packs,
+        )?;
+        let Some((results, tokens, to)) = made else { return Ok(None) };
+        self.launch_dispatch(py, stream, tokens, receives.then_some(to))?;
+        Ok(Some((results, to)))
     }
 
     /// Receives the tokens of all ranks.
@@ -159,21 +219,32 @@ impl EpDeviceLowLatency {
         self.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
     }
 
-    /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. Adds up the
-    /// rows of this rank's tokens, unless `to` is None.
-    fn combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
-        let (rows, weights, number, count) = parts;
-        self.call(py, stream, |buffers, stream| {
-            // SAFETY: as above.
-            unsafe {
-                match to {
-                    Some((topk, out, waits, _)) => {
-                        buffers.combine(stream, [rows, weights, number], count, [topk, out, waits])
-                    }
-                    None => buffers.send_combine(stream, rows, weights, count, number),
-                }
-            }
-        })
+    /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
+    /// adds up the rows of this rank's tokens. Returns the sums, the address of the handle's ranges, and what
+    /// `receive_combine` takes. Nothing is sent, and there are no sums, if that address is none of `held`.
+    #[allow(clippy::too_many_arguments)] // those of the call
+    fn combine<'py>(
+        &self,
+        py: Python<'py>,
+        stream: usize,
+        receives: bool,
+        held: Vec<u64>,
+        of: Of,
+        x: &Array<'py>,
+        topk_idx: &Array<'py>,
+        topk_weights: &Array<'py>,
+        handle: (Array<'py>, Array<'py>, usize, usize, usize),
+        out: Option<Array<'py>>,
+        waits: Option<&Array<'py>>,
+    ) -> PyResult<(Option<Array<'py>>, u64, Sums)> {
+        let (gpu, ranks, prepared) = of;
+        let (sums, ranges, parts, to) =
+            ep_low_latency_combine_tensors(py, gpu, ranks, prepared, x, topk_idx, topk_weights, handle, out, waits)?;
+        if !held.contains(&ranges) {
+            return Ok((None, ranges, to));
+        }
+        self.launch_combine(py, stream, parts, receives.then_some(to))?;
+        Ok((Some(sums), ranges, to))
     }
 
     /// Adds up the rows of this rank's tokens.

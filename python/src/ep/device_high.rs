@@ -185,7 +185,7 @@ impl EpDeviceHighThroughput {
     }
 
     /// Sends rows back and adds them up: addresses of rows, weights and their sums (if there are any), biases (0:
-    /// none), and of the results.
+    /// none), and of the results; indices, and their number for each token, if rows are added in the order of slots.
     #[allow(clippy::too_many_arguments)] // addresses, and what they mean
     fn combine(
         &self,
@@ -196,9 +196,10 @@ impl EpDeviceHighThroughput {
         weights: Option<(u64, u64)>,
         bytes: usize,
         of: &str,
+        slots: Option<(u64, usize)>,
     ) -> PyResult<()> {
         let (rows, bias, second, out) = places;
-        let parts = DeviceParts { rows, bytes, element: element(of)?, weights, biases: [bias, second], out };
+        let parts = DeviceParts { rows, bytes, element: element(of)?, weights, biases: [bias, second], out, slots };
         self.buffers.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             routes.with(|routes| unsafe { buffers.combine(stream, routes, &parts) })

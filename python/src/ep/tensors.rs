@@ -13,11 +13,14 @@ const PACKED: usize = 4;
 const ROW_ALIGN: usize = 16;
 
 /// The buffers' shape: tokens of a rank, at most; elements of a token; experts; top-k slots.
-type Shape = (usize, usize, usize, usize);
+pub type Shape = (usize, usize, usize, usize);
 type Array<'py> = Bound<'py, PyAny>;
 
-/// The results of a dispatch: rows, scales, counts, sources and ranges; then what the native calls take.
-type Dispatched<'py> = ((Array<'py>, Option<Array<'py>>, Array<'py>, Array<'py>, Array<'py>), Tokens, Received);
+/// The results of a dispatch: rows, scales, counts, sources and ranges.
+pub type Results<'py> = (Array<'py>, Option<Array<'py>>, Array<'py>, Array<'py>, Array<'py>);
+
+/// These, and then what the native calls take.
+type Dispatched<'py> = (Results<'py>, Tokens, Received);
 
 /// The results of a layout, then what the native call takes.
 type Counted<'py> = ([Array<'py>; 3], (u64, usize, usize), [u64; 3]);
@@ -149,10 +152,13 @@ pub fn ep_layout_tensors<'py>(
 ) -> PyResult<Counted<'py>> {
     let [tokens, k] = lengths(topk_idx, "topk_idx")?;
     let at = unseen(py, || address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1))?;
-    let (per_rank, to_ranks) = empty(py, gpu, Dtype::Int32, &Dims::contiguous([ranks]))?;
-    let (per_expert, to_experts) = empty(py, gpu, Dtype::Int32, &Dims::contiguous([experts]))?;
-    let (in_rank, of_tokens) = empty(py, gpu, Dtype::Bool, &Dims::contiguous([tokens, ranks]))?;
-    Ok(([per_rank, per_expert, in_rank], (at, tokens, k), [to_ranks, to_experts, of_tokens]))
+    let (of_ranks, of_experts, of_tokens) =
+        (Dims::contiguous([ranks]), Dims::contiguous([experts]), Dims::contiguous([tokens, ranks]));
+    let parts =
+        [Part::new(Dtype::Int32, &of_ranks), Part::new(Dtype::Int32, &of_experts), Part::new(Dtype::Bool, &of_tokens)];
+    let made = empty_together(py, gpu, parts, 0)?;
+    let to = made.each_ref().map(|(_, at)| *at);
+    Ok((made.map(|(tensor, _)| tensor), (at, tokens, k), to))
 }
 
 /// The address of a dispatch's number, behind its ranges.

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import _symrail
-from .._symrail import ep_low_latency_combine_tensors as combine_tensors
 from .._symrail import ep_low_latency_dispatch_tensors as dispatch_tensors
 from ..errors import StateError
 from ._low import rows_to_combine
@@ -102,15 +101,18 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
     ) -> tuple[Any, Any, tuple[Any, ...], Hook | None]:
         """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays."""
         of_call = (x, topk_idx, most_tokens, experts, stats, waits, use_fp8, power_of_two, packs)
-        made = dispatch_tensors(self.gpu, self.ranks, self.shape, *of_call)
-        if made is None:
-            self.prepare(most_tokens, x.shape[1], experts, topk_idx.shape[1])
-            made = dispatch_tensors(self.gpu, self.ranks, self.shape, *of_call)
-            assert made is not None
-        buffers, shape = self.buffers(), self.shape
         self._must_be_closed("low_latency_dispatch")
-        (received, scales, counts, sources, ranges), given, to = made
-        buffers.dispatch(current_stream(self.gpu), given, to if receives else None)
+        stream, buffers = current_stream(self.gpu), self.held
+        of = (self.gpu, self.ranks, self.shape)
+        made = None if buffers is None else buffers.dispatch(stream, receives, of, *of_call)
+        if made is None:
+            # Other tensors than kernels take are refused before buffers are made, which is collective.
+            dispatch_tensors(self.gpu, self.ranks, (0, 0, 0, 0), *of_call)
+            buffers = self.prepare(most_tokens, x.shape[1], experts, topk_idx.shape[1])
+            made = buffers.dispatch(stream, receives, (self.gpu, self.ranks, self.shape), *of_call)
+        assert buffers is not None and made is not None
+        shape, (results, to) = self.shape, made
+        received, scales, counts, sources, ranges = results
         self.sent += 1
         self.numbers = {of: sent for of, sent in self.numbers.items() if self.sent - sent < _HELD}
         at = to[4]
@@ -146,14 +148,17 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """Sends, and with `receives` also receives; otherwise the hook does, which fills the array."""
         buffers = self.buffers()
         x = rows_to_combine(x, zero_copy, self.next_combine)
-        combined, ranges, parts, to = combine_tensors(
-            self.gpu, self.ranks, self.shape, x, topk_idx, topk_weights, handle, out, waits
+        # With an open call nothing is held: the tensors are refused first.
+        held = [] if "low_latency_combine" in self.open else list(self.numbers)
+        of = (self.gpu, self.ranks, self.shape)
+        combined, ranges, to = buffers.combine(
+            current_stream(self.gpu), receives, held, of, x, topk_idx, topk_weights, handle, out, waits
         )
-        if "low_latency_dispatch" in self.open and ranges not in self.numbers:
-            raise StateError("low_latency_combine before the dispatch was received: call its hook before")
-        self._must_be_closed("low_latency_combine")
-        self._must_be_held(ranges)
-        buffers.combine(current_stream(self.gpu), parts, to if receives else None)
+        if combined is None:
+            if "low_latency_dispatch" in self.open and ranges not in self.numbers:
+                raise StateError("low_latency_combine before the dispatch was received: call its hook before")
+            self._must_be_closed("low_latency_combine")
+            self._must_be_held(ranges)
         if receives:
             return combined, None
         self.open.add("low_latency_combine")

@@ -183,8 +183,11 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
             return in_place
         return torch.empty((come, hidden), dtype=dtype, device=handle.recv_src_idx.device)
 
-    def combine(self, x: Any, handle: Handle, topk_weights: Any, bias: Any, blocks: int) -> tuple[Any, Any]:
-        """See `Buffer.combine`."""
+    def combine(
+        self, x: Any, handle: Handle, topk_weights: Any, bias: Any, blocks: int, topk_idx: Any = None
+    ) -> tuple[Any, Any]:
+        """See `Buffer.combine`. With `topk_idx` and one host a sum begins with the biases, and rows follow in the order of
+        slots."""
         import torch
 
         come, tokens = int(handle.recv_src_idx.shape[0]), int(handle.is_token_in_rank.shape[0])
@@ -210,5 +213,9 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         self.buffers().set_blocks(blocks)
         places = (rows, added[0], added[1], out.data_ptr())
         routes: Any = handle.routes
-        self.buffers().combine(stream, routes, places, weights, hidden * x.element_size(), dtype)
+        slots = None
+        if topk_idx is not None:
+            k = int(topk_idx.shape[1])
+            slots = (address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k)), k)
+        self.buffers().combine(stream, routes, places, weights, hidden * x.element_size(), dtype, slots)
         return out, sums

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError
 from ._buffer import Buffer
 from ._config import Config
@@ -70,17 +71,34 @@ class EPHandle:
         made[places[some].long()] = rows[some]
         return made
 
-    def of_tokens(self, expanded: Any) -> tuple[Any, Any]:
-        """For each received token and slot its expanded row, and whether there is one."""
-        places = self.recv_src_metadata[:, 2:]
-        return expanded[places.clamp(min=0).long()], places >= 0
+    def of_slot(self, expanded: Any, slot: int) -> Any:
+        """For each received token the expanded row of a slot; 0 where it has none."""
+        import torch
+
+        places = self.recv_src_metadata[:, 2 + slot]
+        rows = expanded[places.clamp(min=0).long()]
+        return torch.where((places >= 0).reshape(-1, *[1] * (rows.dim() - 1)), rows, 0)
+
+    def tensors(self) -> tuple[Any, ...]:
+        """Its own tensors, which a call has made."""
+        return (
+            self.slots,
+            self.topk_idx,
+            self.recv_src_metadata,
+            self.dst_buffer_slot_idx,
+            self.psum_num_recv_tokens_per_expert,
+            self.psum_num_recv_tokens_per_scaleup_rank,
+            self.num_unaligned_recv_tokens_per_expert,
+            self.routes.recv_src_idx,
+        )
 
 
 class ElasticBuffer:
     """Memory for dispatch and combine of DeepEP's second generation, on tensors of torch.
 
     Received tokens are ordered by source, whatever `deterministic` is. A combine adds what the experts of a rank have made
-    of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last.
+    of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last. On GPUs
+    of one host, at most 32, the biases come first, and the ranks in the order of their last slots, as DeepEP's.
     `dispatch` without a handle waits on the host for the counts, also with `do_cpu_sync=False`. Accepted without effect:
     `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`, `num_gpu_timeout_secs`.
     Not there: Engram, point-to-point, and all-gather sessions.
@@ -246,7 +264,7 @@ class ElasticBuffer:
                 rows, weights = self._expand(rows, weights, handle)
             if use_tma_aligned_col_major_sf and isinstance(rows, tuple):
                 rows = (rows[0], rows[1].t().contiguous().t())
-            call.made(*(rows if isinstance(rows, tuple) else (rows,)), slots, weights, handle.recv_src_metadata)
+            call.made(rows, weights, handle.tensors())
         return rows, slots, weights, handle, call.event(None)
 
     def combine(
@@ -266,26 +284,30 @@ class ElasticBuffer:
         and adds up those of a token and up to two biases. Collective. Returns the sums, those of `topk_weights`, and an
         event. Raises as `Buffer.combine` does.
         """
+        import torch
+
         given = (x, topk_weights, bias)
         with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
             if previous_event_before_epilogue is not None:
                 previous_event_before_epilogue.current_stream_wait()
             rows, weights = x, topk_weights
             if handle.do_expand:
-                of_slots, some = handle.of_tokens(x)
-                total = x.new_zeros((of_slots.shape[0], x.shape[1])).float()
-                for slot in range(some.shape[1]):
-                    total += of_slots[:, slot].float() * some[:, slot : slot + 1]
+                k = int(handle.slots.shape[1])
+                total = x.new_zeros((handle.num_recv_tokens, x.shape[1])).float()
+                for slot in range(k):
+                    total += handle.of_slot(x, slot)
                 rows = total.to(x.dtype)
                 if topk_weights is not None:
-                    of_slots, some = handle.of_tokens(topk_weights)
-                    weights = (of_slots * some).contiguous()
+                    weights = torch.stack([handle.of_slot(topk_weights, slot) for slot in range(k)], dim=1)
             # Receive buffers may have rows behind the received ones.
             rows = rows[: handle.num_recv_tokens].contiguous()
             weights = None if weights is None else weights[: handle.num_recv_tokens].contiguous()
-            combined, sums, _ = self.buffer.combine(
-                rows, handle.routes, weights, bias, Config(num_sms or handle.num_sms)
-            )
+            blocks = num_sms or handle.num_sms
+            if is_on_gpu(rows):
+                high = self.buffer._of_high_on_gpu()
+                combined, sums = high.combine(rows, handle.routes, weights, bias, blocks, handle.topk_idx)
+            else:
+                combined, sums, _ = self.buffer.combine(rows, handle.routes, weights, bias, Config(blocks))
             call.made(combined, sums)
         return combined, sums, call.event(None)
 

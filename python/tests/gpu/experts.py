@@ -152,7 +152,7 @@ def many(buffer, ranks, me):
     try:
         buffer.dispatch(
             torch.zeros((1, HIDDEN), dtype=torch.bfloat16, device="cuda"),
-            is_token_in_rank=in_rank[:1],
+            is_token_in_rank=torch.zeros((1, ranks), dtype=torch.bool, device="cuda"),
             num_tokens_per_expert=per_expert,
             topk_idx=wrong,
             topk_weights=torch.ones((1, K), device="cuda"),

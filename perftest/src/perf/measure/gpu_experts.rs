@@ -130,7 +130,7 @@ impl<C: Backend> Bench<'_, C> {
         let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
         let to = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
         let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
-        let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out };
+        let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out, slots: None };
         // SAFETY: as above, with space for all rows that may arrive.
         unsafe {
             buffers.receive(&stream, &routes, &tokens, &to)?;
