@@ -44,7 +44,7 @@ fn joins_and_leaves_leave_nothing_behind() {
             stays.agent.forget(visitor.agent.name()).unwrap();
         }
     };
-    let joins = std::env::var("SYMRAIL_TEST_JOINS").map_or(300, |joins| joins.parse().unwrap());
+    let joins = std::env::var("SYMRAIL_TEST_JOINS").map_or(90, |joins| joins.parse().unwrap());
     (0..joins / 3).for_each(visit);
     let settled = || {
         support::until("peers to be forgotten", || status("Threads:") < 16);
