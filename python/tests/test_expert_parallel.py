@@ -298,6 +298,29 @@ def test_low_latency_calls_on_a_gpu_are_one_native_call_each(monkeypatch: pytest
         assert native.calls == ["dispatch", "combine", "combine"]
 
 
+def test_where_late_ranks_are_masked_only_the_buffer_itself_is_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks may leave before the first call, and before `destroy`."""
+    from symrail.ep import _device
+
+    _, native, given = low_latency_on_a_gpu(monkeypatch)
+    made: list[Any] = []
+
+    def reserved(*arguments: Any) -> NativeLowLatency:
+        made.append(arguments[1])
+        return native
+
+    def anew(*_: Any) -> NativeLowLatency:
+        raise AssertionError("collective")
+
+    monkeypatch.setattr(native, "shape", lambda *shape: made.append(shape) or True, raising=False)
+    monkeypatch.setattr(anew, "reserved", reserved, raising=False)
+    monkeypatch.setattr(_device._symrail, "EpDeviceLowLatency", anew)
+    low = _device.DeviceLowLatency(SimpleNamespace(n_pes=lambda: 2, device=0), True, None, 1 << 20)  # type: ignore[arg-type]
+    low.dispatch(**given, use_fp8=False, power_of_two=False)
+    low.free()
+    assert made == [1 << 20, (4, 512, 6, 2)] and native.calls == ["dispatch"]
+
+
 def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from symrail.errors import ArgumentError, StateError
 
