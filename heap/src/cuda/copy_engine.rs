@@ -6,7 +6,6 @@
 //! would block that. In a context of their own the streams do not wait either for a thread that loads or frees
 //! something in the program's context ([`Gpu::in_context_of_its_own`]). That context is current only during calls: a
 //! host thread that drives the proxy's engine keeps its own context for its libraries, such as PyTorch.
-//! drives the proxy's engine keeps its own, in which its libraries, such as PyTorch, go on.
 
 use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
@@ -16,6 +15,7 @@ use symrail_cuda::error::{Result, cuda};
 use symrail_cuda::sys::{self, CUevent, CUresult, CUstream};
 use symrail_cuda::{Current, Gpu, NicWrites, PinnedBuffer};
 
+use super::small_copy::{Form, LARGE, Part, parts};
 use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 
 /// One stream, and its copies under way.
@@ -42,6 +42,8 @@ pub struct CudaCopyEngine {
     events: Vec<CUevent>,
     /// Whether the GPU observes NICs' writes only after a flush.
     must_ask: bool,
+    /// Whether streams can write words.
+    writes_words: bool,
     /// Copies whose end cannot be determined, to be reported.
     failed: Vec<CopyCompletion>,
 }
@@ -64,10 +66,13 @@ impl CudaCopyEngine {
         let _current = Current::keep();
         let staging_buffer = PinnedBuffer::new(primary, staging_buffer)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
+        let words = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
+        let writes_words = gpu.attribute(words) != 0;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
         let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
+        let (gpu, failed) = (Arc::clone(gpu), Vec::new());
         let mut copy_engine =
-            CudaCopyEngine { gpu: Arc::clone(gpu), staging_buffer, lanes, next, events, must_ask, failed: Vec::new() };
+            CudaCopyEngine { gpu, staging_buffer, lanes, next, events, must_ask, writes_words, failed };
         for _ in 0..copies {
             let event = copy_engine.new_event()?;
             copy_engine.events.push(event);
@@ -79,7 +84,10 @@ impl CudaCopyEngine {
     /// Makes copies of every kind once, to and from the GPU.
     fn warm_up(&mut self) -> Result<()> {
         let device = self.gpu.alloc(self.staging_buffer.bytes().min(1 << 20))?;
-        for (len, to_memory) in [(8, true), (8, false), (device.bytes(), true), (device.bytes(), false)] {
+        // Of two rows, a word and some bytes.
+        let mixed = device.bytes().min(4103);
+        let large = device.bytes();
+        for (len, to_memory) in [(8, true), (8, false), (mixed, true), (large, true), (large, false)] {
             let host = self.staging_buffer.base().as_ptr();
             self.copy(Copy { memory: device.at().get() as usize, host, len, to_memory })?;
             let stream = self.lanes[usize::from(to_memory)].stream;
@@ -110,6 +118,9 @@ impl CudaCopyEngine {
     fn copy(&mut self, copy: Copy) -> Result<()> {
         let stream = self.lanes[usize::from(copy.to_memory)].stream;
         let (memory, host) = (copy.memory as sys::CUdeviceptr, copy.host.cast());
+        if copy.to_memory && copy.len < LARGE && self.writes_words {
+            return parts(copy.memory, copy.len).try_for_each(|part| self.write_part(copy, part, stream));
+        }
         // SAFETY: the host's end is in the staging buffer, which is pinned; the driver checks the device's range.
         unsafe {
             if copy.to_memory {
@@ -117,6 +128,48 @@ impl CudaCopyEngine {
             } else {
                 cuda!(self.gpu.ordinal(), cuMemcpyDtoHAsync_v2(host, memory, copy.len, stream))
             }
+        }
+    }
+
+    /// Writes a part of a copy to the GPU.
+    fn write_part(&self, copy: Copy, part: Part, stream: CUstream) -> Result<()> {
+        let (gpu, memory) = (self.gpu.ordinal(), (copy.memory + part.at) as sys::CUdeviceptr);
+        // SAFETY: a part is within the copy, whose host end is in the staging buffer.
+        let host = unsafe { copy.host.add(part.at) };
+        match part.form {
+            Form::Rows => {
+                let row = part.len / 2;
+                let rows = sys::CUDA_MEMCPY2D {
+                    srcXInBytes: 0,
+                    srcY: 0,
+                    srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_HOST,
+                    srcHost: host.cast_const().cast(),
+                    srcDevice: 0,
+                    srcArray: null_mut(),
+                    srcPitch: row,
+                    dstXInBytes: 0,
+                    dstY: 0,
+                    dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                    dstHost: null_mut(),
+                    dstDevice: memory,
+                    dstArray: null_mut(),
+                    dstPitch: row,
+                    WidthInBytes: row,
+                    Height: 2,
+                };
+                // SAFETY: as in `copy`; the two rows are the part.
+                unsafe { cuda!(gpu, cuMemcpy2DAsync_v2(&raw const rows, stream)) }
+            }
+            // SAFETY: the bytes are the copy's until it ends, and the driver checks the device's address.
+            Form::Word if part.len == 8 => unsafe {
+                cuda!(gpu, cuStreamWriteValue64_v2(stream, memory, host.cast::<u64>().read_unaligned(), 0))
+            },
+            // SAFETY: the same.
+            Form::Word => unsafe {
+                cuda!(gpu, cuStreamWriteValue32_v2(stream, memory, host.cast::<u32>().read_unaligned(), 0))
+            },
+            // SAFETY: as in `copy`.
+            Form::Bytes => unsafe { cuda!(gpu, cuMemcpyHtoDAsync_v2(memory, host.cast(), part.len, stream)) },
         }
     }
 

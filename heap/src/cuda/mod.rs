@@ -6,6 +6,7 @@
 //! | [`share`] | exchange of that memory's file descriptors with the PEs of this host |
 //! | [`peers`] | peers' segments, mapped and cached |
 //! | [`copy_engine`] | copies to and from device memory that no kernel can delay |
+//! | `small_copy` | the parts of small ones |
 //!
 //! Memory is exported as a fabric handle where the machine permits that, otherwise as a file descriptor. It is never
 //! managed memory.
@@ -13,6 +14,7 @@
 pub mod copy_engine;
 pub mod peers;
 pub mod share;
+mod small_copy;
 pub mod vmm;
 
 pub use copy_engine::CudaCopyEngine;
