@@ -90,6 +90,7 @@ public:
         std::string metadata;
         if (code == SYMRAIL_AGENT_OK) code = exported(&id, 1, 0, metadata);
         if (code == SYMRAIL_AGENT_OK) out = new Memory(id, std::move(metadata));
+        else if (id != 0) symrail_agent_deregister(agent, id);
         return told(code);
     }
 

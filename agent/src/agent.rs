@@ -35,6 +35,11 @@ impl Registered {
     fn find(&self, descriptor: Descriptor) -> Option<&Arc<Local>> {
         self.by_id.get(self.by_address.find(descriptor)?)
     }
+
+    /// All registrations that have a byte of a descriptor: a rail may use any of them.
+    fn touching(&self, descriptor: Descriptor) -> impl Iterator<Item = &Arc<Local>> {
+        self.by_address.touching(descriptor).filter_map(|id| self.by_id.get(id))
+    }
 }
 
 /// An agent whose metadata was loaded.
@@ -206,6 +211,9 @@ impl Agent {
             }
             known.remove(&name);
         }
+        if known.iter().any(|(other, one)| *other != name && one.handle.identity() == &metadata.identity) {
+            return Err(Error::Metadata { why: format!("{name} has the identity of another known agent") });
+        }
         let pe = self.shared.session.number_for(&metadata.identity)?;
         let memories = metadata.memories(pe)?;
         let entry = known.entry(name.clone()).or_insert_with(|| Known {
@@ -330,6 +338,7 @@ impl Agent {
                 return Err(Error::Argument { what: "descriptors", why });
             }
             let memory = registered.find(*here).ok_or_else(|| outside(&self.shared.name, *here))?;
+            registered.touching(*here).for_each(|one| list.uses(one));
             let of_peer = match known {
                 Some(known) => known.memories.find(*there).cloned(),
                 None => registered.find(*there).map(|own| {
@@ -373,6 +382,11 @@ impl Agent {
             let left = limit.checked_sub(begun.elapsed())?;
             self.shared.inbox.wait(left.min(PAUSE));
         }
+    }
+
+    /// Waits until a notification may have arrived, or for this time.
+    pub fn await_notification(&self, time: Duration) {
+        self.shared.inbox.wait(time);
     }
 
     /// The most bytes of a notification.

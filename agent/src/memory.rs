@@ -100,8 +100,16 @@ impl<T> Table<T> {
         let end = address.checked_add(len)?;
         let before = self.entries.range(..=(address, MemoryId::MAX)).rev();
         let near = before.take_while(|((base, _), _)| end - base <= self.longest);
-        near.map(|((base, _), (bytes, value))| (base + bytes, value))
+        near.map(|((base, _), (bytes, value))| (base.saturating_add(*bytes), value))
             .find_map(|(last, value)| (last >= end).then_some(value))
+    }
+
+    /// All registrations that have a byte of a descriptor.
+    pub fn touching(&self, Descriptor { address, len }: Descriptor) -> impl Iterator<Item = &T> {
+        let longest = self.longest;
+        let before = self.entries.range(..(address.saturating_add(len), 0)).rev();
+        let near = before.take_while(move |((base, _), _)| base.saturating_add(longest) > address);
+        near.filter_map(move |((base, _), (bytes, value))| (base.saturating_add(*bytes) > address).then_some(value))
     }
 }
 
@@ -134,6 +142,10 @@ mod tests {
         assert_eq!(found(&table, 1999, 1), Some("whole"));
         assert_eq!((found(&table, 1999, 2), found(&table, 999, 1), found(&table, u64::MAX, 2)), (None, None, None));
         assert_eq!(found(&table, 5000, 8), Some("far"));
+        let touching = |address, len| table.touching(Descriptor { address, len }).copied().collect::<Vec<_>>();
+        assert_eq!(touching(1100, 50), ["new", "old", "whole"]);
+        assert_eq!(touching(1000, 100), ["whole"]);
+        assert_eq!((touching(1149, 2), touching(2000, 3000)), (vec!["new", "old", "whole"], vec![]));
         assert_eq!(table.remove(1100, 3), Some("new"));
         assert_eq!(found(&table, 1100, 50), Some("old"));
     }

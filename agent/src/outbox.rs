@@ -119,12 +119,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The next whole message in `ring`, if it has arrived.
+    /// The next whole message in `ring`, if it has arrived. `last` says that the peer has left: it writes no more.
     ///
     /// # Errors
     /// A message that is too large.
-    pub fn next(&mut self, ring: &Ring) -> Result<Option<Vec<u8>>, String> {
-        while let Some((bytes, more)) = ring.fragment(self.next) {
+    pub fn next(&mut self, ring: &Ring, last: bool) -> Result<Option<Vec<u8>>, String> {
+        // A ring holds so many. A peer that has not really left would go on for ever.
+        while self.next - self.confirmed < 2 * SLOTS
+            && let Some((bytes, more)) = ring.fragment(self.next)
+        {
             self.next += 1;
             self.bytes.extend_from_slice(&bytes);
             if self.bytes.len() > MOST_BYTES {
@@ -134,7 +137,7 @@ impl Incoming {
                 return Ok(Some(std::mem::take(&mut self.bytes)));
             }
             // A long message needs room behind its first fragments.
-            if self.next - self.confirmed >= SLOTS / 2 {
+            if !last && self.next - self.confirmed >= SLOTS / 2 {
                 break;
             }
         }

@@ -75,14 +75,19 @@ impl Peer {
 
     /// Adds a connection to it.
     pub fn add(&self, channel: Channel) {
-        lock(&self.state).channels.push(channel);
-        self.open.store(true, Ordering::Release);
+        let mut state = lock(&self.state);
+        // Of a peer that was lost meanwhile, the other end of the connection must know.
+        if self.lost.get().is_none() {
+            state.channels.push(channel);
+            self.open.store(true, Ordering::Release);
+        }
     }
 
     /// Its memory behind a handle. There is one [`Remote`] for each registration, because the session has one record.
     pub fn memory(&self, session: &Arc<Session>, memory: Memory) -> Arc<Remote> {
         let mut all = lock(&self.memories);
-        if let Some(known) = all.get(&memory.offset()).and_then(Weak::upgrade) {
+        let known = all.get(&memory.offset()).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.memory == memory) {
             return known;
         }
         if all.len() == all.capacity() {
@@ -122,12 +127,13 @@ impl Peer {
                     LinkState::Lost(why) => ended.and(Err(why.clone())),
                 };
             }
-            // An end that has left has sent everything before.
-            while inbox.has_room()
-                && let Some(message) = channel.incoming.next(&channel.ours)?
+            // An end that has left has sent everything before: what is in the ring is taken whether there is room or not.
+            let last = ended.is_err();
+            while (last || inbox.has_room())
+                && let Some(message) = channel.incoming.next(&channel.ours, last)?
             {
                 inbox.add(&self.name, message);
-                if channel.incoming.confirm(session, &channel.theirs).is_err() {
+                if channel.incoming.confirm(session, &channel.theirs).is_err() && !last {
                     break;
                 }
             }

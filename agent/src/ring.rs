@@ -104,7 +104,10 @@ impl Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        if let Ok(memory) = Memory::decode(&self.handle) {
+        // Memory of this process is deregistered by its owner alone.
+        if let Ok(memory) = Memory::decode(&self.handle)
+            && memory.pe() != self.session.me()
+        {
             self.session.deregister(&memory);
         }
     }

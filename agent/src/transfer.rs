@@ -180,8 +180,10 @@ impl Running {
         if let Some(error) = progress.failed.take() {
             return Some(Err(error));
         }
+        // The notification alone needs none of this process's memory.
+        progress.pinned.clear();
         if progress.cancelled {
-            return Some(Ok(()));
+            return Some(Err(Error::Lost { agent: peer.name.clone(), why: "the transfer was cancelled".into() }));
         }
         if let Some(message) = progress.notification.take() {
             match shared.notify(peer, &message) {
@@ -234,10 +236,13 @@ impl Transfer {
         let running =
             Running { list: Arc::clone(&self.list), progress: Mutex::new(progress), outcome: OnceLock::new() };
         let running = Arc::new(running);
+        self.shared.add(&running)?;
         self.running = Some(Arc::clone(&running));
         running.advance(&self.shared);
-        if !running.has_ended() {
-            self.shared.add(running);
+        if running.has_ended() {
+            self.shared.remove(&running);
+        } else {
+            self.shared.wake();
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ struct Half {
     peer: Arc<Peer>,
     ours: Ring,
     theirs: Theirs,
+    since: Instant,
 }
 
 /// An attempt to connect.
@@ -44,6 +45,13 @@ struct Attempt {
     peer: Arc<Peer>,
     ours: Ring,
     since: Instant,
+}
+
+/// Transfers under way, and whether there can be no more, because the agent ends.
+#[derive(Default)]
+struct UnderWay {
+    transfers: Vec<Arc<Running>>,
+    closed: bool,
 }
 
 struct Connecting {
@@ -61,8 +69,7 @@ pub struct Shared {
     timeout: Duration,
     connecting: Mutex<Connecting>,
     peers: Mutex<BTreeMap<Pe, Arc<Peer>>>,
-    /// Transfers under way.
-    running: Mutex<Vec<Arc<Running>>>,
+    running: Mutex<UnderWay>,
     woken: Mutex<bool>,
     bell: Condvar,
     stop: AtomicBool,
@@ -94,6 +101,8 @@ impl Shared {
 
     /// Starts to connect to a peer, unless somebody has.
     pub fn connect(&self, peer: &Arc<Peer>, handle: &Handle) -> Result<()> {
+        // Whoever finds that another thread has dialed finds its attempt, too.
+        let mut connecting = lock(&self.connecting);
         if peer.is_open()? || peer.dialed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -103,12 +112,13 @@ impl Shared {
             Ok(Attempt { dial, peer: Arc::clone(peer), ours, since: Instant::now() })
         });
         match attempt {
-            Ok(attempt) => lock(&self.connecting).attempts.push(attempt),
+            Ok(attempt) => connecting.attempts.push(attempt),
             Err(error) => {
                 peer.dialed.store(false, Ordering::Release);
                 return Err(Error::of(&peer.name, error));
             }
         }
+        drop(connecting);
         self.wake();
         Ok(())
     }
@@ -132,9 +142,9 @@ impl Shared {
     /// Advances all transfers.
     pub fn advance(&self) {
         self.session.progress();
-        let running = lock(&self.running).clone();
+        let running = lock(&self.running).transfers.clone();
         running.iter().for_each(|one| one.advance(self));
-        lock(&self.running).retain(|one| !one.has_ended());
+        lock(&self.running).transfers.retain(|one| !one.has_ended());
     }
 
     /// Takes notifications out of the rings.
@@ -146,17 +156,29 @@ impl Shared {
         }
     }
 
-    /// Lets the thread advance a transfer, too.
-    pub fn add(&self, running: Arc<Running>) {
-        lock(&self.running).push(running);
-        self.wake();
+    /// Notes a transfer before it starts, so that the end of the agent waits for it.
+    ///
+    /// # Errors
+    /// The agent has ended.
+    pub fn add(&self, running: &Arc<Running>) -> Result<()> {
+        let mut all = lock(&self.running);
+        if all.closed {
+            return Err(Error::Lost { agent: self.name.clone(), why: "this agent has ended".into() });
+        }
+        all.transfers.push(Arc::clone(running));
+        Ok(())
     }
 
     pub fn remove(&self, running: &Arc<Running>) {
-        lock(&self.running).retain(|one| !Arc::ptr_eq(one, running));
+        lock(&self.running).transfers.retain(|one| !Arc::ptr_eq(one, running));
     }
 
-    fn wake(&self) {
+    fn has_running(&self) -> bool {
+        !lock(&self.running).transfers.is_empty()
+    }
+
+    /// Lets the thread advance what was added.
+    pub fn wake(&self) {
         let mut woken = lock(&self.woken);
         if !*woken {
             *woken = true;
@@ -195,7 +217,7 @@ impl Shared {
             }
         }
         self.advance();
-        busy || !lock(&self.running).is_empty()
+        busy || self.has_running()
     }
 
     fn lose(&self, peer: &Arc<Peer>, why: &str) {
@@ -215,7 +237,7 @@ impl Shared {
         let mut at = 0;
         while let Some(half) = halves.get_mut(at) {
             let ended = half.answered.poll();
-            if let Ok(None) = ended {
+            if matches!(ended, Ok(None)) && half.since.elapsed() <= self.timeout {
                 at += 1;
                 continue;
             }
@@ -241,14 +263,18 @@ impl Shared {
                 let (_, ring): Hello = encoding::decode(&payload, "the answer of an agent", peer.pe)?;
                 Ok(Some(Channel::new(link, ours, Theirs::new(&self.session, peer.pe, &ring)?)))
             });
-            match opened {
-                Ok(Some(channel)) => peer.add(channel),
-                Ok(None) => {
-                    let seconds = self.timeout.as_secs();
-                    self.lose(&peer, &format!("it has not answered for {seconds} s (SYMRAIL_TIMEOUT_S)"));
+            let why = match opened {
+                Ok(Some(channel)) => {
+                    peer.add(channel);
+                    continue;
                 }
-                Err(TransportError::PeerLost { why, .. }) => self.lose(&peer, &why),
-                Err(error) => self.lose(&peer, &error.to_string()),
+                Ok(None) => format!("it has not answered for {} s (SYMRAIL_TIMEOUT_S)", self.timeout.as_secs()),
+                Err(TransportError::PeerLost { why, .. }) => why,
+                Err(error) => error.to_string(),
+            };
+            // It may have connected itself.
+            if peer.is_open().is_ok_and(|open| !open) {
+                self.lose(&peer, &why);
             }
         }
         !halves.is_empty() || !attempts.is_empty()
@@ -257,18 +283,19 @@ impl Shared {
     /// Answers the next agent that connects.
     fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Half>> {
         let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
-        let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", arrival.pe())?;
-        must_be_a_name(&name).map_err(|error| TransportError::Malformed {
-            what: "the greeting of an agent",
-            pe: arrival.pe(),
-            why: error.to_string(),
-        })?;
+        let pe = arrival.pe();
+        let malformed = |why| TransportError::Malformed { what: "the greeting of an agent", pe, why };
+        if pe == self.session.me() {
+            return Err(malformed("it has this agent's own identity".into()));
+        }
+        let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", pe)?;
+        must_be_a_name(&name).map_err(|error| malformed(error.to_string()))?;
         let theirs = Theirs::new(&self.session, arrival.pe(), &ring)?;
         let ours = Ring::new(&self.session)?;
         let peer = self.peer(arrival.pe(), &name);
         let hello: Hello = (self.name.clone(), ours.handle());
         let answered = arrival.answer(&self.session, &encoding::encode(&hello))?;
-        Ok(Some(Half { answered, peer, ours, theirs }))
+        Ok(Some(Half { answered, peer, ours, theirs, since: Instant::now() }))
     }
 
     /// Cancels all transfers, waits for what is under way, and sends the notifications that wait, for a limited time.
@@ -276,15 +303,21 @@ impl Shared {
     pub fn finish(&self) {
         let begun = Instant::now();
         let mut backoff = Backoff::new(64, 256, BUSY);
-        lock(&self.running).iter().for_each(|one| one.cancel());
+        let mut running = lock(&self.running);
+        running.closed = true;
+        running.transfers.iter().for_each(|one| one.cancel());
+        drop(running);
         // Operations end by themselves after the time-out at the latest.
         while self.round(true) && begun.elapsed() < self.settles_within() {
-            if lock(&self.running).is_empty() && begun.elapsed() > LAST_NOTIFICATIONS {
+            if !self.has_running() && begun.elapsed() > LAST_NOTIFICATIONS {
                 break;
             }
             backoff.pause();
         }
-        lock(&self.connecting).attempts.clear();
+        let mut connecting = lock(&self.connecting);
+        connecting.attempts.clear();
+        connecting.halves.clear();
+        drop(connecting);
         let peers = std::mem::take(&mut *lock(&self.peers));
         peers.values().for_each(|peer| peer.fail("this agent has ended"));
     }

@@ -255,9 +255,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     ep_dispatch(parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens, symrail_u64 kind,
                 RECEIVED_ARGUMENTS) {
     __shared__ parameters p;
-    block_tickets all(given);
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
+    // Read before the ticket is taken: the block with the last one writes the next call's parameters.
     share_parameters(p, given);
+    block_tickets all(given);
     if (threadIdx.x == 0) p.round = p.received + 1, p.fp8 = kind != BF16, p.own_words = OF_PARTS;
     __syncthreads();
     symrail_u64 parts = p.ranks * p.parts, unit;
@@ -587,9 +588,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     ep_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number,
                const long long* topk, char* out, symrail_u64 blocks, symrail_u64* waits) {
     __shared__ parameters p;
-    block_tickets all(given);
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
+    // Read before the ticket is taken: the block with the last one writes the next call's parameters.
     share_parameters(p, given);
+    block_tickets all(given);
     if (threadIdx.x == 0) p.own_words = OF_ROWS;
     bool is_held = begin_combine(p, *number);
     symrail_u64 units = is_held ? (p.ranks * p.parts * part_rows(p) + TOGETHER - 1) / TOGETHER : 0, unit;

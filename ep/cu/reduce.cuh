@@ -159,7 +159,9 @@ static __device__ symrail_u64 list_terms(const parameters& p, const of_token& ro
             symrail_u32 last = is_term ? last_slot(p, slots, k, rows.terms[i] & ~(FIRST_OF_HOST | IS_SUM)) : 0;
             before = 0;
             for (symrail_u32 other = 0; other < 32; other++) {
-                bool precedes = __shfl_sync(~0u, last, other) < last;
+                symrail_u32 its = __shfl_sync(~0u, last, other);
+                // Of equal slots, which indices that changed since the dispatch have, each place is taken once.
+                bool precedes = its < last || (its == last && other < lane);
                 before += precedes && (listed >> other & 1);
             }
         }

@@ -97,7 +97,8 @@ pub fn connect(handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
     front.copy_from_slice(&handle[..ATTEMPT]);
     let mut attempts = symrail_core::lock(&ATTEMPTS);
     let attempts = attempts.get_or_insert_default();
-    let found = attempts.all.remove(&number).filter(|attempt| attempt.handle == front);
+    let known = attempts.all.get(&number).is_some_and(|attempt| attempt.handle == front);
+    let found = known.then(|| attempts.all.remove(&number)).flatten();
     let mut attempt = match found {
         Some(attempt) => attempt,
         None => {

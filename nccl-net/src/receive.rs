@@ -91,6 +91,8 @@ impl Receiver {
         if self.waiting[slot].is_some() || !self.is_put(slot)? {
             return Ok(None);
         }
+        // The word of this slot's last direct message, which eager ones since then have not replaced.
+        self.ring.store(slot, 0);
         let at = SLOTS + slot * DESCRIPTOR_WORDS;
         let handle = memory.encode();
         let bytes = memory.encoded_len();

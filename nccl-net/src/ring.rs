@@ -1,8 +1,8 @@
 //! The memory at each end of a connection into which the other end puts.
 //!
-//! A message that is put into its buffer has a number, and uses the slot with this number modulo [`SLOTS`] in both rings. A slot of the sender's
-//! ring is a word, the number plus one, and behind it a descriptor. A slot of the receiver's ring is a word: the size,
-//! and the number's [`stamp`] in the lowest 16 bits.
+//! A message that is put into its buffer has a number, and uses the slot with this number modulo [`SLOTS`] in both
+//! rings. A slot of the sender's ring is a word, the number plus one, and behind it a descriptor. A slot of the
+//! receiver's ring is a word: the size, and the number's [`stamp`] in the lowest 16 bits.
 //!
 //! A small message whose descriptor has not arrived goes into one of [`EAGER_SLOTS`] of the receiver's ring, from which
 //! the receiver copies it. Such messages have numbers of their own, and take the slots in turn. Each has a word, its

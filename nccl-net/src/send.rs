@@ -121,7 +121,9 @@ impl Sender {
     /// The data is valid.
     unsafe fn send_eagerly(&mut self, data: *const u8, size: u64, tag: i32) -> Result<bool> {
         let slot = self.eager as usize % EAGER_SLOTS;
-        if size > EAGER_BYTES as u64 || self.eager - self.taken >= EAGER_SLOTS as u64 {
+        // The receiver keeps messages whose receives are not posted: those are among the undescribed ones.
+        let kept = self.undescribed.len() >= EAGER_SLOTS;
+        if size > EAGER_BYTES as u64 || self.eager - self.taken >= EAGER_SLOTS as u64 || kept {
             return Ok(false);
         }
         if let Some(put) = &self.puts[slot] {

@@ -97,7 +97,9 @@ impl Agent {
         // SAFETY: the array is kept until the memory is deregistered, or the agent was dropped. Python's programs must
         // expect that the memory of a registered array changes.
         let id = py.detach(|| unsafe { self.agent.register(base.get(), bytes) }).map_err(raised)?;
-        lock(&self.arrays).insert(id, array.clone().unbind());
+        // A tensor may get other storage; its alias keeps this one.
+        let kept = array.call_method0("detach").unwrap_or_else(|_| array.clone());
+        lock(&self.arrays).insert(id, kept.unbind());
         Ok((id, span.address(), bytes))
     }
 

@@ -7,13 +7,14 @@ mod guard;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guard::{Failure, guarded};
 use symrail_agent::{Agent, Descriptor, Direction, Notification, Transfer};
-use symrail_core::lock;
 use symrail_core::registry::Registry;
+use symrail_core::{Backoff, lock};
 
 /// The version of the header.
 const ABI: u32 = 1;
@@ -26,7 +27,12 @@ const ALL: u32 = 2;
 struct Held {
     agent: Agent,
     next: Mutex<Option<Notification>>,
+    /// The agent is being closed: calls that wait end.
+    closing: AtomicBool,
 }
+
+/// The longest time for which a call that waits does not look whether it has to end.
+const PAUSE: Duration = Duration::from_millis(10);
 
 static AGENTS: Registry<Held> = Registry::new();
 static TRANSFERS: Registry<Mutex<Transfer>> = Registry::new();
@@ -68,14 +74,27 @@ unsafe extern "C" fn symrail_agent_open(abi: u32, options: *const Options, out: 
         let out = place(out, "out")?;
         // SAFETY: the caller passes a name that ends with a zero byte, or null.
         let name = unsafe { text(options.name, "name") }?;
-        *out = AGENTS.add(Held { agent: Agent::from_env(name)?, next: Mutex::default() }) as u64;
+        let agent = Agent::from_env(name)?;
+        *out = AGENTS.add(Held { agent, next: Mutex::default(), closing: AtomicBool::new(false) }) as u64;
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn symrail_agent_close(agent: u64) -> c_int {
-    guarded(|| AGENTS.take(number(agent)).map(drop).ok_or_else(|| none("agent", agent)))
+    guarded(|| {
+        let mut held = AGENTS.take(number(agent)).ok_or_else(|| none("agent", agent))?;
+        held.closing.store(true, Ordering::Release);
+        let mut backoff = Backoff::new(64, 256, PAUSE);
+        // Other threads' calls keep the agent, and with it the registrations, until they return.
+        loop {
+            match Arc::try_unwrap(held) {
+                Ok(last) => return Ok(drop(last)),
+                Err(shared) => held = shared,
+            }
+            backoff.pause();
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -222,9 +241,18 @@ unsafe extern "C" fn symrail_agent_test(transfer: u64, done: *mut c_int) -> c_in
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symrail_agent_wait(transfer: u64, milliseconds: u32, done: *mut c_int) -> c_int {
     guarded(|| {
-        let limit = Duration::from_millis(milliseconds.into());
-        *place(done, "done")? = c_int::from(lock(&*found(transfer)?).wait(limit)?);
-        Ok(())
+        let (limit, begun) = (Duration::from_millis(milliseconds.into()), Instant::now());
+        let done = place(done, "done")?;
+        let mut backoff = Backoff::new(256, 4096, Duration::from_micros(100));
+        // The transfer is found anew each time: other threads may cancel and release it meanwhile.
+        loop {
+            let ended = lock(&*found(transfer)?).test()?;
+            if ended || begun.elapsed() >= limit {
+                *done = c_int::from(ended);
+                return Ok(());
+            }
+            backoff.pause();
+        }
     })
 }
 
@@ -271,20 +299,30 @@ unsafe extern "C" fn symrail_agent_notification(
     guarded(|| {
         let held = held(agent)?;
         let (size, found) = (place(size, "size")?, place(found, "found")?);
-        let kept = lock(&held.next).take();
-        let next = kept.or_else(|| held.agent.wait_notification(Duration::from_millis(milliseconds.into())));
-        *found = c_int::from(next.is_some());
-        let Some(next) = next else { return Ok(()) };
-        *size = next.message.len();
-        // SAFETY: the caller's buffers have so many bytes.
-        let stored = unsafe {
-            store(&zero_ended(&next.agent), name.cast(), name_capacity, "name")
-                .and_then(|()| store(&next.message, message.cast(), capacity, "message"))
-        };
-        if stored.is_err() {
-            *lock(&held.next) = Some(next);
+        let (limit, begun) = (Duration::from_millis(milliseconds.into()), Instant::now());
+        loop {
+            let mut kept = lock(&held.next);
+            if kept.is_none() {
+                *kept = held.agent.notification();
+            }
+            *found = c_int::from(kept.is_some());
+            if let Some(next) = &*kept {
+                *size = next.message.len();
+                // SAFETY: the caller's buffers have so many bytes.
+                unsafe {
+                    store(&zero_ended(&next.agent), name.cast(), name_capacity, "name")?;
+                    store(&next.message, message.cast(), capacity, "message")?;
+                }
+                *kept = None;
+                return Ok(());
+            }
+            drop(kept);
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() || held.closing.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            held.agent.await_notification(left.min(PAUSE));
         }
-        stored
     })
 }
 

@@ -119,7 +119,13 @@ impl CudaCopyEngine {
         let stream = self.lanes[usize::from(copy.to_memory)].stream;
         let (memory, host) = (copy.memory as sys::CUdeviceptr, copy.host.cast());
         if copy.to_memory && copy.len < LARGE && self.writes_words {
-            return parts(copy.memory, copy.len).try_for_each(|part| self.write_part(copy, part, stream));
+            let written = parts(copy.memory, copy.len).try_for_each(|part| self.write_part(copy, part, stream));
+            if written.is_err() {
+                // Parts before the failure may be under way, and the caller may use the host's end again.
+                // SAFETY: our own stream.
+                let _ = unsafe { sys::cuStreamSynchronize(stream) };
+            }
+            return written;
         }
         // SAFETY: the host's end is in the staging buffer, which is pinned; the driver checks the device's range.
         unsafe {

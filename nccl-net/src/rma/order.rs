@@ -166,7 +166,9 @@ impl Orders {
     /// run have ended, because their memory is about to be freed. That is bounded: operations end by themselves.
     pub fn forget(&mut self, group: &Group, set: Option<usize>) {
         let begun = Instant::now();
-        let requests = self.by_key.values().flatten().flat_map(|entry| [&entry.data, &entry.signal]);
+        let meant = |key: &Key| set.is_none_or(|set| key.set == set);
+        let entries = self.by_key.iter().filter(|(key, _)| meant(key)).flat_map(|(_, entries)| entries);
+        let requests = entries.flat_map(|entry| [&entry.data, &entry.signal]);
         for part in requests {
             let Part::Runs(request) = part else { continue };
             while group.network.session.test(request).is_ok_and(|ended| !ended)
@@ -175,7 +177,8 @@ impl Orders {
                 std::thread::yield_now();
             }
         }
-        self.by_key.retain(|key, _| set.is_some_and(|set| key.set != set));
+        self.by_key.retain(|key, _| !meant(key));
+        self.tickets.retain(|_, (key, _)| !meant(key));
     }
 }
 

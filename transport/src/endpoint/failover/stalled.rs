@@ -38,9 +38,10 @@ impl Core {
         }
     }
 
-    /// The cut of a lane to a PE that the PE has not confirmed, and the lane.
-    pub(super) fn unconfirmed(&mut self, pe: Pe) -> Option<(usize, Cut)> {
-        let lane = self.lanes.each(pe).find(|&lane| self.lanes.failover(pe, lane).is_some_and(|f| f.cut.is_some()))?;
+    /// The cut of a lane to a PE that the PE has not confirmed, and the lane, which is not `except`.
+    pub(super) fn unconfirmed(&mut self, pe: Pe, except: Option<usize>) -> Option<(usize, Cut)> {
+        let mut others = self.lanes.each(pe).filter(|&lane| Some(lane) != except);
+        let lane = others.find(|&lane| self.lanes.failover(pe, lane).is_some_and(|f| f.cut.is_some()))?;
         let opened = self.lanes.failover(pe, lane)?.cut?;
         Some((lane, Cut { lane: self.lanes.theirs(pe, lane) as u8, opened }))
     }

@@ -116,7 +116,7 @@ impl Endpoint {
         let now = self.core.clock.now();
         let Some(applied) = self.core.lanes.get_mut(pe, stream).map(|c| c.applied) else { return };
         // Over the lane itself a new connection has brought the move, and must stay.
-        let cut = self.core.unconfirmed(pe).filter(|(lane, _)| *lane != to);
+        let cut = self.core.unconfirmed(pe, Some(to));
         let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
         f.turn = f.turn.wrapping_add(1);
@@ -151,7 +151,7 @@ impl Endpoint {
         }
         // A cut that no move has told is told by one of another lane's stream, to that lane itself.
         if !asks
-            && let Some((cut, _)) = self.core.unconfirmed(pe)
+            && let Some((cut, _)) = self.core.unconfirmed(pe, None)
             && let Some(other) = self.core.lanes.each(pe).find(|&lane| lane != cut && self.core.lanes.is_up(pe, lane))
         {
             self.ask(pe, other, other);
