@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use serial_test::serial;
 use support::{Member, settings};
 use symrail_agent::{Agent, Descriptor, Direction, Error, Transfer};
 
@@ -28,6 +29,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
+#[serial]
 fn joins_and_leaves_leave_nothing_behind() {
     let Some(stays) = Member::new("stays", PROVIDER, 1 << 16) else { return };
     let metadata = stays.agent.metadata();
@@ -58,13 +60,16 @@ fn joins_and_leaves_leave_nothing_behind() {
         after.1 <= before.1 + 8
     });
     println!("kB, descriptors and threads after {} joins: {before:?}; after {joins}: {after:?}", joins / 3);
-    let each = after.0.saturating_sub(before.0) * 1024 / (joins - joins / 3);
-    // A session keeps the numbers of the peers that it had, and what an endpoint knows of each lane.
-    assert!(each < 4096, "each join leaves {each} bytes: {before:?} to {after:?}");
+    let grown = after.0.saturating_sub(before.0);
+    // A session keeps the numbers of the peers that it had, and what an endpoint knows of each lane. The allocator's
+    // arenas grow, too; a session of an agent that has left would be 5 MB.
+    let most = 4 * (joins - joins / 3) + (8 << 10);
+    assert!(grown < most, "the joins leave {grown} kB: {before:?} to {after:?}");
     assert!(after.2 <= before.2 + 2, "{before:?} to {after:?}");
 }
 
 #[test]
+#[serial]
 fn registrations_leave_nothing_behind() {
     let Some(a) = Member::new("registers", PROVIDER, 1 << 16) else { return };
     let b = Member::new("peer", PROVIDER, 1 << 16).unwrap();
@@ -125,6 +130,7 @@ fn start(path: &Path) -> (Child, Vec<u8>) {
 }
 
 #[test]
+#[serial]
 fn what_was_reported_done_has_reached_a_peer_that_was_killed_and_others_go_on() {
     let Some(writer) = Member::with_timeout("writer", PROVIDER, RECORD * RECORDS, 5) else { return };
     let bystander = Member::new("bystander", PROVIDER, RECORD * RECORDS).unwrap();
