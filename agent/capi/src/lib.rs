@@ -89,7 +89,7 @@ extern "C" fn symrail_agent_close(agent: u64) -> c_int {
         // Other threads' calls keep the agent, and with it the registrations, until they return.
         loop {
             match Arc::try_unwrap(held) {
-                Ok(last) => return Ok(drop(last)),
+                Ok(_) => return Ok(()),
                 Err(shared) => held = shared,
             }
             backoff.pause();
