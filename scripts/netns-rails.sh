@@ -4,6 +4,9 @@
 #   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in
 #                                                turn (round-robin) and split (stripe), and compares with one rail
 #   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
+#   scripts/netns-rails.sh differ                the same over four cables, of which the last has a quarter of the speed, or
+#                                                changes its speed each second, or has 20 ms more each way: adaptive
+#                                                beside round-robin. Wanted: 0.9 of the sum, or of the other three's
 #   scripts/netns-rails.sh flap [SECONDS]        pulls out one of four rails every other second, under load that counts
 #                                                what it sends and gets; exit code 0: nothing is lost or done twice
 #   scripts/netns-rails.sh flap SECONDS pencils  the same under transposes, of which every byte is checked
@@ -20,8 +23,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 rate=${RATE:-200}
 
 outside() {
-  case ${1-} in -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
-  [[ ${1-4} =~ ^(flap|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64" >&2; exit 2; }
+  case ${1-} in -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  [[ ${1-4} =~ ^(flap|differ|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64, flap or differ" >&2; exit 2; }
   local as=()
   [ "$(id -u)" = 0 ] || as=(--map-root-user)
   # shellcheck disable=SC2016
@@ -62,6 +65,26 @@ shape() { # name: no faster than the rate in either direction; room for what TCP
   nsenter --net="$there" "${tbf[@]}"
 }
 
+reshape() { # name mbit: another speed from now on
+  local qdisc=(tc qdisc change dev "$1" root tbf rate "$2mbit" burst 256k limit 16m)
+  "${qdisc[@]}"
+  nsenter --net="$there" "${qdisc[@]}"
+}
+
+delay() { # number ms: a new cable in place of an old one, with latency in each direction
+  local name=rail$1 line address
+  ip link del "$name"
+  mkfifo "$WORK/cable"
+  "$root/scripts/delayed-cable.py" "$name" "$rate" "$2" "$there" > "$WORK/cable" &
+  read -r line < "$WORK/cable"
+  for address in 1 2; do
+    local at=()
+    [ $address = 1 ] || at=(nsenter --net="$there")
+    "${at[@]}" ip addr add "10.91.$1.$address/24" dev "$name"
+    "${at[@]}" ip link set "$name" mtu 9000 up
+  done
+}
+
 lay_cables() { # how many
   touch "$there"
   unshare --net="$there" true
@@ -100,9 +123,10 @@ both() { # rails command…: runs it at both ends; the worse exit code
   return $code
 }
 
-bandwidth() { # rails policy: MB/s
+bandwidth() { # rails policy [iterations [bytes]]: MB/s
   export SYMRAIL_RAIL_POLICY=$2
-  both "$1" "$target/debug/symrail" perf put-bw -b 4194304 -e 4194304 -W 16 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
+  local bytes=${4-4194304}
+  both "$1" "$target/debug/symrail" perf put-bw -b "$bytes" -e "$bytes" -W 16 -i "${3-2}" -w 1 --json "$WORK/result" > "$WORK/table" ||
     { cat "$WORK/table" >&2; return 1; }
   # One result: one value.
   tr -d '\n' < "$WORK/result" | sed -n 's/.*"value": *\([0-9.]*\).*/\1/p'
@@ -128,6 +152,41 @@ measure() { # rails…
       done
     done
   done
+  return $missed
+}
+
+# what wanted [iterations [bytes]]: four rails, by both policies
+four() {
+  local policy now attempt
+  for policy in round-robin adaptive; do
+    for attempt in 1 2 3; do
+      now=$(bandwidth 4 $policy "${3-3}" "${4-4194304}")
+      awk -v what="$1" -v p=$policy -v now="$now" -v one="$one" -v want="$2" 'BEGIN {
+        missed = p == "adaptive" && now < want * one
+        printf "%-28s %-12s %10.1f %8.2f %8.2f%s\n", what, p, now, now / one, want, missed ? "  MISSED" : ""
+        exit missed }' && break
+      [ $attempt -lt 3 ] || missed=1
+    done
+  done
+}
+
+differ() {
+  local missed=0 one changing
+  one=$(bandwidth 1 round-robin)
+  echo "4 MiB puts over four cables of $rate Mbit/s of which the last one differs; one cable: $one MB/s"
+  printf '%-28s %-12s %10s %8s %8s\n' "the last cable" policy MB/s ratio wanted
+  four "is like the others" 3.7
+  reshape rail3 $((rate / 4))
+  four "a quarter of the speed" 2.925
+  reshape rail3 "$rate"
+  (while sleep 1; do reshape rail3 $((rate / 4)); sleep 1; reshape rail3 "$rate"; done) &
+  changing=$!
+  # On average 3.625 times as much as one.
+  four "changes each second" 2.9 20
+  kill $changing 2>/dev/null || true
+  delay 3 20
+  four "20 ms more each way" 2.7
+  four "the same, 256 KiB" 2.7 40 262144
   return $missed
 }
 
@@ -172,6 +231,9 @@ inside() {
   if [ "$rails" = flap ]; then
     lay_cables 4
     flap "${2-10}" "${3-}"
+  elif [ "$rails" = differ ]; then
+    lay_cables 4
+    differ
   elif [ "${2-}" = -- ]; then
     shift 2
     lay_cables "$rails"

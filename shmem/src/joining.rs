@@ -180,10 +180,12 @@ impl Runtime {
             staged,
         };
         let bootstrap = Arc::new(Mutex::new(bootstrap));
+        let mapped = (0..n_pes).filter(|&pe| matches!(space.peers.reach(pe), Ok(Reach::Mapped))).count();
         let figures = Figures {
             pe: me,
             n_pes,
             pid: std::process::id(),
+            mapped: mapped as u32,
             job: handles.first().map_or(0, job_of),
             fabric: mine.fabric().to_owned(),
             heap: settings.heap_size as u64,

@@ -58,6 +58,7 @@ impl Threads {
         };
         let by_cores = match settings.rail_policy {
             RailPolicy::Stripe => (1, "an operation is split over one thread's rails".to_owned()),
+            RailPolicy::Adaptive => (1, "an operation takes one of its thread's rails".to_owned()),
             RailPolicy::RoundRobin => (cores / CORES_EACH, format!("{cores} cores for each PE")),
         };
         let wanted = settings.proxy_threads.unwrap_or(by_cores.0);
@@ -112,6 +113,7 @@ mod tests {
             (settings(&[]), 2, 64, false, 2, "there are 2 rails"),
             (settings(&[("SYMRAIL_PROXY_CHANNELS", "3")]), 4, 64, false, 3, "SYMRAIL_PROXY_CHANNELS is 3"),
             (settings(&[("SYMRAIL_RAIL_POLICY", "stripe")]), 4, 64, false, 1, "split"),
+            (settings(&[("SYMRAIL_RAIL_POLICY", "adaptive")]), 4, 64, false, 1, "one of its thread's rails"),
             (asked("2"), 4, 2, false, 2, "as SYMRAIL_PROXY_THREADS asks"),
             (asked("8"), 1, 2, false, 1, "8 were asked for, but there is 1 rail"),
             (asked("8"), 8, 2, false, 4, "8 were asked for, but SYMRAIL_PROXY_CHANNELS is 4"),

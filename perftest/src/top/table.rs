@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use symrail::observe::figures::Figures;
-use symrail_transport::endpoint::LaneCounters;
+use symrail_transport::endpoint::{LaneCounters, LaneSpeed};
 
 /// The change between two samples.
 pub(super) struct Table {
@@ -27,7 +27,7 @@ struct Row {
     cells: Vec<String>,
 }
 
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 15] = [
     "PE",
     "PID",
     "endpoint",
@@ -41,6 +41,8 @@ const HEADINGS: [&str; 13] = [
     "failed",
     "p50",
     "p99",
+    "bandwidth",
+    "latency",
 ];
 /// The most characters of a name that are shown.
 const LONGEST_NAME: usize = 32;
@@ -61,9 +63,15 @@ impl Table {
                 // A process that has left one job and joined another starts from zero.
                 let earlier = before.get(pid).filter(|earlier| earlier.age_us <= figures.age_us).unwrap_or(&nothing);
                 let name = [format!("{}/{}", figures.pe, figures.n_pes), pid.to_string()];
-                let row = |level, place: [&str; 2], counters: &LaneCounters| Row {
+                let row = |level, place: [&str; 2], counters: &LaneCounters, speed: Option<LaneSpeed>| Row {
                     level,
-                    cells: [&name[..], &place.map(plain), &figures_of(counters, seconds)].concat(),
+                    cells: [
+                        &name[..],
+                        &place.map(plain),
+                        &figures_of(counters, seconds),
+                        &speed.map_or_else(Vec::new, cells_of),
+                    ]
+                    .concat(),
                 };
                 if figures.lanes.is_empty() {
                     let cells = [&name[..], &["-", "all PEs are mapped"].map(String::from)].concat();
@@ -74,11 +82,11 @@ impl Table {
                 for (i, lane) in figures.lanes.iter().enumerate() {
                     let earlier = earlier.lanes.get(i).map(|lane| lane.counters).unwrap_or_default();
                     let change = change(&earlier, &lane.counters);
-                    lanes.push(row(Level::Lane, [&lane.owner, &lane.rail], &change));
+                    lanes.push(row(Level::Lane, [&lane.owner, &lane.rail], &change, lane.speed));
                     all = all.with(&change, u64::saturating_add);
                 }
                 total = total.with(&all, u64::saturating_add);
-                of_pes.push(row(Level::Pe, ["all", ""], &all));
+                of_pes.push(row(Level::Pe, ["all", ""], &all, None));
                 of_pes.extend(lanes);
             }
             let name = [format!("all/{}", pes[0].1.n_pes), String::new(), "all".into(), String::new()];
@@ -150,7 +158,7 @@ fn change(before: &LaneCounters, now: &LaneCounters) -> LaneCounters {
 
 /// The cells for the increments in some seconds.
 fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
-    // Every field is named, so that the compiler asks whether a new one has a column. The last two have none.
+    // Every field is named, so that the compiler asks whether a new one has a column. The last three have none.
     let LaneCounters {
         writes,
         reads,
@@ -163,6 +171,7 @@ fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
         latency,
         given_up: _,
         unauthenticated: _,
+        latency_ns: _,
     } = *change;
     let rate = |n: u64| amount(n as f64 / seconds);
     let megabytes = format!("{:.1}", bytes as f64 / seconds / 1e6);
@@ -182,6 +191,11 @@ fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
         latency(0.5),
         latency(0.99),
     ]
+}
+
+/// The cells for a measured speed.
+fn cells_of(speed: LaneSpeed) -> Vec<String> {
+    vec![format!("{:.1} MB/s", speed.bandwidth as f64 / 1e6), time(speed.latency)]
 }
 
 /// A number with about three digits.
@@ -213,7 +227,7 @@ mod tests {
         let mut latency = Latency::default();
         latency.0[13] = bytes as u32;
         let counters = LaneCounters { writes: 2 * bytes, bytes, failed: 1, latency, ..LaneCounters::default() };
-        let lane = Lane { owner: "proxy".into(), rail: "127.0.0.2".into(), counters };
+        let lane = Lane { owner: "proxy".into(), rail: "127.0.0.2".into(), counters, speed: None };
         Figures { pe, n_pes: 2, fabric: "tcp".into(), age_us, lanes: vec![lane], ..Figures::default() }
     }
 
@@ -233,6 +247,17 @@ mod tests {
         // Process 11 has joined a new job: all of its figures are new.
         assert_eq!(lines[6], "0/2 11 proxy 127.0.0.2 1.00M 0 0 - 0.5 0 1 <16.4 us <16.4 us");
         assert_eq!(lines[8], "1/2 10 proxy 127.0.0.2 4.00M 0 0 - 2.0 0 1 <16.4 us <16.4 us");
+    }
+
+    #[test]
+    fn measured_speeds_are_shown_with_their_lane() {
+        let mut figures = pe(0, 1, 1);
+        figures.lanes[0].speed = Some(LaneSpeed { bandwidth: 23_700_000, latency: 20_100_000 });
+        let lines = words(
+            &Table::between(&BTreeMap::new(), &BTreeMap::from([(1, figures)]), Duration::from_secs(1)).lines(None),
+        );
+        assert!(lines[1].ends_with("p50 p99 bandwidth latency"), "{lines:?}");
+        assert!(lines[4].ends_with(" 23.7 MB/s 20.1 ms") && lines[3].ends_with("us"), "{lines:?}");
     }
 
     #[test]

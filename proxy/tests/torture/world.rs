@@ -164,7 +164,8 @@ pub fn world_with(
         atomics: native_amo,
     };
     let fabric = Fabric::new(seed, config);
-    let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
+    let drawn = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
+    let rails = if seed % 5 == 4 { RailPolicy::Adaptive } else { drawn };
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
     // PEs may use the networks in different orders, so that lanes pair by subnets.
     let turned = threads == 1 && lanes > 1 && !native_amo && seed % 3 == 1;

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use symrail_transport::endpoint::LaneCounters;
+use symrail_transport::endpoint::{LaneCounters, LaneSpeed};
 
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// The format's version; every change of [`Figures`] changes it.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader accepts.
@@ -35,6 +35,8 @@ pub struct Figures {
     pub n_pes: u32,
     /// Its process, in its own PID namespace. Another process may hold the file too: a child that the PE has forked.
     pub pid: u32,
+    /// The number of other PEs whose heaps it has mapped; it reaches the rest over rails.
+    pub mapped: u32,
     /// A number that all PEs of its job share.
     pub job: u64,
     /// The provider or backend under its rails; empty if all PEs are mapped and there is no wire.
@@ -56,6 +58,8 @@ pub struct Lane {
     pub rail: String,
     /// Its counters.
     pub counters: LaneCounters,
+    /// Its measured speed, as far as it is known.
+    pub speed: Option<LaneSpeed>,
 }
 
 /// The memory file of this process.
@@ -159,16 +163,21 @@ mod tests {
 
     fn some() -> Figures {
         let counters = LaneCounters { bytes: 7, ..LaneCounters::default() };
-        let lane = Lane { owner: "host".into(), rail: "127.0.0.2".into(), counters };
+        let lane = Lane {
+            owner: "host".into(),
+            rail: "127.0.0.2".into(),
+            counters,
+            speed: Some(LaneSpeed { bandwidth: 8, latency: 9 }),
+        };
         let pid = std::process::id();
-        Figures { pe: 3, n_pes: 4, pid, job: 5, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
+        Figures { pe: 3, n_pes: 4, pid, mapped: 1, job: 5, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
     }
 
     /// A zero counter takes one byte, so a further counter changes the length.
     #[test]
     fn another_form_of_figures_has_another_version() {
         let figures = Figures { lanes: vec![Lane::default()], ..Figures::default() };
-        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (5, 52));
+        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (6, 55));
     }
 
     #[test]

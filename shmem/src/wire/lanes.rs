@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use symrail_proxy::Driver;
 use symrail_transport::Pe;
-use symrail_transport::endpoint::{Endpoint, Record};
+use symrail_transport::endpoint::{Endpoint, LaneCounters, Record};
+use symrail_transport::rail::RailCaps;
 
 use super::host_endpoints::HostEndpoints;
 use crate::observe::figures::Lane;
@@ -58,8 +59,14 @@ impl Lanes {
 }
 
 fn figures(owner: &str, endpoint: &Endpoint) -> Vec<Lane> {
-    let lanes = endpoint.caps().iter().zip(endpoint.counters());
-    lanes.map(|(caps, &counters)| Lane { owner: owner.into(), rail: caps.name.clone(), counters }).collect()
+    let lanes = endpoint.caps().iter().zip(endpoint.counters()).zip(endpoint.speeds());
+    let lane = |((caps, &counters), speed): ((&RailCaps, &LaneCounters), _)| Lane {
+        owner: owner.into(),
+        rail: caps.name.clone(),
+        counters,
+        speed,
+    };
+    lanes.map(lane).collect()
 }
 
 fn records(owner: &str, endpoint: &mut Endpoint) -> (Vec<String>, Vec<Record>) {

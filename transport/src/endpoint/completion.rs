@@ -32,7 +32,16 @@ impl TargetAgent for NoAgent {
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, op, next, len, .. }) = self.core.queue.get(id) else { return };
+        let Some(&WorkRequest { work, dest, home, op, next, len, posted, .. }) = self.core.queue.get(id) else {
+            return;
+        };
+        if self.core.lanes.measures()
+            && usize::from(home) == self.lane
+            && let Work::Write { .. } | Work::TransmittedWrite { .. } | Work::Read { .. } = work
+        {
+            let times = (self.core.clock.micros(), posted);
+            self.core.lanes.note_speed(dest, self.lane, times, len as u64);
+        }
         self.core.retire(id);
         // The completion of a message does not show that the path works.
         self.core.reported(dest, self.lane, len, (true, !matches!(work, Work::Send)));

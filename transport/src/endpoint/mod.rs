@@ -78,6 +78,7 @@ use clock::Clock;
 pub use completion::NoAgent;
 use failover::Recovery;
 use issuers::Issuers;
+pub use lanes::LaneSpeed;
 use lanes::Lanes;
 use observe::Observer;
 pub use observe::{LaneCounters, Latency, Record};
@@ -209,6 +210,14 @@ impl Endpoint {
     #[must_use]
     pub fn counters(&self) -> &[LaneCounters] {
         self.core.observer.counters()
+    }
+
+    /// The measured speed of each rail's lanes, as far as it is known: [`RailPolicy::Adaptive`] needs it.
+    ///
+    /// [`RailPolicy::Adaptive`]: crate::env::RailPolicy::Adaptive
+    #[must_use]
+    pub fn speeds(&self) -> Vec<Option<LaneSpeed>> {
+        (0..self.rails.len()).map(|lane| self.core.lanes.speed(lane)).collect()
     }
 
     /// Records every work request from now on.

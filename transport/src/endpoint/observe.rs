@@ -40,6 +40,8 @@ pub struct LaneCounters {
     pub unauthenticated: u64,
     /// The time from posting to completion of a sample of work requests.
     pub latency: Latency,
+    /// The sum of these times, in nanoseconds.
+    pub latency_ns: u64,
 }
 
 /// A histogram of times: bucket `i` counts those from 2^i to 2^(i+1) nanoseconds; the last one also counts all longer
@@ -66,6 +68,7 @@ impl LaneCounters {
             latency: Latency(std::array::from_fn(|i| {
                 u32::try_from(of(a.latency.0[i].into(), b.latency.0[i].into())).unwrap_or(u32::MAX)
             })),
+            latency_ns: of(a.latency_ns, b.latency_ns),
         }
     }
 }
@@ -134,11 +137,14 @@ impl Sampler {
 
     /// Notes that a work request has completed.
     #[inline]
-    fn done(&mut self, id: u64, latency: &mut Latency) {
+    fn done(&mut self, id: u64, counters: &mut LaneCounters) {
         if self.id == id
             && let Some(posted) = self.posted.take()
         {
-            latency.add(clock::since(posted));
+            let took = clock::since(posted);
+            counters.latency.add(took);
+            counters.latency_ns =
+                counters.latency_ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 }
@@ -237,7 +243,7 @@ impl Observer {
         if let Some(recorder) = &mut self.recorder {
             recorder.done(id, request, n_pes);
         }
-        self.samplers[lane].done(id, &mut self.counters[lane].latency);
+        self.samplers[lane].done(id, &mut self.counters[lane]);
     }
 
     /// Counts a message that a rail has accepted without a work request.
@@ -340,13 +346,14 @@ mod tests {
 
     #[test]
     fn one_in_sixteen_is_timed_and_only_its_own_end_counts() {
-        let (mut sampler, mut latency) = (Sampler::default(), Latency::default());
+        let (mut sampler, mut counters) = (Sampler::default(), LaneCounters::default());
         for id in 1..=160 {
             sampler.posted(id);
-            sampler.done(id + 1000, &mut latency);
-            sampler.done(id, &mut latency);
-            sampler.done(id, &mut latency);
+            sampler.done(id + 1000, &mut counters);
+            sampler.done(id, &mut counters);
+            sampler.done(id, &mut counters);
         }
-        assert_eq!(latency.0.iter().sum::<u32>(), 10);
+        assert_eq!(counters.latency.0.iter().sum::<u32>(), 10);
+        assert!(counters.latency_ns > 0);
     }
 }

@@ -39,6 +39,9 @@ pub enum RailPolicy {
     RoundRobin,
     /// Large operations over all rails at once.
     Stripe,
+    /// Each operation on the rail that should complete it first, by measured bandwidth and latency. Host endpoints, for
+    /// small operations, use the first rail.
+    Adaptive,
 }
 
 /// Which party performs AMOs at the target.

@@ -130,6 +130,9 @@ impl Endpoint {
                     stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
             }
             (request.next, request.coalesce) = (None, false);
+            if self.core.lanes.measures() {
+                request.posted = self.core.clock.micros();
+            }
             let id = self.core.queue.enter(&mut request);
             self.post_or_keep(id, &request);
         }

@@ -4,20 +4,25 @@
 //! Where not every rail is in a pair, the numbers have gaps.
 //!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
-//! a fence. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to be flushed.
+//! a fence, and `speed` the fastest lane. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to
+//! be flushed.
 
 mod connection;
 mod flush_lists;
 mod order;
+mod speed;
 
 use super::failover::Failover;
 use super::profile::{Profile, Role};
+use crate::env::RailPolicy;
 use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
 use crate::sparse::Slots;
 use connection::Lost;
 pub(super) use connection::{Connection, Peer};
+pub use speed::LaneSpeed;
+use speed::Speed;
 
 /// Polls between two checks of spare rails: over these peers only answer, or may begin to use one.
 const HOST_INTERVAL: u32 = 256;
@@ -87,6 +92,9 @@ pub(super) struct Lanes {
     ack_not_requested: Vec<(Pe, usize)>,
     /// The lane of the last large operation.
     last_lane: usize,
+    /// The speed of each of `connections`, where the policy needs it, and the last completion, in microseconds.
+    speeds: Vec<Speed>,
+    now: u32,
     /// The number of failed lanes to peers.
     down: u32,
     polls: u32,
@@ -97,6 +105,7 @@ pub(super) struct Lanes {
 impl Lanes {
     pub fn new(profile: &Profile) -> Lanes {
         let (n_pes, rails) = (profile.n_pes(), profile.rails());
+        let measures = profile.policy().rails == RailPolicy::Adaptive && profile.role() == Role::Proxy && rails > 1;
         Lanes {
             spare_interval: (profile.role() == Role::Host).then_some(HOST_INTERVAL),
             n_pes,
@@ -113,6 +122,8 @@ impl Lanes {
             more: false,
             ack_not_requested: Vec::new(),
             last_lane: profile.me() as usize,
+            speeds: vec![Speed::default(); if measures { rails } else { 0 }],
+            now: 0,
             down: 0,
             polls: 0,
             active_at: vec![0; rails].into(),
@@ -143,6 +154,9 @@ impl Lanes {
     fn enter_new(&mut self, pe: Pe) -> usize {
         self.peers.push(Peer::default());
         self.connections.extend((0..self.rails).map(|_| Connection::default()));
+        if self.measures() {
+            self.speeds.extend((0..self.rails).map(|_| Speed::default()));
+        }
         self.slots.enter(pe)
     }
 

@@ -14,7 +14,7 @@ use crate::pe::Pe;
 use crate::rail::Dest;
 
 /// Operations of up to so many bytes share a lane, so that many of them need few messages and acknowledgements.
-const COALESCED_MAX: u64 = 64 << 10;
+pub(super) const COALESCED_MAX: u64 = 64 << 10;
 /// A lane with so many more bytes under way than another one is no longer the lane for small operations.
 const SPREAD: u64 = 128 << 10;
 
@@ -30,6 +30,9 @@ impl Lanes {
         let peer = self.peer(pe);
         let lanes = usize::from(peer.lanes.max(1));
         let healthy = peer.down == 0;
+        if lanes > 1 && self.measures() {
+            return self.pick_quickest(pe, bytes);
+        }
         if bytes <= COALESCED_MAX {
             let lane = usize::from(peer.lane);
             if lanes == 1 || (healthy && self.under_way(pe, lane) < SPREAD) {
@@ -45,8 +48,20 @@ impl Lanes {
         (0..lanes).map(|steps| self.after(pe, next, steps)).find(|&lane| self.is_up(pe, lane))
     }
 
+    /// As [`Lanes::pick`], by the measured speed of lanes.
+    fn pick_quickest(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
+        if bytes <= COALESCED_MAX {
+            let lane = self.quickest(pe, bytes, (usize::from(self.peer(pe).lane), SPREAD))?;
+            self.peer_mut(pe).lane = lane as u8;
+            return Some(lane);
+        }
+        let next = self.after(pe, self.last_lane, 1);
+        self.last_lane = self.quickest(pe, bytes, (next, 0))?;
+        Some(self.last_lane)
+    }
+
     /// Bytes on a lane that are not known to be delivered.
-    fn under_way(&self, pe: Pe, lane: usize) -> u64 {
+    pub(super) fn under_way(&self, pe: Pe, lane: usize) -> u64 {
         let c = &self.connections[self.slots.find(pe) * self.rails + lane];
         c.bytes + u64::from(c.request_bytes)
     }

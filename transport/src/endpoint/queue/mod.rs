@@ -55,6 +55,8 @@ pub(super) struct WorkRequest {
     pub turn: Option<u32>,
     /// When it was first to be posted, in seconds.
     pub since: u32,
+    /// When it was to be posted on its lane, in microseconds, where the speed of lanes is measured.
+    pub posted: u32,
     /// More work requests follow at once on this lane.
     pub more: bool,
     /// It may wait to be coalesced.
@@ -91,6 +93,7 @@ impl WorkRequest {
             serial: 0,
             turn: None,
             since: 0,
+            posted: 0,
             more: false,
             coalesce: false,
             in_window: false,

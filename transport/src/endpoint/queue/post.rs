@@ -15,6 +15,9 @@ impl Endpoint {
     #[inline(always)]
     pub(in crate::endpoint) fn post(&mut self, mut request: WorkRequest) {
         request.since = self.core.clock.now();
+        if self.core.lanes.measures() {
+            request.posted = self.core.clock.micros();
+        }
         if !matches!(request.work, Work::Send | Work::Probe { .. })
             && let Some(c) = self.core.lanes.get_mut(request.dest, usize::from(request.lane))
         {

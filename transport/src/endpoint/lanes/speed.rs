@@ -1,0 +1,244 @@
+//! The measured speed of lanes, and the lane that should complete an operation first.
+//!
+//! Bandwidth and latency are exponential averages over completed writes and reads. Completions behind one another on a
+//! lane show its bandwidth if they are further apart than their posts, because the lane was what kept them apart.
+//! Otherwise the posts may have, and the bandwidth is at least so much. A completion of work that found the lane idle
+//! shows the latency: the rest of its time, once its bytes are accounted for. Small operations show no bandwidth: their
+//! number limits them, not their bytes.
+
+use super::Lanes;
+use super::order::COALESCED_MAX;
+use crate::pe::Pe;
+
+/// The time over which the bandwidth is averaged, in microseconds of work.
+const AVERAGED_US: f32 = 100_000.0;
+/// The part of a new latency in the average, in which a time counts at most as so many times the expected one.
+const NEW_LATENCY: f32 = 0.25;
+const MOST_LATE: f32 = 4.0;
+/// An idle lane counts as twice as fast after each such time, in microseconds, so that one that was slow is used again.
+const FORGOTTEN_US: f32 = 1_000_000.0;
+/// The same, as a multiple of the time that the operation should take: a costly trial is rare.
+const FORGOTTEN_TIMES: f32 = 8.0;
+
+/// The speed of one lane to one peer. Times are in microseconds of the endpoint's clock, which wrap.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Speed {
+    /// Bytes, and the time that they took: the bandwidth is their ratio.
+    bytes: f32,
+    time: f32,
+    latency: f32,
+    /// The last completion, and when that work was posted.
+    last: u32,
+    last_posted: u32,
+    /// The bandwidth is that of work behind other work.
+    pipelined: bool,
+}
+
+/// The mean speed of a rail's lanes, as far as measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LaneSpeed {
+    /// Bytes in a second.
+    pub bandwidth: u64,
+    /// Nanoseconds.
+    pub latency: u64,
+}
+
+impl Speed {
+    /// Notes that `len` bytes that were posted at `posted` have completed.
+    fn done(&mut self, now: u32, posted: u32, len: u64) {
+        let (took, gap) = (now.wrapping_sub(posted) as f32, now.wrapping_sub(self.last) as f32);
+        let between_posts = posted.wrapping_sub(self.last_posted).cast_signed().max(0) as f32;
+        let behind_another = self.time > 0.0 && gap < took;
+        (self.last, self.last_posted) = (now, posted);
+        let (small, len) = (len <= COALESCED_MAX, len as f32);
+        if small && (behind_another || self.bandwidth().is_none()) {
+            return;
+        }
+        if behind_another {
+            if !std::mem::replace(&mut self.pipelined, true) {
+                (self.bytes, self.time) = (0.0, 0.0);
+            }
+            let lane_limits = gap > between_posts;
+            if lane_limits || self.bandwidth().is_none_or(|known| len > known * gap) {
+                self.average(len, gap);
+            }
+            return;
+        }
+        let alone = took.max(1.0);
+        match self.bandwidth() {
+            Some(bandwidth) if small || (self.pipelined && len / bandwidth <= alone) => {
+                let moved = len / bandwidth;
+                let late = alone.min(MOST_LATE * (self.latency + moved)) - moved;
+                self.latency += NEW_LATENCY * (late.max(0.0) - self.latency);
+            }
+            // The lane is faster than it was.
+            _ if self.pipelined => (self.bytes, self.time) = (len, alone),
+            _ => self.average(len, alone),
+        }
+    }
+
+    fn average(&mut self, len: f32, time: f32) {
+        let kept = AVERAGED_US / (AVERAGED_US + time);
+        (self.bytes, self.time) = (self.bytes * kept + len, self.time * kept + time.max(0.01));
+    }
+
+    /// Bytes in a microsecond; `None` while nothing has completed.
+    fn bandwidth(&self) -> Option<f32> {
+        (self.time > 0.0).then(|| self.bytes / self.time)
+    }
+
+    /// The time, in microseconds, after which `len` bytes should be complete behind `under_way` bytes. A lane that is not
+    /// known counts as having bandwidth `unknown`.
+    fn expected(&self, now: u32, under_way: u64, len: u64, unknown: f32) -> f32 {
+        let all = self.latency + (under_way + len) as f32 / self.bandwidth().unwrap_or(unknown);
+        if under_way > 0 {
+            return all;
+        }
+        let half = FORGOTTEN_US.max(FORGOTTEN_TIMES * all);
+        all * (-(now.wrapping_sub(self.last) as f32) / half).exp2()
+    }
+}
+
+impl Lanes {
+    /// Whether the speed of lanes is measured.
+    #[inline]
+    pub fn measures(&self) -> bool {
+        !self.speeds.is_empty()
+    }
+
+    /// Notes that `len` bytes have completed on a lane, that were posted at `posted`.
+    pub fn note_speed(&mut self, pe: Pe, lane: usize, (now, posted): (u32, u32), len: u64) {
+        self.now = now;
+        let at = self.slots.find(pe) * self.rails + lane;
+        if let Some(speed) = self.speeds.get_mut(at).filter(|_| at >= self.rails) {
+            speed.done(now, posted, len);
+        }
+    }
+
+    /// The lane that should complete an operation of so many bytes first. Among equal lanes it is the first from
+    /// `preferred` on. On another lane than `preferred` the operation counts as having `spread` more bytes.
+    pub(super) fn quickest(&self, pe: Pe, bytes: u64, (preferred, spread): (usize, u64)) -> Option<usize> {
+        let speeds = &self.speeds[self.slots.find(pe) * self.rails..][..self.rails];
+        let known = speeds.iter().filter_map(Speed::bandwidth).fold(0.0, f32::max);
+        let unknown = if known > 0.0 { known } else { 1.0 };
+        let expected = |lane: usize| {
+            let other = if lane == preferred { 0 } else { spread };
+            speeds[lane].expected(self.now, self.under_way(pe, lane), bytes + other, unknown)
+        };
+        let lanes = (0..self.count(pe)).map(|steps| self.after(pe, preferred, steps));
+        let each = lanes.filter(|&lane| self.is_up(pe, lane)).map(|lane| (lane, expected(lane)));
+        each.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| lane)
+    }
+
+    /// The mean speed of a rail's lanes, if any is known.
+    pub fn speed(&self, lane: usize) -> Option<LaneSpeed> {
+        let speeds = self.speeds.iter().skip(lane).step_by(self.rails.max(1));
+        let known: Vec<(f32, f32)> = speeds.filter_map(|speed| Some((speed.bandwidth()?, speed.latency))).collect();
+        let mean = |of: fn(&(f32, f32)) -> f32| known.iter().map(of).sum::<f32>() / known.len() as f32;
+        (!known.is_empty()).then(|| LaneSpeed {
+            bandwidth: (mean(|(bandwidth, _)| *bandwidth) * 1e6) as u64,
+            latency: (mean(|(_, latency)| *latency) * 1e3) as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A lane that moves so many bytes in a microsecond and adds a latency, with `depth` operations under way.
+    struct Link {
+        bandwidth: f32,
+        latency: u32,
+        /// The time until which the link is busy.
+        busy: f32,
+    }
+
+    impl Link {
+        /// Posts `len` bytes; the time of the completion.
+        fn post(&mut self, now: u32, len: u64) -> u32 {
+            self.busy = self.busy.max(now as f32) + len as f32 / self.bandwidth;
+            self.busy as u32 + self.latency
+        }
+    }
+
+    /// Measures `bursts` bursts of `depth` operations at a time.
+    fn measured(link: &mut Link, depth: usize, bursts: usize, len: u64) -> Speed {
+        let (mut speed, mut now) = (Speed::default(), 1);
+        for _ in 0..bursts {
+            let ends: Vec<u32> = (0..depth).map(|_| link.post(now, len)).collect();
+            ends.iter().for_each(|&end| speed.done(end, now, len));
+            now = ends.last().unwrap() + 100;
+        }
+        speed
+    }
+
+    fn near(value: f32, wanted: f32) -> bool {
+        (0.9 * wanted..=1.1 * wanted).contains(&value)
+    }
+
+    #[test]
+    fn bursts_tell_bandwidth_and_latency_apart() {
+        for (bandwidth, latency) in [(25.0, 0), (25.0, 20_000), (6.0, 20_000), (5000.0, 10)] {
+            let speed = measured(&mut Link { bandwidth, latency, busy: 0.0 }, 8, 30, 1 << 20);
+            assert!(near(speed.bandwidth().unwrap(), bandwidth), "{bandwidth} {latency}: {speed:?}");
+            let off = (speed.latency - latency as f32).abs();
+            assert!(
+                off <= 0.1 * latency as f32 + 0.1 * (1 << 20) as f32 / bandwidth,
+                "{bandwidth} {latency}: {speed:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn small_operations_and_posts_that_are_far_apart_tell_no_bandwidth() {
+        let mut link = Link { bandwidth: 25.0, latency: 20_000, busy: 0.0 };
+        let mut speed = measured(&mut link, 8, 30, 1 << 20);
+        let mut now = speed.last + 1_000_000;
+        for _ in 0..1000 {
+            let ends = [link.post(now, 8), link.post(now, 8)];
+            ends.iter().for_each(|&end| speed.done(end, now, 8));
+            now = ends[1];
+        }
+        assert!(near(speed.bandwidth().unwrap(), 25.0) && near(speed.latency, 20_000.0), "{speed:?}");
+        // A put of 4 ms every 10 ms.
+        let posts: Vec<(u32, u32)> =
+            (0..200).map(|at| now + 10_000 * at).map(|at| (at, link.post(at, 100_000))).collect();
+        posts.iter().for_each(|&(posted, end)| speed.done(end, posted, 100_000));
+        assert!(near(speed.bandwidth().unwrap(), 25.0), "{speed:?}");
+    }
+
+    #[test]
+    fn single_operations_tell_the_time_of_one() {
+        let speed = measured(&mut Link { bandwidth: 25.0, latency: 20_000, busy: 0.0 }, 1, 30, 1 << 20);
+        let time = 20_000.0 + (1 << 20) as f32 / 25.0;
+        assert!(near(speed.expected(speed.last, 0, 1 << 20, 1.0), time), "{speed:?}");
+    }
+
+    #[test]
+    fn a_change_of_speed_is_found_within_a_few_operations() {
+        let mut link = Link { bandwidth: 100.0, latency: 0, busy: 0.0 };
+        let (mut speed, len) = (Speed::default(), 4u64 << 20);
+        let mut now = 1;
+        for bandwidth in [100.0, 25.0, 100.0] {
+            link.bandwidth = bandwidth;
+            for _ in 0..4 {
+                let ends = [link.post(now, len), link.post(now, len)];
+                ends.iter().for_each(|&end| speed.done(end, now, len));
+                now = ends[1];
+            }
+            let found = speed.bandwidth().unwrap();
+            assert!((0.7 * bandwidth..1.4 * bandwidth).contains(&found), "{found} of {bandwidth}");
+        }
+    }
+
+    #[test]
+    fn an_idle_lane_that_was_slow_is_tried_again() {
+        let speed = measured(&mut Link { bandwidth: 1.0, latency: 0, busy: 0.0 }, 4, 10, 100_000);
+        let expected = |seconds: u32| speed.expected(speed.last.wrapping_add(seconds * 1_000_000), 0, 100_000, 1.0);
+        assert!(near(expected(0), 100_000.0) && expected(8) < 1000.0);
+        let busy = speed.expected(speed.last.wrapping_add(8_000_000), 1, 100_000, 1.0);
+        assert!(near(busy, 100_000.0), "what is under way has not ended: {busy}");
+    }
+}
