@@ -124,6 +124,68 @@ fn top_shows_neither_itself_nor_children_nor_other_users() {
     }
 }
 
+const BYTES: &str = "symrail_posted_bytes_total";
+
+/// The values of a counter of a job's host endpoints, by PE.
+fn values(metrics: &str, name: &str) -> Vec<f64> {
+    let of = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains("endpoint=\"host\"");
+    metrics.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+}
+
+#[test]
+#[serial]
+fn metrics_of_a_running_job_are_served_and_written() {
+    if !wire() {
+        return;
+    }
+    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000", "--rails", "1"]);
+    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let begun = Instant::now();
+    let (pids, text) = loop {
+        assert!(begun.elapsed() < TIME_LIMIT, "no metrics");
+        let pids = children(job.0.id()).join(",");
+        let text = String::from_utf8(top(&["--prometheus", "-", "-n", "1", "--pid", &pids]).stdout).unwrap();
+        if values(&text, BYTES).iter().any(|bytes| *bytes > 0.0) {
+            break (pids, text);
+        }
+        std::thread::yield_now();
+    };
+    assert!(text.ends_with("# EOF\n") && text.contains("fabric=\"tcp"), "{text}");
+    assert!(values(&text, "symrail_failed_work_requests_total").iter().all(|failed| *failed == 0.0), "{text}");
+    // Over HTTP, the counters soon are larger.
+    let mut server = symrail(&["top", "--prometheus", "0", "--pid", &pids]);
+    let mut server = Job(server.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.0.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.trim().strip_prefix("metrics at http://").and_then(|at| at.strip_suffix("/metrics")).unwrap();
+    let sum = |metrics: &str| values(metrics, BYTES).iter().sum::<f64>();
+    loop {
+        assert!(begun.elapsed() < TIME_LIMIT, "the counters do not grow");
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        std::io::Write::write_all(&mut client, b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut client, &mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+        if sum(&answer) > sum(&text) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn metrics_without_a_job_are_empty_and_a_place_that_cannot_be_used_is_named() {
+    let output = top(&["--prometheus", "-", "-n", "1", "--pid", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.ends_with("# EOF\n"), "{text}");
+    assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
+    for (place, why) in [("/nowhere/symrail.prom", "/nowhere/symrail.prom"), ("/dev/null", "not a regular file")] {
+        let output = top(&["--prometheus", place, "-n", "1"]);
+        assert_eq!(output.status.code(), Some(1), "{place}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{output:?}");
+    }
+    assert_eq!(top(&["--prometheus", "65536"]).status.code(), Some(2));
+}
+
 #[test]
 fn top_without_a_job_says_so() {
     // Process 1 is no PE.

@@ -1,18 +1,29 @@
 //! `symrail top`: the activity of the PEs on this host, as a table that refreshes.
 //!
 //! The PEs publish the figures themselves ([`symrail::observe::figures`]); the display shows their change between two
-//! samples.
+//! samples. `--prometheus` publishes the figures as metrics in its place.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `table` | the display |
+//! | `open_metrics` | the figures as OpenMetrics text |
+//! | `exporter` | publishing that text over HTTP or in a file |
 
+mod exporter;
+mod open_metrics;
 mod table;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use console::Term;
 use symrail::observe::figures::{self, Figures};
 
 use crate::print;
+use exporter::Target;
 use table::Table;
 
 /// Arguments of `symrail top`.
@@ -21,9 +32,14 @@ pub struct Args {
     /// Seconds between two samples
     #[arg(short, long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     delay: f64,
-    /// Show N tables and end; without it, go on until Ctrl-C or until no PE is left
+    /// Show N tables, or publish N samples, and end; without it, tables go on until Ctrl-C or until no PE is left
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Publish the figures as OpenMetrics text until Ctrl-C, whether PEs run or not: over HTTP on this port of 127.0.0.1
+    /// (or ADDRESS:PORT) at /metrics, whatever -d, or in a file that each sample replaces and that stays (`-`: standard
+    /// output)
+    #[arg(long, value_name = "PORT|FILE", value_parser = Target::parse)]
+    prometheus: Option<Target>,
     /// Only PEs of these processes
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
@@ -51,8 +67,46 @@ impl Snapshot {
     }
 }
 
+/// Publishes metrics; returns the exit code.
+fn publish(args: &Args, target: &Target) -> i32 {
+    let metrics = || open_metrics::text(&Snapshot::take(args).pes);
+    let (place, result) = match target {
+        Target::Http(address) => (address.to_string(), serve(args, *address, metrics)),
+        Target::File(path) => (path.display().to_string(), write(args, Some(path), metrics)),
+        Target::Stdout => ("standard output".into(), write(args, None, metrics)),
+    };
+    let Err(reason) = result else { return 0 };
+    if *target == Target::Stdout {
+        return print::failed("symrail top", &reason);
+    }
+    print::error("symrail top", format_args!("--prometheus {place}: {reason}"));
+    1
+}
+
+fn serve(args: &Args, address: std::net::SocketAddr, metrics: impl Fn() -> String) -> std::io::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    // Port 0 is any free one.
+    print::out(&format!("metrics at http://{}/metrics\n", listener.local_addr()?))?;
+    exporter::serve(&listener, args.count, metrics)
+}
+
+fn write(args: &Args, path: Option<&Path>, metrics: impl Fn() -> String) -> std::io::Result<()> {
+    let mut written = 0;
+    loop {
+        exporter::write(path, &metrics())?;
+        written += 1;
+        if args.count == Some(written) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs_f64(args.delay));
+    }
+}
+
 /// Runs `symrail top`; returns the exit code.
 pub fn main(args: &Args) -> i32 {
+    if let Some(target) = &args.prometheus {
+        return publish(args, target);
+    }
     let mut before = Snapshot::take(args);
     if before.pes.is_empty() {
         let others = if args.all_users { "that you may look into" } else { "of yours; --all-users shows others'" };
