@@ -30,10 +30,11 @@ pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Ar
 }
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 10] = [
+const HEADERS: [(&std::ffi::CStr, &str); 11] = [
     (c"layout.cuh", include_str!("../../cu/layout.cuh")),
     (c"elements.cuh", include_str!("../../cu/elements.cuh")),
     (c"roles.cuh", include_str!("../../cu/roles.cuh")),
+    (c"wide.cuh", include_str!("../../cu/wide.cuh")),
     (c"straight.cuh", include_str!("../../cu/straight.cuh")),
     (c"packets.cuh", include_str!("../../cu/packets.cuh")),
     (c"pushed.cuh", include_str!("../../cu/pushed.cuh")),

@@ -1,6 +1,6 @@
-//! All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts and reductions to one rank of PEs that access one
-//! another's memory, by kernels without a plan (`cu/straight.cuh`): small messages in packets, all others through slots
-//! in the receivers' heaps. Buffers may be any memory of the GPU.
+//! All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts, reductions to one rank, gathers and scatters of PEs
+//! that access one another's memory, by kernels without a plan (`cu/straight.cuh`): small messages in packets, all others
+//! through slots in the receivers' heaps. Buffers may be any memory of the GPU.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::layout::{
     self, ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AVERAGE, BROADCAST, REDUCE_SCATTER, REDUCE_TO, ROUNDED, STRAIGHT_SLOTS,
     StraightRank,
 };
-pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
+pub use super::layout::{GATHER, SCATTER, STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use crate::error::{Error, Result};
@@ -288,30 +288,30 @@ impl Straight {
         Ok(())
     }
 
-    /// Launches a call.
-    ///
-    /// # Safety
-    /// The memory stays valid and unchanged by others until the stream has passed the call.
+    /// Refuses buffers of a collective that have other sizes than its parts of `part` bytes.
     ///
     /// # Errors
-    /// The buffers have other sizes, or the driver reports an error.
-    pub unsafe fn launch(
-        &self,
-        stream: &Stream,
-        kernel: &Kernel,
-        way: Way,
-        (input, output): (Memory, Memory),
-        collective: &Collective,
-        call: &StraightCall,
-    ) -> Result<()> {
+    /// They have.
+    pub fn check_sizes(&self, collective: &Collective, (input, output): (Memory, Memory), part: u64) -> Result<()> {
         let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
             return Err(Error::Call(format!("{collective} needs a plan")));
         };
         for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
-            if let Some(why) = memory.other_than(parts, call.part) {
+            if let Some(why) = memory.other_than(parts, part) {
                 return Err(Error::Call(format!("the {what} {why}")));
             }
         }
+        Ok(())
+    }
+
+    /// Launches a call.
+    ///
+    /// # Safety
+    /// The memory has the call's sizes, and stays valid and unchanged by others until the stream has passed the call.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, way: Way, call: &StraightCall) -> Result<()> {
         let (blocks, threads, chunk) = call.shape(way, &self.sizes);
         let argument = call.argument(&self.at, &self.sizes, self.me, blocks, chunk);
         let shape = Shape { blocks: blocks as u32, threads: threads as u32 };

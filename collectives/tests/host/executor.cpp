@@ -84,9 +84,13 @@ extern "C" void straight(int type, const Call* call) {
         });
     });
 }
-// Sends and receives: `input` is the address of the kernel's argument.
+// Sends and receives: `input` is the address of the kernel's argument, `output` is whether it is that of a small launch.
 extern "C" void exchange(const Call* call) {
-    launch(*call, [&](symrail_u32 b) { symrail_exchange_block(*(const symrail_exchange_call*)call->input, b); });
+    std::vector<symrail_u64> found(2 * call->blocks);
+    launch(*call, [&](symrail_u32 b) {
+        if (call->output != 0) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        else symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
+    });
 }
 extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 by) {
     with_type(type, [=](auto number) {
