@@ -79,6 +79,10 @@
 /* Flags beside a reduction: elements are rounded after every step of it; the result is an average. */
 #define SYMRAIL_STRAIGHT_ROUNDED 256ull
 #define SYMRAIL_STRAIGHT_AVERAGE 512ull
+/* The output of an RMS norm: its elements; or FP8 with a scale that is given, or with one for each group. */
+#define SYMRAIL_NORM_PLAIN 0ull
+#define SYMRAIL_NORM_BY_TENSOR 1ull
+#define SYMRAIL_NORM_BY_GROUPS 2ull
 
 /* Chunks of a buffer of a rank. */
 struct symrail_span {
@@ -342,5 +346,37 @@ static_assert(SYMRAIL_OFFSETOF(symrail_straight, filled) == 120, "symrail_straig
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, chunk) == 128, "symrail_straight.chunk");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, words) == 136, "symrail_straight.words");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, ranks) == 144, "symrail_straight.ranks");
+
+/* An all-reduce of rows with a residual, whose output is their RMS norm. */
+struct symrail_norm {
+    symrail_straight straight;
+    /* The residual or 0, its sum with the rows, and the weight of each element of a row. */
+    symrail_u64 residual;
+    symrail_u64 sum;
+    symrail_u64 weight;
+    symrail_u64 rows;
+    symrail_u64 hidden;
+    /* The bits of a float. */
+    symrail_u64 epsilon;
+    /* How the output is scaled, and the scale or the scales' place. */
+    symrail_u64 scaled;
+    symrail_u64 scales;
+    /* Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
+     * bytes. */
+    symrail_u64 rows_of_chunk;
+    symrail_u64 is_aligned;
+};
+static_assert(sizeof(symrail_norm) == 480, "symrail_norm");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, straight) == 0, "symrail_norm.straight");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, residual) == 400, "symrail_norm.residual");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, sum) == 408, "symrail_norm.sum");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, weight) == 416, "symrail_norm.weight");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows) == 424, "symrail_norm.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, hidden) == 432, "symrail_norm.hidden");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, epsilon) == 440, "symrail_norm.epsilon");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, scaled) == 448, "symrail_norm.scaled");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, scales) == 456, "symrail_norm.scales");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 464, "symrail_norm.rows_of_chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, is_aligned) == 472, "symrail_norm.is_aligned");
 
 #endif

@@ -77,6 +77,10 @@ symrail_core::layouts! {
         /// Flags beside a reduction: elements are rounded after every step of it; the result is an average.
         pub ROUNDED "SYMRAIL_STRAIGHT_ROUNDED": u64 = 0x100;
         pub AVERAGE "SYMRAIL_STRAIGHT_AVERAGE": u64 = 0x200;
+        /// The output of an RMS norm: its elements; or FP8 with a scale that is given, or with one for each group.
+        pub NORM_PLAIN "SYMRAIL_NORM_PLAIN": u64 = 0;
+        pub NORM_BY_TENSOR "SYMRAIL_NORM_BY_TENSOR": u64 = 1;
+        pub NORM_BY_GROUPS "SYMRAIL_NORM_BY_GROUPS": u64 = 2;
     }
     structs {
         /// Chunks of a buffer of a rank.
@@ -233,6 +237,25 @@ symrail_core::layouts! {
             /// read it; and the number of each block's next slot.
             words: u64,
             ranks: [StraightRank; STRAIGHT_RANKS],
+        }
+        /// An all-reduce of rows with a residual, whose output is their RMS norm.
+        pub Norm "symrail_norm" {
+            straight: Straight,
+            /// The residual or 0, its sum with the rows, and the weight of each element of a row.
+            residual: u64,
+            sum: u64,
+            weight: u64,
+            rows: u64,
+            hidden: u64,
+            /// The bits of a float.
+            epsilon: u64,
+            /// How the output is scaled, and the scale or the scales' place.
+            scaled: u64,
+            scales: u64,
+            /// Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
+            /// bytes.
+            rows_of_chunk: u64,
+            is_aligned: u64,
         }
     }
 }

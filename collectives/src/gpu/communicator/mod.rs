@@ -2,6 +2,7 @@
 
 mod calls;
 mod launching;
+mod norms;
 mod parts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,6 +53,7 @@ pub struct GpuCommunicator {
     nvrtc: Nvrtc,
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
+    norms: HashMap<DataType, norms::Norms>,
     memory: SymmetricMemory,
     abort: AbortHandle,
     exchange: Exchange,
@@ -114,6 +116,7 @@ impl GpuCommunicator {
             nvrtc,
             selection,
             kernels: HashMap::new(),
+            norms: HashMap::new(),
             memory,
             abort,
             exchange,
